@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# One word per need; `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PEERS := .venv-peers
+PYTEST_ARGS ?=
+
+.PHONY: help setup peers check format test test-all bench demo docs clean
+
+help: ## list these words
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (set PYTHON=...)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(PEERS)/.ready: tests/interop/requirements-peers.txt
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements-peers.txt
+	@touch $@
+
+setup: $(VENV)/.ready ## create .venv with the locked dependencies (does nothing when it is up to date)
+	@command -v java >/dev/null || { echo "a Java runtime 17 or newer is needed: install a JRE and put java on the PATH"; exit 1; }
+
+peers: $(PEERS)/.ready ## create .venv-peers with the other Paimon implementations that tests read with
+
+check: setup ## formatting, lint, types, import contracts, generated pages
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m storage.options --check
+	$(BIN)/python -m ingest.settings --check
+
+format: setup ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: setup peers ## what CI runs: unit, golden, conformance, short property, crash and end-to-end runs
+	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+
+test-all: setup peers ## everything, long profiles included
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m tests.golden tests/golden/data/public
+	$(BIN)/python -m tests.conformance tests/conformance/cases.yaml
+
+bench: setup peers ## measure against the floor and against peers; prints ratios, writes JSON
+	$(BIN)/python -m tests.bench
+
+demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
+	$(BIN)/lakeward demo
+
+docs: setup ## regenerate the reference pages
+	$(BIN)/python -m storage.options --write
+	$(BIN)/python -m ingest.settings --write
+
+clean: ## remove what these words made
+	rm -rf $(VENV) $(PEERS) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

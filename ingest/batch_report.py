@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one finished micro-batch did, for logs, metrics, the status board and the demo."""
+
+import dataclasses
+from collections.abc import Mapping
+
+__all__ = ["BatchReport"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """Figures of one micro-batch; counts are of committed work only.
+
+    Attributes:
+        batch_id: Spark's batch id.
+        identifier: commit identifier.
+        outcome: `committed`, `empty`, `replayed` or `failed`.
+        events: records read from the source.
+        bytes: payload bytes read.
+        rows_by_table: per table rows by kind (`insert`, `update_after`, `delete`…).
+        counts: decoder counts (`op.c`, `tombstone`, `heartbeat`…) by topic.
+        bad_by_topic: quarantined records per topic and error class.
+        snapshots: newest snapshot id per committed table.
+        sorted_runs: largest run count over the buckets touched, per table.
+        compactions: buckets compacted per table.
+        commit_retries: lost races, over all tables.
+        commit_seconds: commit duration per table [s].
+        source_ts_ms: per table (oldest, newest) `source.ts_ms` in the batch [ms].
+        end_offsets: next offset to read per topic and partition.
+        skipped_offsets: offsets lost to retention per (topic, partition).
+        schema_changes: applied changes as (table, change) pairs.
+        duration_s: whole batch on the driver [s].
+        phases: wall seconds by phase: plan, job, schema, commit [s].
+        started_ms: when the driver began [ms].
+    """
+
+    batch_id: int
+    identifier: int
+    outcome: str
+    events: int = 0
+    bytes: int = 0
+    rows_by_table: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    bad_by_topic: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    snapshots: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    sorted_runs: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    compactions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    commit_retries: int = 0
+    commit_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    source_ts_ms: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    end_offsets: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    skipped_offsets: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    schema_changes: tuple[tuple[str, str], ...] = ()
+    duration_s: float = 0.0
+    phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    started_ms: int = 0
+
+    @property
+    def bad_records(self) -> int:
+        """Records that went to quarantine."""
+        return sum(sum(classes.values()) for classes in self.bad_by_topic.values())
+
+    @property
+    def rows(self) -> int:
+        """Rows written to tables, quarantine excluded."""
+        return sum(
+            sum(kinds.values())
+            for table, kinds in self.rows_by_table.items()
+            if not table.endswith("._quarantine")
+        )

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Life of the daemon: start, supervise the query, drain, stop.
+
+Start-up order matters: tables are opened before the checkpoint's state is made (the base and the
+starting offsets come from them), the state file is durable before Spark's query starts, and the
+query starts last.
+
+A stop signal sets the drain flag: the source offers no further offsets, the sink's gate refuses a
+batch that slipped through, the running batch ends and is recorded, then the query is stopped. A
+second signal ends the process at once, which is safe: the batch is done again at the next start.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from ingest.batch_report import BatchReport
+from ingest.chunk import CHUNK_SPARK_SCHEMA
+from ingest.errors import exit_code_of
+from ingest.maintenance import Maintenance
+from ingest.observe import Observer
+from ingest.session import build_session, default_master
+from ingest.settings import Settings
+from ingest.sink import MicroBatchSink, StopRequested
+from ingest.source.control import write_control
+from ingest.source.data_source import LakewardCdcSource
+from ingest.source.initial import initial_offsets
+from ingest.stream_progress import BatchNote, ProgressFile, read_offset_log, recovered_offsets
+from ingest.stream_state import CheckpointState
+from ingest.table_book import TableBook
+from storage.clock import Clock, SystemClock
+from storage.errors import FencedError, InternalError, InvalidRequestError, LakewardError
+
+__all__ = ["Daemon", "run"]
+
+_LOG = logging.getLogger(__name__)
+
+_RESTART_BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Waits before the query is started again after a failure [s]; the last one repeats. Short at
+first because most failures are one lost task or one broker hiccup."""
+
+_RESTART_LIMIT = 10
+"""Failures without a finished batch in between before the process gives up with exit code 75 or 69
+and lets the platform restart it with a fresh JVM."""
+
+_RECORD_TIMEOUT_S = 30.0
+"""How long a drain waits for Spark to record the finished batch [s]; it takes milliseconds. When it
+does not, the batch is done again after the restart and skipped by its identifier."""
+
+
+def run(
+    settings: Settings,
+    *,
+    once: bool = False,
+    on_batch: Callable[[BatchReport], None] | None = None,
+) -> int:
+    """Run the pipeline until it is told to stop, or, with `once`, until the backlog is done.
+
+    Returns:
+        The process's exit code.
+    """
+    return Daemon(settings, once=once, on_batch=on_batch).run()
+
+
+class Daemon:
+    """One pipeline in one process.
+
+    Args:
+        settings: what to run.
+        once: drain what is there and end.
+        on_batch: told of every finished batch, after logs and metrics.
+        clock: time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        once: bool = False,
+        on_batch: Callable[[BatchReport], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._once = once
+        self._extra_on_batch = on_batch
+        self._clock = clock or SystemClock()
+        self._stop = threading.Event()
+        self._checkpoint = Path(settings.pipeline.checkpoint)
+        self._book = TableBook(settings, self._clock)
+        self._observer = Observer(settings, self._clock)
+        self._maintenance = Maintenance(self._book, self._clock)
+        self._progress = ProgressFile(
+            self._book.file_io, settings.sink.warehouse, settings.pipeline.name
+        )
+        self._batches_done = 0
+
+    def run(self) -> int:
+        """See `run`."""
+        with self._signals(), self._observer:
+            try:
+                return self._run()
+            except LakewardError as error:
+                _LOG.error("fatal", extra={"event": "fatal", "error": str(error)}, exc_info=error)
+                return exit_code_of(error)
+
+    def request_stop(self) -> None:
+        """Drain: finish the running batch, then end."""
+        self._stop.set()
+        write_control(self._checkpoint, drain=True)
+
+    def _run(self) -> int:
+        write_control(self._checkpoint, drain=False)
+        self._book.load()
+        state = self._checkpoint_state()
+        self._book.use_floors(state.floors)
+        spark = self._session()
+        try:
+            self._observer.started(spark)
+            return self._supervise(spark, state)
+        finally:
+            self._maintenance.close()
+            spark.stop()
+
+    def _session(self) -> SparkSession:
+        settings = self._settings
+        spark = build_session(
+            f"lakeward-{settings.pipeline.name}",
+            master=settings.spark.master or default_master(),
+            conf=settings.spark.conf,
+            parallelism=self._parallelism(),
+        )
+        spark.dataSource.register(LakewardCdcSource)
+        return spark
+
+    def _parallelism(self) -> int:
+        return self._settings.spark.parallelism or os.cpu_count() or 2
+
+    def _checkpoint_state(self) -> CheckpointState:
+        """The checkpoint's state; a new one is made from the tables and saved first."""
+        name = self._settings.pipeline.name
+        state = CheckpointState.load(self._checkpoint)
+        if state is not None:
+            if state.stream != name:
+                raise InvalidRequestError(
+                    "the checkpoint belongs to another stream",
+                    hint="set `pipeline.checkpoint` to a directory of its own",
+                    checkpoint=self._checkpoint,
+                    stream=state.stream,
+                )
+            return state
+        progresses = self._book.progresses()
+        newest = max((progress.identifier for progress in progresses.values()), default=-1)
+        floors = {table: progress.offsets for table, progress in progresses.items()}
+        recovered = recovered_offsets(self._progress.read(), progresses)
+        initial = initial_offsets(self._settings.source, recovered)
+        state = CheckpointState(stream=name, base=newest + 1, initial=initial, floors=floors)
+        state.save(self._checkpoint)
+        if progresses:
+            _LOG.warning(
+                "new checkpoint, offsets recovered from the tables",
+                extra={"event": "recovered", "tables": len(progresses), "base": state.base},
+            )
+        return state
+
+    def _supervise(self, spark: SparkSession, state: CheckpointState) -> int:
+        failures = 0
+        while True:
+            done_before = self._batches_done
+            sink = self._sink(state)
+            query = self._start(spark, sink)
+            failure = self._watch(query, sink)
+            if failure is None:
+                return 0
+            self._observer.failed(failure)
+            failures = 1 if self._batches_done > done_before else failures + 1
+            if isinstance(failure, (FencedError, InvalidRequestError)) or self._once:
+                raise _as_error(failure)
+            if failures >= _RESTART_LIMIT:
+                raise _as_error(failure)
+            wait = _RESTART_BACKOFF_S[min(failures, len(_RESTART_BACKOFF_S)) - 1]
+            _LOG.warning(
+                "query failed, starting it again",
+                extra={"event": "restart", "wait_s": wait, "failures": failures},
+                exc_info=failure,
+            )
+            if self._stop.wait(wait):
+                return 0
+
+    def _sink(self, state: CheckpointState) -> MicroBatchSink:
+        return MicroBatchSink(
+            stream=self._settings.pipeline.name,
+            base=state.base,
+            book=self._book,
+            note=functools.partial(self._write_note, state),
+            slots=self._parallelism(),
+            clock=self._clock,
+            on_batch=self._finished,
+            draining=self._stop,
+        )
+
+    def _write_note(
+        self, state: CheckpointState, identifier: int, batch_id: int, tables: tuple[str, ...]
+    ) -> None:
+        end = read_offset_log(self._checkpoint, batch_id)
+        if end is None:
+            raise InternalError("a running batch is not in Spark's offset log", batch=batch_id)
+        start = read_offset_log(self._checkpoint, batch_id - 1) or state.initial
+        note = BatchNote(identifier=identifier, start=start, end=end, tables=tables)
+        self._progress.write(note)
+
+    def _finished(self, report: BatchReport) -> None:
+        self._batches_done += 1
+        self._observer.batch(report)
+        self._maintenance.after_batch(report)
+        if self._extra_on_batch is not None:
+            self._extra_on_batch(report)
+
+    def _start(self, spark: SparkSession, sink: MicroBatchSink) -> StreamingQuery:
+        settings = self._settings
+        stream = (
+            spark.readStream.format(LakewardCdcSource.name())
+            .schema(CHUNK_SPARK_SCHEMA)
+            .option("settings", settings.source.to_json())
+            .option("pipeline", settings.to_json())
+            .option("checkpoint", str(self._checkpoint))
+            .load()
+        )
+        writer = (
+            stream.writeStream.queryName(settings.pipeline.name)
+            .option("checkpointLocation", str(self._checkpoint))
+            .foreachBatch(sink)
+        )
+        if self._once:
+            return writer.trigger(availableNow=True).start()
+        interval = f"{int(settings.pipeline.trigger_interval_s * 1000)} milliseconds"
+        return writer.trigger(processingTime=interval).start()
+
+    def _watch(self, query: StreamingQuery, sink: MicroBatchSink) -> BaseException | None:
+        """Wait for the query's end or the stop request; None = a clean end."""
+        try:
+            while not query.awaitTermination(0.5):
+                self._observer.beat()
+                if self._stop.is_set():
+                    self._drain(query, sink)
+                    break
+        except PySparkException as error:
+            return _cause(sink.failure, error)
+        failure = sink.failure
+        return None if isinstance(failure, StopRequested) else failure
+
+    def _drain(self, query: StreamingQuery, sink: MicroBatchSink) -> None:
+        self._observer.draining()
+        while query.isActive and sink.busy:
+            self._clock.sleep(0.1)
+        deadline = self._clock.monotonic_s() + _RECORD_TIMEOUT_S
+        while query.isActive and not self._recorded(sink) and self._clock.monotonic_s() < deadline:
+            self._clock.sleep(0.05)
+        with contextlib.suppress(PySparkException):
+            query.stop()
+
+    def _recorded(self, sink: MicroBatchSink) -> bool:
+        """Whether Spark's commit log has the batch that the sink finished last."""
+        last = sink.last_batch_id
+        return last is None or _newest(self._checkpoint / "commits") >= last
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous: dict[int, Any] = {}
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            del frame
+            if self._stop.is_set():
+                _LOG.warning("second signal: stopping now", extra={"event": "abort"})
+                os._exit(75)
+            _LOG.info("draining", extra={"event": "drain", "signal": signal.Signals(number).name})
+            self.request_stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            previous[number] = signal.signal(number, on_signal)
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _newest(directory: Path) -> int:
+    if not directory.is_dir():
+        return -1
+    names = (entry.name for entry in directory.iterdir())
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def _cause(failure: BaseException | None, error: PySparkException) -> BaseException | None:
+    """The sink's own exception, which Spark's carries as text only (SPARK.md §9)."""
+    if isinstance(failure, StopRequested):
+        return None
+    return failure if failure is not None else error
+
+
+def _as_error(failure: BaseException) -> LakewardError:
+    if isinstance(failure, LakewardError):
+        return failure
+    return QueryFailedError(
+        "the streaming query failed",
+        detail=str(failure).split("\n", maxsplit=1)[0],
+        hint="the log above has the whole trace",
+    )
+
+
+class QueryFailedError(LakewardError):
+    """Spark ended the query for a reason outside Lakeward. Operator action: see the log."""

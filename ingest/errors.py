@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table from error kinds to what the process does: exit code, log level, advice.
+
+Exit codes follow sysexits(3), so that a supervisor can tell "try again" (75, 69) from "a person
+must act" (65, 77, 78). Nowhere else is an exception interpreted.
+"""
+
+import dataclasses
+import enum
+import logging
+
+from storage.errors import (
+    BadRecordError,
+    CommitConflictError,
+    CorruptDataError,
+    DataLossError,
+    FencedError,
+    InternalError,
+    InvalidRequestError,
+    LakewardError,
+    NotFoundError,
+    RetryableError,
+    StorageUnavailableError,
+)
+
+__all__ = [
+    "ERROR_KINDS",
+    "AccessDeniedError",
+    "ErrorKind",
+    "ExitCode",
+    "exit_code_of",
+    "kind_of",
+    "log_level_of",
+]
+
+
+class AccessDeniedError(LakewardError):
+    """The source or the store refused our credentials. Operator action: fix them, then restart."""
+
+
+class ExitCode(enum.IntEnum):
+    """What the process's exit code says."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    DATA = 65
+    UNAVAILABLE = 69
+    RETRY = 75
+    ACCESS = 77
+    CONFIG = 78
+
+    @property
+    def meaning(self) -> str:
+        """One line for `--help` and the runbook."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    ExitCode.OK: "a clean end, a requested stop included",
+    ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed",
+    ExitCode.USAGE: "wrong command line",
+    ExitCode.DATA: "data: source records are gone, or bytes violate the format",
+    ExitCode.UNAVAILABLE: "source or store does not answer",
+    ExitCode.RETRY: "try again: another process owns the stream, or it kept losing commit races",
+    ExitCode.ACCESS: "credentials were refused",
+    ExitCode.CONFIG: "configuration, or something named in it does not exist",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """One row: an exception class and what follows from it.
+
+    Attributes:
+        error: the class, subclasses included unless they have a row of their own.
+        exit_code: of the process, when nothing handles it.
+        level: severity in the log.
+        action: who acts, for the log and the status page.
+    """
+
+    error: type[BaseException]
+    exit_code: ExitCode
+    level: int
+    action: str
+
+
+ERROR_KINDS: tuple[ErrorKind, ...] = (
+    ErrorKind(FencedError, ExitCode.RETRY, logging.WARNING, "none: another process goes on"),
+    ErrorKind(DataLossError, ExitCode.DATA, logging.ERROR, "decide what to do about lost records"),
+    ErrorKind(BadRecordError, ExitCode.DATA, logging.ERROR, "look at the record"),
+    ErrorKind(CorruptDataError, ExitCode.DATA, logging.ERROR, "restore the named file"),
+    ErrorKind(CommitConflictError, ExitCode.RETRY, logging.WARNING, "look for a second writer"),
+    ErrorKind(StorageUnavailableError, ExitCode.UNAVAILABLE, logging.WARNING, "check the store"),
+    ErrorKind(RetryableError, ExitCode.UNAVAILABLE, logging.WARNING, "none unless it goes on"),
+    ErrorKind(AccessDeniedError, ExitCode.ACCESS, logging.ERROR, "fix the credentials"),
+    ErrorKind(InvalidRequestError, ExitCode.CONFIG, logging.ERROR, "fix the configuration"),
+    ErrorKind(NotFoundError, ExitCode.CONFIG, logging.ERROR, "fix the name or the path"),
+    ErrorKind(InternalError, ExitCode.UNEXPECTED, logging.CRITICAL, "report the bug"),
+    ErrorKind(LakewardError, ExitCode.UNEXPECTED, logging.ERROR, "see the log"),
+    ErrorKind(PermissionError, ExitCode.ACCESS, logging.ERROR, "fix the permissions"),
+    ErrorKind(OSError, ExitCode.UNAVAILABLE, logging.ERROR, "check disk and network"),
+)
+"""Most special first."""
+
+_UNKNOWN = ErrorKind(BaseException, ExitCode.UNEXPECTED, logging.CRITICAL, "report the bug")
+
+
+def kind_of(error: BaseException) -> ErrorKind:
+    """The row of an exception; anything unknown is a bug."""
+    return next((kind for kind in ERROR_KINDS if isinstance(error, kind.error)), _UNKNOWN)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Exit code of a process that ends by `error`."""
+    return int(kind_of(error).exit_code)
+
+
+def log_level_of(error: BaseException) -> int:
+    """Severity of `error` in the log."""
+    return kind_of(error).level

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which type holds every value of two types: the rule of automatic widening (CDC.md §4.1).
+
+Pure. Stricter than Paimon in one point: DECIMALs are united so that neither integer nor fraction
+digits are lost, where Paimon takes the newer type and may fail on old values.
+"""
+
+import dataclasses
+
+from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
+
+__all__ = ["nullable", "union_type"]
+
+_INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
+_STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
+_PRECISE = (TypeRoot.TIME, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_MAX_PRECISION = 38
+
+
+def nullable(type_: DataType) -> DataType:
+    """The same type, null allowed."""
+    return dataclasses.replace(type_, nullable=True)
+
+
+def union_type(current: DataType, observed: DataType) -> DataType | None:
+    """The narrowest type of one family that holds the values of both.
+
+    Returns:
+        A type with `current`'s nullability; equal to `current` when nothing needs to change; None
+        when no such type exists.
+    """
+    if nullable(current) == nullable(observed):
+        return current
+    match current, observed:
+        case AtomicType(), AtomicType():
+            return _union_atomic(current, observed)
+        case ArrayType(), ArrayType():
+            # element types are not changed in place: only what fits already
+            element = union_type(current.element, observed.element)
+            return current if element == current.element else None
+        case _:
+            return None
+
+
+def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | None:
+    a, b = current.root, observed.root
+    for family in (_INTEGERS, _FLOATS):
+        if a in family and b in family:
+            root = max(a, b, key=family.index)
+            return current if root is a else dataclasses.replace(current, root=root)
+    if a in _STRINGS and b in _STRINGS:
+        return _longer(current, observed, TypeRoot.VARCHAR)
+    if a in _BYTES and b in _BYTES:
+        return _longer(current, observed, TypeRoot.VARBINARY)
+    if a is not b:
+        return None
+    if a is TypeRoot.DECIMAL:
+        return _union_decimal(current, observed)
+    if a in _PRECISE:
+        return dataclasses.replace(current, precision=max(current.precision, observed.precision))
+    return current
+
+
+def _longer(current: AtomicType, observed: AtomicType, root: TypeRoot) -> AtomicType:
+    if observed.length <= current.length:
+        return current
+    return dataclasses.replace(current, root=root, length=observed.length)
+
+
+def _union_decimal(current: AtomicType, observed: AtomicType) -> AtomicType | None:
+    scale = max(current.scale, observed.scale)
+    integers = max(current.precision - current.scale, observed.precision - observed.scale)
+    if integers + scale > _MAX_PRECISION:
+        return None
+    return dataclasses.replace(current, precision=integers + scale, scale=scale)

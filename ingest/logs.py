@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Structured logs on standard error: text on a terminal, one JSON object per line elsewhere.
+
+Fields come from `extra={...}` of the standard logging calls. JSON lines have `ts` (RFC 3339,
+milliseconds, UTC), `level`, `logger`, `event` (a stable id), `msg`, the extra fields, and
+`error.{type,message,stack}`. Messages are lowercase fragments; INFO = state change, WARNING =
+unexpected but handled, ERROR = someone must act. Payloads and secrets are never logged.
+"""
+
+import datetime
+import json
+import logging
+import sys
+from typing import Any, TextIO
+
+__all__ = ["JsonFormatter", "TextFormatter", "configure_logging"]
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_NOISY = ("py4j", "pyspark", "urllib3", "asyncio")
+_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
+_RESET = "\x1b[0m"
+
+
+def configure_logging(
+    *, level: str = "info", form: str = "auto", stream: TextIO | None = None
+) -> None:
+    """Send all logs of this process to one stream; earlier handlers are dropped.
+
+    Args:
+        level: `debug`, `info`, `warning` or `error`.
+        form: `auto`, `text` or `json`.
+        stream: default is standard error.
+    """
+    target = sys.stderr if stream is None else stream
+    terminal = target.isatty()
+    as_text = form == "text" or (form == "auto" and terminal)
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(TextFormatter(colours=terminal) if as_text else JsonFormatter())
+    root = logging.getLogger()
+    for old in root.handlers[:]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    return {k: v for k, v in vars(record).items() if k not in _STANDARD and not k.startswith("_")}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record; values that JSON does not know become text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        line: dict[str, Any] = {
+            "ts": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        extras = _extras(record)
+        if "event" in extras:
+            line["event"] = extras.pop("event")
+        line["msg"] = record.getMessage()
+        line.update(extras)
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            line["error"] = {
+                "type": type(error).__name__,
+                "message": str(error),
+                "stack": self.formatException(record.exc_info),
+            }
+        elif "error" in line and not isinstance(line["error"], dict):
+            line["error"] = {"message": str(line["error"])}
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """For people: time, level, module, message, then `key=value` pairs.
+
+    Args:
+        colours: whether warnings and errors are coloured.
+    """
+
+    def __init__(self, *, colours: bool = False) -> None:
+        super().__init__()
+        self._colours = colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC).astimezone()
+        extras = _extras(record)
+        extras.pop("event", None)
+        if record.exc_info:
+            extras.pop("error", None)
+        pairs = "".join(f" {key}={_short(value)}" for key, value in extras.items())
+        name = record.name.rpartition(".")[2]
+        line = f"{moment:%H:%M:%S} {record.levelname:<7} {name}: {record.getMessage()}{pairs}"
+        colour = _COLOURS.get(record.levelname, "")
+        if self._colours and colour:
+            line = f"{colour}{line}{_RESET}"
+        if record.exc_info and record.exc_info[1] is not None:
+            line += f"\n{self.formatException(record.exc_info)}"
+        return line
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The map side of a micro-batch: source ranges in, chunks out.
+
+Runs inside the source's reader on executors, so raw bytes never cross into the JVM:
+
+1. consume a range in batches of a few thousand records (`ingest.source`);
+2. decode column-wise into change batches per target table (`ingest.formats`);
+3. collect per table; when enough has gathered, or the range ends, split by (partition, bucket),
+   sort by key, keep each key's last change where the merge engine allows it (`_combined`);
+4. cut into chunks of megabytes.
+
+Rows of one chunk come from one source range, so (topic, partition, first offset) orders the chunks
+of a bucket. The same plan and range always give the same chunks.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, encode_chunk, encode_report, ipc_bytes
+from ingest.decoding import Decoding
+from ingest.formats.events import BadRecord, ChangeBatch, DecodeResult
+from ingest.plan import PLAN_PROPERTY, BatchPlan
+from ingest.quarantine import quarantine_rows
+from ingest.range_report import RangeReport, TableTotals
+from ingest.settings import Settings
+from ingest.source.open import open_range
+from ingest.source.ranges import SourceRange
+from ingest.source.records import RawBatch
+from ingest.source.source_settings import SourceSettings
+from ingest.table_cache import table_of
+from storage.format.binary_row import encode_rows, frame
+from storage.format.bucket import assign_buckets
+from storage.format.file_meta import EMPTY_ROW
+from storage.format.types import VALUE_KIND, RowKind
+from storage.lsm.key_order import group_starts, sort_permutation
+from storage.table.table import FileStoreTable
+
+__all__ = ["CHUNK_TARGET_BYTES", "MapSide", "map_task"]
+
+CHUNK_TARGET_BYTES = 8 << 20
+"""Payload of one chunk [bytes]: 4-16 MB measured best, the cost is JVM memory (SPARK.md §4)."""
+
+GATHER_BYTES = 48 << 20
+"""Decoded rows held by one task before it cuts chunks [bytes]: six chunks' worth, so that early
+combining sees enough of a hot key while two tasks a core stay well below the worker's memory."""
+
+
+def map_task(
+    ranges: Sequence[SourceRange], source: SourceSettings, options: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """One source task, called by the Spark reader.
+
+    Args:
+        ranges: consecutive pieces to read, each of one topic and partition.
+        source: how to reach the source.
+        options: data source options; `pipeline` holds the settings as JSON.
+
+    Yields:
+        One-row batches of `CHUNK_ARROW_SCHEMA`; the last one is the task's report.
+    """
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
+    plan = BatchPlan.from_property(text)
+    side = MapSide(Settings.from_json(options["pipeline"]), plan)
+    for piece in ranges:
+        yield from side.read(piece, open_range(piece, source))
+    yield encode_report(side.report)
+
+
+class MapSide:
+    """State of one task.
+
+    Args:
+        settings: the pipeline's settings.
+        plan: the run this task belongs to.
+    """
+
+    def __init__(self, settings: Settings, plan: BatchPlan) -> None:
+        self.report = RangeReport()
+        self._settings = settings
+        self._plan = plan
+        self._warehouse = settings.sink.warehouse
+        self._quarantine = settings.bad_records.table
+        self._decoding = Decoding(settings, plan)
+        self._gathered: dict[str, list[pa.RecordBatch]] = {}
+        self._gathered_bytes = 0
+        self._first_offset = 0
+
+    def read(self, piece: SourceRange, batches: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode one range and cut it into chunks."""
+        started = time.perf_counter()
+        self.report.ranges.append((piece.topic, piece.partition, piece.start, piece.end))
+        self._first_offset = piece.start
+        for raw in batches:
+            self._count(raw)
+            decoding = time.perf_counter()
+            self.report.seconds["consume"] += decoding - started
+            self._take(raw, self._decoding.decode(raw))
+            self.report.seconds["decode"] += time.perf_counter() - decoding
+            if self._gathered_bytes >= GATHER_BYTES:
+                yield from self._cut(piece)
+                self._first_offset = raw.offsets[-1] + 1
+            started = time.perf_counter()
+        self.report.seconds["consume"] += time.perf_counter() - started
+        yield from self._cut(piece)
+
+    def _count(self, raw: RawBatch) -> None:
+        self.report.events += len(raw)
+        self.report.bytes += sum(map(len, filter(None, raw.values)))
+        if raw.skipped:
+            place = (raw.topic, raw.partition)
+            self.report.skipped[place] = self.report.skipped.get(place, 0) + raw.skipped
+
+    def _take(self, raw: RawBatch, result: DecodeResult) -> None:
+        counts = self.report.counts.setdefault(raw.topic, Counter())
+        counts.update(result.counts)
+        self.report.deltas += [delta for delta in result.deltas if self._plan.wants(delta.target)]
+        for change in result.changes:
+            self._take_changes(raw, change)
+        if result.bad:
+            self._take_bad(raw, result.bad)
+
+    def _take_changes(self, raw: RawBatch, change: ChangeBatch) -> None:
+        if not self._plan.wants(change.target):
+            return
+        rows = self._above_floor(raw, change.target, change.rows)
+        if rows.num_rows == 0:
+            return
+        totals = self.report.tables.setdefault(change.target, TableTotals())
+        totals.add(rows.num_rows, raw.topic, change.min_source_ts_ms, change.max_source_ts_ms)
+        self._gather(change.target, rows)
+
+    def _take_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> None:
+        if not self._plan.wants(self._quarantine):
+            return
+        rows = quarantine_rows(
+            records,
+            topic=raw.topic,
+            partition=raw.partition,
+            batch_id=self._plan.batch_id,
+            time_ms=self._plan.time_ms,
+        )
+        rows = self._above_floor(raw, self._quarantine, rows)
+        if rows.num_rows == 0:
+            return
+        bad = self.report.bad.setdefault(raw.topic, Counter())
+        bad.update(record.error_class for record in records)
+        totals = self.report.tables.setdefault(self._quarantine, TableTotals())
+        totals.add(rows.num_rows, raw.topic, None, None)
+        self._gather(self._quarantine, rows)
+
+    def _gather(self, table: str, rows: pa.RecordBatch) -> None:
+        self._gathered.setdefault(table, []).append(rows)
+        self._gathered_bytes += rows.nbytes
+
+    def _above_floor(self, raw: RawBatch, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Drop rows that the table held already when its checkpoint was lost."""
+        floors = self._plan.floors.get(table)
+        if not floors:
+            return rows
+        floor = floors.get(raw.topic, {}).get(str(raw.partition), 0)
+        if floor <= raw.offsets[0]:
+            return rows
+        return rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), floor))
+
+    def _cut(self, piece: SourceRange) -> Iterator[pa.RecordBatch]:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for name in sorted(gathered):
+            schema_id = self._plan.schema_id(name)
+            if schema_id is None:
+                continue
+            started = time.perf_counter()
+            table = table_of(self._warehouse, name, schema_id)
+            rows = concat_batches(gathered.pop(name))
+            cut = list(split_rows(rows, table))
+            self.report.seconds["sort"] += time.perf_counter() - started
+            for partition, bucket, part in cut:
+                for payload in slices(part):
+                    chunk = Chunk(
+                        kind=ChunkKind.CHANGES,
+                        table=name,
+                        partition=partition,
+                        bucket=bucket,
+                        schema_id=schema_id,
+                        topic=piece.topic,
+                        source_partition=piece.partition,
+                        first_offset=self._first_offset,
+                        payload=ipc_bytes(payload),
+                    )
+                    yield encode_chunk(chunk)
+
+
+def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One contiguous batch of all rows, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    return pa.concat_batches(batches)
+
+
+def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces of about `CHUNK_TARGET_BYTES`; their keys are disjoint, so their order is free."""
+    if rows.num_rows == 0:
+        return
+    pieces = max(1, -(-rows.nbytes // CHUNK_TARGET_BYTES))
+    step = -(-rows.num_rows // pieces)
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step)
+
+
+def split_rows(
+    rows: pa.RecordBatch, table: FileStoreTable
+) -> Iterator[tuple[bytes, int, pa.RecordBatch]]:
+    """Cut change rows by (partition, bucket) and combine each key's changes.
+
+    Args:
+        rows: change rows in source order.
+        table: their table.
+
+    Yields:
+        (framed partition, bucket, rows). Where combining is allowed the rows are sorted by key
+        with each key once; elsewhere they keep source order.
+    """
+    rows = _kept_kinds(rows, table)
+    if rows.num_rows == 0:
+        return
+    combine = table.options.keeps_last_row_only
+    for partition, bucket, indices in _groups(rows, table):
+        if combine:
+            part = _combined(rows, indices, table.schema.trimmed_primary_keys)
+        else:
+            part = rows if indices is None else rows.take(pa.array(indices))
+        yield partition, bucket, part
+
+
+def _kept_kinds(rows: pa.RecordBatch, table: FileStoreTable) -> pa.RecordBatch:
+    if not table.options.ignore_delete:
+        return rows
+    kinds = rows.column(VALUE_KIND)
+    adds = pc.or_(pc.equal(kinds, int(RowKind.INSERT)), pc.equal(kinds, int(RowKind.UPDATE_AFTER)))
+    return rows.filter(adds)
+
+
+def _groups(
+    rows: pa.RecordBatch, table: FileStoreTable
+) -> Iterator[tuple[bytes, int, np.ndarray | None]]:
+    """Row indices of each (partition, bucket), ascending; None = all rows."""
+    schema = table.schema
+    buckets = _bucket_column(rows, table)
+    if not schema.partition_keys:
+        for bucket, indices in _index_groups(buckets):
+            yield EMPTY_ROW, bucket, indices
+        return
+    names = schema.partition_keys
+    types = [schema.field(name).type for name in names]
+    encoded = encode_rows([rows.column(name) for name in names], types).dictionary_encode()
+    values = encoded.dictionary.to_pylist()
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    width = int(buckets.max()) + 1
+    for code, indices in _index_groups(codes * width + buckets):
+        yield frame(values[code // width], len(names)), code % width, indices
+
+
+def _bucket_column(rows: pa.RecordBatch, table: FileStoreTable) -> np.ndarray:
+    schema = table.schema
+    count = schema.num_buckets
+    if count == 1:
+        return np.zeros(rows.num_rows, np.int64)
+    keys = schema.bucket_keys
+    types = [schema.field(name).type for name in keys]
+    function = table.options.bucket_function
+    buckets = assign_buckets([rows.column(name) for name in keys], types, count, function)
+    return buckets.astype(np.int64)
+
+
+def _index_groups(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
+    first = int(codes[0])
+    if (codes == first).all():
+        yield first, None
+        return
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    ends = np.r_[starts[1:], len(order)]
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield int(ordered[start]), order[start:end]
+
+
+def _combined(
+    rows: pa.RecordBatch, indices: np.ndarray | None, keys: Sequence[str]
+) -> pa.RecordBatch:
+    """The last change of every key, sorted by key; one gather of the whole rows."""
+    key_rows = rows.select(list(keys))
+    if indices is not None:
+        key_rows = key_rows.take(pa.array(indices))
+    order = sort_permutation(key_rows, keys)
+    starts = group_starts(key_rows.take(pa.array(order)), keys)
+    lasts = order[np.r_[starts[1:], len(order)] - 1]
+    if indices is not None:
+        lasts = indices[lasts]
+    return rows.take(pa.array(lasts))

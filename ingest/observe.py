@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the outside what the daemon does: logs, metrics, status board, lag poll, HTTP endpoint.
+
+One object, so that the daemon and the sink speak of events and not of gauges. Nothing here may
+stop a batch: a failed lag poll is counted and its series go stale by age.
+"""
+
+import logging
+import threading
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+
+from ingest.batch_report import BatchReport
+from ingest.http_server import HttpServer
+from ingest.settings import Settings
+from ingest.source.lag import LagProbe
+from ingest.status_board import StatusBoard
+from ingest.telemetry import Metrics
+from storage.clock import Clock
+from storage.errors import LakewardError
+
+__all__ = ["LAG_POLL_S", "Observer"]
+
+_LOG = logging.getLogger(__name__)
+
+LAG_POLL_S = 15.0
+"""Time between two looks at the source's watermarks [s]; one cheap request a partition each."""
+
+
+class Observer:
+    """See the module. Context manager: entering opens the endpoint, leaving closes it.
+
+    Args:
+        settings: the pipeline's settings.
+        clock: time.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self.metrics = Metrics(clock)
+        self.board = StatusBoard(settings.pipeline.name, clock)
+        self._server: HttpServer | None = None
+        self._ended = threading.Event()
+        self._poller: threading.Thread | None = None
+
+    def __enter__(self) -> "Observer":
+        shown = self._settings.metrics
+        if shown.enabled:
+            server = HttpServer(self.metrics, self.board, host=shown.host, port=shown.port)
+            self._server = server.start()
+            _LOG.info("endpoint open", extra={"event": "endpoint", "url": server.url})
+        self.board.set_condition("configuration", ok=True)
+        self.board.set_fact("warehouse", self._settings.sink.warehouse)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._poller is not None:
+            self._poller.join(timeout=LAG_POLL_S)
+        if self._server is not None:
+            self._server.close()
+
+    def started(self, spark: SparkSession) -> None:
+        """The Spark session is up; begin to watch the source."""
+        self.board.set_condition("session", ok=True)
+        self.board.set_fact("spark", spark.version)
+        self._state("running")
+        self._poller = threading.Thread(target=self._poll, name="lag", daemon=True)
+        self._poller.start()
+        _LOG.info(
+            "running",
+            extra={
+                "event": "running",
+                "pipeline": self._settings.pipeline.name,
+                "warehouse": self._settings.sink.warehouse,
+                "master": spark.sparkContext.master,
+            },
+        )
+
+    def beat(self) -> None:
+        """The main loop is alive."""
+        self.board.beat()
+
+    def batch_started(self, batch_id: int) -> None:
+        """A batch passed the gate."""
+        self.board.batch_started(batch_id)
+        self.metrics.batch_started()
+
+    def batch(self, report: BatchReport) -> None:
+        """A batch is committed in all its tables."""
+        self.metrics.record(report)
+        self.board.record(report)
+        _LOG.log(
+            logging.DEBUG if report.events == 0 else logging.INFO,
+            "batch done",
+            extra={
+                "event": "batch",
+                "batch_id": report.batch_id,
+                "identifier": report.identifier,
+                "outcome": report.outcome,
+                "events": report.events,
+                "rows": report.rows,
+                "quarantined": report.bad_records,
+                "tables": len(report.snapshots),
+                "duration_s": round(report.duration_s, 3),
+                **{
+                    f"{phase}_s": round(seconds, 3)
+                    for phase, seconds in report.phases.items()
+                    if not phase.startswith("task_")
+                },
+            },
+        )
+        for table, change in report.schema_changes:
+            _LOG.info(
+                "schema changed",
+                extra={"event": "schema_change", "table": table, "change": change},
+            )
+
+    def refused(self, table: str) -> None:
+        """Events of a table fit no allowed schema change; they go to quarantine."""
+        self.metrics.schema_change_refused(table)
+
+    def failed(self, error: BaseException) -> None:
+        """The query ended with an error; it is tried again or the process ends."""
+        self.metrics.batch_failed()
+        self.board.failed(error)
+
+    def draining(self) -> None:
+        """No further batch begins."""
+        self._state("draining")
+
+    def ended(self, *, failed: bool) -> None:
+        """The process is about to end."""
+        self._state("failed" if failed else "idle")
+
+    def _state(self, state: str) -> None:
+        self.metrics.set_state(state)
+        self.board.set_state(state)
+
+    def _poll(self) -> None:
+        with LagProbe(self._settings.source) as probe:
+            while not self._ended.is_set():
+                try:
+                    self.metrics.record_watermarks(probe.poll())
+                    self.board.set_condition("source", ok=True)
+                except (LakewardError, OSError) as error:
+                    self.metrics.source_error("transport")
+                    self.board.set_condition("source", ok=False, reason=str(error))
+                    _LOG.warning(
+                        "the source does not answer", extra={"event": "lag_poll", "error": error}
+                    )
+                self._ended.wait(LAG_POLL_S)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one source task tells the driver about the ranges it read."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable
+
+from ingest.formats.events import SchemaDelta
+
+__all__ = ["BatchTotals", "RangeReport", "TableTotals"]
+
+Range = tuple[str, int, int, int]
+
+
+@dataclasses.dataclass(slots=True)
+class TableTotals:
+    """Per table: rows before merging, topics they came from, span of `source.ts_ms` [ms]."""
+
+    rows: int = 0
+    topics: set[str] = dataclasses.field(default_factory=set)
+    min_ts_ms: int | None = None
+    max_ts_ms: int | None = None
+
+    def add(self, rows: int, topic: str, min_ts_ms: int | None, max_ts_ms: int | None) -> None:
+        """Count one decoded batch."""
+        self.merge(TableTotals(rows, {topic}, min_ts_ms, max_ts_ms))
+
+    def merge(self, other: "TableTotals") -> None:
+        """Add another task's totals."""
+        self.rows += other.rows
+        self.topics |= other.topics
+        if other.min_ts_ms is not None:
+            mine = self.min_ts_ms
+            self.min_ts_ms = other.min_ts_ms if mine is None else min(mine, other.min_ts_ms)
+        if other.max_ts_ms is not None:
+            mine = self.max_ts_ms
+            self.max_ts_ms = other.max_ts_ms if mine is None else max(mine, other.max_ts_ms)
+
+
+@dataclasses.dataclass(slots=True)
+class RangeReport:
+    """One task's ranges and counts; every task sends exactly one.
+
+    Attributes:
+        ranges: (topic, partition, start, end) read, end exclusive.
+        events: records read.
+        bytes: key and value bytes read.
+        counts: decoder counts by topic.
+        bad: quarantined records by topic and error class.
+        tables: totals by table.
+        deltas: records whose shape the table's schema does not cover.
+        skipped: offsets lost to retention by (topic, partition).
+        seconds: wall time of the task's parts [s].
+    """
+
+    ranges: list[Range] = dataclasses.field(default_factory=list)
+    events: int = 0
+    bytes: int = 0
+    counts: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    bad: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    tables: dict[str, TableTotals] = dataclasses.field(default_factory=dict)
+    deltas: list[SchemaDelta] = dataclasses.field(default_factory=list)
+    skipped: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    seconds: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
+@dataclasses.dataclass(slots=True)
+class BatchTotals:
+    """All tasks' reports of one run, added up."""
+
+    report: RangeReport = dataclasses.field(default_factory=RangeReport)
+
+    @staticmethod
+    def of(reports: Iterable[RangeReport]) -> "BatchTotals":
+        """Add up reports; ranges come out sorted."""
+        totals = BatchTotals()
+        for report in reports:
+            totals.add(report)
+        totals.report.ranges.sort()
+        return totals
+
+    def add(self, report: RangeReport) -> None:
+        """Add one task's report."""
+        mine = self.report
+        mine.ranges += report.ranges
+        mine.events += report.events
+        mine.bytes += report.bytes
+        mine.deltas += report.deltas
+        mine.seconds.update(report.seconds)
+        for place, count in report.skipped.items():
+            mine.skipped[place] = mine.skipped.get(place, 0) + count
+        for topic, counts in report.counts.items():
+            mine.counts.setdefault(topic, Counter()).update(counts)
+        for topic, counts in report.bad.items():
+            mine.bad.setdefault(topic, Counter()).update(counts)
+        for table, totals in report.tables.items():
+            mine.tables.setdefault(table, TableTotals()).merge(totals)
+
+    @property
+    def span(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Per topic and partition the (start, end) that the batch covers."""
+        spans: dict[str, dict[str, tuple[int, int]]] = {}
+        for topic, partition, start, end in self.report.ranges:
+            by_partition = spans.setdefault(topic, {})
+            known = by_partition.get(str(partition))
+            if known is not None:
+                start, end = min(start, known[0]), max(end, known[1])
+            by_partition[str(partition)] = (start, end)
+        return spans

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reduce side of a micro-batch: a bucket's chunks in, level-0 files and a commit message out.
+
+Runs in `mapInArrow` after the shuffle. All chunks of one (table, partition, bucket) are in one
+task. Per bucket:
+
+1. sort the chunks by (topic, source partition, first offset): the shuffle keeps no order;
+2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot;
+3. flush, compact what is due, and return the commit message. Nothing is visible until the driver
+   commits; files of an attempt that lost are never named by anyone (unique names per writer).
+"""
+
+import dataclasses
+import functools
+import pickle
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch
+from ingest.plan import PLAN_PROPERTY, BatchPlan
+from ingest.table_cache import table_of
+from storage.errors import InternalError
+from storage.format.file_meta import CommitMessage
+from storage.format.types import VALUE_KIND, RowKind
+
+__all__ = [
+    "RESULT_SPARK_SCHEMA",
+    "BucketResult",
+    "reduce_chunks",
+    "reducer",
+]
+
+RESULT_SPARK_SCHEMA = "kind int, payload binary"
+_RESULT_SCHEMA = pa.schema([pa.field("kind", pa.int32()), pa.field("payload", pa.binary())])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BucketResult:
+    """One bucket's work, on its way to the driver.
+
+    Attributes:
+        table: `database.table`.
+        message: what to commit.
+        rows: rows by kind that reached the writer, after early combining.
+        sorted_runs: runs of the bucket after the batch.
+        seconds: wall time of the bucket [s].
+    """
+
+    table: str
+    message: CommitMessage
+    rows: dict[str, int]
+    sorted_runs: int
+    seconds: float
+
+
+def reducer(warehouse: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`; pickles by reference."""
+    return functools.partial(_reduce_task, warehouse)
+
+
+def _reduce_task(warehouse: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
+    by_bucket: dict[tuple[str, bytes, int], list[Chunk]] = defaultdict(list)
+    for batch in batches:
+        for chunk in chunks_of(batch):
+            if chunk.kind is ChunkKind.REPORT:
+                yield _result_row(ChunkKind.REPORT, bytes(memoryview(chunk.payload)))
+            else:
+                by_bucket[(chunk.table, chunk.partition, chunk.bucket)].append(chunk)
+    if not by_bucket:
+        return
+    plan = BatchPlan.from_property(text)
+    for bucket in sorted(by_bucket):
+        result = reduce_chunks(warehouse, plan, by_bucket.pop(bucket))
+        yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+
+
+def reduce_chunks(warehouse: str, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:
+    """Write all chunks of one bucket.
+
+    Args:
+        warehouse: root of the tables.
+        plan: the run.
+        chunks: of one (table, partition, bucket), in any order.
+    """
+    started = time.perf_counter()
+    ordered = sorted(chunks, key=lambda chunk: chunk.order)
+    first = ordered[0]
+    schema_id = plan.schema_id(first.table)
+    if schema_id is None:
+        raise InternalError("a chunk of an unplanned table", table=first.table)
+    table = table_of(warehouse, first.table, schema_id)
+    rows: Counter[str] = Counter()
+    with table.bucket_writer(first.partition, first.bucket) as writer:
+        for chunk in ordered:
+            if chunk.schema_id != schema_id:
+                raise InternalError(
+                    "a chunk of another schema", table=first.table, schema=chunk.schema_id
+                )
+            batch = ipc_batch(chunk.payload)
+            _count_kinds(batch, rows)
+            writer.write(batch.drop_columns([OFFSET_COLUMN]))
+        message = writer.prepare_commit()
+        runs = writer.sorted_run_count
+    return BucketResult(
+        table=first.table,
+        message=message,
+        rows=dict(rows),
+        sorted_runs=runs,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _count_kinds(batch: pa.RecordBatch, rows: Counter[str]) -> None:
+    kinds = batch.column(VALUE_KIND).to_numpy()
+    counts = np.bincount(kinds, minlength=len(RowKind))
+    for kind in RowKind:
+        if counts[kind]:
+            rows[kind.name.lower()] += int(counts[kind])
+
+
+def _result_row(kind: ChunkKind, payload: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([int(kind)], pa.int32()), pa.array([payload], pa.binary())],
+        schema=_RESULT_SCHEMA,
+    )

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark session, with the settings that SPARK.md's experiments ask for."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+__all__ = ["build_session", "default_master"]
+
+_PACKAGES_ROOT = Path(__file__).resolve().parent.parent
+
+
+def default_master() -> str:
+    """`local[N,4]`: plain local mode never retries a task (SPARK.md §3)."""
+    return f"local[{os.cpu_count() or 2},4]"
+
+
+def build_session(
+    name: str, *, master: str, conf: Mapping[str, str], parallelism: int
+) -> SparkSession:
+    """Start the JVM and the session.
+
+    Args:
+        name: application name.
+        master: Spark master URL.
+        conf: the user's settings; they win.
+        parallelism: shuffle partitions; about the number of cores, never 200 (SPARK.md §8).
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _export_python_path()
+    settings = {
+        # stop() during a running action overflows the default stack (SPARK.md §9)
+        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(parallelism),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.scheduler.mode": "FAIR",
+        "spark.driver.bindAddress": "127.0.0.1" if master.startswith("local") else "0.0.0.0",
+    }
+    if master.startswith("local"):
+        settings["spark.driver.host"] = "127.0.0.1"
+    settings.update(conf)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _export_python_path() -> None:
+    """Let workers import these packages wherever the process was started (SPARK.md §7)."""
+    root = str(_PACKAGES_ROOT)
+    known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if root not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *known])

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of all settings: key, type, default, unit, meaning. Everything else follows from it.
+
+`settings` parses by it, `ingest/CONFIGURATION.md` is written from it, and suggestions for unknown
+keys come from it. Keys of CDC.md §6 that this version does not honour are listed too, so that they
+are refused by name instead of being taken for a typing mistake.
+"""
+
+from ingest.setting_kinds import (
+    Setting,
+    boolean,
+    choice,
+    duration,
+    identifier,
+    integer,
+    moment,
+    offset_map,
+    size,
+    text,
+    text_list,
+    text_map,
+)
+
+__all__ = ["NOT_YET", "NOT_YET_TABLE_KEYS", "SECTIONS", "SETTINGS", "TABLE_SETTINGS"]
+
+_NAME = identifier(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
+    "letters, digits, `.`, `_` and `-`, at most 100, starting with a letter or digit",
+)
+_DATABASE = identifier(r"[^./\\\s]+", "a database name without dots, slashes and blanks")
+_TABLE = identifier(r"[^./\\\s]+\.[^./\\\s]+", "a table as `database.table`")
+
+SECTIONS = {
+    "pipeline": "What the stream is called, where it keeps its place and how often it commits.",
+    "source": "Where events come from and what the producer made of them.",
+    "sink": "Where tables are written.",
+    "bad.records": "What happens to records that cannot be decoded.",
+    "maintenance": "What is done to tables beside writing them.",
+    "metrics": "The HTTP endpoint with metrics, health, readiness and status.",
+    "log": "Logs go to standard error.",
+    "spark": "The engine. Defaults run everything on this machine.",
+}
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="pipeline.name",
+        kind=_NAME,
+        required=True,
+        doc="Name of the stream: Spark query name and Paimon commit user. Never change it: "
+        "exactly-once rests on it.",
+    ),
+    Setting(
+        key="pipeline.checkpoint",
+        kind=text,
+        doc="Directory for Spark's offset log, local or mounted. For a local warehouse the default "
+        "is `<warehouse>/.lakeward/<name>/checkpoint`. If it is lost, offsets are rebuilt from "
+        "the tables.",
+    ),
+    Setting(
+        key="pipeline.schema.change.behavior",
+        kind=choice("lenient"),
+        default="lenient",
+        doc="What to do when events have new or wider columns. `lenient`: add and widen; anything "
+        "else sends the event to quarantine.",
+    ),
+    Setting(
+        key="pipeline.trigger.interval",
+        kind=duration,
+        default="30s",
+        doc="Time between two micro-batches; each batch is one snapshot per changed table. "
+        "Shorter: fresher tables, more small files.",
+    ),
+    Setting(
+        key="pipeline.trigger.max.records",
+        kind=integer(1),
+        default=2_000_000,
+        unit="records",
+        doc="Bound of one micro-batch over all partitions.",
+    ),
+    Setting(
+        key="pipeline.trigger.max.bytes",
+        kind=size,
+        default="1gb",
+        unit="bytes",
+        doc="Bound of one micro-batch in payload bytes, estimated by sampling.",
+    ),
+    Setting(
+        key="source.type",
+        kind=choice("kafka", "files"),
+        required=True,
+        doc="`kafka`, or `files`: a directory of events, one per line (archived topics).",
+    ),
+    Setting(
+        key="source.format",
+        kind=choice("debezium-json"),
+        default="debezium-json",
+        doc="Format of the events. The schema block may be there or not, per event.",
+    ),
+    Setting(
+        key="source.bootstrap.servers",
+        kind=text,
+        doc="Kafka brokers, `host:port[,host:port]`. Required for `kafka`.",
+    ),
+    Setting(
+        key="source.path",
+        kind=text,
+        doc="Directory with one folder per topic, or files named `<topic>.<anything>`. Required "
+        "for `files`.",
+    ),
+    Setting(
+        key="source.topics",
+        kind=text_list,
+        doc="Exact topic names. For `kafka` give these or `source.topics.pattern`.",
+    ),
+    Setting(
+        key="source.topics.pattern",
+        kind=text,
+        doc="Regular expression that a whole topic name must match; new topics are found while "
+        "running.",
+    ),
+    Setting(
+        key="source.topics.exclude",
+        kind=text_list,
+        doc="Regular expressions; a topic whose whole name matches one is left out.",
+    ),
+    Setting(
+        key="source.topic.discovery.interval",
+        kind=duration,
+        doc="How often new topics, partitions or files are looked for. Default: `5m` for `kafka`, "
+        "`1s` for `files`.",
+    ),
+    Setting(
+        key="source.scan.startup.mode",
+        kind=choice("earliest", "latest", "timestamp", "specific-offsets"),
+        default="earliest",
+        doc="Where a stream without a checkpoint starts. Later starts go on where the stream was.",
+    ),
+    Setting(
+        key="source.scan.startup.timestamp",
+        kind=moment,
+        unit="epoch ms",
+        doc="For `timestamp`: the first record not older than this.",
+    ),
+    Setting(
+        key="source.scan.startup.offsets",
+        kind=offset_map,
+        doc="For `specific-offsets`: topic to partition to offset (-2 earliest, -1 latest).",
+    ),
+    Setting(
+        key="source.fail.on.data.loss",
+        kind=boolean,
+        default=True,
+        doc="Stop when records that the stream still needs are gone from the source. `false`: skip "
+        "them and count them in `lakeward_source_skipped_offsets_total`.",
+    ),
+    Setting(
+        key="source.properties",
+        kind=text_map,
+        doc="librdkafka client properties, passed through (`security.protocol`, `sasl.username`, "
+        "…). Take secrets from `${file:/path}`.",
+    ),
+    Setting(
+        key="source.debezium.decimal.handling.mode",
+        kind=choice("precise", "string", "double"),
+        default="precise",
+        doc="As set on the connector. Needed only for events without schema block.",
+    ),
+    Setting(
+        key="source.debezium.binary.handling.mode",
+        kind=choice("bytes", "base64", "base64-url-safe", "hex"),
+        default="bytes",
+        doc="As set on the connector.",
+    ),
+    Setting(
+        key="source.debezium.time.precision.mode",
+        kind=choice("adaptive", "adaptive_time_microseconds", "connect", "isostring"),
+        default="adaptive",
+        doc="As set on the connector.",
+    ),
+    Setting(
+        key="source.debezium.unavailable.value.placeholder",
+        kind=text,
+        default="__debezium_unavailable_value",
+        doc="As set on the connector: what stands for a large value that did not change.",
+    ),
+    Setting(key="sink.type", kind=choice("paimon"), default="paimon", doc="The table format."),
+    Setting(
+        key="sink.warehouse",
+        kind=text,
+        required=True,
+        doc="Directory of the databases and tables. A relative path counts from the working "
+        "directory.",
+    ),
+    Setting(
+        key="sink.default.database",
+        kind=_DATABASE,
+        default="lakeward",
+        doc="Database of the quarantine table, and of events whose source names no database.",
+    ),
+    Setting(
+        key="sink.table.properties",
+        kind=text_map,
+        default={"bucket": "1"},
+        doc="Paimon options of every table that Lakeward creates. Your entries are added to the "
+        "default; existing tables keep theirs.",
+    ),
+    Setting(
+        key="bad.records.table",
+        kind=_TABLE,
+        doc="Table that takes undecodable records whole. Default: "
+        "`<sink.default.database>._quarantine`.",
+    ),
+    Setting(
+        key="maintenance.snapshot.retain",
+        kind=duration,
+        doc="How long old snapshots can be read, for tables that Lakeward creates (sets their "
+        "`snapshot.time-retained`). Default: the table format's `1h`.",
+    ),
+    Setting(
+        key="metrics.enabled", kind=boolean, default=True, doc="Whether the endpoint is opened."
+    ),
+    Setting(
+        key="metrics.host",
+        kind=text,
+        default="127.0.0.1",
+        doc="Address to listen on. In a container use `0.0.0.0`; there is no authentication.",
+    ),
+    Setting(
+        key="metrics.port",
+        kind=integer(0, 65535),
+        default=9108,
+        doc="Port; 0 takes any free one and logs which.",
+    ),
+    Setting(
+        key="log.level",
+        kind=choice("debug", "info", "warning", "error"),
+        default="info",
+        doc="Least severe level that is written.",
+    ),
+    Setting(
+        key="log.format",
+        kind=choice("auto", "text", "json"),
+        default="auto",
+        doc="`auto`: text on a terminal, JSON lines elsewhere.",
+    ),
+    Setting(
+        key="spark.master",
+        kind=text,
+        doc="Spark master URL. Default: `local[N,4]` with one slot per core.",
+    ),
+    Setting(
+        key="spark.parallelism",
+        kind=integer(1),
+        unit="tasks",
+        doc="Tasks per stage. Default: the number of cores of this machine. On a cluster set it to "
+        "the executors' cores.",
+    ),
+    Setting(
+        key="spark.conf",
+        kind=text_map,
+        doc="Spark properties; they win over Lakeward's own.",
+    ),
+)
+
+TABLE_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="match",
+        kind=text,
+        required=True,
+        doc="Target tables the rule is for, as `database.table`; `*` and `?` are wild cards.",
+    ),
+    Setting(
+        key="primary.key",
+        kind=text_list,
+        doc="Primary key for events without a Kafka key. Default: the columns of the Kafka key.",
+    ),
+    Setting(
+        key="bucket",
+        kind=integer(-2),
+        doc="Short for the table property `bucket`.",
+    ),
+    Setting(
+        key="table.properties",
+        kind=text_map,
+        doc="Paimon options of the tables, over `sink.table.properties`.",
+    ),
+)
+
+NOT_YET: tuple[str, ...] = (
+    "route",
+    "transform",
+    "alerts",
+    "control",
+    "pipeline.delivery",
+    "pipeline.trigger.idle.commit",
+    "source.schema.registry",
+    "source.ordering",
+    "source.on.truncate",
+    "source.on.resnapshot",
+    "source.debezium.schema.change.topic",
+    "source.debezium.ignore",
+    "sink.include.schema.changes",
+    "sink.exclude.schema.changes",
+    "sink.type.mapping",
+    "sink.metadata.columns",
+    "bad.records.max.ratio",
+    "bad.records.topic",
+    "maintenance.compaction.window",
+    "maintenance.orphan.clean",
+    "metrics.labels",
+    "metrics.per.table",
+    "metrics.max.tables",
+)
+"""Keys (and everything below them) that are planned; using one is an error that says so."""
+
+NOT_YET_TABLE_KEYS: tuple[str, ...] = (
+    "bad.records",
+    "changelog-producer",
+    "columns.exclude",
+    "compaction",
+    "deletes",
+    "filter",
+    "freshness",
+    "mask",
+    "on.incompatible",
+    "partition.by",
+    "toast",
+)

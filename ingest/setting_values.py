@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline's settings as frozen values that pickle, travel as JSON and hide secrets in `repr`.
+
+How they are made from files, environment and flags is `settings`' business; what each of them
+means is written in `setting_table`.
+"""
+
+import dataclasses
+import fnmatch
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ingest.source.source_settings import (
+    SourceSettings,
+    redact_properties,
+    source_settings_from_json,
+)
+from storage.errors import InvalidOptionError
+
+__all__ = [
+    "QUARANTINE_NAME",
+    "BadRecordSettings",
+    "DebeziumSettings",
+    "LogSettings",
+    "MaintenanceSettings",
+    "MetricsSettings",
+    "PipelineSettings",
+    "Settings",
+    "SinkSettings",
+    "SparkSettings",
+    "TableRule",
+]
+
+
+QUARANTINE_NAME = "_quarantine"
+"""Name of the quarantine table in the default database."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """Attributes are the `pipeline.*` settings; durations in seconds, sizes in bytes."""
+
+    name: str
+    checkpoint: str
+    trigger_interval_s: float
+    max_records: int
+    max_bytes: int
+    schema_change_behavior: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DebeziumSettings:
+    """Facts about the producer that events do not carry: `source.debezium.*`."""
+
+    decimal_handling_mode: str
+    binary_handling_mode: str
+    time_precision_mode: str
+    unavailable_value_placeholder: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """Attributes are the `sink.*` settings; `warehouse` is an absolute path."""
+
+    warehouse: str
+    default_database: str
+    table_properties: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TableRule:
+    """One entry of `tables`; of several that match a table, later ones win key by key."""
+
+    match: str
+    primary_key: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def covers(self, table: str) -> bool:
+        """Whether the rule is for `database.table`."""
+        return fnmatch.fnmatchcase(table, self.match)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecordSettings:
+    """Attributes are the `bad.records.*` settings."""
+
+    table: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceSettings:
+    """Attributes are the `maintenance.*` settings; durations in seconds."""
+
+    snapshot_retain_s: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Attributes are the `metrics.*` settings."""
+
+    enabled: bool
+    host: str
+    port: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """Attributes are the `log.*` settings."""
+
+    level: str
+    format: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """Attributes are the `spark.*` settings; None and empty mean Lakeward chooses."""
+
+    master: str | None
+    parallelism: int | None
+    conf: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Settings:
+    """Everything a pipeline needs to know. Picklable; `repr` shows no secret.
+
+    Attributes:
+        pipeline: name, checkpoint, trigger.
+        source: where events come from (one of the source settings values).
+        format: format of the events.
+        debezium: facts about the producer.
+        sink: warehouse and defaults of new tables.
+        tables: rules by table, later ones win.
+        bad_records: quarantine.
+        maintenance: upkeep of tables.
+        metrics: HTTP endpoint.
+        log: logging.
+        spark: engine.
+    """
+
+    pipeline: PipelineSettings
+    source: SourceSettings
+    format: str
+    debezium: DebeziumSettings
+    sink: SinkSettings
+    tables: tuple[TableRule, ...]
+    bad_records: BadRecordSettings
+    maintenance: MaintenanceSettings
+    metrics: MetricsSettings
+    log: LogSettings
+    spark: SparkSettings
+
+    @property
+    def quarantine_table(self) -> str:
+        """`database.table` of the quarantine."""
+        return self.bad_records.table
+
+    def table_properties(self, table: str) -> dict[str, str]:
+        """Options for creating `database.table`: the sink's, then each matching rule's."""
+        properties = dict(self.sink.table_properties)
+        for rule in self.tables:
+            if rule.covers(table):
+                properties.update(rule.table_properties)
+        return properties
+
+    def primary_key(self, table: str) -> tuple[str, ...]:
+        """Configured primary key of `database.table`; empty = take it from the Kafka key."""
+        keys = [rule.primary_key for rule in self.tables if rule.covers(table)]
+        return next((key for key in reversed(keys) if key), ())
+
+    def to_json(self) -> str:
+        """JSON text, secrets included; see `from_json`."""
+        values = _plain(self)
+        values["source"] = json.loads(self.source.to_json())
+        return json.dumps(values, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "Settings":
+        """Inverse of `to_json`.
+
+        Raises:
+            InvalidOptionError: the text was not made by this version's `to_json`.
+        """
+        try:
+            raw = json.loads(text)
+            return Settings(
+                pipeline=PipelineSettings(**raw["pipeline"]),
+                source=source_settings_from_json(json.dumps(raw["source"])),
+                format=raw["format"],
+                debezium=DebeziumSettings(**raw["debezium"]),
+                sink=SinkSettings(**raw["sink"]),
+                tables=tuple(
+                    TableRule(**{**rule, "primary_key": tuple(rule["primary_key"])})
+                    for rule in raw["tables"]
+                ),
+                bad_records=BadRecordSettings(**raw["bad_records"]),
+                maintenance=MaintenanceSettings(**raw["maintenance"]),
+                metrics=MetricsSettings(**raw["metrics"]),
+                log=LogSettings(**raw["log"]),
+                spark=SparkSettings(**raw["spark"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidOptionError("malformed settings", detail=str(error)) from error
+
+    def redacted(self) -> dict[str, Any]:
+        """Nested plain values fit for a log or a status page."""
+        values = _plain(self)
+        source = json.loads(self.source.to_json())
+        if "properties" in source:
+            source["properties"] = redact_properties(source["properties"])
+        values["source"] = source
+        values["spark"]["conf"] = redact_properties(values["spark"]["conf"])
+        values["sink"]["table_properties"] = redact_properties(values["sink"]["table_properties"])
+        for rule in values["tables"]:
+            rule["table_properties"] = redact_properties(rule["table_properties"])
+        return values
+
+    def __repr__(self) -> str:
+        return f"Settings({json.dumps(self.redacted(), sort_keys=True)})"
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if field.name == "source":
+            continue
+        if field.name == "tables":
+            values[field.name] = [dataclasses.asdict(rule) for rule in value]
+        else:
+            values[field.name] = dataclasses.asdict(value) if _is_value(value) else value
+    return values
+
+
+def _is_value(value: object) -> bool:
+    return dataclasses.is_dataclass(value)

@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the pipeline's settings from YAML files, environment and flags.
+
+`load_settings` is the way in; `resolve` also tells where each value came from. Which settings exist
+is in `setting_table`, how texts become values in `setting_kinds`, where texts come from in
+`settings_sources`, what the result looks like in `setting_values`. Run as a program, this module
+writes or checks the reference page:
+
+    python -m ingest.settings [--write | --check]
+
+Precedence: flag, then environment (`LAKEWARD__SOURCE__BOOTSTRAP_SERVERS` is
+`source.bootstrap.servers`), then file, then default. Of several files the later wins.
+"""
+
+import dataclasses
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ingest.setting_kinds import Setting
+from ingest.setting_table import NOT_YET, NOT_YET_TABLE_KEYS, SETTINGS, TABLE_SETTINGS
+from ingest.setting_values import (
+    QUARANTINE_NAME,
+    BadRecordSettings,
+    DebeziumSettings,
+    LogSettings,
+    MaintenanceSettings,
+    MetricsSettings,
+    PipelineSettings,
+    Settings,
+    SinkSettings,
+    SparkSettings,
+    TableRule,
+)
+from ingest.settings_page import settings_page
+from ingest.settings_sources import (
+    ENVIRONMENT_PREFIX,
+    Given,
+    flatten,
+    interpolate,
+    read_document,
+    shown,
+)
+from ingest.source.source_settings import (
+    FileSourceSettings,
+    KafkaSourceSettings,
+    SourceSettings,
+    redact_properties,
+)
+from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
+from storage.io.resolve import resolve_file_io
+from storage.options import TableOptions
+
+__all__ = ["Resolved", "Settings", "TableRule", "load_settings", "resolve"]
+
+_MAPS = tuple(row.key for row in SETTINGS if row.kind.mapping)
+_BY_KEY = {row.key: row for row in SETTINGS}
+_TABLE_BY_KEY = {row.key: row for row in TABLE_SETTINGS}
+_PAGE = Path(__file__).with_name("CONFIGURATION.md")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_CREDENTIALS = re.compile(r"://[^/@\s]+@")
+_HIDDEN = "********"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """Settings, and where each explicitly given one came from.
+
+    Attributes:
+        settings: the values in force.
+        lines: (key, value as it may be shown, origin) in the order of the reference.
+    """
+
+    settings: Settings
+    lines: tuple[tuple[str, str, str], ...]
+
+
+def load_settings(
+    paths: Path | str | Sequence[Path | str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from one or more YAML files (`-` is standard input).
+
+    Args:
+        paths: files; of several, later ones win.
+        overrides: dotted keys from flags; they win over everything.
+        environ: environment; default is the process's.
+
+    Raises:
+        NotFoundError: a file is not there.
+        InvalidOptionError: a key is unknown, or a value malformed, missing or contradicted.
+        UnsupportedFeatureError: a key of a later version is used.
+    """
+    return resolve(paths, overrides, environ=environ).settings
+
+
+def resolve(
+    paths: Path | str | Sequence[Path | str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> Resolved:
+    """As `load_settings`, with the origin of every value."""
+    environ = os.environ if environ is None else environ
+    given: dict[str, Given] = {}
+    rules: list[object] = []
+    for path in [paths] if isinstance(paths, (str, Path)) else paths:
+        document = read_document(path)
+        rules += _rule_list(interpolate(document.pop("tables", None), environ, "tables"))
+        plain = interpolate(document, environ)
+        _merge(given, flatten(plain if isinstance(plain, dict) else {}, _MAPS, "file"))
+    _merge(given, _from_environment(environ))
+    _merge(given, flatten(dict(overrides or {}), _MAPS, "flag"))
+    settings = _build(_parse_all(given), [_table_rule(rule, n) for n, rule in enumerate(rules)])
+    _check_tables(settings)
+    return Resolved(settings=settings, lines=tuple(_lines(given, settings)))
+
+
+def _merge(target: dict[str, Given], newer: Mapping[str, Given]) -> None:
+    """Add newer entries; entries of map settings are merged name by name."""
+    for key, entry in newer.items():
+        owner = key if key in _BY_KEY else _map_of(key)
+        if owner is None:
+            raise _unknown(key)
+        if owner != key:  # one name inside a map, such as sink.table.properties.bucket
+            entry = Given({key[len(owner) + 1 :]: entry.value}, entry.origin)
+        known = target.get(owner)
+        if known is not None and isinstance(known.value, Mapping):
+            if isinstance(entry.value, Mapping):
+                entry = Given({**known.value, **entry.value}, entry.origin)
+            elif entry.value is None:
+                continue
+        target[owner] = entry
+
+
+def _map_of(key: str) -> str | None:
+    return next((each for each in _MAPS if key.startswith(each + ".")), None)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """`LAKEWARD__A__B_C=v` is `a.b.c: v`."""
+    by_name = {re.sub(r"[.-]", "_", row.key): row.key for row in SETTINGS}
+    found: dict[str, Given] = {}
+    for variable, value in sorted(environ.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable[len(ENVIRONMENT_PREFIX) :].lower().replace("__", "_")
+        key = by_name.get(name)
+        if key is None:
+            close = difflib.get_close_matches(name, by_name, n=1)
+            meant = f"did you mean {_variable_of(by_name[close[0]])}?" if close else ""
+            raise InvalidOptionError("unknown setting", variable=variable, hint=meant)
+        raw: object = value
+        if _BY_KEY[key].kind.mapping:
+            raw = _yaml_value(value, variable)
+        found[key] = Given(raw, "environment")
+    return found
+
+
+def _yaml_value(text: str, variable: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidOptionError("not a YAML map", variable=variable) from error
+
+
+def _variable_of(key: str) -> str:
+    section, _, rest = key.partition(".")
+    return f"{ENVIRONMENT_PREFIX}{section}__{re.sub(r'[.-]', '_', rest)}".upper()
+
+
+def _unknown(key: str) -> InvalidRequestError:
+    planned = next((each for each in NOT_YET if key == each or key.startswith(each + ".")), None)
+    if planned is not None:
+        return _not_yet(planned)
+    return InvalidOptionError(
+        "unknown setting", key=key, hint=_suggestion(key, [*_BY_KEY, "tables"])
+    )
+
+
+def _not_yet(key: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError("this setting is not supported yet", hint="remove it", key=key)
+
+
+def _suggestion(key: str, known: Iterable[str]) -> str:
+    """A nearby key, by whole name first, then by its last words."""
+    names = list(known)
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    if not close:
+        tails = {name.partition(".")[2]: name for name in names if "." in name}
+        matched = difflib.get_close_matches(key.partition(".")[2] or key, tails, n=1, cutoff=0.75)
+        close = [tails[tail] for tail in matched]
+    return f"did you mean `{close[0]}`?" if close else "see `lakeward validate --help`"
+
+
+def _parse_all(given: Mapping[str, Given]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    missing = [row.key for row in SETTINGS if row.required and row.key not in given]
+    if missing:
+        raise InvalidOptionError(
+            "a required setting is missing",
+            hint="set " + " and ".join(f"`{key}`" for key in missing),
+            key=missing[0],
+        )
+    for row in SETTINGS:
+        entry = given.get(row.key)
+        if entry is None:
+            values[row.key] = None if row.default is None else _parse(row, row.default, row.key)
+        else:
+            value = _parse(row, entry.value, row.key)
+            if row.kind.mapping and isinstance(row.default, Mapping):
+                value = {**row.default, **value}
+            values[row.key] = value
+    return values
+
+
+def _parse(row: Setting, raw: object, key: str) -> Any:  # noqa: ANN401 - the table decides the type
+    if row.kind.mapping and raw is None:
+        raw = {}
+    try:
+        return row.kind.parse(raw)
+    except ValueError as wanted:
+        raise InvalidOptionError(
+            "a setting has a value it cannot have",
+            detail=f"wanted {wanted}",
+            key=key,
+            value=_shown_value(row.key, raw),
+        ) from wanted
+
+
+def _rule_list(raw: object) -> list[object]:
+    if raw is None:
+        return []
+    if not isinstance(raw, list):
+        raise InvalidOptionError("`tables` must be a list of rules", hint="begin with `- match:`")
+    return raw
+
+
+def _table_rule(raw: object, position: int) -> TableRule:
+    where = f"tables[{position}]"
+    if not isinstance(raw, Mapping):
+        raise InvalidOptionError("a rule must be a map", hint="begin with `match:`", key=where)
+    maps = [row.key for row in TABLE_SETTINGS if row.kind.mapping]
+    values: dict[str, Any] = {}
+    for key, entry in flatten(raw, maps, "file").items():
+        row = _TABLE_BY_KEY.get(key)
+        if row is None:
+            if any(key == each or key.startswith(each + ".") for each in NOT_YET_TABLE_KEYS):
+                raise _not_yet(f"{where}.{key}")
+            hint = _suggestion(key, _TABLE_BY_KEY)
+            raise InvalidOptionError("unknown setting", key=f"{where}.{key}", hint=hint)
+        values[key] = _parse(row, entry.value, f"{where}.{key}")
+    if "match" not in values:
+        raise InvalidOptionError("a rule needs `match`", key=where)
+    properties = dict(values.get("table.properties", {}))
+    if "bucket" in values:
+        properties["bucket"] = str(values["bucket"])
+    return TableRule(
+        match=values["match"],
+        primary_key=values.get("primary.key", ()),
+        table_properties=properties,
+    )
+
+
+def _build(values: Mapping[str, Any], rules: Sequence[TableRule]) -> Settings:
+    name = values["pipeline.name"]
+    database = values["sink.default.database"]
+    retain_s = values["maintenance.snapshot.retain"]
+    properties = dict(values["sink.table.properties"])
+    if retain_s is not None:
+        properties.setdefault("snapshot.time-retained", f"{int(retain_s * 1000)} ms")
+    warehouse = _warehouse(values["sink.warehouse"])
+    return Settings(
+        pipeline=PipelineSettings(
+            name=name,
+            checkpoint=_checkpoint(values["pipeline.checkpoint"], warehouse, name),
+            trigger_interval_s=values["pipeline.trigger.interval"],
+            max_records=values["pipeline.trigger.max.records"],
+            max_bytes=values["pipeline.trigger.max.bytes"],
+            schema_change_behavior=values["pipeline.schema.change.behavior"],
+        ),
+        source=_source(values),
+        format=values["source.format"],
+        debezium=DebeziumSettings(
+            decimal_handling_mode=values["source.debezium.decimal.handling.mode"],
+            binary_handling_mode=values["source.debezium.binary.handling.mode"],
+            time_precision_mode=values["source.debezium.time.precision.mode"],
+            unavailable_value_placeholder=values["source.debezium.unavailable.value.placeholder"],
+        ),
+        sink=SinkSettings(
+            warehouse=warehouse, default_database=database, table_properties=properties
+        ),
+        tables=tuple(rules),
+        bad_records=BadRecordSettings(
+            table=values["bad.records.table"] or f"{database}.{QUARANTINE_NAME}"
+        ),
+        maintenance=MaintenanceSettings(snapshot_retain_s=retain_s),
+        metrics=MetricsSettings(
+            enabled=values["metrics.enabled"],
+            host=values["metrics.host"],
+            port=values["metrics.port"],
+        ),
+        log=LogSettings(level=values["log.level"], format=values["log.format"]),
+        spark=SparkSettings(
+            master=values["spark.master"],
+            parallelism=values["spark.parallelism"],
+            conf=values["spark.conf"] or {},
+        ),
+    )
+
+
+def _warehouse(location: str) -> str:
+    return resolve_file_io(location)[1]
+
+
+def _checkpoint(location: str | None, warehouse: str, name: str) -> str:
+    if location is None:
+        return str(Path(warehouse) / ".lakeward" / name / "checkpoint")
+    if _URI.match(location) and not location.startswith("file:"):
+        raise InvalidOptionError(
+            "the checkpoint must be a local or mounted directory",
+            hint="offsets are also kept in the tables, so a volume that may be lost is enough",
+            key="pipeline.checkpoint",
+            value=location,
+        )
+    return resolve_file_io(location)[1]
+
+
+_KAFKA_ONLY = ("source.bootstrap.servers", "source.properties", "source.scan.startup.offsets")
+
+
+def _source(values: Mapping[str, Any]) -> SourceSettings:
+    kind = values["source.type"]
+    foreign = ("source.path",) if kind == "kafka" else _KAFKA_ONLY
+    for key in foreign:
+        if values[key] is not None:
+            raise InvalidOptionError(f"this setting is not for the {kind} source", key=key)
+    common: dict[str, Any] = {
+        "topics": values["source.topics"] or (),
+        "topics_pattern": values["source.topics.pattern"] or "",
+        "topics_exclude": values["source.topics.exclude"] or (),
+        "startup_mode": values["source.scan.startup.mode"],
+        "startup_timestamp_ms": values["source.scan.startup.timestamp"],
+        "fail_on_data_loss": values["source.fail.on.data.loss"],
+        "max_records": values["pipeline.trigger.max.records"],
+        "max_bytes": values["pipeline.trigger.max.bytes"],
+        "parallelism": values["spark.parallelism"] or os.cpu_count() or 2,
+    }
+    if values["source.topic.discovery.interval"] is not None:
+        common["discovery_interval_s"] = values["source.topic.discovery.interval"]
+    if kind == "files":
+        path = values["source.path"]
+        return FileSourceSettings(
+            path=str(Path(path).expanduser().absolute()) if path else "", **common
+        )
+    return KafkaSourceSettings(
+        bootstrap_servers=values["source.bootstrap.servers"] or "",
+        startup_offsets=values["source.scan.startup.offsets"] or {},
+        properties=values["source.properties"] or {},
+        **common,
+    )
+
+
+def _check_tables(settings: Settings) -> None:
+    """Refuse malformed table options now rather than when the first table is made."""
+    TableOptions.from_strings(settings.sink.table_properties)
+    for rule in settings.tables:
+        TableOptions.from_strings({**settings.sink.table_properties, **rule.table_properties})
+
+
+def _lines(given: Mapping[str, Given], settings: Settings) -> Iterable[tuple[str, str, str]]:
+    derived = {
+        "pipeline.checkpoint": settings.pipeline.checkpoint,
+        "bad.records.table": settings.bad_records.table,
+        "sink.warehouse": settings.sink.warehouse,
+        "sink.table.properties": settings.sink.table_properties,
+    }
+    for row in SETTINGS:
+        entry = given.get(row.key)
+        origin = "default" if entry is None else entry.origin
+        value: object = row.default if entry is None else entry.value
+        value = derived.get(row.key, value)
+        if value is not None:
+            yield row.key, _shown_value(row.key, value), origin
+    for rule in settings.tables:
+        parts = [f"primary.key={','.join(rule.primary_key)}"] if rule.primary_key else []
+        parts += [f"{k}={v}" for k, v in redact_properties(rule.table_properties).items()]
+        yield f"tables[{rule.match}]", " ".join(parts), "file"
+
+
+def _shown_value(key: str, value: object) -> str:
+    """A value without secrets: references stay references, secret names are starred."""
+    if isinstance(value, Mapping):
+        texts = {str(name): _shown_scalar(item) for name, item in value.items()}
+        return ", ".join(f"{k}={v}" for k, v in redact_properties(texts).items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_shown_scalar(item) for item in value)
+    return redact_properties({key: _shown_scalar(value)})[key]
+
+
+def _shown_scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _CREDENTIALS.sub(f"://{_HIDDEN}@", shown(value))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the reference page, or with `--check` say whether it is current."""
+    mode = list(sys.argv[1:] if arguments is None else arguments) or ["--write"]
+    if mode == ["--write"]:
+        _PAGE.write_text(settings_page(), encoding="utf-8")
+        return 0
+    if mode != ["--check"]:
+        sys.stderr.write("usage: python -m ingest.settings [--write | --check]\n")
+        return 2
+    if not _PAGE.exists() or _PAGE.read_text(encoding="utf-8") != settings_page():
+        sys.stderr.write(f"{_PAGE.name} is out of date: run `make docs`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

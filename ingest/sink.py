@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's side of a micro-batch: `foreachBatch` of the stream.
+
+Protocol of one batch:
+
+1. gate: a draining stream refuses before any work (SPARK.md §9: `stop()` alone cancels a batch);
+2. plan: pin schema and snapshot of every known table; tables that committed this identifier
+   already are skipped (the batch is a replay);
+3. one Spark job: read, decode, shuffle, write files (`map_side`, `reduce_side`);
+4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
+5. records that no schema covers were reported, not written: create or alter their tables, discard
+   the files just written for them and run the job again for those tables alone;
+6. note durably what is about to be committed (`stream_progress`), then commit table by table
+   (APPEND, then COMPACT), in parallel; Spark records the batch afterwards.
+
+A crash before 6 leaves files that nobody names. A crash inside 6 leaves some tables committed: the
+replay skips them. Nothing consumed is held back across batches.
+"""
+
+import dataclasses
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ingest.batch_report import BatchReport
+from ingest.chunk import ChunkKind
+from ingest.plan import PLAN_PROPERTY, BatchPlan
+from ingest.range_report import BatchTotals, RangeReport
+from ingest.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
+from ingest.stream_state import Span, commit_properties
+from ingest.table_book import TableBook
+from storage.clock import Clock
+from storage.errors import FencedError, InternalError
+from storage.table.commit import CommitResult
+
+__all__ = ["JobOutcome", "MicroBatchSink", "StopRequested"]
+
+_SCHEMA_ROUNDS = 6
+"""Runs of one batch at most: one normal, the others after schema changes. Each round settles every
+shape that the round before reported, so two are enough; more means that they do not converge."""
+
+
+class StopRequested(Exception):
+    """The gate refused a batch because the stream drains."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """Everything that came back from one Spark job."""
+
+    totals: BatchTotals
+    results: tuple[BucketResult, ...]
+
+    @property
+    def report(self) -> RangeReport:
+        """All tasks' reports added up."""
+        return self.totals.report
+
+
+class MicroBatchSink:
+    """Callable for `DataStreamWriter.foreachBatch`.
+
+    Args:
+        stream: name of the stream = commit user.
+        base: commit identifier of batch 0 of this checkpoint.
+        book: the stream's tables.
+        note: writes the note of a batch before its commits: (identifier, batch id, tables).
+        slots: shuffle partitions.
+        clock: time.
+        on_batch: told of every finished batch.
+        draining: set when no further batch may begin.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        base: int,
+        book: TableBook,
+        note: Callable[[int, int, tuple[str, ...]], None],
+        slots: int,
+        clock: Clock,
+        on_batch: Callable[[BatchReport], None],
+        draining: threading.Event,
+    ) -> None:
+        self._stream = stream
+        self._base = base
+        self._book = book
+        self._note = note
+        self._slots = slots
+        self._clock = clock
+        self._on_batch = on_batch
+        self._draining = draining
+        self._weights: dict[str, float] = {}
+        self._busy = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="commit")
+        self.failure: BaseException | None = None
+        self.last_batch_id: int | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is being worked on."""
+        return self._busy.locked()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Process one micro-batch; an exception ends the query, `failure` keeps the original."""
+        if self._draining.is_set():
+            self.failure = StopRequested()
+            raise self.failure
+        with self._busy:
+            try:
+                report = self._process(frame, batch_id)
+                self.last_batch_id = batch_id
+                self._on_batch(report)
+            except BaseException as error:
+                self.failure = error
+                raise
+
+    def _process(self, frame: DataFrame, batch_id: int) -> BatchReport:
+        started = self._clock.monotonic_s()
+        phases = _Phases(self._clock)
+        identifier = self._base + batch_id
+        self._book.refresh()
+        plan = BatchPlan(
+            batch_id=batch_id,
+            identifier=identifier,
+            time_ms=self._clock.now_ms(),
+            tables=self._book.schema_ids(),
+            skip=self._book.committed(identifier),
+            floors=self._book.floors(),
+        )
+        phases.end("plan")
+        outcome = self._run(frame, plan)
+        phases.end("job")
+        span = outcome.totals.span
+        self._check_replay(plan, span)
+        outcome, changes = self._settle_schemas(frame, plan, outcome)
+        phases.end("schema")
+        commits = self._commit_all(plan, outcome, span)
+        phases.end("commit")
+        self._learn_weights(outcome)
+        return self._report(plan, outcome, commits, changes, started, phases.seconds)
+
+    def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
+        frame.sparkSession.sparkContext.setLocalProperty(PLAN_PROPERTY, plan.to_property())
+        slot = F.pmod(self._slot_base() + F.col("bucket"), F.lit(self._slots)).cast("int")
+        rows = (
+            frame.withColumn("slot", slot)
+            .repartitionById(self._slots, F.col("slot"))
+            .drop("slot")
+            .mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA)
+            .collect()
+        )
+        reports: list[RangeReport] = []
+        results: list[BucketResult] = []
+        for kind, payload in rows:
+            # pickle is safe: both ends are this program's own processes
+            value = pickle.loads(payload)
+            (reports if kind == ChunkKind.REPORT else results).append(value)
+        return JobOutcome(BatchTotals.of(reports), tuple(results))
+
+    def _slot_base(self) -> Column:
+        """Slot of each table's bucket 0: heavy tables are spread first, the rest by hash."""
+        hashed = F.abs(F.hash("owner", "partition"))
+        heavy = sorted(self._weights, key=lambda name: (-self._weights[name], name))
+        if not heavy:
+            return hashed
+        pairs: list[Column] = []
+        for position, name in enumerate(heavy[:200]):
+            pairs += [F.lit(name), F.lit(position)]
+        return F.coalesce(F.create_map(*pairs)[F.col("owner")], hashed)
+
+    def _learn_weights(self, outcome: JobOutcome) -> None:
+        for name in list(self._weights):
+            self._weights[name] *= 0.5
+        for result in outcome.results:
+            rows = sum(result.rows.values())
+            self._weights[result.table] = self._weights.get(result.table, 0.0) + rows
+
+    def _check_replay(self, plan: BatchPlan, span: Span) -> None:
+        for name in plan.skip:
+            recorded = self._book.recorded_span(name)
+            now = {topic: dict(span.get(topic, {})) for topic in recorded}
+            if recorded != now:
+                raise FencedError(
+                    "a commit identifier was used for other offsets",
+                    detail=f"committed {recorded}, replayed {now}",
+                    hint="two checkpoints use one stream name: give each stream its own name, or "
+                    "remove the checkpoint so that it is rebuilt from the tables",
+                    table=name,
+                    identifier=plan.identifier,
+                )
+
+    def _settle_schemas(
+        self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
+    ) -> tuple[JobOutcome, list[tuple[str, str]]]:
+        """Apply reported changes and run again for the changed tables until none is left."""
+        applied: list[tuple[str, str]] = []
+        frozen: set[str] = set(plan.frozen)
+        latest = outcome
+        for run in range(1, _SCHEMA_ROUNDS):
+            if not latest.report.deltas:
+                return outcome, applied
+            changes = self._book.apply(latest.report.deltas, now_ms=plan.time_ms)
+            applied += changes.applied
+            frozen |= changes.refused
+            again = {delta.target for delta in latest.report.deltas}
+            if frozen:
+                again.add(self._book.quarantine)
+            self._discard(result for result in outcome.results if result.table in again)
+            rerun = dataclasses.replace(
+                plan,
+                run=run,
+                tables=self._book.schema_ids(),
+                only=tuple(sorted(again)),
+                frozen=tuple(sorted(frozen)),
+            )
+            latest = self._run(frame, rerun)
+            if latest.totals.span != outcome.totals.span:
+                raise InternalError("a second run of a batch read other offsets")
+            outcome = _replaced(outcome, latest, again)
+        raise InternalError(
+            "schema changes of one batch do not settle",
+            tables=sorted({delta.target for delta in latest.report.deltas}),
+        )
+
+    def _discard(self, results: Iterable[BucketResult]) -> None:
+        for result in results:
+            self._book.discard(result.table, result.message)
+
+    def _commit_all(
+        self, plan: BatchPlan, outcome: JobOutcome, span: Span
+    ) -> dict[str, tuple[CommitResult, float]]:
+        by_table: dict[str, list[BucketResult]] = {}
+        for result in outcome.results:
+            by_table.setdefault(result.table, []).append(result)
+
+        def commit(name: str) -> tuple[CommitResult, float]:
+            began = self._clock.monotonic_s()
+            topics = outcome.report.tables[name].topics
+            properties, offsets = commit_properties(
+                self._stream, self._book.offsets(name), span, topics
+            )
+            messages = [result.message for result in by_table[name]]
+            done = self._book.commit(name, messages, plan.identifier, properties, offsets, span)
+            return done, self._clock.monotonic_s() - began
+
+        names = sorted(by_table)
+        if names:
+            self._note(plan.identifier, plan.batch_id, tuple(sorted({*names, *plan.skip})))
+        futures = {name: self._pool.submit(commit, name) for name in names}
+        return {name: future.result() for name, future in futures.items()}
+
+    def _report(
+        self,
+        plan: BatchPlan,
+        outcome: JobOutcome,
+        commits: Mapping[str, tuple[CommitResult, float]],
+        changes: list[tuple[str, str]],
+        started: float,
+        phases: Mapping[str, float],
+    ) -> BatchReport:
+        report = outcome.report
+        rows: dict[str, dict[str, int]] = {}
+        runs: dict[str, int] = {}
+        compactions: dict[str, int] = {}
+        for result in outcome.results:
+            kinds = rows.setdefault(result.table, {})
+            for kind, count in result.rows.items():
+                kinds[kind] = kinds.get(kind, 0) + count
+            runs[result.table] = max(runs.get(result.table, 0), result.sorted_runs)
+            if not result.message.compact.empty:
+                compactions[result.table] = compactions.get(result.table, 0) + 1
+        outcome_name = "committed" if commits else "empty"
+        return BatchReport(
+            batch_id=plan.batch_id,
+            identifier=plan.identifier,
+            outcome="replayed" if plan.skip else outcome_name,
+            events=report.events,
+            bytes=report.bytes,
+            rows_by_table=rows,
+            counts=report.counts,
+            bad_by_topic=report.bad,
+            snapshots={name: self._book.snapshot_id(name) for name in commits},
+            sorted_runs=runs,
+            compactions=compactions,
+            commit_retries=sum(max(0, done.attempts - 1) for done, _ in commits.values()),
+            commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
+            source_ts_ms={
+                name: (totals.min_ts_ms, totals.max_ts_ms)
+                for name, totals in report.tables.items()
+                if totals.min_ts_ms is not None and totals.max_ts_ms is not None
+            },
+            end_offsets={
+                topic: {partition: end for partition, (_, end) in parts.items()}
+                for topic, parts in outcome.totals.span.items()
+            },
+            skipped_offsets=report.skipped,
+            schema_changes=tuple(changes),
+            duration_s=self._clock.monotonic_s() - started,
+            phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
+            started_ms=plan.time_ms,
+        )
+
+
+class _Phases:
+    """Wall seconds between calls."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic_s()
+        self.seconds: dict[str, float] = {}
+
+    def end(self, name: str) -> None:
+        now = self._clock.monotonic_s()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+def _replaced(first: JobOutcome, again: JobOutcome, tables: set[str]) -> JobOutcome:
+    """The first run's outcome with the work of `tables` taken from the second."""
+    kept = tuple(result for result in first.results if result.table not in tables)
+    report = dataclasses.replace(first.report, deltas=list(again.report.deltas))
+    report.tables = {
+        name: totals for name, totals in first.report.tables.items() if name not in tables
+    } | again.report.tables
+    if again.report.bad:
+        report.bad = again.report.bad
+    return JobOutcome(BatchTotals(report), kept + again.results)

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning side of the Kafka source: which partitions there are, and how far a batch goes.
+
+Runs in Spark's source runner (and in the daemon, for the initial offsets). Offsets have the form
+``{"topic": {"0": 42}}``, the next offset to read. The end of a partition is its last stable offset:
+records of open transactions are not part of any range.
+
+- New topics and partitions enter at their earliest offset, whatever the startup mode.
+- A partition whose topic the settings no longer select keeps its place and does not move.
+- Offsets that are gone: `DataLossError`, or, with `fail_on_data_loss` off, planning goes on from
+  the earliest offset and the range reader counts what it skips.
+- A log that ends below our position was truncated or created anew. Because a change of leader can
+  show this for a moment, it must last `REGRESSION_GRACE_S` to be believed. With
+  `fail_on_data_loss` off the partition is then read from its beginning: its end offset in the plan
+  is below its start.
+- When the brokers do not answer, `latest` returns `start`: an error would end the query.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from ingest.source.kafka_client import admin_config, broker_error, data_loss, is_transient
+from ingest.source.kafka_sizes import RecordSizes
+from ingest.source.ranges import (
+    OffsetJson,
+    OffsetMap,
+    SourceRange,
+    normalize,
+    plan_end,
+    resume_token,
+    split_ranges,
+)
+from ingest.source.source_settings import KafkaSourceSettings, selects_topic
+from storage.clock import Clock, SystemClock
+from storage.errors import InvalidOptionError, RetryableError
+
+__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "Watermarks"]
+
+_LOG = logging.getLogger(__name__)
+
+Pair = tuple[str, str]
+Watermarks = dict[Pair, tuple[int, int]]
+"""(earliest offset, end) per (topic, partition)."""
+
+REGRESSION_GRACE_S = 10.0
+"""How long a log must end below our position before that is taken for the truth [s]."""
+
+# An idle trigger asks every 12 ms (SPARK.md §1); the brokers are asked at most this often [s].
+_WATERMARK_CACHE_S = 0.2
+# With nothing selected yet, look again soon: it is the start of a pipeline [s].
+_EMPTY_DISCOVERY_S = 5.0
+_REQUEST_TIMEOUT_S = 15.0
+_EARLIEST, _LATEST = -2, -1
+
+
+class KafkaSource:
+    """See `ingest.source.open.Source`.
+
+    Args:
+        settings: topics and connection.
+        clock: for caches and grace periods.
+    """
+
+    def __init__(self, settings: KafkaSourceSettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._client: AdminClient | None = None
+        self._sizes = RecordSizes(settings, self._clock)
+        self._pairs: tuple[Pair, ...] = ()
+        self._discovered_s: float | None = None
+        self._marks: Watermarks = {}
+        self._marked_s: float | None = None
+        self._frozen = False
+        self._regressed_s: dict[Pair, float] = {}
+
+    def initial(self) -> OffsetJson:
+        """See `Source`."""
+        self._discover()
+        marks = self._query_watermarks()
+        missing = [pair for pair in self._pairs if pair not in marks]
+        if missing:
+            raise RetryableError(
+                "kafka did not tell the offsets of all partitions", missing=missing[:10]
+            )
+        mode = self._settings.startup_mode
+        if mode == "earliest":
+            chosen = {pair: low for pair, (low, _) in marks.items()}
+        elif mode == "latest":
+            chosen = {pair: high for pair, (_, high) in marks.items()}
+        elif mode == "timestamp":
+            chosen = self._at_timestamp(marks)
+        else:
+            chosen = self._specific(marks)
+        return _offset_map(chosen)
+
+    def latest(
+        self,
+        start: Mapping[str, Any],
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> OffsetJson:
+        """See `Source`."""
+        marks = self._current(start)
+        if marks is None:
+            return dict(start)
+        known = resume_token(start)
+        begin = self._effective_start(known, marks)
+        ends = _offset_map({pair: high for pair, (_, high) in marks.items()})
+        weights = None
+        if max_bytes is not None:
+            weights = self._sizes.weights(_backlogs(begin, marks), max_bytes)
+        end = plan_end(begin, ends, max_records=max_records, max_bytes=max_bytes, weights=weights)
+        for (topic, key), (low, _) in marks.items():
+            if key not in known.get(topic, {}):
+                end.setdefault(topic, {})[key] = low
+        result = normalize(end)
+        return dict(start) if result == start else result
+
+    def available(self, start: Mapping[str, Any]) -> OffsetJson:
+        """See `Source`."""
+        marks = self._current(start)
+        end: OffsetMap = resume_token(start)
+        for (topic, key), (_, high) in (marks or {}).items():
+            entry = end.setdefault(topic, {})
+            entry[key] = max(high, entry.get(key, 0))
+        return normalize(end)
+
+    def watermarks(self) -> Watermarks:
+        """(earliest offset, end) of every selected partition, at most 200 ms old.
+
+        Raises:
+            RetryableError: the brokers did not answer.
+        """
+        now = self._clock.monotonic_s()
+        if not self._frozen and self._due(self._marked_s, _WATERMARK_CACHE_S):
+            interval = self._settings.discovery_interval_s
+            if not self._pairs:
+                interval = min(interval, _EMPTY_DISCOVERY_S)
+            if self._due(self._discovered_s, interval):
+                self._discover()
+            self._marks = self._query_watermarks()
+            self._marked_s = now
+        return self._marks
+
+    def freeze(self) -> None:
+        """See `Source`."""
+        self._discover()
+        self._marks = self._query_watermarks()
+        missing = set(self._pairs) - set(self._marks)
+        if missing:
+            raise RetryableError(
+                "kafka did not tell the offsets of all partitions", missing=sorted(missing)[:10]
+            )
+        self._frozen = True
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
+        """See `Source`."""
+        return split_ranges(
+            resume_token(start), resume_token(end), parallelism=self._settings.parallelism
+        )
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._sizes.close()
+        self._client = None
+
+    def _due(self, since_s: float | None, interval_s: float) -> bool:
+        return since_s is None or self._clock.monotonic_s() - since_s >= interval_s
+
+    def _current(self, start: Mapping[str, Any]) -> Watermarks | None:
+        """Watermarks, or None when the brokers are away."""
+        try:
+            return self.watermarks()
+        except RetryableError as error:
+            _LOG.warning(
+                "kafka is away, no new offsets",
+                extra={"event": "source_unavailable", "error": str(error), "topics": len(start)},
+            )
+            self._marked_s = self._clock.monotonic_s()  # do not ask again at once
+            self._marks = {}
+            return None
+
+    def _effective_start(self, start: OffsetMap, marks: Watermarks) -> OffsetMap:
+        """`start`, with lost offsets passed over where the settings allow it."""
+        begin = {topic: dict(entry) for topic, entry in start.items()}
+        for (topic, key), (low, high) in marks.items():
+            wanted = start.get(topic, {}).get(key)
+            if wanted is None or low <= wanted <= high:
+                self._regressed_s.pop((topic, key), None)
+                continue
+            if wanted > high and not self._regression_believed((topic, key)):
+                continue
+            if self._settings.fail_on_data_loss:
+                raise data_loss(topic, int(key), wanted, low, high)
+            begin[topic][key] = low
+        self._check_vanished(start)
+        return begin
+
+    def _regression_believed(self, pair: Pair) -> bool:
+        since = self._regressed_s.setdefault(pair, self._clock.monotonic_s())
+        return self._frozen or self._clock.monotonic_s() - since >= REGRESSION_GRACE_S
+
+    def _check_vanished(self, start: OffsetMap) -> None:
+        """Selected partitions that the cluster no longer knows."""
+        present = set(self._pairs)
+        for topic, entry in start.items():
+            if not selects_topic(self._settings, topic):
+                continue
+            for key, wanted in entry.items():
+                if (topic, key) in present:
+                    continue
+                believed = self._regression_believed((topic, key))
+                if believed and self._settings.fail_on_data_loss:
+                    raise data_loss(topic, int(key), wanted, 0, 0)
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            self._client = AdminClient(admin_config(self._settings))
+        return self._client
+
+    def _discover(self) -> None:
+        try:
+            metadata = self._admin().list_topics(timeout=_REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            raise broker_error(error) from error
+        self._pairs = tuple(
+            (topic, str(partition))
+            for topic in sorted(metadata.topics)
+            if selects_topic(self._settings, topic)
+            for partition in sorted(metadata.topics[topic].partitions)
+        )
+        self._discovered_s = self._clock.monotonic_s()
+
+    def _query_watermarks(self) -> Watermarks:
+        """Both ends of every partition whose leader answered.
+
+        Raises:
+            RetryableError: no leader did.
+        """
+        lows = self._list_offsets(dict.fromkeys(self._pairs, OffsetSpec.earliest()))
+        highs = self._list_offsets(dict.fromkeys(self._pairs, OffsetSpec.latest()))
+        return {pair: (lows[pair], highs[pair]) for pair in lows if pair in highs}
+
+    def _list_offsets(self, wanted: Mapping[Pair, OffsetSpec]) -> dict[Pair, int]:
+        if not wanted:
+            return {}
+        request = {TopicPartition(pair[0], int(pair[1])): wanted[pair] for pair in wanted}
+        offsets: dict[Pair, int] = {}
+        failure: KafkaException | None = None
+        try:
+            futures = self._admin().list_offsets(
+                request,
+                isolation_level=self._isolation(),
+                request_timeout=_REQUEST_TIMEOUT_S,
+            )
+        except KafkaException as error:
+            raise broker_error(error) from error
+        for place, future in futures.items():
+            try:
+                offsets[place.topic, str(place.partition)] = future.result().offset
+            except KafkaException as error:
+                failure = error
+                if not is_transient(error.args[0]):
+                    raise broker_error(
+                        error, topic=place.topic, partition=place.partition
+                    ) from error
+        if failure is not None:
+            self._discovered_s = None  # perhaps a topic went away: look at the next turn
+            if not offsets:
+                raise broker_error(failure) from failure
+        return offsets
+
+    def _isolation(self) -> IsolationLevel:
+        level = self._settings.properties.get("isolation.level", "read_committed")
+        if level == "read_uncommitted":
+            return IsolationLevel.READ_UNCOMMITTED
+        return IsolationLevel.READ_COMMITTED
+
+    def _at_timestamp(self, marks: Watermarks) -> dict[Pair, int]:
+        spec = OffsetSpec.for_timestamp(self._settings.startup_timestamp_ms)
+        found = self._list_offsets(dict.fromkeys(marks, spec))
+        return {
+            pair: found[pair] if found.get(pair, -1) >= 0 else high
+            for pair, (_, high) in marks.items()
+        }
+
+    def _specific(self, marks: Watermarks) -> dict[Pair, int]:
+        chosen = {pair: low for pair, (low, _) in marks.items()}
+        for topic, entry in self._settings.startup_offsets.items():
+            for key, offset in entry.items():
+                pair = (topic, str(key))
+                if pair not in marks:
+                    raise InvalidOptionError(
+                        "a startup offset names a partition that is not read",
+                        hint="check the names in `source.scan.startup.specific-offsets`",
+                        topic=topic,
+                        partition=key,
+                    )
+                low, high = marks[pair]
+                place = {_EARLIEST: low, _LATEST: high}.get(offset, offset)
+                if not low <= place <= high:
+                    raise InvalidOptionError(
+                        "a startup offset is not in the log",
+                        topic=topic,
+                        partition=key,
+                        offset=offset,
+                        earliest=low,
+                        latest=high,
+                    )
+                chosen[pair] = place
+        return chosen
+
+
+def _offset_map(offsets: Mapping[Pair, int]) -> OffsetMap:
+    result: OffsetMap = {}
+    for (topic, key), offset in sorted(offsets.items()):
+        result.setdefault(topic, {})[key] = offset
+    return result
+
+
+def _backlogs(start: OffsetMap, marks: Watermarks) -> dict[Pair, tuple[int, int]]:
+    result: dict[Pair, tuple[int, int]] = {}
+    for (topic, key), (_, high) in marks.items():
+        position = start.get(topic, {}).get(key)
+        if position is not None and high > position:
+            result[topic, key] = (position, high - position)
+    return result

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""librdkafka configuration, and which of its errors mean what to us.
+
+Owns the client properties exact ranges rest on and the defaults chosen for throughput; the user's
+`source.properties` come on top unchanged (SASL, SSL, tuning). Holds no connection.
+"""
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ingest.source.source_settings import KafkaSourceSettings
+from storage.errors import DataLossError, InvalidRequestError, LakewardError, RetryableError
+
+__all__ = [
+    "admin_config",
+    "broker_error",
+    "consumer_config",
+    "data_loss",
+    "is_transient",
+]
+
+_FIXED: dict[str, str | bool] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    # the end of a range can lie behind its last record (transaction markers, compaction)
+    "enable.partition.eof": True,
+    # offsets out of range must be an error, never a silent jump
+    "auto.offset.reset": "error",
+}
+
+_DEFAULTS: dict[str, str | int | bool] = {
+    # librdkafka demands a name; no group is joined and nothing is committed under it
+    "group.id": "lakeward",
+    "client.id": "lakeward",
+    "isolation.level": "read_committed",
+    # One partition is read at a time, so one partition's fetch is the unit of transfer: 4 MiB is
+    # about 10 ms of decoding. A full local queue is looked at again after 1 ms (librdkafka waits
+    # 1 s, in which the consumer drains it and starves).
+    "max.partition.fetch.bytes": 4 << 20,
+    "queued.max.messages.kbytes": 64 << 10,
+    "fetch.queue.backoff.ms": 1,
+    # how long a broker holds back the answer at the end of the log, which ends most ranges
+    "fetch.wait.max.ms": 50,
+    "fetch.error.backoff.ms": 100,
+    "reconnect.backoff.max.ms": 2000,
+    "socket.keepalive.enable": True,
+}
+
+# Properties an admin client warns about because only consumers have them.
+_CONSUMER_ONLY = (
+    "auto.commit.",
+    "auto.offset.",
+    "check.crcs",
+    "enable.auto.",
+    "enable.partition.eof",
+    "fetch.",
+    "group.",
+    "heartbeat.",
+    "isolation.level",
+    "max.partition.",
+    "max.poll.",
+    "partition.assignment.",
+    "queued.",
+    "session.timeout",
+)
+
+_TRANSIENT = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_CACHE,
+        KafkaError._WAIT_COORD,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        # what a broker says between the creation of a topic and the news reaching it
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+_DENIED = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+
+
+def consumer_config(settings: KafkaSourceSettings) -> dict[str, str | int | bool]:
+    """Configuration of a consumer that reads exact ranges and joins no group."""
+    return {
+        **_DEFAULTS,
+        **settings.properties,
+        **_FIXED,
+        "bootstrap.servers": settings.bootstrap_servers,
+    }
+
+
+def admin_config(settings: KafkaSourceSettings) -> dict[str, str | int | bool]:
+    """The same connection for an admin client."""
+    config = consumer_config(settings)
+    return {name: value for name, value in config.items() if not name.startswith(_CONSUMER_ONLY)}
+
+
+def is_transient(error: KafkaError) -> bool:
+    """Whether waiting can help: the client library or the next trigger tries again."""
+    return error.code() in _TRANSIENT or bool(error.retriable())
+
+
+def broker_error(error: KafkaError | KafkaException, **context: object) -> LakewardError:
+    """Our error for one of librdkafka's: what the caller can do next decides the class."""
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    if cause.code() in _DENIED:
+        return InvalidRequestError(
+            "kafka refused access",
+            detail=cause.str(),
+            hint="check the credentials in `source.properties` and the ACLs of the topics",
+            **context,
+        )
+    return RetryableError("kafka did not answer", detail=cause.str(), **context)
+
+
+def data_loss(topic: str, partition: int, wanted: int, low: int, high: int) -> DataLossError:
+    """Offsets the stream still needs are not in the log.
+
+    Args:
+        topic: source topic.
+        partition: partition number.
+        wanted: first offset that was needed.
+        low: earliest offset there is.
+        high: end of the log.
+    """
+    cause = (
+        "retention or a deletion removed them"
+        if wanted < low
+        else "the topic was truncated or created anew"
+    )
+    return DataLossError(
+        "kafka no longer has offsets that this stream needs",
+        detail=cause,
+        hint="re-snapshot the tables of this topic, or set `source.fail.on.data.loss: false` to go "
+        "on with what is left",
+        topic=topic,
+        partition=partition,
+        wanted=wanted,
+        earliest=low,
+        latest=high,
+    )

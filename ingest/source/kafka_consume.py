@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executor side of the Kafka source: read exactly one range of offsets.
+
+A range ends in one of three ways: a record at or after its end arrives; the last offset before
+its end was read; or the end of the log is reported with the consumer's position at or behind the
+range's end (the last offsets hold transaction markers or compacted records and nothing is ever
+delivered for them). Aborted transactions are skipped by the client library. Anything else is an
+error or a wait that ends at a deadline: no range is ever cut short silently.
+
+Consumers are cached per process and configuration; Spark reuses its Python workers.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from ingest.source.kafka_client import broker_error, consumer_config, data_loss, is_transient
+from ingest.source.ranges import SourceRange
+from ingest.source.records import RawBatch
+from ingest.source.source_settings import KafkaSourceSettings
+from storage.clock import SystemClock
+from storage.errors import RetryableError
+
+__all__ = ["STALL_S", "consume"]
+
+STALL_S = 60.0
+"""A range that makes no progress for this long fails its task [s]: above the 30 s that a leader
+election or a broker restart takes, far below anything an operator would wait for."""
+
+# Bounds of one RawBatch. The decoder works best on 1-5 thousand events (DESIGN.md §3.2); large
+# records make smaller batches so that a few MiB are held at a time.
+_BATCH_RECORDS = 5000
+_BATCH_BYTES = 4 << 20
+_FIRST_BATCH_RECORDS = 500
+
+# `Consumer.consume` waits this long for a full batch even when the end of the log was reported
+# [s]; it is the price of finding the end of a range behind the last record.
+_WAIT_S = 0.02
+_QUERY_TIMEOUT_S = 10.0
+
+_CLOCK = SystemClock()
+
+
+class _PooledConsumer:
+    """A consumer and the last thing it complained about outside of any record."""
+
+    def __init__(self, settings: KafkaSourceSettings) -> None:
+        self.complaint = ""
+        config = {**consumer_config(settings), "error_cb": self._complain}
+        self.client = Consumer(config)
+
+    def _complain(self, error: KafkaError) -> None:
+        self.complaint = error.str()
+
+
+_IDLE: dict[str, list[_PooledConsumer]] = {}
+
+
+def consume(
+    piece: SourceRange, settings: KafkaSourceSettings, *, stall_s: float = STALL_S
+) -> Iterator[RawBatch]:
+    """Read the records of `piece` in offset order.
+
+    Args:
+        piece: what to read.
+        settings: how to reach the brokers.
+        stall_s: give up after this long without progress [s].
+
+    Yields:
+        Batches of 1 to 5000 records; an empty one only to report `skipped` offsets at the end.
+
+    Raises:
+        DataLossError: offsets of the range are gone and `fail_on_data_loss` is on.
+        RetryableError: no progress for `stall_s`.
+        InvalidRequestError: access denied.
+    """
+    key = settings.to_json()
+    idle = _IDLE.setdefault(key, [])
+    pooled = idle.pop() if idle else _PooledConsumer(settings)
+    finished = False
+    try:
+        yield from _RangeReader(pooled, piece, settings, stall_s).read()
+        finished = True
+    except KafkaException as error:
+        raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
+    finally:
+        if finished:
+            pooled.client.unassign()  # else it goes on fetching what nobody asked for
+            idle.append(pooled)
+        else:
+            pooled.client.close()
+
+
+class _RangeReader:
+    """Reads one range once.
+
+    Invariant: every record of the range below `position` was yielded or is counted as skipped.
+    """
+
+    def __init__(
+        self,
+        pooled: _PooledConsumer,
+        piece: SourceRange,
+        settings: KafkaSourceSettings,
+        stall_s: float,
+    ) -> None:
+        self.pooled = pooled
+        self.client = pooled.client
+        self.piece = piece
+        self.settings = settings
+        self.stall_s = stall_s
+        self.position = piece.start
+        self.skipped = 0
+        self.log_end: int | None = None
+
+    def read(self) -> Iterator[RawBatch]:
+        """See `consume`."""
+        topic, partition, end = self.piece.topic, self.piece.partition, self.piece.end
+        batch_records = _FIRST_BATCH_RECORDS
+        self.pooled.complaint = ""
+        self._assign()
+        deadline = _CLOCK.monotonic_s() + self.stall_s
+        while self.position < end:
+            before = self.position
+            wanted = min(batch_records, end - self.position)
+            messages = self.client.consume(wanted, _WAIT_S)
+            events = [message for message in messages if message.error() is not None]
+            if events:
+                messages = [message for message in messages if message.error() is None]
+            if messages:
+                offsets = [message.offset() for message in messages]
+                if offsets[-1] >= end:
+                    del messages[bisect_left(offsets, end) :]
+                    del offsets[len(messages) :]
+                    self.position = end
+                else:
+                    self.position = offsets[-1] + 1
+                if offsets:
+                    values = [message.value() for message in messages]
+                    yield RawBatch(
+                        topic,
+                        partition,
+                        offsets,
+                        [message.key() for message in messages],
+                        values,
+                        messages=messages,
+                        skipped=self._take_skipped(),
+                    )
+                    batch_records = _next_batch_records(values)
+            for event in events:
+                self._handle(event.error(), event.offset())
+            if self.position > before:
+                deadline = _CLOCK.monotonic_s() + self.stall_s
+            elif _CLOCK.monotonic_s() > deadline:
+                self._give_up()
+        if self.skipped:
+            yield RawBatch(topic, partition, [], [], [], skipped=self._take_skipped())
+
+    def _assign(self) -> None:
+        self.client.assign([TopicPartition(self.piece.topic, self.piece.partition, self.position)])
+
+    def _take_skipped(self) -> int:
+        skipped, self.skipped = self.skipped, 0
+        return skipped
+
+    def _handle(self, error: KafkaError, offset: int) -> None:
+        if self.position >= self.piece.end:
+            return
+        if error.code() == KafkaError._PARTITION_EOF:
+            # the event names the offset at which the log ends for us, markers passed
+            self.log_end = offset
+            self.position = max(self.position, min(offset, self.piece.end))
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._out_of_range()
+        elif not is_transient(error):
+            raise broker_error(error, topic=self.piece.topic, partition=self.piece.partition)
+        else:
+            self.pooled.complaint = error.str()
+
+    def _out_of_range(self) -> None:
+        """The log does not hold `position`: fail, or go on with what is left."""
+        place = TopicPartition(self.piece.topic, self.piece.partition)
+        low, high = self.client.get_watermark_offsets(place, timeout=_QUERY_TIMEOUT_S)
+        if low <= self.position <= high:  # it came back, as after a change of leader
+            self._assign()
+            return
+        if self.settings.fail_on_data_loss:
+            raise data_loss(self.piece.topic, self.piece.partition, self.position, low, high)
+        resume = min(low, self.piece.end) if self.position < low else self.piece.end
+        self.skipped += resume - self.position
+        self.position = resume
+        if self.position < self.piece.end:
+            self._assign()
+
+    def _give_up(self) -> None:
+        """No progress until the deadline."""
+        if self.log_end is None:
+            raise RetryableError(
+                "kafka delivered nothing of a range",
+                detail=self.pooled.complaint,
+                hint="check that the brokers and the topic's partition leader are up",
+                topic=self.piece.topic,
+                partition=self.piece.partition,
+                position=self.position,
+                end=self.piece.end,
+            )
+        # the log ends before the range does: records that were there at planning time are gone
+        if self.settings.fail_on_data_loss:
+            low = min(self.position, self.log_end)
+            raise data_loss(
+                self.piece.topic, self.piece.partition, self.position, low, self.log_end
+            )
+        self.skipped += self.piece.end - self.position
+        self.position = self.piece.end
+
+
+def _next_batch_records(values: list[bytes | None]) -> int:
+    size = sum(map(len, filter(None, values)))
+    return max(1, min(_BATCH_RECORDS, _BATCH_BYTES * len(values) // (size + 1)))

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place that knows which code serves which kind of source.
+
+Owns the `Source` protocol (planning side, one per stream, in Spark's source runner) and the two
+entry points `open_source` and `open_range`. Everything else takes settings and offsets as values.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from ingest.source.files import FileSource, read_range
+from ingest.source.kafka import KafkaSource
+from ingest.source.kafka_consume import consume
+from ingest.source.ranges import OffsetJson, SourceRange
+from ingest.source.records import RawBatch
+from ingest.source.source_settings import KafkaSourceSettings, SourceSettings
+from storage.clock import Clock, SystemClock
+
+__all__ = ["Source", "open_range", "open_source"]
+
+
+class Source(Protocol):
+    """Planning side of a source.
+
+    1. `initial` gives the first offsets, once per stream.
+    2. `latest(start)` gives the end of the next batch, or `start` itself when there is nothing.
+    3. `plan(start, end)` cuts a batch into tasks. It depends on nothing but its arguments (and, for
+       files, on bytes which never change), so a batch from an earlier process can be planned again.
+    4. `freeze` fixes what `latest` may reach, for a run that drains the source and stops.
+    """
+
+    def initial(self) -> OffsetJson:
+        """Offsets a new stream starts at, as the settings say.
+
+        Raises:
+            RetryableError: the source did not answer.
+            InvalidRequestError: the settings ask for something that is not there.
+        """
+
+    def latest(
+        self,
+        start: Mapping[str, Any],
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> OffsetJson:
+        """End of the batch that begins at `start`, within the limits; `start` if none is due.
+
+        Raises:
+            DataLossError: records from `start` on are gone and `fail_on_data_loss` is on.
+        """
+
+    def available(self, start: Mapping[str, Any]) -> OffsetJson:
+        """As `latest` without limits, for reporting lag; never raises for lost data."""
+
+    def freeze(self) -> None:
+        """From now on see only what is there now. Raises `RetryableError` if that is unknown."""
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
+        """Tasks of a batch, each a list of ranges to be read one after the other."""
+
+    def close(self) -> None:
+        """Release clients; the source can be used again."""
+
+
+def open_source(settings: SourceSettings, clock: Clock | None = None) -> Source:
+    """The planning side for `settings`; connects on first use."""
+    if isinstance(settings, KafkaSourceSettings):
+        return KafkaSource(settings, clock or SystemClock())
+    return FileSource(settings, clock or SystemClock())
+
+
+def open_range(piece: SourceRange, source: SourceSettings) -> Iterator[RawBatch]:
+    """Read exactly the records of one range, in offset order; the same on every call.
+
+    Raises:
+        DataLossError: records of the range are gone (and, for Kafka, `fail_on_data_loss` is on).
+        RetryableError: the source did not answer in time; the task can be tried again.
+    """
+    if isinstance(source, KafkaSourceSettings):
+        return consume(piece, source)
+    return read_range(piece, source)

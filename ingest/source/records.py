@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Raw source records, as a source hands them to the decoder: parallel lists, a few thousand rows.
+
+Owns `RawBatch` only. Knows nothing of Debezium, tables or Spark. Headers and timestamps are needed
+for quarantined rows alone, so they stay where the client library keeps them and are asked for row
+by row (reading the timestamp of every message costs more than reading its value: 105 ns to 14 ns).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+__all__ = ["NO_TIMESTAMP", "RawBatch", "RecordExtras"]
+
+NO_TIMESTAMP = -1
+"""`timestamp_ms` of a record that carries none."""
+
+
+class RecordExtras(Protocol):
+    """What a client library's message object answers besides offset, key and value."""
+
+    def headers(self) -> Sequence[tuple[str, Any]] | None:
+        """Headers in order; a value may be bytes, str or None."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """(kind of timestamp, epoch milliseconds)."""
+
+
+class RawBatch:
+    """Consecutive records of one (topic, partition), in offset order.
+
+    Attributes:
+        topic: source topic.
+        partition: partition number (0 for files).
+        offsets: strictly increasing int64; not necessarily dense.
+        keys: record keys; None where the record has none.
+        values: record values; None is a tombstone.
+        skipped: offsets lost just before this batch because the source no longer has them; only
+            ever above zero when `fail_on_data_loss` is off.
+    """
+
+    __slots__ = (
+        "_extras",
+        "_messages",
+        "keys",
+        "offsets",
+        "partition",
+        "skipped",
+        "topic",
+        "values",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offsets: list[int],
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        *,
+        messages: Sequence[RecordExtras] | None = None,
+        extras: Mapping[int, RecordExtras] | None = None,
+        skipped: int = 0,
+    ) -> None:
+        """Take ownership of the lists.
+
+        Args:
+            topic: source topic.
+            partition: partition number.
+            offsets: see class.
+            keys: as long as `offsets`.
+            values: as long as `offsets`.
+            messages: one object with headers and timestamp per row, or
+            extras: such objects for some rows only, by row index.
+            skipped: see class.
+        """
+        self.topic = topic
+        self.partition = partition
+        self.offsets = offsets
+        self.keys = keys
+        self.values = values
+        self.skipped = skipped
+        self._messages = messages
+        self._extras = extras
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __repr__(self) -> str:
+        span = f"{self.offsets[0]}..{self.offsets[-1]}" if self.offsets else "empty"
+        return f"RawBatch({self.topic}-{self.partition} {span}, {len(self)} records)"
+
+    def headers(self, index: int) -> list[tuple[str, bytes]]:
+        """Headers of row `index`, in order; a null header value is given as empty bytes."""
+        record = self._record(index)
+        pairs = (record.headers() if record is not None else None) or ()
+        return [(name, _header_bytes(value)) for name, value in pairs]
+
+    def timestamp_ms(self, index: int) -> int:
+        """Timestamp of row `index` [epoch ms], or `NO_TIMESTAMP`."""
+        record = self._record(index)
+        return record.timestamp()[1] if record is not None else NO_TIMESTAMP
+
+    def _record(self, index: int) -> RecordExtras | None:
+        if self._messages is not None:
+            return self._messages[index]
+        return self._extras.get(index) if self._extras is not None else None
+
+
+def _header_bytes(value: bytes | str | None) -> bytes:
+    if value is None:
+        return b""
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a stream stands: what its tables say, and the small file that binds a checkpoint to it.
+
+Spark numbers micro-batches from 0 in every new checkpoint, so a commit identifier is
+`base + batch id`, with `base` = 1 + the largest identifier the stream has in any table. It is fixed
+once per checkpoint and kept in `<checkpoint>/lakeward.json` together with the concrete offsets at
+which the checkpoint starts (Spark does not log those of batch 0) and, when the checkpoint is new
+but the tables are not, the per-table floors below which rows are already in a table
+(DESIGN.md §3.5).
+
+Properties that every snapshot of the stream carries:
+
+* `lakeward.stream`   the stream's name, which is also the commit user;
+* `lakeward.offsets`  per topic what the source needs to go on after this snapshot: JSON
+  `{topic: {partition: next offset}}`, cumulative over the topics that feed the table;
+* `lakeward.range`    the micro-batch's exact ranges: JSON `{topic: {partition: [start, end]}}`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from storage.errors import CorruptDataError
+from storage.format.snapshot import Snapshot
+from storage.io.local import LocalFileIO
+from storage.table.table import FileStoreTable
+
+__all__ = [
+    "OFFSETS_PROPERTY",
+    "RANGE_PROPERTY",
+    "STREAM_PROPERTY",
+    "CheckpointState",
+    "TableProgress",
+    "commit_properties",
+    "progress_of",
+]
+
+STREAM_PROPERTY = "lakeward.stream"
+OFFSETS_PROPERTY = "lakeward.offsets"
+RANGE_PROPERTY = "lakeward.range"
+_FILE_NAME = "lakeward.json"
+_VERSION = 1
+
+OffsetMap = dict[str, dict[str, int]]
+Span = Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableProgress:
+    """What one table knows about the stream.
+
+    Attributes:
+        identifier: newest commit identifier of the stream in the table; -1 = none.
+        offsets: next offset per topic and partition, cumulative.
+        span: ranges of the newest commit.
+        snapshot_id: the snapshot that says so.
+    """
+
+    identifier: int
+    offsets: OffsetMap
+    span: dict[str, dict[str, tuple[int, int]]]
+    snapshot_id: int
+
+
+def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
+    """The stream's newest commit in a table, or None when it never wrote there."""
+    snapshot = table.new_commit(stream).latest_of_user(stream)
+    if snapshot is None:
+        return None
+    properties = snapshot.properties or {}
+    return TableProgress(
+        snapshot.commit_identifier,
+        _offsets(properties.get(OFFSETS_PROPERTY), snapshot),
+        _span(properties.get(RANGE_PROPERTY), snapshot),
+        snapshot.id,
+    )
+
+
+def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:
+    if text is None:
+        return {}
+    try:
+        raw = orjson.loads(text)
+        return {topic: {p: int(o) for p, o in parts.items()} for topic, parts in raw.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptDataError(
+            "a snapshot's source offsets cannot be read", snapshot=snapshot.id, value=text
+        ) from error
+
+
+def _span(text: str | None, snapshot: Snapshot) -> dict[str, dict[str, tuple[int, int]]]:
+    if text is None:
+        return {}
+    try:
+        raw = orjson.loads(text)
+        return {
+            topic: {p: (int(pair[0]), int(pair[1])) for p, pair in parts.items()}
+            for topic, parts in raw.items()
+        }
+    except (ValueError, AttributeError, TypeError, IndexError) as error:
+        raise CorruptDataError(
+            "a snapshot's source range cannot be read", snapshot=snapshot.id, value=text
+        ) from error
+
+
+def commit_properties(
+    stream: str, known: Mapping[str, Mapping[str, int]], span: Span, topics: Iterable[str]
+) -> tuple[dict[str, str], OffsetMap]:
+    """Properties of a commit, and the table's offsets after it.
+
+    Args:
+        stream: the stream's name.
+        known: the table's offsets before the batch.
+        span: ranges of the whole batch.
+        topics: topics that fed this table in this or an earlier batch.
+    """
+    offsets = {topic: dict(parts) for topic, parts in known.items()}
+    feeding = set(topics) | set(offsets)
+    ranges: dict[str, dict[str, tuple[int, int]]] = {}
+    for topic in sorted(feeding & set(span)):
+        ranges[topic] = dict(span[topic])
+        by_partition = offsets.setdefault(topic, {})
+        for partition, (_, end) in span[topic].items():
+            by_partition[partition] = max(end, by_partition.get(partition, 0))
+    properties = {
+        STREAM_PROPERTY: stream,
+        OFFSETS_PROPERTY: _dumps(offsets),
+        RANGE_PROPERTY: _dumps(ranges),
+    }
+    return properties, offsets
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode("utf-8")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """The content of `<checkpoint>/lakeward.json`.
+
+    Attributes:
+        stream: the stream this checkpoint belongs to.
+        base: commit identifier of Spark's batch 0.
+        initial: concrete offsets where the checkpoint starts, in the source's own form.
+        floors: per table the offsets that it held already when the checkpoint was made.
+    """
+
+    stream: str
+    base: int
+    initial: Mapping[str, Any]
+    floors: Mapping[str, OffsetMap]
+
+    @staticmethod
+    def load(checkpoint: Path) -> "CheckpointState | None":
+        """Read the file, or None when the checkpoint is new.
+
+        Raises:
+            CorruptDataError: the file is damaged or of a newer version.
+        """
+        path = checkpoint / _FILE_NAME
+        if not path.exists():
+            return None
+        try:
+            raw = orjson.loads(path.read_bytes())
+            version = raw["version"]
+            state = CheckpointState(
+                stream=raw["stream"],
+                base=int(raw["base"]),
+                initial=raw["initial"],
+                floors=raw["floors"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(
+                "the checkpoint's state file cannot be read",
+                hint="restore it, or remove the whole checkpoint: the tables hold the offsets",
+                path=path,
+            ) from error
+        if version != _VERSION:
+            raise CorruptDataError(
+                "the checkpoint was written by another version", path=path, version=version
+            )
+        return state
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the file durably; the directory is created."""
+        raw = {
+            "version": _VERSION,
+            "stream": self.stream,
+            "base": self.base,
+            "initial": self.initial,
+            "floors": self.floors,
+        }
+        data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
+        LocalFileIO().overwrite_bytes(str(checkpoint / _FILE_NAME), data)

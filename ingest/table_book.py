@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's book of the tables that a stream writes.
+
+It knows of each table the schema and snapshot to plan with, what the stream committed there, and
+the source offsets that go into the next commit. It creates and alters tables and commits to them;
+deciding what to do is `schema_sync`'s and the sink's business.
+"""
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ingest.formats.events import SchemaDelta
+from ingest.quarantine import quarantine_schema
+from ingest.schema_sync import NewTable, Refused, reconcile
+from ingest.settings import Settings
+from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
+from ingest.table_cache import catalog_of
+from storage.clock import Clock
+from storage.errors import FencedError
+from storage.format.file_meta import CommitMessage
+from storage.format.schema import TableSchema
+from storage.table.commit import CommitResult
+from storage.table.table import FileStoreTable
+
+__all__ = ["AppliedChanges", "TableBook"]
+
+_LOG = logging.getLogger(__name__)
+
+_REFRESH_ALL_S = 60.0
+"""How often tables that the stream did not write lately are looked at for changes by others [s]."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AppliedChanges:
+    """What became of a batch's schema deltas.
+
+    Attributes:
+        applied: (table, change) pairs, for people.
+        refused: tables some of whose records fit no allowed change.
+    """
+
+    applied: tuple[tuple[str, str], ...]
+    refused: frozenset[str]
+
+
+@dataclasses.dataclass(slots=True)
+class _Page:
+    table: FileStoreTable
+    snapshot_id: int
+    progress: TableProgress | None
+
+
+class TableBook:
+    """See the module. Thread-safe for concurrent commits of different tables.
+
+    Args:
+        settings: the pipeline's settings.
+        clock: time.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self.warehouse = settings.sink.warehouse
+        self.quarantine = settings.bad_records.table
+        self._settings = settings
+        self._stream = settings.pipeline.name
+        self._clock = clock
+        self._catalog = catalog_of(self.warehouse)
+        self.file_io = self._catalog.file_io
+        self._pages: dict[str, _Page] = {}
+        self._floors: Mapping[str, OffsetMap] = {}
+        self._lock = threading.Lock()
+        self._touched: set[str] = set()
+        self._refreshed_s = clock.monotonic_s()
+        self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tables")
+
+    def load(self) -> None:
+        """Open every table of the warehouse that could be a target, and the quarantine table."""
+        self._create_quarantine()
+        names = [
+            f"{database}.{table}"
+            for database in self._catalog.list_databases()
+            for table in self._catalog.list_tables(database)
+        ]
+        for name, page in zip(names, self._pool.map(self._open, names), strict=True):
+            self._pages[name] = page
+
+    def _create_quarantine(self) -> None:
+        if not self._catalog.exists(self.quarantine):
+            schema = quarantine_schema(self._clock.now_ms())
+            self._create(self.quarantine, schema)
+
+    def _create(self, name: str, schema: TableSchema) -> None:
+        database, _, _ = name.partition(".")
+        self._catalog.create_database(database, ignore_if_exists=True)
+        self._catalog.create_table(name, schema, ignore_if_exists=True)
+
+    def _open(self, name: str) -> _Page:
+        table = self._catalog.table(name)
+        return _Page(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
+
+    def use_floors(self, floors: Mapping[str, OffsetMap]) -> None:
+        """Set the floors of a checkpoint that was rebuilt from the tables."""
+        self._floors = floors
+
+    def floors(self) -> Mapping[str, OffsetMap]:
+        """Per table the offsets below which its rows are to be dropped."""
+        return self._floors
+
+    def table(self, name: str) -> FileStoreTable:
+        """An open table."""
+        return self._pages[name].table
+
+    def progresses(self) -> dict[str, TableProgress]:
+        """What the stream committed, for the tables it ever wrote."""
+        pages = self._pages.items()
+        return {name: page.progress for name, page in pages if page.progress is not None}
+
+    def schema_ids(self) -> dict[str, int]:
+        """Schema of every table to plan the next run with."""
+        return {name: page.table.schema.id for name, page in self._pages.items()}
+
+    def snapshot_id(self, name: str) -> int:
+        """The newest snapshot that this stream made or found; 0 = none."""
+        return self._pages[name].snapshot_id
+
+    def refresh(self) -> None:
+        """Notice schemas changed by others: the recently written tables, each minute all."""
+        now = self._clock.monotonic_s()
+        full = now - self._refreshed_s >= _REFRESH_ALL_S
+        names = list(self._pages) if full else list(self._touched)
+        self._touched.clear()
+        if full:
+            self._refreshed_s = now
+        for name, table in zip(names, self._pool.map(self._reopen, names), strict=True):
+            self._pages[name].table = table
+
+    def _reopen(self, name: str) -> FileStoreTable:
+        return self._pages[name].table.latest()
+
+    def committed(self, identifier: int) -> tuple[str, ...]:
+        """Tables in which the stream has this identifier (or a later one) already."""
+        return tuple(
+            name
+            for name, progress in self.progresses().items()
+            if progress.identifier >= identifier
+        )
+
+    def recorded_span(self, name: str) -> dict[str, dict[str, tuple[int, int]]]:
+        """Source ranges of the stream's newest commit in a table."""
+        progress = self._pages[name].progress
+        return {} if progress is None else progress.span
+
+    def offsets(self, name: str) -> OffsetMap:
+        """The table's cumulative source offsets."""
+        progress = self._pages[name].progress
+        return {} if progress is None else progress.offsets
+
+    def apply(self, deltas: Sequence[SchemaDelta], *, now_ms: int) -> AppliedChanges:
+        """Create and alter tables so that they cover the reported shapes; idempotent."""
+        by_target: dict[str, list[SchemaDelta]] = {}
+        for delta in deltas:
+            by_target.setdefault(delta.target, []).append(delta)
+        applied: list[tuple[str, str]] = []
+        refused: set[str] = set()
+        for name, wanted in sorted(by_target.items()):
+            changes, complete = self._apply_one(name, wanted, now_ms)
+            applied += [(name, change) for change in changes]
+            if not complete:
+                refused.add(name)
+        return AppliedChanges(tuple(applied), frozenset(refused))
+
+    def _apply_one(
+        self, name: str, deltas: Sequence[SchemaDelta], now_ms: int
+    ) -> tuple[list[str], bool]:
+        if name not in self._pages and self._catalog.exists(name):
+            self._pages[name] = self._open(name)
+        page = self._pages.get(name)
+        decision = reconcile(
+            None if page is None else page.table.schema,
+            deltas,
+            table_properties=self._settings.table_properties(name),
+            primary_key=self._settings.primary_key(name),
+            now_ms=now_ms,
+        )
+        done: list[str] = []
+        if isinstance(decision.action, NewTable):
+            self._create(name, decision.action.schema)
+            self._pages[name] = self._open(name)
+            done.append("create table")
+        elif isinstance(decision.action, Refused):
+            _LOG.warning("schema change refused", extra={"table": name})
+        elif page is not None and decision.action:
+            page.table = page.table.alter(decision.action)
+            done += [str(change) for change in decision.action]
+        return done, decision.complete
+
+    def commit(
+        self,
+        name: str,
+        messages: Sequence[CommitMessage],
+        identifier: int,
+        properties: Mapping[str, str],
+        offsets: OffsetMap,
+        span: Span,
+    ) -> CommitResult:
+        """Commit one table's share of a batch and turn its page."""
+        page = self._pages[name]
+        commit = page.table.new_commit(self._stream)
+        result = commit.commit(messages, identifier, properties=properties)
+        if result.already_committed:
+            raise FencedError(
+                "another process committed this batch",
+                hint="two daemons run one stream: stop one of them",
+                table=name,
+                identifier=identifier,
+            )
+        newest = result.compact_snapshot_id or result.append_snapshot_id
+        with self._lock:
+            self._touched.add(name)
+            if newest is not None:
+                page.snapshot_id = newest
+                ranges = {t: dict(p) for t, p in span.items() if t in offsets}
+                page.progress = TableProgress(identifier, offsets, ranges, newest)
+        return result
+
+    def discard(self, name: str, message: CommitMessage) -> None:
+        """Delete the files of a message that will not be committed."""
+        page = self._pages[name]
+        page.table.delete_uncommitted([message])
+
+    def tables(self) -> Iterable[str]:
+        """Names of all open tables."""
+        return tuple(self._pages)

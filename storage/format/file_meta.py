@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen values that describe data files and one writer's contribution to a commit.
+
+Source: FORMAT.md §4.2, §4.4. Bytes of these values are made in `manifest`.
+"""
+
+import dataclasses
+import enum
+
+__all__ = [
+    "EMPTY_ROW",
+    "EMPTY_STATS",
+    "CommitMessage",
+    "CompactIncrement",
+    "DataFileMeta",
+    "DataIncrement",
+    "FileKind",
+    "FileSource",
+    "ManifestEntry",
+    "SimpleStats",
+]
+
+EMPTY_ROW = bytes(12)
+"""The framed BinaryRow of arity 0: partition of an unpartitioned table, key of an append file."""
+
+
+class FileKind(enum.IntEnum):
+    """`_KIND` of a manifest entry."""
+
+    ADD = 0
+    DELETE = 1
+
+
+class FileSource(enum.IntEnum):
+    """`_FILE_SOURCE`."""
+
+    APPEND = 0
+    COMPACT = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SimpleStats:
+    """Column statistics of a file or of the partitions in a manifest.
+
+    Attributes:
+        min_values: framed BinaryRow of minima; a null field means unknown.
+        max_values: framed BinaryRow of maxima.
+        null_counts: one per field, None = unknown.
+    """
+
+    min_values: bytes
+    max_values: bytes
+    null_counts: tuple[int | None, ...]
+
+
+EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DataFileMeta:
+    """One data or changelog file. Field by field the `_FILE` record of FORMAT.md §4.4.
+
+    Keys are framed BinaryRows of the trimmed primary key (`EMPTY_ROW` on append tables). Identity
+    inside a bucket is the file name (and the level, because an upgrade keeps the name).
+    """
+
+    file_name: str
+    file_size: int
+    row_count: int
+    min_key: bytes
+    max_key: bytes
+    key_stats: SimpleStats
+    value_stats: SimpleStats
+    min_sequence_number: int
+    max_sequence_number: int
+    schema_id: int
+    level: int
+    extra_files: tuple[str, ...] = ()
+    creation_time_ms: int | None = None
+    delete_row_count: int | None = None
+    embedded_index: bytes | None = None
+    file_source: int | None = None
+    value_stats_cols: tuple[str, ...] | None = None
+    external_path: str | None = None
+    first_row_id: int | None = None
+    write_cols: tuple[str, ...] | None = None
+
+    def at_level(self, level: int) -> "DataFileMeta":
+        """The same physical file at another level."""
+        return dataclasses.replace(self, level=level)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """A file added to or removed from a bucket.
+
+    Attributes:
+        kind: ADD or DELETE.
+        partition: framed BinaryRow of the partition keys.
+        bucket: bucket id.
+        total_buckets: bucket count of the table when written (-1 dynamic, -2 postpone).
+        file: the file.
+    """
+
+    kind: FileKind
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    file: DataFileMeta
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What an ADD and its DELETE share (FORMAT.md §4.6)."""
+        file = self.file
+        return (
+            self.partition,
+            self.bucket,
+            file.level,
+            file.file_name,
+            file.extra_files,
+            file.embedded_index,
+            file.external_path,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DataIncrement:
+    """What writing added: goes into the APPEND snapshot."""
+
+    new_files: tuple[DataFileMeta, ...] = ()
+    deleted_files: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.new_files or self.deleted_files or self.changelog_files)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CompactIncrement:
+    """What compaction replaced: goes into the COMPACT snapshot."""
+
+    compact_before: tuple[DataFileMeta, ...] = ()
+    compact_after: tuple[DataFileMeta, ...] = ()
+    changelog_files: tuple[DataFileMeta, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not (self.compact_before or self.compact_after or self.changelog_files)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMessage:
+    """One bucket's contribution to a commit; the only thing a writer sends to the committer.
+
+    Picklable; a few kilobytes.
+    """
+
+    partition: bytes
+    bucket: int
+    total_buckets: int
+    data: DataIncrement = DataIncrement()
+    compact: CompactIncrement = CompactIncrement()

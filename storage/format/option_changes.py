@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may happen to table options when a schema changes. Pure; options are raw texts here.
+
+Source: SEMANTICS.md §H.1 (renames reach into options) and §H.5 (options fixed once there is data).
+"""
+
+from collections.abc import Mapping
+
+from storage.errors import InvalidSchemaChangeError
+from storage.format.schema import TableSchema
+
+__all__ = [
+    "check_option_references",
+    "option_flag",
+    "removed_option",
+    "renamed_in_options",
+    "set_option",
+]
+
+_FIXED = frozenset(
+    {
+        "bucket-key",
+        "bucket-function.type",
+        "merge-engine",
+        "sequence.snapshot-ordering",
+        "rowkind.field",
+        "primary-key",
+        "partition",
+        "primary-key.nullable",
+        "dynamic-bucket.initial-buckets",
+        "aggregation.remove-record-on-delete",
+        "partial-update.remove-record-on-delete",
+        "partial-update.remove-record-on-sequence-group",
+        "force-lookup",
+        "data-file.path-directory",
+        "row-tracking.enabled",
+        "data-evolution.enabled",
+        "index-file-in-data-file-dir",
+        "pk-clustering-override",
+    }
+)
+"""Fixed once the table has snapshots."""
+
+_NEVER_OFF = frozenset({"ignore-delete", "ignore-update-before"})
+_COLUMN_LISTS = ("bucket-key", "sequence.field", "rowkind.field")
+_FIELDS, _GROUP = "fields.", ".sequence-group"
+
+
+def option_flag(options: Mapping[str, str], key: str, *, default: bool = False) -> bool:
+    """A boolean option of the raw map."""
+    text = options.get(key)
+    return default if text is None else text.strip().lower() == "true"
+
+
+def set_option(
+    options: Mapping[str, str], key: str, value: str, *, has_snapshots: bool
+) -> dict[str, str]:
+    """The options with one set.
+
+    Raises:
+        InvalidSchemaChangeError: the option is fixed, or fixed once there is data.
+    """
+    if options.get(key) != value:
+        _check_changeable(options, key, value, has_snapshots)
+    return {**options, key: value}
+
+
+def removed_option(options: Mapping[str, str], key: str, *, has_snapshots: bool) -> dict[str, str]:
+    """The options without one; no error when it was not set.
+
+    Raises:
+        InvalidSchemaChangeError: the option is fixed, or fixed once there is data.
+    """
+    if key in options:
+        _check_changeable(options, key, None, has_snapshots)
+    return {name: value for name, value in options.items() if name != key}
+
+
+def renamed_in_options(options: Mapping[str, str], old: str, new: str) -> dict[str, str]:
+    """The options with a column's new name wherever they name the column."""
+    renamed = {}
+    for key, value in options.items():
+        if key in _COLUMN_LISTS or key.endswith(_GROUP):
+            value = _renamed_list(value, old, new)
+        if key.startswith(_FIELDS + old + "."):
+            key = _FIELDS + new + key.removeprefix(_FIELDS + old)
+        elif key.startswith(_FIELDS) and key.endswith(_GROUP):
+            columns = key.removeprefix(_FIELDS).removesuffix(_GROUP)
+            key = _FIELDS + _renamed_list(columns, old, new) + _GROUP
+        renamed[key] = value
+    return renamed
+
+
+def check_option_references(schema: TableSchema) -> None:
+    """Check that columns which options rely on still exist.
+
+    Raises:
+        InvalidSchemaChangeError: names option and column.
+    """
+    for key, value in schema.options.items():
+        columns = value if key in _COLUMN_LISTS else ""
+        if key.startswith(_FIELDS) and key.endswith(_GROUP):
+            columns = f"{key.removeprefix(_FIELDS).removesuffix(_GROUP)},{value}"
+        for column in filter(None, (part.strip() for part in columns.split(","))):
+            if column not in schema.field_names:
+                raise InvalidSchemaChangeError(
+                    "an option names a column that does not exist", key=key, column=column
+                )
+
+
+def _check_changeable(
+    options: Mapping[str, str], key: str, value: str | None, has_snapshots: bool
+) -> None:
+    if key == "type":
+        raise _refused(key, "the kind of a table never changes")
+    if not has_snapshots:
+        return
+    if key in _FIXED or (key.startswith("blob") and key.endswith("-field")):
+        raise _refused(key, "it is fixed once the table has data")
+    if key == "bucket":
+        _check_bucket(options.get(key, "-1"), value)
+    if key in _NEVER_OFF and option_flag(options, key):
+        raise _refused(key, "it cannot be switched off again: rows were left out")
+    modifiable = option_flag(options, "deletion-vectors.modifiable")
+    if key == "deletion-vectors.enabled" and not modifiable:
+        raise _refused(key, "it needs `deletion-vectors.modifiable` to be true")
+
+
+def _check_bucket(old: str, new: str | None) -> None:
+    if new is None:
+        raise _refused("bucket", "it cannot be reset once the table has data")
+    if (old.strip() == "-1") != (new.strip() == "-1"):
+        raise _refused("bucket", "a table cannot turn from or to dynamic buckets")
+
+
+def _refused(key: str, reason: str) -> InvalidSchemaChangeError:
+    return InvalidSchemaChangeError("this option cannot change", detail=reason, key=key)
+
+
+def _renamed_list(text: str, old: str, new: str) -> str:
+    return ",".join(new if part.strip() == old else part for part in text.split(","))

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paimon's logical types as frozen values, row kinds and the names of system columns.
+
+Source: FORMAT.md §2.2 and §7.1. What the types look like as text is in `type_text`, how they map
+to Arrow in `arrow_types`; this module only says what they are.
+"""
+
+import dataclasses
+import enum
+
+__all__ = [
+    "KEY_FIELD_ID_START",
+    "KEY_PREFIX",
+    "MAX_LENGTH",
+    "SEQUENCE_NUMBER",
+    "SEQUENCE_NUMBER_FIELD_ID",
+    "SYSTEM_FIELD_NAMES",
+    "VALUE_KIND",
+    "VALUE_KIND_FIELD_ID",
+    "ArrayType",
+    "AtomicType",
+    "DataField",
+    "DataType",
+    "MapType",
+    "MultisetType",
+    "RowKind",
+    "RowType",
+    "TypeRoot",
+]
+
+KEY_PREFIX = "_KEY_"
+SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
+VALUE_KIND = "_VALUE_KIND"
+KEY_FIELD_ID_START = 1_073_741_823
+SEQUENCE_NUMBER_FIELD_ID = 2_147_483_646
+VALUE_KIND_FIELD_ID = 2_147_483_645
+SYSTEM_FIELD_NAMES = frozenset({SEQUENCE_NUMBER, VALUE_KIND, "_LEVEL", "rowkind", "_ROW_ID"})
+
+
+class RowKind(enum.IntEnum):
+    """The kind of a row, as stored in `_VALUE_KIND`."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    @property
+    def short(self) -> str:
+        """`+I`, `-U`, `+U` or `-D`."""
+        return ("+I", "-U", "+U", "-D")[self.value]
+
+    @property
+    def retracts(self) -> bool:
+        """Whether this kind takes a row away."""
+        return self in (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+
+
+class TypeRoot(enum.Enum):
+    """Families of atomic types; the value is the word in the type text."""
+
+    CHAR = "CHAR"
+    VARCHAR = "VARCHAR"
+    BOOLEAN = "BOOLEAN"
+    BINARY = "BINARY"
+    VARBINARY = "VARBINARY"
+    DECIMAL = "DECIMAL"
+    TINYINT = "TINYINT"
+    SMALLINT = "SMALLINT"
+    INT = "INT"
+    BIGINT = "BIGINT"
+    FLOAT = "FLOAT"
+    DOUBLE = "DOUBLE"
+    DATE = "DATE"
+    TIME = "TIME"
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
+
+
+MAX_LENGTH = 2_147_483_647
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AtomicType:
+    """A scalar type.
+
+    Attributes:
+        root: the family.
+        nullable: whether null is allowed.
+        length: of CHAR/VARCHAR/BINARY/VARBINARY [characters or bytes]; STRING and BYTES are
+            VARCHAR and VARBINARY of `MAX_LENGTH`. 0 for other families.
+        precision: of DECIMAL, TIME, TIMESTAMP, TIMESTAMP_LTZ [digits]; 0 otherwise.
+        scale: of DECIMAL; 0 otherwise.
+    """
+
+    root: TypeRoot
+    nullable: bool = True
+    length: int = 0
+    precision: int = 0
+    scale: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArrayType:
+    """A list of one element type."""
+
+    element: "DataType"
+    nullable: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MultisetType:
+    """A bag of elements; stored as MAP<element, INT NOT NULL>."""
+
+    element: "DataType"
+    nullable: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MapType:
+    """A map."""
+
+    key: "DataType"
+    value: "DataType"
+    nullable: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowType:
+    """A nested row."""
+
+    fields: tuple["DataField", ...]
+    nullable: bool = True
+
+
+DataType = AtomicType | ArrayType | MultisetType | MapType | RowType
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DataField:
+    """A named, numbered column.
+
+    Attributes:
+        id: unique over the whole schema tree, never reused.
+        name: column name.
+        type: its type.
+        description: comment, or None.
+        default: default value as text, or None.
+    """
+
+    id: int
+    name: str
+    type: DataType
+    description: str | None = None
+    default: str | None = None

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `FileIO` of a POSIX file system.
+
+Publishing follows FORMAT.md §11.5: `rename(2)` would replace a rival's file without a word, so
+`put_if_absent` makes a hidden temporary file durable and gives it its name with `link(2)`, which
+fails when the name is taken. Whoever reads the name sees all bytes or nothing.
+
+Durable means: the file's bytes are synced before its name matters, and the directory that holds
+the name is synced before the call returns. `durable=False` skips both; it is for tests and
+throw-away tables, and only a power loss can tell the difference.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from storage.errors import StorageUnavailableError, UnsupportedFeatureError
+from storage.io.file_io import FileIO, FileStatus
+
+__all__ = ["LocalFileIO", "temporary_name"]
+
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
+
+
+def temporary_name(path: str) -> str:
+    """A fresh hidden name beside `path`: `.<name>.<uuid>.tmp`, which listings of ids ignore."""
+    directory, name = os.path.split(path)
+    return os.path.join(directory, f".{name}.{uuid.uuid4()}.tmp")
+
+
+class LocalFileIO(FileIO):
+    """Local files, durable by default.
+
+    Holds no state beyond its flag, so it may be shared by threads and pickled to executors.
+    """
+
+    def __init__(self, durable: bool = True) -> None:
+        self.durable = durable
+
+    def __repr__(self) -> str:
+        return f"LocalFileIO(durable={self.durable})"
+
+    def read_bytes(self, path: str) -> bytes:
+        """See `FileIO`."""
+        with _translated("read", path), open(path, "rb") as file:
+            return file.read()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """See `FileIO`."""
+        with _translated("open", path):
+            return pa.OSFile(path, "rb")
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        """See `FileIO`; the sink is a `pyarrow.NativeFile`.
+
+        Raises:
+            FileExistsError: something is at `path`.
+        """
+        with _translated("create", path):
+            self._make_parents(path)
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            sink = pa.OSFile(path, "wb")
+        try:
+            with _translated("write", path):
+                yield sink
+                sink.close()
+                self._sync_file(path)
+                self._sync_directory(path)
+        except BaseException:
+            sink.close()
+            _unlink_quietly(path)
+            raise
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """See `FileIO`.
+
+        Raises:
+            FileExistsError: something is at `path`.
+        """
+        with _translated("write", path):
+            self._make_parents(path)
+            self._create(path, data)
+            self._sync_directory(path)
+
+    def overwrite_bytes(self, path: str, data: bytes) -> None:
+        """See `FileIO`."""
+        with _translated("overwrite", path):
+            self._make_parents(path)
+            temporary = temporary_name(path)
+            self._create(temporary, data)
+            try:
+                os.replace(temporary, path)
+            except OSError:
+                _unlink_quietly(temporary)
+                raise
+            self._sync_directory(path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """See `FileIO`.
+
+        Raises:
+            UnsupportedFeatureError: the file system has no hard links.
+        """
+        with _translated("publish", path):
+            if os.path.lexists(path):
+                return False
+            self._make_parents(path)
+            temporary = temporary_name(path)
+            self._create(temporary, data)
+            try:
+                created = _link(temporary, path)
+            finally:
+                _unlink_quietly(temporary)
+            if created:
+                self._sync_directory(path)
+            return created
+
+    def exists(self, path: str) -> bool:
+        """See `FileIO`."""
+        with _translated("stat", path):
+            try:
+                os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            return True
+
+    def size(self, path: str) -> int:
+        """See `FileIO`."""
+        with _translated("stat", path):
+            return os.stat(path).st_size
+
+    def list(self, path: str) -> list[FileStatus]:
+        """See `FileIO`."""
+        with _translated("list", path):
+            try:
+                with os.scandir(path) as entries:
+                    found = [_status(entry) for entry in entries]
+            except FileNotFoundError:
+                return []
+            present = [status for status in found if status is not None]
+            return sorted(present, key=lambda status: status.name)
+
+    def walk(self, path: str) -> Iterator[FileStatus]:
+        """See `FileIO`; a file that disappears meanwhile is left out."""
+        # A directory sorts among its neighbours as `name/`: `a.b` comes before what is in `a`.
+        entries = self.list(path)
+        for status in sorted(entries, key=lambda s: s.name + "/" if s.directory else s.name):
+            if status.directory:
+                yield from self.walk(status.path)
+            else:
+                yield status
+
+    def delete(self, path: str) -> bool:
+        """See `FileIO`; not synced: a delete lost in a power cut leaves an orphan, no more."""
+        with _translated("delete", path):
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Write a new file; on any failure nothing is left."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                if self.durable:
+                    os.fsync(descriptor)
+        except BaseException:
+            _unlink_quietly(path)
+            raise
+
+    def _sync_file(self, path: str) -> None:
+        if self.durable:
+            _sync(path)
+
+    def _sync_directory(self, path: str) -> None:
+        if self.durable:
+            _sync(os.path.dirname(path))
+
+    def _make_parents(self, path: str) -> None:
+        """Create the missing directories above `path`, each durable in its own parent."""
+        parent = os.path.dirname(path)
+        if not parent or os.path.isdir(parent):
+            return
+        self._make_parents(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(parent)
+        self._sync_directory(parent)
+
+
+def _link(temporary: str, path: str) -> bool:
+    """Give `temporary` the name `path`; False when the name is taken by another file."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        # A network file system may repeat a request whose answer was lost: the name may be ours.
+        try:
+            return os.path.samestat(os.stat(temporary), os.stat(path))
+        except FileNotFoundError:
+            return False
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS:
+            raise UnsupportedFeatureError(
+                "the file system cannot publish a file atomically",
+                detail=str(error),
+                hint="put the warehouse on a file system with hard links (ext4, xfs, btrfs, NFS)",
+                path=path,
+            ) from error
+        raise
+    return True
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _status(entry: "os.DirEntry[str]") -> FileStatus | None:
+    """The status of a directory entry, or None when it has just disappeared."""
+    try:
+        found = entry.stat()
+    except FileNotFoundError:
+        return None
+    directory = stat.S_ISDIR(found.st_mode)
+    return FileStatus(
+        name=entry.name,
+        path=entry.path,
+        size=0 if directory else found.st_size,
+        directory=directory,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+    )
+
+
+def _unlink_quietly(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+@contextlib.contextmanager
+def _translated(operation: str, path: str) -> Iterator[None]:
+    """Turn an `OSError` without a meaning of its own into `StorageUnavailableError`."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError, PermissionError):
+        raise
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise FileNotFoundError(error.errno, error.strerror, path) from error
+    except OSError as error:
+        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise StorageUnavailableError(
+            f"cannot {operation} a local file", detail=str(error), hint=hint, path=path
+        ) from error

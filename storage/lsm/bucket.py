@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the merge tree of one bucket works with, and how it opens and reads its data files.
+
+The only module of `lsm` that knows how `format.data_file` is called.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from storage.clock import Clock, IdSource
+from storage.errors import RetryableError
+from storage.format.data_file import DataFileOptions, KeyValueFileWriter, read_key_values
+from storage.format.file_meta import DataFileMeta, FileSource
+from storage.format.layout import TableLayout
+from storage.format.schema import TableSchema
+from storage.io.file_io import FileIO
+from storage.lsm.key_order import key_decoder
+from storage.lsm.levels import KeyOf
+from storage.options import TableOptions
+
+__all__ = ["BucketContext", "MergeListener"]
+
+_BATCH_ROWS = (1_024, 131_072)
+"""Fewest and most rows of one batch read for a merge; above, a batch costs more than it saves."""
+
+_UNPACKED = 4
+"""How much larger rows are in Arrow than in a zstd file; PEERS.md §4 measured 3.2 to 3.6."""
+
+
+class MergeListener(Protocol):
+    """Told what a compaction merged; makes changelog files of it (implemented in `changelog`)."""
+
+    def on_merged(self, before: pa.RecordBatch | None, after: pa.RecordBatch) -> None:
+        """One piece of a compaction, in key order.
+
+        Args:
+            before: the rows of these keys that readers had before; None when not looked up.
+            after: the rows that take their place, at most one per key.
+        """
+
+    def finish(self) -> tuple[DataFileMeta, ...]:
+        """Close the changelog files of this compaction and describe them."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BucketContext:
+    """One bucket of one partition, and the ports its writer needs.
+
+    Attributes:
+        file_io: store of the table.
+        layout: paths of the table.
+        schema: rows are written as this schema says.
+        options: of the schema, already accepted by `options.require_writable`.
+        partition: framed BinaryRow of the partition keys.
+        partition_path: directory part of the partition, empty when unpartitioned.
+        bucket: bucket id.
+        schemas: reads a schema by id, for files older than `schema`.
+        clock: source of creation times.
+        id_source: source of file names.
+        listener: hears about compactions, or None.
+    """
+
+    file_io: FileIO
+    layout: TableLayout
+    schema: TableSchema
+    options: TableOptions
+    partition: bytes
+    partition_path: str
+    bucket: int
+    schemas: Callable[[int], TableSchema]
+    clock: Clock
+    id_source: IdSource
+    listener: MergeListener | None = None
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Key columns in key order."""
+        return tuple(self.schema.trimmed_primary_keys)
+
+    @property
+    def key_of(self) -> KeyOf:
+        """Comparable form of a framed key of this table."""
+        return key_decoder(tuple(field.type for field in self.schema.key_fields))
+
+    @property
+    def directory(self) -> str:
+        """Directory of the data files."""
+        return self.layout.bucket_dir(self.partition_path, self.bucket)
+
+    def path_of(self, file: DataFileMeta) -> str:
+        """Path of a data file of this bucket."""
+        return self.layout.data_file(self.partition_path, self.bucket, file.file_name)
+
+    def open_writer(self, level: int, source: FileSource) -> KeyValueFileWriter:
+        """A writer of rolling files at a level."""
+        file_options = DataFileOptions.of(self.options)
+        # a file ends with a row group: to keep to a small target, row groups must be small too
+        row_group_bytes = min(
+            file_options.row_group_bytes, _UNPACKED * file_options.target_file_size
+        )
+        return KeyValueFileWriter(
+            self.file_io,
+            self.directory,
+            self.schema,
+            id_source=self.id_source,
+            clock=self.clock,
+            options=dataclasses.replace(file_options, row_group_bytes=row_group_bytes),
+            level=level,
+            source=source,
+        )
+
+    def read_run(
+        self, files: Sequence[DataFileMeta], *, batch_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """KeyValueBatches of files that follow one another in key order, in today's schema.
+
+        Args:
+            files: one sorted run.
+            batch_bytes: Arrow memory of one batch, roughly [bytes].
+        """
+        for file in files:
+            row_bytes = max(1, file.file_size * _UNPACKED // max(1, file.row_count))
+            least, most = _BATCH_ROWS
+            yield from read_key_values(
+                self.file_io,
+                self.path_of(file),
+                file,
+                self.schemas(file.schema_id),
+                self.schema,
+                None,
+                batch_rows=min(most, max(least, batch_bytes // row_bytes)),
+            )
+
+    def delete_files(self, files: Iterable[DataFileMeta]) -> None:
+        """Remove data files nobody refers to; one that cannot be removed is left as an orphan."""
+        for file in files:
+            with contextlib.suppress(RetryableError, OSError):
+                self.file_io.delete(self.path_of(file))

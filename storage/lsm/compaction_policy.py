@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sorted runs to merge next, and to which level. Pure.
+
+Universal compaction of SEMANTICS.md §D.4: full when due, else by size amplification, else by size
+ratio, else by number of runs. `tests/bench/simulate_compaction.py` runs it without a disk.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from storage.format.file_meta import DataFileMeta
+from storage.lsm.levels import Levels, SortedRun
+from storage.options import TableOptions
+
+__all__ = [
+    "CompactUnit",
+    "CompactionPolicy",
+    "pick",
+    "pick_file_number",
+    "pick_size_amplification",
+    "pick_size_ratio",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """The options the choice depends on; see OPTIONS.md for each.
+
+    Attributes:
+        trigger: sorted runs at which compaction is considered.
+        stop_trigger: sorted runs a bucket may have after a commit.
+        max_size_amplification_percent: newer runs relative to the oldest [percent].
+        size_ratio: how much larger the next run may be [percent].
+        optimization_interval_ms: time between full compactions, or None [ms].
+        total_size_threshold: buckets below are compacted fully, or None [bytes].
+        incremental_size_threshold: data outside the last level above which the bucket is
+            compacted fully, or None [bytes].
+        offpeak_start: first off-peak hour, -1 = off [local hour].
+        offpeak_end: hour at which off-peak is over, -1 = off [local hour].
+        offpeak_ratio: added to `size_ratio` off-peak [percent].
+        force_level_0: compact all level-0 files at every chance.
+    """
+
+    trigger: int = 5
+    stop_trigger: int = 8
+    max_size_amplification_percent: int = 200
+    size_ratio: int = 1
+    optimization_interval_ms: int | None = None
+    total_size_threshold: int | None = None
+    incremental_size_threshold: int | None = None
+    offpeak_start: int = -1
+    offpeak_end: int = -1
+    offpeak_ratio: int = 0
+    force_level_0: bool = False
+
+    @staticmethod
+    def of(options: TableOptions) -> "CompactionPolicy":
+        """The policy of a table."""
+        return CompactionPolicy(
+            trigger=options.compaction_trigger,
+            stop_trigger=options.stop_trigger,
+            max_size_amplification_percent=options.max_size_amplification_percent,
+            size_ratio=options.size_ratio,
+            optimization_interval_ms=options.compaction_optimization_interval,
+            total_size_threshold=options.compaction_total_size_threshold,
+            incremental_size_threshold=options.compaction_incremental_size_threshold,
+            offpeak_start=options.compaction_offpeak_start_hour,
+            offpeak_end=options.compaction_offpeak_end_hour,
+            offpeak_ratio=options.compaction_offpeak_ratio,
+            force_level_0=options.compaction_force_up_level_0,
+        )
+
+    def ratio_at(self, hour: int | None) -> int:
+        """The size ratio at a local hour; None = peak [percent]."""
+        if hour is None or self.offpeak_start < 0 or self.offpeak_end < 0:
+            return self.size_ratio
+        if self.offpeak_start <= self.offpeak_end:
+            offpeak = self.offpeak_start <= hour < self.offpeak_end
+        else:
+            offpeak = hour >= self.offpeak_start or hour < self.offpeak_end
+        return self.size_ratio + (self.offpeak_ratio if offpeak else 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CompactUnit:
+    """Files to merge together; a plan only.
+
+    Attributes:
+        files: of the chosen runs, newest run first.
+        output_level: level of the result, never 0.
+        max_level: the last level of the bucket.
+        drop_deletes: nothing older lies below the output, so retractions need not be written.
+    """
+
+    files: tuple[DataFileMeta, ...]
+    output_level: int
+    max_level: int
+    drop_deletes: bool
+
+
+def pick(
+    levels: Levels,
+    policy: CompactionPolicy,
+    *,
+    full: bool = False,
+    force_level_0: bool = False,
+    force_file_number: bool = False,
+    now_ms: int | None = None,
+    hour: int | None = None,
+    last_full_ms: int | None = None,
+) -> CompactUnit | None:
+    """Choose the next compaction of a bucket.
+
+    Args:
+        levels: its files.
+        policy: the options.
+        full: merge everything into the last level.
+        force_level_0: if nothing else is due, merge the level-0 files.
+        force_file_number: if nothing else is due, bring the runs down to the trigger, and merge
+            the two newest when there are no more than that.
+        now_ms: time for `optimization_interval_ms`; None = that rule is off [ms].
+        hour: local hour for the off-peak ratio.
+        last_full_ms: when everything was last merged; None = never [ms].
+
+    Returns:
+        The unit, or None when nothing is to be done. A single file that would stay on its level
+        is nothing.
+    """
+    runs = levels.runs()
+    if not runs:
+        return None
+    max_level = levels.max_level
+    if full:
+        chosen: _Choice | None = _full(runs, max_level)
+    else:
+        chosen = _early_full(runs, max_level, policy, now_ms, last_full_ms)
+        ratio = policy.ratio_at(hour)
+        chosen = chosen or pick_size_amplification(
+            runs, max_level, policy.trigger, policy.max_size_amplification_percent
+        )
+        chosen = chosen or pick_size_ratio(runs, max_level, policy.trigger, ratio)
+        chosen = chosen or pick_file_number(runs, max_level, policy.trigger, ratio)
+        if chosen is None and (force_level_0 or policy.force_level_0):
+            chosen = _level_0(runs, max_level, ratio)
+        if chosen is None and force_file_number and len(runs) > 1:
+            chosen = _ratio_choice(runs, max_level, 2, ratio, triggered=True)
+    return None if chosen is None else _unit(levels, runs, *chosen)
+
+
+_Choice = tuple[int, int]
+"""How many of the newest runs, and the output level."""
+
+
+def pick_size_amplification(
+    runs: Sequence[SortedRun], max_level: int, trigger: int, max_percent: int
+) -> _Choice | None:
+    """All runs, when the newer ones are too large beside the oldest (SEMANTICS.md §D.4.1).
+
+    Args:
+        runs: newest first.
+        max_level: the last level.
+        trigger: runs from which the rule applies.
+        max_percent: largest allowed size of all but the oldest, relative to it [percent].
+
+    Returns:
+        (number of newest runs, output level), or None.
+    """
+    if len(runs) < trigger or len(runs) < 2:
+        return None
+    newer = sum(run.size for run in runs[:-1])
+    return (len(runs), max_level) if newer * 100 > max_percent * runs[-1].size else None
+
+
+def pick_size_ratio(
+    runs: Sequence[SortedRun], max_level: int, trigger: int, ratio: int
+) -> _Choice | None:
+    """The newest runs of similar size (SEMANTICS.md §D.4.2).
+
+    Args:
+        runs: newest first.
+        max_level: the last level.
+        trigger: runs from which the rule applies.
+        ratio: how much larger the next run may be than all newer ones together [percent].
+
+    Returns:
+        (number of newest runs, output level), or None.
+    """
+    if len(runs) < trigger:
+        return None
+    count = _extended(runs, 1, ratio, triggered=False)
+    return _placed(runs, max_level, count) if count > 1 else None
+
+
+def pick_file_number(
+    runs: Sequence[SortedRun], max_level: int, trigger: int, ratio: int
+) -> _Choice | None:
+    """Enough of the newest runs that no more than the trigger remain (SEMANTICS.md §D.4.3).
+
+    Args:
+        runs: newest first.
+        max_level: the last level.
+        trigger: runs that may remain.
+        ratio: as in `pick_size_ratio`.
+
+    Returns:
+        (number of newest runs, output level), or None.
+    """
+    if len(runs) <= trigger:
+        return None
+    count = len(runs) - trigger + 1
+    return _ratio_choice(runs, max_level, count, ratio, triggered=count > 1)
+
+
+def _full(runs: Sequence[SortedRun], max_level: int) -> _Choice | None:
+    if len(runs) == 1 and runs[0].level == max_level:
+        return None
+    return len(runs), max_level
+
+
+def _early_full(
+    runs: Sequence[SortedRun],
+    max_level: int,
+    policy: CompactionPolicy,
+    now_ms: int | None,
+    last_full_ms: int | None,
+) -> _Choice | None:
+    if len(runs) == 1:
+        return None
+    interval = policy.optimization_interval_ms
+    due = (
+        interval is not None
+        and now_ms is not None
+        and (last_full_ms is None or now_ms - last_full_ms > interval)
+    )
+    total = policy.total_size_threshold
+    if not due and total is not None:
+        due = sum(run.size for run in runs) < total
+    incremental = policy.incremental_size_threshold
+    if not due and incremental is not None:
+        due = sum(run.size for run in runs if run.level != max_level) > incremental
+    return (len(runs), max_level) if due else None
+
+
+def _level_0(runs: Sequence[SortedRun], max_level: int, ratio: int) -> _Choice | None:
+    count = sum(run.level == 0 for run in runs)
+    if count == 0:
+        return None
+    return _ratio_choice(runs, max_level, count, ratio, triggered=count > 1)
+
+
+def _ratio_choice(
+    runs: Sequence[SortedRun], max_level: int, count: int, ratio: int, *, triggered: bool
+) -> _Choice:
+    return _placed(runs, max_level, _extended(runs, count, ratio, triggered=triggered))
+
+
+def _extended(runs: Sequence[SortedRun], count: int, ratio: int, *, triggered: bool) -> int:
+    """How many newest runs to take, from `count` on; once triggered, low runs go along."""
+    size = sum(run.size for run in runs[:count])
+    for run in runs[count:]:
+        if size * (100 + ratio) < 100 * run.size and (not triggered or run.level > 1):
+            break
+        size += run.size
+        count += 1
+        triggered = True
+    return count
+
+
+def _placed(runs: Sequence[SortedRun], max_level: int, count: int) -> _Choice:
+    """The output level of the newest `count` runs, extended so that it is not level 0."""
+    level = max_level if count == len(runs) else max(0, runs[count].level - 1)
+    while level == 0 and count < len(runs):
+        level = runs[count].level
+        count += 1
+    return (count, max_level) if count == len(runs) else (count, level)
+
+
+def _unit(
+    levels: Levels, runs: Sequence[SortedRun], count: int, output_level: int
+) -> CompactUnit | None:
+    files = tuple(file for run in runs[:count] for file in run.files)
+    if not files or (len(files) == 1 and files[0].level == output_level):
+        return None
+    return CompactUnit(
+        files=files,
+        output_level=output_level,
+        max_level=levels.max_level,
+        drop_deletes=output_level >= levels.highest_non_empty_level,
+    )

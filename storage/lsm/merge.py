@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merging sorted runs over record batches, by key frontier.
+
+Owns the merge order of the rows of one key (SEMANTICS.md §A.7) and the memory bound of a merge.
+Knows nothing of files and levels. Data plane: no Python object per row.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import CorruptDataError
+from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
+from storage.lsm.merge_functions import MergeFunction, RowPicker
+from storage.lsm.merge_functions.pick_row import retractions
+
+__all__ = ["MERGE_WINDOW_BYTES", "merge_rows", "merge_runs"]
+
+MERGE_WINDOW_BYTES = 64 << 20
+"""Default memory of one merge: large enough that a window of 20 runs still holds batches of 3 MB,
+small enough that eight of them fit a 1 GB worker with what sorting and gathering add (x 2)."""
+
+
+def merge_runs(
+    runs: Sequence[Iterator[pa.RecordBatch]],
+    key_names: Sequence[str],
+    function: MergeFunction,
+    *,
+    window_bytes: int = MERGE_WINDOW_BYTES,
+    drop_retractions: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Merge sorted runs into one sorted stream with each key at most once.
+
+    A window of batches is read from every run. The frontier is the smallest last key among the
+    runs that may have more; all rows below it are complete, so they are sorted and reduced
+    together, and the rest waits. A key may go on in the next batch of its run.
+
+    Args:
+        runs: KeyValueBatches sorted by (key, sequence number) each, all of one Arrow schema.
+            Fastest when the runs are given oldest first; any order is right.
+        key_names: key columns in key order.
+        function: reduces the rows of each key.
+        window_bytes: Arrow memory held for all runs together, exceeded by at most one batch of
+            each run, and where a single key needs more [bytes].
+        drop_retractions: leave out keys whose result is -U or -D.
+
+    Yields:
+        Non-empty KeyValueBatches, strictly ascending by key across batch borders.
+
+    Raises:
+        CorruptDataError: a run goes back in its keys from one batch to the next.
+
+    Cost: O(n log n) in a window; one gather per column. Windows in which only one run has rows
+    are passed on without sorting or copying.
+    """
+    cursors = [_Cursor(run, key_names) for run in runs]
+    while True:
+        share = window_bytes // max(1, len(cursors))
+        for cursor in cursors:
+            cursor.fill(share)
+        cursors = [cursor for cursor in cursors if cursor.batches]
+        if not cursors:
+            return
+        pieces = _complete_rows(cursors)
+        if pieces:
+            merged = merge_rows(pieces, key_names, function, drop_retractions=drop_retractions)
+            if merged.num_rows:
+                yield merged
+
+
+def merge_rows(
+    pieces: Sequence[pa.RecordBatch],
+    key_names: Sequence[str],
+    function: MergeFunction,
+    *,
+    drop_retractions: bool = False,
+) -> pa.RecordBatch:
+    """Sort and reduce rows held in memory: a write buffer, or one window of a merge.
+
+    Args:
+        pieces: KeyValueBatches of one Arrow schema in any order, at least one.
+        key_names: key columns in key order.
+        function: reduces the rows of each key.
+        drop_retractions: leave out keys whose result is -U or -D.
+
+    Returns:
+        One KeyValueBatch, strictly ascending by key; may be empty, may share memory with a piece.
+    """
+    batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+    groups = _in_merge_order(batch, sort_and_group(batch, key_names))
+    if isinstance(function, RowPicker):
+        rows = _picked_rows(batch, groups, function, drop_retractions)
+        return batch if rows is None else _gather(batch, rows)
+    ordered = batch if groups.order is None else _gather(batch, groups.order)
+    merged = function.reduce(ordered, groups.starts)
+    if drop_retractions:
+        stays = ~retractions(_numbers(merged, VALUE_KIND))
+        merged = merged if stays.all() else merged.filter(pa.array(stays))
+    return merged
+
+
+def _picked_rows(
+    batch: pa.RecordBatch, groups: KeyGroups, picker: RowPicker, drop_retractions: bool
+) -> np.ndarray | None:
+    """Row numbers of the result in order; None when it is the batch as it is."""
+    kinds = _numbers(batch, VALUE_KIND)
+    order = groups.order
+    picked = picker.pick(kinds if order is None else kinds[order], groups.starts)
+    rows = picked if order is None else order[picked]
+    if drop_retractions:
+        stays = ~retractions(kinds[rows])
+        if not stays.all():
+            rows = rows[stays]
+    return None if order is None and len(rows) == batch.num_rows else rows
+
+
+def _in_merge_order(batch: pa.RecordBatch, groups: KeyGroups) -> KeyGroups:
+    """Put the rows of each key in order of (sequence number, retractions first).
+
+    Rows arrive in that order from one writer's runs given oldest first; only keys for which they
+    do not (several writers, runs in another order) are sorted again.
+    """
+    rows = batch.num_rows
+    if len(groups.starts) == rows:
+        return groups
+    order = np.arange(rows, dtype=np.int64) if groups.order is None else groups.order
+    sequence = _numbers(batch, SEQUENCE_NUMBER)[order]
+    inside = np.ones(rows, dtype=bool)
+    inside[groups.starts] = False
+    behind = inside[1:] & (sequence[1:] <= sequence[:-1])
+    if not behind.any():
+        return groups
+    adds = ~retractions(_numbers(batch, VALUE_KIND)[order])
+    group = np.cumsum(~inside)
+    touched = np.flatnonzero(np.isin(group, group[1:][behind]))
+    inner = np.lexsort((adds[touched], sequence[touched], group[touched]))
+    order = order.copy()
+    order[touched] = order[touched[inner]]
+    return KeyGroups(order, groups.starts)
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> np.ndarray:
+    numbers: np.ndarray = batch.column(name).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _gather(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
+    """The given rows, as a slice when they follow one another."""
+    count = len(rows)
+    if count and int(rows[-1]) - int(rows[0]) == count - 1 and bool((np.diff(rows) == 1).all()):
+        return batch.slice(int(rows[0]), count)
+    return batch.take(pa.array(rows))
+
+
+def _complete_rows(cursors: Sequence["_Cursor"]) -> list[pa.RecordBatch]:
+    """Take from the cursors what no later row can add to; reads on when that would be nothing."""
+    unfinished = [cursor for cursor in cursors if not cursor.exhausted]
+    if not unfinished:
+        return [batch for cursor in cursors for batch in cursor.take_all()]
+    frontier = min(cursor.last_key for cursor in unfinished)
+    pieces = [batch for cursor in cursors for batch in cursor.take_below(frontier)]
+    if not pieces:
+        for cursor in unfinished:
+            if cursor.last_key == frontier:
+                cursor.read()
+    return pieces
+
+
+class _Cursor:
+    """Read position in one run: the batches read and not yet merged.
+
+    Invariant: `batches` are non-empty and ascending; `last_key` is the key of the last row.
+    """
+
+    def __init__(self, source: Iterator[pa.RecordBatch], key_names: Sequence[str]) -> None:
+        self._source = iter(source)
+        self._key_names = key_names
+        self._bytes = 0
+        self.batches: list[pa.RecordBatch] = []
+        self.last_key: tuple[Any, ...] = ()
+        self.exhausted = False
+
+    def fill(self, size: int) -> None:
+        """Read until at least `size` bytes are there, or the run ends [bytes]."""
+        while not self.exhausted and (self._bytes < size or not self.batches):
+            self.read()
+
+    def read(self) -> None:
+        """Read one batch."""
+        batch = next(self._source, None)
+        if batch is None:
+            self.exhausted = True
+            return
+        if batch.num_rows == 0:
+            return
+        if self.last_key and key_at(batch, self._key_names, 0) < self.last_key:
+            raise CorruptDataError(
+                "a sorted run goes back in its keys",
+                hint="rewrite the file that holds this key, or drop it from the table",
+                last_key=self.last_key,
+            )
+        self.last_key = key_at(batch, self._key_names, batch.num_rows - 1)
+        self.batches.append(batch)
+        self._bytes += batch.nbytes
+
+    def take_all(self) -> list[pa.RecordBatch]:
+        """Everything read so far."""
+        taken, self.batches, self._bytes = self.batches, [], 0
+        return taken
+
+    def take_below(self, frontier: tuple[Any, ...]) -> list[pa.RecordBatch]:
+        """The rows whose key is below the frontier."""
+        taken: list[pa.RecordBatch] = []
+        rest: list[pa.RecordBatch] = []
+        for batch in self.batches:
+            if rest:
+                rest.append(batch)
+                continue
+            cut = lower_bound(batch, self._key_names, frontier)
+            if cut:
+                taken.append(batch.slice(0, cut))
+            if cut < batch.num_rows:
+                rest.append(batch.slice(cut))
+        self.batches = rest
+        self._bytes = sum(batch.nbytes for batch in rest)
+        return taken

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to rows before they reach the write buffer: checks, defaults, kind filters.
+
+Source: SEMANTICS.md §A.3 and §A.4. Data plane: whole columns.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import InvalidRequestError, UnsupportedFeatureError
+from storage.format.schema import TableSchema
+from storage.format.types import VALUE_KIND, AtomicType, DataField, RowKind
+from storage.options import TableOptions
+
+__all__ = ["accept_rows"]
+
+
+def accept_rows(
+    batch: pa.RecordBatch, schema: TableSchema, options: TableOptions
+) -> tuple[pa.Array, list[pa.Array]]:
+    """The rows that go into the buffer, in the columns of the table.
+
+    Columns are found by name: a nullable one that is missing is null, one of a narrower type is
+    widened, further columns are left out.
+
+    Args:
+        batch: input batch: value columns and `_VALUE_KIND` int8, in arrival order.
+        schema: of the table.
+        options: of the table; `ignore-delete` and `ignore-update-before` drop rows.
+
+    Returns:
+        The kinds (int8) and the value columns in schema order, of the rows that stay.
+
+    Raises:
+        InvalidRequestError: a NOT NULL column holds null, or a value does not fit its column.
+    """
+    kinds = batch.column(batch.schema.get_field_index(VALUE_KIND))
+    columns = [
+        _column(batch, field, wanted)
+        for field, wanted in zip(schema.fields, schema.arrow_schema, strict=True)
+    ]
+    dropped = _dropped_kinds(options)
+    if dropped:
+        stays = np.isin(kinds.to_numpy(zero_copy_only=False), dropped, invert=True)
+        if not stays.all():
+            mask = pa.array(stays)
+            kinds = kinds.filter(mask)
+            columns = [column.filter(mask) for column in columns]
+    return kinds, columns
+
+
+def _dropped_kinds(options: TableOptions) -> tuple[int, ...]:
+    if options.ignore_delete:
+        return (RowKind.UPDATE_BEFORE, RowKind.DELETE)
+    return (RowKind.UPDATE_BEFORE,) if options.ignore_update_before else ()
+
+
+def _column(batch: pa.RecordBatch, field: DataField, wanted: pa.Field) -> pa.Array:
+    position = batch.schema.get_field_index(field.name)
+    if position < 0:
+        column = pa.nulls(batch.num_rows, wanted.type)
+    else:
+        column = batch.column(position)
+        if column.type != wanted.type:
+            column = _widened(column, wanted)
+    if column.null_count == 0:
+        return column
+    if not field.type.nullable:
+        raise InvalidRequestError(
+            f"cannot write null to non-null column({field.name})",
+            hint="give the column a value, or make it nullable",
+            column=field.name,
+        )
+    return column if field.default is None else _with_default(column, field)
+
+
+def _widened(column: pa.Array, wanted: pa.Field) -> pa.Array:
+    try:
+        return column.cast(wanted.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            "a value does not fit its column",
+            detail=str(error),
+            hint="change the type of the column, or convert the values before writing",
+            column=wanted.name,
+            expected=wanted.type,
+            found=column.type,
+        ) from error
+
+
+def _with_default(column: pa.Array, field: DataField) -> pa.Array:
+    if not isinstance(field.type, AtomicType):
+        raise UnsupportedFeatureError(
+            "defaults of nested columns are not implemented",
+            hint="remove the default of the column",
+            column=field.name,
+        )
+    try:
+        default = pa.scalar(field.default).cast(column.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            "the default of a column is no value of its type",
+            detail=str(error),
+            hint="change the default of the column",
+            column=field.name,
+        ) from error
+    return pc.fill_null(column, default)

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one table of table options: name, type, default, meaning, and what Lakeward does with it.
+
+Source: SEMANTICS.md §K. This module holds placement, merging, changelog and reading, and puts
+the table together; `option_table_upkeep` holds writing, compaction, commit and expiry. `options`
+turns the table into typed attributes and into OPTIONS.md. To carry out an option that is refused
+or ignored today, change its row and add its attribute there.
+"""
+
+from storage.option_table_upkeep import COMMIT, COMPACTION, EXPIRY, WRITING
+from storage.option_values import (
+    Access,
+    Option,
+    Treatment,
+    boolean,
+    choice,
+    duration_ms,
+    ignored,
+    integer,
+    memory_size,
+    name_list,
+    option,
+    refused,
+    text,
+)
+
+__all__ = ["TABLE_OPTIONS"]
+
+_PLACEMENT = (
+    option(
+        "bucket",
+        integer,
+        "-1",
+        "Number of buckets of each partition. More buckets: more parallel writers, smaller files.",
+        mutable=False,
+    ),
+    option(
+        "bucket-key",
+        name_list,
+        None,
+        "Columns whose hash gives the bucket; the trimmed primary key when not set.",
+        mutable=False,
+    ),
+    option(
+        "bucket-function.type",
+        choice("default", "mod", "hive"),
+        "default",
+        "How a bucket key becomes a bucket.",
+        mutable=False,
+        attribute="bucket_function",
+    ),
+    option(
+        "partition.default-name",
+        text,
+        "__DEFAULT_PARTITION__",
+        "Directory name of a null or blank partition value.",
+    ),
+    option(
+        "partition.legacy-name",
+        boolean,
+        "true",
+        "Whether dates in partition paths are written as day numbers, as older versions did.",
+    ),
+    refused(
+        "data-file.path-directory",
+        text,
+        None,
+        "Directory of data files apart from the metadata.",
+        blocks=Access.BOTH,
+        mutable=False,
+    ),
+    refused("data-file.external-paths", text, None, "Data files outside the table directory."),
+    refused(
+        "primary-key",
+        name_list,
+        None,
+        "Primary key as an option: declare it in the schema.",
+        mutable=False,
+    ),
+    refused(
+        "partition",
+        name_list,
+        None,
+        "Partition keys as an option: declare them in the schema.",
+        mutable=False,
+    ),
+    refused("primary-key.nullable", boolean, "false", "Null key columns.", mutable=False),
+    refused("type", text, "table", "Kind of table.", blocks=Access.BOTH, mutable=False),
+    refused("branch", text, "main", "Branch that is read and written.", blocks=Access.BOTH),
+    *ignored(
+        "Only for dynamic, cross-partition or postponed buckets, which are refused.",
+        ("dynamic-bucket.target-row-num", integer, "2000000"),
+        ("dynamic-bucket.initial-buckets", integer, None),
+        ("dynamic-bucket.max-buckets", integer, "-1"),
+        ("dynamic-bucket.assigner-parallelism", integer, None),
+        ("cross-partition-upsert.index-ttl", duration_ms, None),
+        ("cross-partition-upsert.bootstrap-parallelism", integer, "10"),
+        ("postpone.default-bucket-num", integer, None),
+        ("postpone.batch-write-fixed-bucket", boolean, "false"),
+    ),
+)
+
+_MERGING = (
+    option(
+        "merge-engine",
+        choice("deduplicate", "partial-update", "aggregation", "first-row"),
+        "deduplicate",
+        "How rows of one key become one row.",
+        mutable=False,
+        implemented=("deduplicate",),
+    ),
+    option(
+        "ignore-delete",
+        boolean,
+        "false",
+        "Drop -D and -U rows before they are buffered.",
+        aliases=(
+            "deduplicate.ignore-delete",
+            "first-row.ignore-delete",
+            "partial-update.ignore-delete",
+        ),
+    ),
+    option("ignore-update-before", boolean, "false", "Drop -U rows before they are buffered."),
+    option(
+        "sequence.field",
+        name_list,
+        None,
+        "Columns that order the rows of one key before the arrival order does.",
+        implemented=((),),
+    ),
+    refused("rowkind.field", text, None, "Column that holds the row kind.", mutable=False),
+    refused(
+        "sequence.snapshot-ordering",
+        boolean,
+        "false",
+        "Order rows by the snapshot that brought them.",
+        blocks=Access.BOTH,
+        mutable=False,
+    ),
+    refused("record-level.expire-time", duration_ms, None, "Age at which compaction drops rows."),
+    *ignored(
+        "Only with `sequence.field`, whose columns are refused.",
+        ("sequence.field.sort-order", choice("ascending", "descending"), "ascending"),
+    ),
+    *ignored(
+        "Taken out of the format; arrival order decides between equal stamps.",
+        ("sequence.auto-padding", text, None),
+    ),
+    *ignored("Only with `record-level.expire-time`.", ("record-level.time-field", text, None)),
+    *ignored(
+        "Only for merge engines that are refused.",
+        ("partial-update.remove-record-on-delete", boolean, "false"),
+        ("partial-update.remove-record-on-sequence-group", name_list, None),
+        ("aggregation.remove-record-on-delete", boolean, "false"),
+        ("fields.default-aggregate-function", text, None),
+        ("fields.<names>.sequence-group", name_list, None),
+        ("fields.<name>.aggregate-function", text, None),
+        ("fields.<name>.ignore-retract", boolean, "false"),
+        ("fields.<name>.distinct", boolean, "false"),
+        ("fields.<name>.list-agg-delimiter", str, ","),
+        ("fields.<name>.nested-key", name_list, None),
+        ("fields.<name>.nested-sequence-field", name_list, None),
+        ("fields.<name>.nested-key-null-strategy", text, "merge"),
+        ("fields.<name>.count-limit", integer, None),
+        ("fields.<name>.ts-field", text, None),
+        mutable=False,
+    ),
+    *ignored(
+        "Taken out of the format: newer versions accept the name and do nothing.",
+        ("fields.<name>.default-value", text, None),
+    ),
+)
+
+_CHANGELOG = (
+    option(
+        "changelog-producer",
+        choice("none", "input", "lookup", "full-compaction"),
+        "none",
+        "Where row-level changes for streaming readers come from.",
+        implemented=("none",),
+        blocks=Access.WRITE,
+    ),
+    refused("changelog.num-retained.min", integer, None, "Changelogs kept after snapshots went."),
+    refused("changelog.num-retained.max", integer, None, "Changelogs kept after snapshots went."),
+    refused("changelog.time-retained", duration_ms, None, "Age of changelogs without snapshots."),
+    *ignored(
+        "Only with a changelog producer, which is refused.",
+        ("changelog-producer.row-deduplicate", boolean, "false"),
+        ("changelog-producer.row-deduplicate-ignore-fields", name_list, None),
+        ("changelog-producer.lookup-wait", boolean, "true"),
+        ("changelog-file.prefix", text, "changelog-"),
+        ("changelog-file.format", text, None),
+        ("changelog-file.compression", text, None),
+        ("changelog-file.stats-mode", text, None),
+    ),
+)
+
+_READING = (
+    option("source.split.target-size", memory_size, "128 mb", "Data read by one split.", "bytes"),
+    option(
+        "source.split.open-file-cost",
+        memory_size,
+        "4 mb",
+        "What opening a file counts when splits are packed.",
+        "bytes",
+    ),
+    option(
+        "alter-column-null-to-not-null.disabled",
+        boolean,
+        "true",
+        "Refuse NOT NULL on a nullable column.",
+    ),
+    option(
+        "disable-explicit-type-casting",
+        boolean,
+        "false",
+        "Only allow type changes that cannot lose anything.",
+    ),
+    *(
+        refused(key, text, default, "A fixed starting point of reads.", blocks=Access.READ)
+        for key, default in (
+            ("scan.snapshot-id", None),
+            ("scan.tag-name", None),
+            ("scan.timestamp-millis", None),
+            ("scan.timestamp", None),
+            ("scan.watermark", None),
+            ("scan.version", None),
+            ("scan.file-creation-time-millis", None),
+            ("scan.creation-time-millis", None),
+            ("scan.fallback-branch", None),
+            ("incremental-between", None),
+            ("incremental-between-timestamp", None),
+            ("incremental-to-auto-tag", None),
+        )
+    ),
+    option(
+        "scan.mode",
+        text,
+        "default",
+        "Starting point of reads.",
+        treatment=Treatment.REFUSE,
+        implemented=("default", "latest-full", "full", "latest"),
+        blocks=Access.READ,
+    ),
+    *ignored(
+        "For streaming readers of other engines.",
+        ("streaming-read-overwrite", boolean, "false"),
+        ("consumer-id", text, None),
+        ("consumer.expiration-time", duration_ms, None),
+        ("consumer.mode", text, "exactly-once"),
+        ("consumer.ignore-progress", boolean, "false"),
+        ("consumer.changelog-only", boolean, "false"),
+        ("scan.bounded.watermark", integer, None),
+        ("incremental-between-scan-mode", text, "auto"),
+        ("incremental-between-tag-to-snapshot", boolean, "false"),
+        ("continuous.discovery-interval", duration_ms, "10 s"),
+        ("streaming.read.snapshot.delay", duration_ms, None),
+        ("table-read.sequence-number.enabled", boolean, "false"),
+    ),
+)
+
+TABLE_OPTIONS: tuple[Option, ...] = (
+    *_PLACEMENT,
+    *_MERGING,
+    *_CHANGELOG,
+    *WRITING,
+    *COMPACTION,
+    *COMMIT,
+    *EXPIRY,
+    *_READING,
+)
+"""Every option, in the order of OPTIONS.md."""

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one row of the option table is, and how option texts become values.
+
+Owns the Paimon spellings of sizes ("128 mb") and durations ("1 h"), case-insensitive, with or
+without a space. Which options exist is in `option_table`; their typed use is in `options`.
+"""
+
+import dataclasses
+import enum
+import re
+from collections.abc import Callable
+from typing import Any
+
+from storage.errors import InvalidOptionError
+
+__all__ = [
+    "Access",
+    "Option",
+    "Treatment",
+    "boolean",
+    "choice",
+    "decimal_number",
+    "duration_ms",
+    "ignored",
+    "integer",
+    "memory_size",
+    "name_list",
+    "option",
+    "refused",
+    "text",
+]
+
+_SIZE_UNITS = {
+    **dict.fromkeys(("", "b", "bytes"), 1),
+    **dict.fromkeys(("k", "kb", "kibibytes"), 1 << 10),
+    **dict.fromkeys(("m", "mb", "mebibytes"), 1 << 20),
+    **dict.fromkeys(("g", "gb", "gibibytes"), 1 << 30),
+    **dict.fromkeys(("t", "tb", "tebibytes"), 1 << 40),
+}
+_NANOSECONDS = {
+    **dict.fromkeys(("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1),
+    **dict.fromkeys(("µs", "us", "micro", "micros", "microsecond", "microseconds"), 1_000),
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1_000_000),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000_000_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000_000_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000_000_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000_000_000),
+}
+_QUANTITY = re.compile(r"\s*(\d+)\s*(\D*?)\s*\Z")
+
+
+def memory_size(value: str) -> int:
+    """Bytes of a size such as `128 mb`, `64kb`, `1 g` or a bare number of bytes [bytes].
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    return _quantity(value, _SIZE_UNITS, "a size such as `128 mb`")
+
+
+def duration_ms(value: str) -> int:
+    """Milliseconds of a duration such as `1 h`, `30 min`, `10s` or a bare number [ms].
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    return _quantity(value, _NANOSECONDS, "a duration such as `10 min`") // 1_000_000
+
+
+def _quantity(value: str, units: dict[str, int], wanted: str) -> int:
+    match = _QUANTITY.match(value)
+    unit = None if match is None else units.get(match.group(2).lower())
+    if match is None or unit is None:
+        raise ValueError(wanted)
+    return int(match.group(1)) * unit
+
+
+def integer(value: str) -> int:
+    """A whole number.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return int(value.strip())
+    except ValueError:
+        raise ValueError("a whole number") from None
+
+
+def decimal_number(value: str) -> float:
+    """A number with a fraction.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return float(value.strip())
+    except ValueError:
+        raise ValueError("a number") from None
+
+
+def boolean(value: str) -> bool:
+    """`true` or `false`, any case.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    lowered = value.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("`true` or `false`")
+    return lowered == "true"
+
+
+def text(value: str) -> str:
+    """The text as it is, without surrounding blanks."""
+    return value.strip()
+
+
+def name_list(value: str) -> tuple[str, ...]:
+    """A comma-separated list of names; empty items are left out."""
+    return tuple(item for item in (part.strip() for part in value.split(",")) if item)
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    """A parser of one of several words (case-insensitive, `_` counts as `-`)."""
+
+    def parse(value: str) -> str:
+        lowered = value.strip().lower().replace("_", "-")
+        if lowered not in allowed:
+            raise ValueError("one of " + ", ".join(f"`{word}`" for word in allowed))
+        return lowered
+
+    return parse
+
+
+class Treatment(enum.Enum):
+    """What Lakeward does with an option."""
+
+    HONOUR = "honour"
+    IGNORE = "ignore"
+    REFUSE = "refuse"
+
+
+class Access(enum.Flag):
+    """What a value that is not implemented stands in the way of."""
+
+    WRITE = enum.auto()
+    READ = enum.auto()
+    BOTH = WRITE | READ
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One row of the option table.
+
+    Attributes:
+        key: its name; `<…>` stands for any text without the literal parts around it.
+        parse: text to value; raises ValueError whose message says what is wanted.
+        default: text of the default, or None when the option has none of its own.
+        doc: one or two sentences: what it does and what moves when it is turned.
+        unit: unit of the parsed value, empty when it has none.
+        mutable: whether it may change after the first snapshot.
+        treatment: honoured, ignored because results cannot change, or refused.
+        attribute: where `TableOptions` keeps the value; empty when it does not.
+        aliases: older spellings of the key.
+        implemented: the only values that are carried out (parsed); None = all of them.
+        blocks: what other values stand in the way of.
+    """
+
+    key: str
+    parse: Callable[[str], Any]
+    default: str | None
+    doc: str
+    unit: str = ""
+    mutable: bool = True
+    treatment: Treatment = Treatment.HONOUR
+    attribute: str = ""
+    aliases: tuple[str, ...] = ()
+    implemented: tuple[Any, ...] | None = None
+    blocks: Access = Access.BOTH
+
+    def value(self, raw: str) -> Any:  # noqa: ANN401 - each option has its own type
+        """The parsed value.
+
+        Raises:
+            InvalidOptionError: the text does not parse.
+        """
+        try:
+            return self.parse(raw)
+        except ValueError as error:
+            raise InvalidOptionError(
+                "the value of an option cannot be read",
+                hint=f"give {error}",
+                option=self.key,
+                value=raw,
+            ) from error
+
+    def pattern(self) -> re.Pattern[str]:
+        """A regular expression of the keys meant by a key with `<…>` parts."""
+        parts = re.split(r"<[^>]*>", self.key)
+        return re.compile("(.+)".join(re.escape(part) for part in parts) + r"\Z")
+
+
+def option(
+    key: str,
+    parse: Callable[[str], Any],
+    default: str | None,
+    doc: str,
+    unit: str = "",
+    *,
+    mutable: bool = True,
+    treatment: Treatment = Treatment.HONOUR,
+    attribute: str = "",
+    aliases: tuple[str, ...] = (),
+    implemented: tuple[Any, ...] | None = None,
+    blocks: Access = Access.BOTH,
+) -> Option:
+    """A row of the table; an honoured option without `attribute` takes its name from the key."""
+    if treatment is Treatment.HONOUR and not attribute:
+        attribute = key.replace(".", "_").replace("-", "_")
+    if treatment is Treatment.REFUSE and implemented is None:
+        implemented = () if default is None else (parse(default),)
+    return Option(
+        key=key,
+        parse=parse,
+        default=default,
+        doc=doc,
+        unit=unit,
+        mutable=mutable,
+        treatment=treatment,
+        attribute=attribute,
+        aliases=aliases,
+        implemented=implemented,
+        blocks=blocks,
+    )
+
+
+def refused(
+    key: str,
+    parse: Callable[[str], Any],
+    default: str | None,
+    doc: str,
+    *,
+    blocks: Access = Access.WRITE,
+    mutable: bool = True,
+) -> Option:
+    """A row whose values other than the default are refused."""
+    return option(
+        key, parse, default, doc, mutable=mutable, treatment=Treatment.REFUSE, blocks=blocks
+    )
+
+
+def ignored(
+    doc: str, *rows: tuple[str, Callable[[str], Any], str | None], mutable: bool = True
+) -> tuple[Option, ...]:
+    """Rows (key, parse, default) without effect, for one reason."""
+    return tuple(
+        option(key, parse, default, doc, mutable=mutable, treatment=Treatment.IGNORE)
+        for key, parse, default in rows
+    )

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table options as typed attributes, and the checks that a table asks for nothing we get wrong.
+
+The rows are in `option_table` (source: SEMANTICS.md §K). `python -m storage.options
+--write` writes OPTIONS.md beside this module, `--check` fails when it is out of date.
+
+Rules: a known key with a value that is not carried out and would change results is refused by
+`require_writable` or `require_readable`, which name the key; a key nobody knows is kept and
+logged once per process.
+"""
+
+import argparse
+import dataclasses
+import functools
+import logging
+import pathlib
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from storage.errors import InvalidOptionError, UnsupportedFeatureError
+from storage.option_table import TABLE_OPTIONS
+from storage.option_values import Access, Option, Treatment
+
+__all__ = [
+    "TABLE_OPTIONS",
+    "TableOptions",
+    "find_option",
+    "options_page",
+    "require_readable",
+    "require_writable",
+]
+
+_log = logging.getLogger(__name__)
+
+_BY_KEY: dict[str, Option] = {
+    key: row for row in TABLE_OPTIONS if "<" not in row.key for key in (row.key, *row.aliases)
+}
+_PATTERNS: tuple[tuple[re.Pattern[str], Option], ...] = tuple(
+    (row.pattern(), row) for row in TABLE_OPTIONS if "<" in row.key
+)
+_FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode\Z")
+_PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
+"""Keys that are passed on or belong to us; never worth a warning."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """All honoured options of one table, parsed and checked. Build with `from_strings`.
+
+    Attributes:
+        raw: the texts it was built from, unknown keys included.
+
+    The other attributes are described in OPTIONS.md under the key of the same row.
+    """
+
+    raw: Mapping[str, str]
+    bucket: int
+    bucket_key: tuple[str, ...] | None
+    bucket_function: str
+    partition_default_name: str
+    partition_legacy_name: bool
+    merge_engine: str
+    ignore_delete: bool
+    ignore_update_before: bool
+    sequence_field: tuple[str, ...]
+    changelog_producer: str
+    write_only: bool
+    write_buffer_size: int
+    target_file_size: int
+    file_format: str
+    file_compression: str
+    zstd_level: int
+    data_file_prefix: str
+    stats_mode: str
+    field_stats_modes: Mapping[str, str]
+    compaction_trigger: int
+    stop_trigger: int
+    num_levels: int
+    max_size_amplification_percent: int
+    size_ratio: int
+    compaction_optimization_interval: int | None
+    compaction_total_size_threshold: int | None
+    compaction_incremental_size_threshold: int | None
+    compaction_offpeak_start_hour: int
+    compaction_offpeak_end_hour: int
+    compaction_offpeak_ratio: int
+    compaction_force_up_level_0: bool
+    compaction_force_rewrite_all_files: bool
+    compaction_small_file_ratio: float
+    commit_force_compact: bool
+    commit_max_retries: int
+    commit_min_retry_wait_ms: int
+    commit_max_retry_wait_ms: int
+    commit_timeout_ms: int | None
+    commit_user_prefix: str | None
+    snapshot_ignore_empty_commit: bool | None
+    dynamic_partition_overwrite: bool
+    overwrite_upgrade: bool
+    manifest_target_size: int
+    manifest_full_compaction_threshold: int
+    manifest_merge_min_count: int
+    snapshot_num_retained_min: int
+    snapshot_num_retained_max: int
+    snapshot_time_retained_ms: int
+    snapshot_expire_limit: int
+    source_split_target_size: int
+    source_split_open_file_cost: int
+    alter_column_null_to_not_null_disabled: bool
+    disable_explicit_type_casting: bool
+
+    @property
+    def keeps_last_row_only(self) -> bool:
+        """Whether of several rows of one key only the last to arrive can matter.
+
+        Then a writer may drop the others before it hands rows on.
+        """
+        return (
+            self.merge_engine == "deduplicate"
+            and not self.sequence_field
+            and not self.ignore_update_before
+            and self.changelog_producer != "input"
+        )
+
+    @staticmethod
+    def from_strings(raw: Mapping[str, str]) -> "TableOptions":
+        """Parse the options of a schema.
+
+        Args:
+            raw: option texts by key; aliases and unknown keys allowed.
+
+        Raises:
+            InvalidOptionError: a value does not parse, or two of them contradict each other.
+        """
+        values: dict[str, Any] = {
+            row.attribute: None if row.default is None else row.value(row.default)
+            for row in TABLE_OPTIONS
+            if row.attribute
+        }
+        field_stats_modes: dict[str, str] = {}
+        for key, value in raw.items():
+            row = find_option(key)
+            if row is None:
+                _warn_unknown(key)
+                continue
+            parsed = row.value(value)
+            if row.attribute == "field_stats_modes":
+                field_stats_modes[_field_of(key)] = parsed
+            elif row.attribute and not (key != row.key and row.key in raw):
+                values[row.attribute] = parsed
+        values["field_stats_modes"] = field_stats_modes
+        values["sequence_field"] = values["sequence_field"] or ()
+        _fill_dependent_defaults(values)
+        options = TableOptions(raw=dict(raw), **values)
+        _validate(options)
+        return options
+
+
+def find_option(key: str) -> Option | None:
+    """The row of a key, also by alias and by pattern; None when nobody knows it."""
+    exact = _BY_KEY.get(key)
+    if exact is not None:
+        return exact
+    return next((row for pattern, row in _PATTERNS if pattern.match(key)), None)
+
+
+def require_writable(options: TableOptions) -> None:
+    """Check that writing the table carries out everything its options ask for.
+
+    Raises:
+        UnsupportedFeatureError: it would not; names the option.
+    """
+    _require(options, Access.WRITE, "writing")
+    if options.bucket <= 0:
+        raise UnsupportedFeatureError(
+            "this value of a table option is not implemented for writing",
+            hint="set `bucket` to a number greater than 0",
+            option="bucket",
+            value=options.bucket,
+        )
+
+
+def require_readable(options: TableOptions) -> None:
+    """Check that a read of the table is right.
+
+    Raises:
+        UnsupportedFeatureError: it would return wrong rows; names the option.
+    """
+    _require(options, Access.READ, "reading")
+
+
+def _require(options: TableOptions, access: Access, verb: str) -> None:
+    for key, value in options.raw.items():
+        row = find_option(key)
+        if row is None or row.implemented is None or access not in row.blocks:
+            continue
+        if row.value(value) not in row.implemented:
+            raise UnsupportedFeatureError(
+                f"this value of a table option is not implemented for {verb}",
+                detail=row.doc,
+                hint="remove the option, or use a version that carries it out",
+                option=key,
+                value=value,
+            )
+
+
+def _field_of(key: str) -> str:
+    match = _FIELD_STATS_MODE.match(key)
+    return key if match is None else match.group(1)
+
+
+def _fill_dependent_defaults(values: dict[str, Any]) -> None:
+    trigger = values["compaction_trigger"]
+    if values["stop_trigger"] is None:
+        values["stop_trigger"] = trigger + 3
+    values["stop_trigger"] = max(values["stop_trigger"], trigger)
+    if values["num_levels"] is None:
+        values["num_levels"] = trigger + 1
+
+
+_AT_LEAST = (
+    ("compaction_trigger", 1, "num-sorted-run.compaction-trigger"),
+    ("num_levels", 2, "num-levels"),
+    ("write_buffer_size", 1, "write-buffer-size"),
+    ("target_file_size", 1, "target-file-size"),
+    ("snapshot_num_retained_min", 1, "snapshot.num-retained.min"),
+    ("snapshot_expire_limit", 1, "snapshot.expire.limit"),
+    ("max_size_amplification_percent", 0, "compaction.max-size-amplification-percent"),
+    ("size_ratio", 0, "compaction.size-ratio"),
+    ("commit_max_retries", 0, "commit.max-retries"),
+)
+
+
+def _validate(options: TableOptions) -> None:
+    for attribute, least, key in _AT_LEAST:
+        value = getattr(options, attribute)
+        if value < least:
+            raise InvalidOptionError(
+                "the value of an option is too small",
+                hint=f"give at least {least}",
+                option=key,
+                value=value,
+            )
+    if options.bucket < -2 or options.bucket == 0:
+        raise InvalidOptionError(
+            "there is no such number of buckets",
+            hint="set `bucket` to a number greater than 0, or to -1 for dynamic buckets",
+            option="bucket",
+            value=options.bucket,
+        )
+    if options.snapshot_num_retained_min > options.snapshot_num_retained_max:
+        raise InvalidOptionError(
+            "fewer snapshots may be kept than must be kept",
+            hint="set `snapshot.num-retained.max` to at least `snapshot.num-retained.min`",
+            least=options.snapshot_num_retained_min,
+            most=options.snapshot_num_retained_max,
+        )
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn_unknown(key: str) -> None:
+    if not key.startswith(_PREFIXES):
+        _log.warning("unknown table option is kept and has no effect option=`%s`", key)
+
+
+_INTRODUCTION = """\
+<!-- SPDX-License-Identifier: Apache-2.0 -->
+<!-- written by `python -m storage.options --write`; change storage/option_table.py instead -->
+
+# Table options
+
+*honour*: carried out. *ignore*: accepted without effect, because rows cannot change by it.
+*refuse*: any other value than the default stops reading or writing, whichever would go wrong,
+with an error that names the option. A key that is not listed is kept in the schema.
+
+| option | default | unit | may change | treatment | meaning |
+|---|---|---|---|---|---|
+"""
+
+
+def options_page() -> str:
+    """The text of OPTIONS.md, made from the table."""
+    return _INTRODUCTION + "".join(_page_row(row) for row in TABLE_OPTIONS)
+
+
+def _page_row(row: Option) -> str:
+    default = "" if row.default is None else f"`{row.default}`"
+    treatment = row.treatment.value
+    if row.treatment is Treatment.HONOUR and row.implemented is not None:
+        treatment += "; refuse others than the default"
+    if row.treatment is not Treatment.IGNORE and row.implemented is not None:
+        verbs = {Access.WRITE: "writing", Access.READ: "reading", Access.BOTH: "both"}
+        treatment += f" ({verbs[row.blocks]})"
+    doc = row.doc + "".join(f" Also `{alias}`." for alias in row.aliases)
+    changes = "yes" if row.mutable else "no"
+    return f"| `{row.key}` | {default} | {row.unit} | {changes} | {treatment} | {doc} |\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line: write OPTIONS.md beside this module, or compare it.
+
+    Returns:
+        Exit code: 0, or 1 when `--check` found the page out of date.
+    """
+    parser = argparse.ArgumentParser(prog="python -m storage.options", description="OPTIONS.md")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help="write the page")
+    action.add_argument("--check", action="store_true", help="fail when the page is out of date")
+    page = pathlib.Path(__file__).with_name("OPTIONS.md")
+    if parser.parse_args(arguments).write:
+        page.write_text(options_page(), encoding="utf-8")
+        return 0
+    if page.is_file() and page.read_text(encoding="utf-8") == options_page():
+        return 0
+    sys.stderr.write("storage/OPTIONS.md is out of date: run `make docs`\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

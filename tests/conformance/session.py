@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of one case and what steps do to it: the only place that calls the storage layer."""
+
+import itertools
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from changelog.snapshot_changelog import read_snapshot_changelog
+from storage.clock import ManualClock, SeededIds
+from storage.format.schema import new_schema
+from storage.format.schema_changes import (
+    AddColumn,
+    DropColumn,
+    RenameColumn,
+    SchemaChange,
+    SetOption,
+    UpdateDefault,
+    UpdateNullability,
+    UpdateType,
+)
+from storage.format.snapshot import CommitKind, Snapshot
+
+from storage.format.types import DataField
+from storage.io.faulty import FaultyFileIO
+from storage.io.local import LocalFileIO
+from storage.table.catalog import FileSystemCatalog
+from storage.table.expire import expire_snapshots
+from storage.table.predicate import Predicate
+from storage.table.table import FileStoreTable
+from tests.conformance.sql_types import parse_sql_type
+from tests.conformance.values import change_rows, input_batch
+
+__all__ = ["TableSession"]
+
+_USER = "conformance"
+_DATABASE = "conformance"
+_NOW_MS = 1_700_000_000_000
+_BETWEEN_COMMITS_MS = 60_000
+_SEEDS = itertools.count()
+
+
+class TableSession:
+    """One table, its commits so far, and the commits prepared but not made.
+
+    Args:
+        warehouse: directory that holds the table afterwards.
+        name: of the table.
+        description: `table` of the case.
+    """
+
+    def __init__(self, warehouse: pathlib.Path, name: str, description: Mapping[str, Any]) -> None:
+        self._clock = ManualClock(_NOW_MS)
+        self._ids = SeededIds(next(_SEEDS))
+        self._file_io = FaultyFileIO(LocalFileIO(durable=False))
+        self._identifier = 0
+        self._prepared: dict[str, Any] = {}
+        self.commits: list[list[Snapshot]] = []
+        catalog = FileSystemCatalog(
+            str(warehouse), file_io=self._file_io, clock=self._clock, ids=self._ids
+        )
+        if _DATABASE not in catalog.list_databases():
+            catalog.create_database(_DATABASE)
+        identifier = f"{_DATABASE}.{name}"
+        schema = _schema(description, self._clock.now_ms())
+        if catalog.exists(identifier):
+            catalog.drop_table(identifier)  # of an earlier run with the same --warehouse
+        self.table: FileStoreTable = catalog.create_table(identifier, schema)
+        self.path = pathlib.Path(self.table.layout.root)
+
+    # ------------------------------------------------------------------------ writing
+
+    def write(self, rows: Sequence[Sequence[Any]], *, write_only: bool = False) -> None:
+        """One flush per bucket and one commit, with the next identifier."""
+        self._identifier += 1
+        self.commit(_USER, self._identifier, self._messages(_USER, rows, write_only=write_only))
+
+    def compact(self) -> None:
+        """A full compaction of every bucket and one commit, with the next identifier."""
+        self._identifier += 1
+        with self.table.new_write(_USER) as writer:
+            writer.compact(full=True)
+            messages = writer.prepare_commit()
+        self.commit(_USER, self._identifier, messages)
+
+    def write_as(
+        self, user: str, identifier: int, rows: Sequence[Sequence[Any]], *, batch: bool = False
+    ) -> None:
+        """A commit with a given user and identifier; an empty batch commit makes no snapshot."""
+        messages = self._messages(user, rows)
+        self.commit(user, identifier, messages, ignore_empty=batch)
+
+    def filter_committed(self, user: str, identifiers: Sequence[int]) -> list[int]:
+        """Those of the identifiers that this user has not committed yet."""
+        return list(self.table.new_commit(user).filter_committed(identifiers))
+
+    def prepare(self, writer: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Write rows as a user of that name, without committing them."""
+        self._prepared[writer] = self._messages(writer, rows)
+
+    def commit_prepared(self, writer: str) -> None:
+        """Commit what that writer prepared."""
+        self.commit(writer, 1, self._prepared.pop(writer))
+
+    def commit(
+        self, user: str, identifier: int, messages: Sequence[Any], *, ignore_empty: bool = False
+    ) -> None:
+        """Publish messages; remembers the snapshots they made."""
+        before = self.table.snapshots.latest_id() or 0
+        self._clock.advance(_BETWEEN_COMMITS_MS)
+        self.table.new_commit(user).commit(messages, identifier, ignore_empty=ignore_empty)
+        after = self.table.snapshots.latest_id() or 0
+        self.commits.append([self.table.snapshots.read(i) for i in range(before + 1, after + 1)])
+
+    def _messages(
+        self, user: str, rows: Sequence[Sequence[Any]], *, write_only: bool = False
+    ) -> Sequence[Any]:
+        batch = input_batch(rows, self.fields)
+        with self.table.new_write(user, compaction=not write_only) as writer:
+            if batch.num_rows:
+                writer.write(batch)
+            return writer.prepare_commit()
+
+    # ----------------------------------------------------------------------- changing
+
+    def alter(self, body: Mapping[str, Any]) -> None:
+        """Carry out one `alter` step."""
+        self.table.alter(_schema_changes(body))
+        self._reopen()
+
+    def expire(self, *, retain_max: int, retain_min: int) -> None:
+        """Expire snapshots; none is protected by its age."""
+        expire_snapshots(
+            self.table,
+            now_ms=self._clock.now_ms(),
+            retain_max=retain_max,
+            retain_min=retain_min,
+            time_retained_ms=0,
+        )
+
+    def _reopen(self) -> None:
+        self.table = FileStoreTable.open(
+            str(self.path), file_io=self._file_io, clock=self._clock, ids=self._ids
+        )
+
+    # ------------------------------------------------------------------------ looking
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """Columns of the current schema."""
+        return self.table.schema.fields
+
+    def read(
+        self,
+        *,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        predicate: Predicate | None = None,
+    ) -> tuple[pa.Table, tuple[DataField, ...], int]:
+        """A batch read.
+
+        Returns:
+            The rows, their columns, and the number of data files that were opened.
+        """
+        schema = self.table.schema
+        before = len(self._file_io.operations)
+        rows = self.table.to_arrow(snapshot_id=snapshot_id, columns=columns, predicate=predicate)
+        if snapshot_id is not None:
+            schema = self.table.schemas.read(self.table.snapshots.read(snapshot_id).schema_id)
+        opened = {
+            path
+            for operation, path in self._file_io.operations[before:]
+            if operation in ("open_input", "read_bytes")
+            and pathlib.PurePath(path).parent.name.startswith("bucket-")
+        }
+        fields = schema.fields if columns is None else tuple(map(schema.field, columns))
+        return rows, fields, len(opened)
+
+    def facts(self, name: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names and rows about the table itself, for checks in SQL.
+
+        System tables come later. Cases about commits and compaction count rows of `T$snapshots`
+        and `T$files`; these are the same facts straight from the metadata.
+        """
+        if name == "snapshots":
+            columns = [
+                *("schema_id", "commit_user", "commit_identifier", "total_record_count"),
+                *("delta_record_count", "changelog_record_count", "watermark"),
+            ]
+            snapshots = [self.table.snapshots.read(i) for i in self.table.snapshots.ids()]
+            return ["snapshot_id", "commit_kind", *columns], [
+                (s.id, s.commit_kind.value, *(getattr(s, column) for column in columns))
+                for s in snapshots
+            ]
+        if name == "files":
+            latest = self.table.snapshots.latest()
+            entries = [] if latest is None else self.table.new_scan().live_entries(latest)
+            return ["bucket", "level", "record_count", "schema_id"], [
+                (e.bucket, e.file.level, e.file.row_count, e.file.schema_id) for e in entries
+            ]
+        raise ValueError(f"no facts called {name}")
+
+    def changelog(self, snapshots: Sequence[Snapshot]) -> list[tuple[Any, ...]]:
+        """What changelog files say about some snapshots, in order."""
+        return self._changes([s for s in snapshots if s.changelog_manifest_list is not None])
+
+    def delta_stream(self, snapshots: Sequence[Snapshot]) -> list[tuple[Any, ...]]:
+        """What a reader without changelog files sees of some snapshots, in order."""
+        return self._changes([s for s in snapshots if s.commit_kind is CommitKind.APPEND])
+
+    def _changes(self, snapshots: Sequence[Snapshot]) -> list[tuple[Any, ...]]:
+        return [
+            change
+            for snapshot in snapshots
+            for change in change_rows(read_snapshot_changelog(self.table, snapshot.id), self.fields)
+        ]
+
+    # -------------------------------------------------------------------------- files
+
+    def read_json(self, path: str) -> Any:
+        """A JSON file of the table directory."""
+        return json.loads((self.path / path).read_text(encoding="utf-8"))
+
+    def matching_files(self, pattern: str) -> list[pathlib.Path]:
+        """Files of the table directory that match a glob."""
+        return sorted(path for path in self.path.glob(pattern) if path.is_file())
+
+    def file_columns(self, path: pathlib.Path) -> list[str]:
+        """Column names of a Parquet file."""
+        return list(parquet.read_schema(path).names)
+
+
+def _schema(description: Mapping[str, Any], now_ms: int) -> Any:
+    options = {key: str(value) for key, value in (description.get("options") or {}).items()}
+    if description.get("primary_key"):
+        options.setdefault("bucket", "1")
+    columns = [
+        DataField(
+            id=0, name=name, type=parse_sql_type(type_), default=default[0] if default else None
+        )
+        for name, type_, *default in description["columns"]
+    ]
+    return new_schema(
+        columns,
+        primary_keys=description.get("primary_key") or (),
+        partition_keys=description.get("partition") or (),
+        options=options,
+        comment="",
+        now_ms=now_ms,
+    )
+
+
+def _schema_changes(body: Mapping[str, Any]) -> list[SchemaChange]:
+    changes: list[SchemaChange] = []
+    for key, value in (body.get("set_options") or {}).items():
+        changes.append(SetOption(key, str(value)))
+    if "add_column" in body:
+        name, type_ = body["add_column"]
+        changes.append(
+            AddColumn(
+                name, parse_sql_type(type_), after=body.get("after"), first=body.get("first", False)
+            )
+        )
+    if "drop_column" in body:
+        changes.append(DropColumn(body["drop_column"]))
+    if "rename_column" in body:
+        changes.append(RenameColumn(*body["rename_column"]))
+    if "update_type" in body:
+        name, type_ = body["update_type"]
+        changes.append(UpdateType(name, parse_sql_type(type_)))
+    if "set_default" in body:
+        changes.append(UpdateDefault(*body["set_default"]))
+    if "update_nullability" in body:
+        changes.append(UpdateNullability(*body["update_nullability"]))
+    return changes

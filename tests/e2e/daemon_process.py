@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real daemon in a process of its own, for tests that kill it."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def kafka_config(
+    directory: Path,
+    bootstrap: str,
+    pattern: str,
+    *,
+    name: str = "shop",
+    max_records: int = 5_000,
+    interval: str = "500ms",
+    spark: dict | None = None,
+    table_properties: dict | None = None,
+) -> Path:
+    """A configuration file for a Kafka pipeline below `directory`."""
+    raw = {
+        "pipeline": {
+            "name": name,
+            "checkpoint": str(directory / "checkpoint"),
+            "trigger": {"interval": interval, "max.records": max_records},
+        },
+        "source": {
+            "type": "kafka",
+            "bootstrap.servers": bootstrap,
+            "topics.pattern": pattern,
+            "format": "debezium-json",
+            "topic.discovery.interval": "1s",
+        },
+        "sink": {"type": "paimon", "warehouse": str(directory / "warehouse")},
+        "metrics": {"port": 0},
+    }
+    if spark:
+        raw["spark"] = spark
+    if table_properties:
+        raw["sink"]["table.properties"] = table_properties
+    path = directory / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+class DaemonProcess:
+    """`lakeward run` as a child process; logs go to a file beside the configuration."""
+
+    def __init__(self, config: Path, *arguments: str) -> None:
+        self.log_path = config.parent / f"{config.stem}.log"
+        self._log = self.log_path.open("ab")
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ingest.cli", "run", "-c", str(config), *arguments],
+            stdout=self._log,
+            stderr=self._log,
+            cwd=config.parent,
+            env=environment,
+            start_new_session=True,
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL of the Python process alone; the JVM notices by itself."""
+        self.process.kill()
+        self.process.wait(timeout=30)
+        self._log.close()
+
+    def kill_group(self) -> None:
+        """SIGKILL of the process and everything it started, as a container runtime does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=30)
+        self._log.close()
+
+    def terminate(self, timeout: float = 120.0) -> int:
+        """SIGTERM; the exit code after draining."""
+        self.process.terminate()
+        try:
+            code = self.process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill_group()
+            raise
+        self._log.close()
+        return code
+
+    def wait(self, timeout: float) -> int:
+        """Exit code of a bounded run."""
+        try:
+            code = self.process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill_group()
+            raise
+        self._log.close()
+        return code
+
+    def log_tail(self, count: int = 60) -> str:
+        """The last lines of the log, for failure messages."""
+        lines = self.log_path.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-count:])
+
+    def __enter__(self) -> "DaemonProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.alive:
+            self.kill_group()
+
+
+def run_once(config: Path, timeout: float = 300.0) -> None:
+    """Drain the backlog; fails with the log's tail on any exit code but 0."""
+    daemon = DaemonProcess(config, "--once")
+    code = daemon.wait(timeout)
+    assert code == 0, f"exit code {code}\n{daemon.log_tail()}"
+
+
+def eventually(check, *, timeout: float, interval: float = 0.2, what: str = ""):
+    """Poll until `check` gives something true; its last value is returned."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = check()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:.0f} s: {what or check}")
+        time.sleep(interval)
+
+
+def newest_snapshot(warehouse: Path, table: str) -> int:
+    """Largest snapshot id of `db.table`, 0 when there is none."""
+    database, name = table.split(".")
+    directory = warehouse / f"{database}.db" / name / "snapshot"
+    if not directory.is_dir():
+        return 0
+    found = [re.fullmatch(r"snapshot-(\d+)", entry.name) for entry in directory.iterdir()]
+    return max((int(match.group(1)) for match in found if match), default=0)

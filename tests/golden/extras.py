@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares `extra.json` of a golden case: partitions, filters, tags and what comes later."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from storage.format.binary_row import decode_row
+from storage.format.snapshot import Snapshot
+from storage.format.types import DataField
+from storage.table.predicate import parse_predicate
+from tests.conformance.values import expected_rows, found_rows
+from tests.golden.values import difference, from_internal, rows_from_text
+
+if TYPE_CHECKING:
+    from tests.golden.runner import Case
+
+__all__ = ["ExtraPart", "check_extra", "extra_needs"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExtraPart:
+    """One member of extra.json, or a part of one.
+
+    Attributes:
+        name: for the report.
+        needs: features it waits for.
+        content: what is expected.
+        check: how to compare it.
+    """
+
+    name: str
+    needs: list[str]
+    content: Any
+    check: Callable[["Case", Any], Iterator[str]]
+
+
+def extra_needs(key: str, content: Any, reading: Sequence[str]) -> Iterator[ExtraPart]:
+    """The parts of one member of extra.json.
+
+    Args:
+        key: the member.
+        content: its value.
+        reading: features needed to read rows of the table.
+    """
+    rows = list(reading)
+    if key == "partitions":
+        yield ExtraPart(key, [], content, _check_partitions)
+    elif key == "filters":
+        yield ExtraPart(key, rows, content, _check_filters)
+        if any("file_index" in item for item in content):
+            yield ExtraPart("file index verdicts", ["file-index"], content, _unknown)
+    elif key == "tags":
+        yield ExtraPart(key, rows, content, _check_tags)
+    else:
+        feature = {
+            "branches": "branches",
+            "consumers": "consumers",
+            "statistics": "statistics",
+            "long_lived_changelogs": "streaming-scan",
+        }.get(key, key)
+        yield ExtraPart(key, [feature], content, _unknown)
+
+
+def check_extra(case: "Case", part: ExtraPart) -> Iterator[str]:
+    """Every difference in one part."""
+    return part.check(case, part.content)
+
+
+def _unknown(case: "Case", content: Any) -> Iterator[str]:
+    del content
+    yield f"the runner cannot check this member of extra.json of {case.description['name']}"
+
+
+def _check_partitions(case: "Case", content: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    fields = case.table.schema.partition_fields
+    types = [field.type for field in fields]
+    live = {
+        entry.partition
+        for snapshot_id in case.table.snapshots.ids()
+        for entry in case.table.new_scan().live_entries(case.table.snapshots.read(snapshot_id))
+    }
+    wanted = {bytes.fromhex(item["row_hex"]) for item in content}
+    if not wanted <= live:
+        yield f"partitions not found: {sorted(row.hex() for row in wanted - live)}"
+    for item in content:
+        unknown = set(item) - {"values", "path", "row_hex"}
+        if unknown:
+            yield f"unknown keys {sorted(unknown)}"
+        row = bytes.fromhex(item["row_hex"])
+        path = case.table.partition_path(row)
+        if path.rstrip("/") != item["path"].rstrip("/"):
+            yield f"path: expected {item['path']!r}, found {path!r}"
+        values = tuple(map(from_internal, decode_row(row, types), types))
+        if values != rows_from_text([item["values"]], types)[0]:
+            yield f"values: expected {item['values']}, found {values}"
+
+
+def _check_tags(case: "Case", content: Mapping[str, Any]) -> Iterator[str]:
+    for name, item in content.items():
+        snapshot = Snapshot.from_json(
+            case.table.file_io.read_bytes(case.table.layout.tag_file(name))
+        )
+        if snapshot.id != item["snapshot"]:
+            yield f"{name}: expected snapshot {item['snapshot']}, found {snapshot.id}"
+        fields = case.table.schemas.read(snapshot.schema_id).fields
+        found = case.table.new_read().to_table(case.table.new_scan().plan(snapshot))
+        text = difference(
+            expected_rows(item["rows"], fields, case.unordered),
+            found_rows(found, fields, case.unordered),
+        )
+        if text:
+            yield f"{name}: {text}"
+
+
+def _check_filters(case: "Case", content: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    fields = case.table.schema.fields
+    for item in content:
+        unknown = set(item) - {"filter", "rows", "files_after_scan", "file_index"}
+        if unknown:
+            yield f"unknown keys {sorted(unknown)}"
+        text = _filter_text(item["filter"], {field.name: field for field in fields})
+        predicate = parse_predicate(text)
+        found = case.table.to_arrow(predicate=predicate)
+        differing = difference(expected_rows(item["rows"], fields), found_rows(found, fields))
+        if differing:
+            yield f"{text}: {differing}"
+        plan = case.table.new_scan().with_filter(predicate).plan()
+        kept = {file.file_name for split in plan.splits for file in split.files}
+        missing = set(item["files_after_scan"]) - kept
+        if missing:
+            yield f"{text}: files {sorted(missing)} must not be pruned"
+
+
+_COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+def _filter_text(node: Sequence[Any], fields: Mapping[str, DataField]) -> str:
+    """A prefix expression of extra.json as the text of a predicate."""
+    operator, *arguments = node
+    if operator in ("and", "or"):
+        return f" {operator} ".join(f"({_filter_text(part, fields)})" for part in arguments)
+    if operator == "not":
+        return f"not ({_filter_text(arguments[0], fields)})"
+    column = arguments[0]
+    if column not in fields:
+        raise ValueError(f"filter on unknown column {column}")
+    if operator in _COMPARISONS:
+        return f"{column} {_COMPARISONS[operator]} {_literal(arguments[1])}"
+    if operator in ("in", "not_in"):
+        items = ", ".join(map(_literal, arguments[1]))
+        return f"{column} {operator.replace('_', ' ')} ({items})"
+    if operator == "between":
+        return f"{column} between {_literal(arguments[1])} and {_literal(arguments[2])}"
+    if operator in ("is_null", "is_not_null"):
+        return f"{column} {operator.replace('_', ' ')}"
+    raise ValueError(f"unknown operator {operator}")
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The local store: atomic publishing, durability of what it promises, errors by meaning."""
+
+import errno
+import multiprocessing
+import os
+import pickle
+import threading
+
+import pyarrow as pa
+import pytest
+
+from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
+from storage.io.file_io import FileIO
+from storage.io.local import LocalFileIO
+from storage.io.resolve import resolve_file_io
+
+
+@pytest.fixture
+def store():
+    return LocalFileIO()
+
+
+def names_in(directory):
+    return sorted(entry.name for entry in directory.iterdir())
+
+
+def test_put_if_absent_publishes_all_bytes_once_and_leaves_no_temporary_file(store, tmp_path):
+    path = f"{tmp_path}/snapshot/snapshot-1"
+    assert store.put_if_absent(path, b"first") is True
+    assert store.put_if_absent(path, b"second") is False
+    assert store.read_bytes(path) == b"first"
+    assert names_in(tmp_path / "snapshot") == ["snapshot-1"]
+
+
+def test_put_if_absent_has_one_winner_among_threads(store, tmp_path):
+    threads, rounds = 16, 20
+    wins = [[] for _ in range(rounds)]
+    barrier = threading.Barrier(threads)
+
+    def run(number):
+        for round_ in range(rounds):
+            barrier.wait()
+            if store.put_if_absent(f"{tmp_path}/snapshot-{round_}", f"{number}".encode()):
+                wins[round_].append(number)
+
+    running = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    for round_, winners in enumerate(wins):
+        assert len(winners) == 1
+        assert store.read_bytes(f"{tmp_path}/snapshot-{round_}") == f"{winners[0]}".encode()
+    assert len(names_in(tmp_path)) == rounds
+
+
+def publish_many(root, number, rounds, start, results):
+    start.wait()
+    store = LocalFileIO(durable=False)
+    won = [i for i in range(rounds) if store.put_if_absent(f"{root}/s-{i}", b"%d" % number)]
+    results.put((number, won))
+
+
+def test_put_if_absent_has_one_winner_among_processes(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    processes, rounds = 3, 150
+    start, results = context.Event(), context.Queue()
+    running = [
+        context.Process(target=publish_many, args=(str(tmp_path), n, rounds, start, results))
+        for n in range(processes)
+    ]
+    for process in running:
+        process.start()
+    start.set()
+    won = dict(results.get(timeout=60) for _ in running)
+    for process in running:
+        process.join(timeout=60)
+    assert sorted(i for numbers in won.values() for i in numbers) == list(range(rounds))
+    for number, numbers in won.items():
+        assert all((tmp_path / f"s-{i}").read_bytes() == b"%d" % number for i in numbers)
+
+
+def test_put_if_absent_recognises_its_own_link_after_a_repeated_request(
+    store, tmp_path, monkeypatch
+):
+    real_link = os.link
+
+    def link_twice(source, target):
+        real_link(source, target)
+        raise FileExistsError(errno.EEXIST, "the first try had gone through", target)
+
+    monkeypatch.setattr(os, "link", link_twice)
+    assert store.put_if_absent(f"{tmp_path}/snapshot-1", b"mine") is True
+    assert names_in(tmp_path) == ["snapshot-1"]
+
+
+def test_put_if_absent_without_hard_links_says_so(store, tmp_path, monkeypatch):
+    def no_links(source, target):
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(UnsupportedFeatureError, match="atomically"):
+        store.put_if_absent(f"{tmp_path}/snapshot-1", b"x")
+    assert names_in(tmp_path) == []
+
+
+def test_every_published_byte_and_name_is_synced(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    LocalFileIO().put_if_absent(f"{tmp_path}/a/b/s", b"x")
+    assert synced[:2] == [str(tmp_path), f"{tmp_path}/a"]
+    assert synced[2].startswith(f"{tmp_path}/a/b/.s.")
+    assert synced[3:] == [f"{tmp_path}/a/b"]
+    synced.clear()
+    with LocalFileIO().open_output(f"{tmp_path}/a/b/d") as sink:
+        sink.write(b"x")
+    assert synced == [f"{tmp_path}/a/b/d", f"{tmp_path}/a/b"]
+    synced.clear()
+    LocalFileIO(durable=False).write_bytes(f"{tmp_path}/c/d", b"x")
+    assert synced == []
+
+
+def fail_while_writing(store, path):
+    with store.open_output(path) as sink:
+        sink.write(b"abc")
+        raise RuntimeError("boom")
+
+
+def test_an_output_appears_whole_or_not_at_all(store, tmp_path):
+    path = f"{tmp_path}/p=1/bucket-0/data-0"
+    with store.open_output(path) as sink:
+        sink.write(b"abc")
+    assert store.read_bytes(path) == b"abc"
+    with pytest.raises(RuntimeError, match="boom"):
+        fail_while_writing(store, path + "x")
+    assert not store.exists(path + "x")
+    with pytest.raises(FileExistsError), store.open_output(path):
+        pass
+    assert store.read_bytes(path) == b"abc"
+
+
+def test_write_bytes_creates_and_never_replaces(store, tmp_path):
+    store.write_bytes(f"{tmp_path}/m", b"1")
+    with pytest.raises(FileExistsError):
+        store.write_bytes(f"{tmp_path}/m", b"2")
+    assert store.read_bytes(f"{tmp_path}/m") == b"1"
+
+
+def test_overwrite_replaces_in_one_step(store, tmp_path):
+    store.overwrite_bytes(f"{tmp_path}/LATEST", b"1")
+    store.overwrite_bytes(f"{tmp_path}/LATEST", b"22")
+    assert store.read_bytes(f"{tmp_path}/LATEST") == b"22"
+    assert names_in(tmp_path) == ["LATEST"]
+
+
+def test_listing_is_sorted_and_empty_for_a_missing_directory(store, tmp_path):
+    for name in ("b", "a.x", "a/1", "c/d/2"):
+        store.write_bytes(f"{tmp_path}/{name}", b"12")
+    found = store.list(str(tmp_path))
+    assert [(s.name, s.directory, s.size) for s in found] == [
+        ("a", True, 0),
+        ("a.x", False, 2),
+        ("b", False, 2),
+        ("c", True, 0),
+    ]
+    assert all(status.modified_ms > 1_500_000_000_000 for status in found)
+    assert store.list(f"{tmp_path}/missing") == []
+    walked = [status.path for status in store.walk(str(tmp_path))]
+    assert walked == sorted(walked)
+    assert walked == [f"{tmp_path}/{name}" for name in ("a.x", "a/1", "b", "c/d/2")]
+
+
+def test_delete_and_exists_and_size(store, tmp_path):
+    path = f"{tmp_path}/f"
+    assert not store.exists(path)
+    assert store.delete(path) is False
+    store.write_bytes(path, b"123")
+    assert store.exists(path)
+    assert store.size(path) == 3
+    assert store.exists(str(tmp_path))
+    assert not store.exists(f"{path}/below-a-file")
+    assert store.delete(path) is True
+    assert not store.exists(path)
+
+
+def test_missing_files_raise_file_not_found(store, tmp_path):
+    missing = f"{tmp_path}/missing"
+    for call in (store.read_bytes, store.open_input, store.size):
+        with pytest.raises(FileNotFoundError):
+            call(missing)
+
+
+def test_passing_faults_become_storage_unavailable(store, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageUnavailableError, match="free some space"):
+        store.write_bytes(f"{tmp_path}/f", b"1")
+    assert names_in(tmp_path) == []
+
+
+def test_input_is_seekable(store, tmp_path):
+    store.write_bytes(f"{tmp_path}/f", b"0123456789")
+    with store.open_input(f"{tmp_path}/f") as source:
+        assert isinstance(source, pa.NativeFile)
+        source.seek(4)
+        assert source.read(3) == b"456"
+
+
+def test_is_a_file_io_and_pickles():
+    store = pickle.loads(pickle.dumps(LocalFileIO(durable=False)))
+    assert isinstance(store, FileIO)
+    assert store.durable is False
+
+
+@pytest.mark.parametrize(
+    ("location", "root"),
+    [
+        ("/data/warehouse/", "/data/warehouse"),
+        ("file:/data/w", "/data/w"),
+        ("file:///data/a%20b", "/data/a%20b"),
+        ("file://localhost/data", "/data"),
+        ("FILE:///data", "/data"),
+        ("/data/c:/d", "/data/c:/d"),
+    ],
+)
+def test_warehouse_locations(location, root):
+    store, path = resolve_file_io(location)
+    assert isinstance(store, LocalFileIO)
+    assert path == root
+
+
+def test_relative_and_home_locations_become_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert resolve_file_io("w")[1] == f"{tmp_path}/w"
+    assert resolve_file_io("~/w")[1] == "/home/someone/w"
+
+
+@pytest.mark.parametrize("location", ["", "  ", "file://host/data", "file://"])
+def test_unusable_locations_are_refused(location):
+    with pytest.raises(InvalidRequestError):
+        resolve_file_io(location)
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/w", "oss://b/w", "hdfs://nn:8020/w"])
+def test_other_stores_are_refused_with_a_hint(location):
+    with pytest.raises(UnsupportedFeatureError, match="hint"):
+        resolve_file_io(location)
