@@ -14,6 +14,7 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.batch_report import BatchReport
 from ingest.chunk import CHUNK_SPARK_SCHEMA
-from ingest.errors import exit_code_of
+from ingest.errors import ExitCode, exit_code_of, kind_of
 from ingest.maintenance import Maintenance
 from ingest.observe import Observer
 from ingest.session import build_session, default_master
@@ -39,8 +40,15 @@ from ingest.source.initial import initial_offsets
 from ingest.stream_progress import BatchNote, ProgressFile, read_offset_log, recovered_offsets
 from ingest.stream_state import CheckpointState
 from ingest.table_book import TableBook
+from storage import errors
 from storage.clock import Clock, SystemClock
-from storage.errors import FencedError, InternalError, InvalidRequestError, LakewardError
+from storage.errors import (
+    FencedError,
+    InternalError,
+    InvalidRequestError,
+    LakewardError,
+    RetryableError,
+)
 
 __all__ = ["Daemon", "run"]
 
@@ -53,6 +61,9 @@ first because most failures are one lost task or one broker hiccup."""
 _RESTART_LIMIT = 10
 """Failures without a finished batch in between before the process gives up with exit code 75 or 69
 and lets the platform restart it with a fresh JVM."""
+
+_FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
+"""Failures that trying again cannot heal: a person must act."""
 
 _RECORD_TIMEOUT_S = 30.0
 """How long a drain waits for Spark to record the finished batch [s]; it takes milliseconds. When it
@@ -111,7 +122,14 @@ class Daemon:
             try:
                 return self._run()
             except LakewardError as error:
-                _LOG.error("fatal", extra={"event": "fatal", "error": str(error)}, exc_info=error)
+                kind = kind_of(error)
+                _LOG.log(
+                    kind.level,
+                    "fatal",
+                    extra={"event": "fatal", "action": kind.action},
+                    exc_info=error,
+                )
+                self._observer.ended(failed=True)
                 return exit_code_of(error)
 
     def request_stop(self) -> None:
@@ -184,9 +202,8 @@ class Daemon:
                 return 0
             self._observer.failed(failure)
             failures = 1 if self._batches_done > done_before else failures + 1
-            if isinstance(failure, (FencedError, InvalidRequestError)) or self._once:
-                raise _as_error(failure)
-            if failures >= _RESTART_LIMIT:
+            final = isinstance(failure, FencedError) or kind_of(failure).exit_code in _FINAL
+            if final or self._once or failures >= _RESTART_LIMIT:
                 raise _as_error(failure)
             wait = _RESTART_BACKOFF_S[min(failures, len(_RESTART_BACKOFF_S)) - 1]
             _LOG.warning(
@@ -205,6 +222,7 @@ class Daemon:
             note=functools.partial(self._write_note, state),
             slots=self._parallelism(),
             clock=self._clock,
+            on_start=self._observer.batch_started,
             on_batch=self._finished,
             draining=self._stop,
         )
@@ -294,8 +312,8 @@ class Daemon:
         try:
             yield
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+            for restored, handler in previous.items():
+                signal.signal(restored, handler)
 
 
 def _newest(directory: Path) -> int:
@@ -309,7 +327,21 @@ def _cause(failure: BaseException | None, error: PySparkException) -> BaseExcept
     """The sink's own exception, which Spark's carries as text only (SPARK.md §9)."""
     if isinstance(failure, StopRequested):
         return None
-    return failure if failure is not None else error
+    if isinstance(failure, LakewardError):
+        return failure
+    return _error_in(str(error)) or failure or error
+
+
+def _error_in(text: str) -> LakewardError | None:
+    """Our exception from a traceback of the source's process or of a task."""
+    found = re.findall(r"storage\.errors\.(\w+): (.+)", text)
+    if not found:
+        return None
+    name, message = found[-1]
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
+        return None
+    return kind(message.strip())
 
 
 def _as_error(failure: BaseException) -> LakewardError:
@@ -322,5 +354,5 @@ def _as_error(failure: BaseException) -> LakewardError:
     )
 
 
-class QueryFailedError(LakewardError):
+class QueryFailedError(RetryableError):
     """Spark ended the query for a reason outside Lakeward. Operator action: see the log."""

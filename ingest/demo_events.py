@@ -32,6 +32,7 @@ Event = tuple[str, bytes | None, bytes | None, Headers]
 DATABASE = "shop"
 _SCHEMA = "inventory"
 _CHUNK = 5_000
+_STREAM_CHUNK = 200
 _FIRST_LSN = 24_023_128
 _LSN_STEP = 184
 _TRANSACTION = 10
@@ -162,7 +163,7 @@ class DemoShop:
         edges = np.cumsum([shares[name] for name in names])
         left = count
         while left > 0:
-            size = min(left, 500)
+            size = min(left, _STREAM_CHUNK)
             state = self._states[names[int(np.searchsorted(edges, self._rng.random() * edges[-1]))]]
             yield self._change_some(state, size, mix or Mix())
             left -= size

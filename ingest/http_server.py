@@ -64,7 +64,6 @@ class HttpServer:
     def start(self) -> "HttpServer":
         """Begin to answer."""
         self._thread.start()
-        _LOG.info("status page open", extra={"event": "http", "url": self.url})
         return self
 
     def close(self) -> None:

@@ -100,14 +100,14 @@ class MapSide:
         for raw in batches:
             self._count(raw)
             decoding = time.perf_counter()
-            self.report.seconds["consume"] += decoding - started
+            self.report.spent("consume", decoding - started)
             self._take(raw, self._decoding.decode(raw))
-            self.report.seconds["decode"] += time.perf_counter() - decoding
+            self.report.spent("decode", time.perf_counter() - decoding)
             if self._gathered_bytes >= GATHER_BYTES:
                 yield from self._cut(piece)
                 self._first_offset = raw.offsets[-1] + 1
             started = time.perf_counter()
-        self.report.seconds["consume"] += time.perf_counter() - started
+        self.report.spent("consume", time.perf_counter() - started)
         yield from self._cut(piece)
 
     def _count(self, raw: RawBatch) -> None:
@@ -179,7 +179,7 @@ class MapSide:
             table = table_of(self._warehouse, name, schema_id)
             rows = concat_batches(gathered.pop(name))
             cut = list(split_rows(rows, table))
-            self.report.seconds["sort"] += time.perf_counter() - started
+            self.report.spent("sort", time.perf_counter() - started)
             for partition, bucket, part in cut:
                 for payload in slices(part):
                     chunk = Chunk(

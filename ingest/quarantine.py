@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quarantine table: records that could not be decoded, kept whole.
 
-`bad.records.table` is an ordinary primary-key table on (topic, topic_epoch, partition, offset), so a
-replayed batch writes the same rows again and nothing is counted twice (DESIGN.md §4).
+`bad.records.table` is an ordinary primary-key table on (topic, topic_epoch, partition, offset), so
+a replayed batch writes the same rows again and nothing is counted twice.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def quarantine_rows(
         pa.array([0] * count, pa.int32()),
         pa.array([partition] * count, pa.int32()),
         pa.array([record.offset for record in records], pa.int64()),
-        pa.array([record.timestamp_ms for record in records], pa.int64()).cast(instant),
+        pa.array([_moment(record) for record in records], pa.int64()).cast(instant),
         pa.array([record.key for record in records], pa.binary()),
         pa.array([record.value for record in records], pa.binary()),
         pa.array([_headers_json(record) for record in records], pa.string()),
@@ -83,11 +83,12 @@ def quarantine_rows(
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
+def _moment(record: BadRecord) -> int | None:
+    return record.timestamp_ms if record.timestamp_ms >= 0 else None
+
+
 def _headers_json(record: BadRecord) -> str | None:
     if not record.headers:
         return None
-    pairs = [
-        [name, None if value is None else value.decode("utf-8", "backslashreplace")]
-        for name, value in record.headers
-    ]
+    pairs = [[name, value.decode("utf-8", "backslashreplace")] for name, value in record.headers]
     return orjson.dumps(pairs).decode("utf-8")

@@ -61,7 +61,11 @@ class RangeReport:
     tables: dict[str, TableTotals] = dataclasses.field(default_factory=dict)
     deltas: list[SchemaDelta] = dataclasses.field(default_factory=list)
     skipped: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
-    seconds: Counter[str] = dataclasses.field(default_factory=Counter)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def spent(self, part: str, seconds: float) -> None:
+        """Add wall time of one part [s]."""
+        self.seconds[part] = self.seconds.get(part, 0.0) + seconds
 
 
 @dataclasses.dataclass(slots=True)
@@ -86,7 +90,8 @@ class BatchTotals:
         mine.events += report.events
         mine.bytes += report.bytes
         mine.deltas += report.deltas
-        mine.seconds.update(report.seconds)
+        for part, seconds in report.seconds.items():
+            mine.spent(part, seconds)
         for place, count in report.skipped.items():
             mine.skipped[place] = mine.skipped.get(place, 0) + count
         for topic, counts in report.counts.items():

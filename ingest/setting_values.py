@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ingest.formats.debezium_json import DebeziumOptions
 from ingest.source.source_settings import (
     SourceSettings,
     redact_properties,
@@ -168,6 +169,10 @@ class Settings:
         """Configured primary key of `database.table`; empty = take it from the Kafka key."""
         keys = [rule.primary_key for rule in self.tables if rule.covers(table)]
         return next((key for key in reversed(keys) if key), ())
+
+    def debezium_options(self) -> DebeziumOptions:
+        """What the decoder needs to know that events do not carry."""
+        return DebeziumOptions(**dataclasses.asdict(self.debezium), primary_keys=self.primary_key)
 
     def to_json(self) -> str:
         """JSON text, secrets included; see `from_json`."""

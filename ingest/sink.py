@@ -71,6 +71,7 @@ class MicroBatchSink:
         note: writes the note of a batch before its commits: (identifier, batch id, tables).
         slots: shuffle partitions.
         clock: time.
+        on_start: told of every batch that passes the gate.
         on_batch: told of every finished batch.
         draining: set when no further batch may begin.
     """
@@ -84,6 +85,7 @@ class MicroBatchSink:
         note: Callable[[int, int, tuple[str, ...]], None],
         slots: int,
         clock: Clock,
+        on_start: Callable[[int], None],
         on_batch: Callable[[BatchReport], None],
         draining: threading.Event,
     ) -> None:
@@ -93,6 +95,7 @@ class MicroBatchSink:
         self._note = note
         self._slots = slots
         self._clock = clock
+        self._on_start = on_start
         self._on_batch = on_batch
         self._draining = draining
         self._weights: dict[str, float] = {}
@@ -113,6 +116,7 @@ class MicroBatchSink:
             raise self.failure
         with self._busy:
             try:
+                self._on_start(batch_id)
                 report = self._process(frame, batch_id)
                 self.last_batch_id = batch_id
                 self._on_batch(report)

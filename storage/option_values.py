@@ -179,7 +179,7 @@ class Option:
     implemented: tuple[Any, ...] | None = None
     blocks: Access = Access.BOTH
 
-    def value(self, raw: str) -> Any:  # noqa: ANN401 - each option has its own type
+    def value(self, raw: str) -> Any:
         """The parsed value.
 
         Raises:

@@ -74,6 +74,8 @@ class TableOptions:
     zstd_level: int
     data_file_prefix: str
     stats_mode: str
+    stats_dense_store: bool
+    file_suffix_include_compression: bool
     field_stats_modes: Mapping[str, str]
     compaction_trigger: int
     stop_trigger: int

@@ -14,6 +14,7 @@ from storage.format.schema import TableSchema
 from storage.format.types import DataType
 
 __all__ = [
+    "OFFSET_COLUMN",
     "SOURCE_TABLE_OPTION",
     "BadRecord",
     "ChangeBatch",
@@ -24,6 +25,9 @@ __all__ = [
     "SourceTable",
     "Target",
 ]
+
+OFFSET_COLUMN = "_OFFSET"
+"""Last column of `ChangeBatch.rows`: the source offset of each row, int64."""
 
 SOURCE_TABLE_OPTION = "lakeward.source-table"
 """Table option that says which source table fills the table (`SourceTable.label`)."""
@@ -85,8 +89,8 @@ class SchemaDelta:
         target: `db.table`.
         source: where it was seen.
         topic: topic of the record.
-        fields: columns in event order. All of them where the event carries a schema block or the
-            table is missing; only the new ones otherwise.
+        fields: columns in event order: all of them when the table is missing, otherwise those that
+            are new or need a wider type.
         primary_key: column names, in key order.
         offset: of the first record of that shape.
     """

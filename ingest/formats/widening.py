@@ -7,7 +7,7 @@ digits are lost, where Paimon takes the newer type and may fail on old values.
 
 import dataclasses
 
-from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
+from storage.format.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 
 __all__ = ["nullable", "union_type"]
 
@@ -64,8 +64,8 @@ def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | Non
 
 
 def _longer(current: AtomicType, observed: AtomicType, root: TypeRoot) -> AtomicType:
-    if observed.length <= current.length:
-        return current
+    if observed.length <= current.length or observed.length == MAX_LENGTH:
+        return current  # the source gives no length: values are checked one by one
     return dataclasses.replace(current, root=root, length=observed.length)
 
 

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Sources: Kafka topics and directories of events, planned as exact ranges of offsets."""

@@ -190,7 +190,7 @@ def _content(raw: msgspec.Raw) -> bytes | None:
     return text
 
 
-def _header(value: Any) -> bytes | None:
+def _header(value: Any) -> bytes | None:  # noqa: ANN401 - any JSON value
     if value is None or isinstance(value, str):
         return value.encode() if isinstance(value, str) else None
     return orjson.dumps(value)

@@ -108,7 +108,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def open_plain(path: Path) -> IO[bytes]:
+def open_plain(path: Path) -> IO[bytes] | gzip.GzipFile:
     """Open for reading the unpacked bytes."""
     if path.name.endswith(".gz"):
         return gzip.open(path, "rb")

@@ -97,6 +97,10 @@ class KafkaSource:
             chosen = self._specific(marks)
         return _offset_map(chosen)
 
+    def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
+        """See `Source`."""
+        return dict(normalize(resume_token(stored)))
+
     def latest(
         self,
         start: Mapping[str, Any],

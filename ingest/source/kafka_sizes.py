@@ -27,7 +27,9 @@ Pair = tuple[str, str]
 _LARGEST_RECORD_BYTES = 1 << 20
 _RECORD_OVERHEAD_BYTES = 70
 _SAMPLE_RECORDS = 200
-_SAMPLE_WAIT_S = 0.3
+# together 0.3 s at most, spent in the planning of a batch
+_SAMPLE_WAIT_S = 0.05
+_SAMPLE_TRIES = 6
 # Largest backlogs first; the rest is sampled by later calls and takes its topic's mean until then.
 _SAMPLED_PER_CALL = 16
 _FRESH_S = 60.0
@@ -122,10 +124,11 @@ class RecordSizes:
             [TopicPartition(topic, int(key), at) for (topic, key), at in positions.items()]
         )
         sizes: dict[Pair, list[int]] = {}
-        deadline = self._clock.monotonic_s() + _SAMPLE_WAIT_S
         try:
-            while len(sizes) < len(positions) and self._clock.monotonic_s() < deadline:
-                for message in self._consumer.consume(_SAMPLE_RECORDS, 0.05):
+            for _ in range(_SAMPLE_TRIES):
+                if len(sizes) == len(positions):
+                    break
+                for message in self._consumer.consume(_SAMPLE_RECORDS, _SAMPLE_WAIT_S):
                     if message.error() is None:
                         length = len(message.value() or b"") + len(message.key() or b"")
                         pair = (message.topic(), str(message.partition()))

@@ -8,7 +8,8 @@ entry points `open_source` and `open_range`. Everything else takes settings and 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from ingest.source.files import FileSource, read_range
+from ingest.source.file_lines import read_range
+from ingest.source.files import FileSource
 from ingest.source.kafka import KafkaSource
 from ingest.source.kafka_consume import consume
 from ingest.source.ranges import OffsetJson, SourceRange
@@ -22,7 +23,7 @@ __all__ = ["Source", "open_range", "open_source"]
 class Source(Protocol):
     """Planning side of a source.
 
-    1. `initial` gives the first offsets, once per stream.
+    1. `initial` gives the first offsets of a new stream, `restore` those of a known one.
     2. `latest(start)` gives the end of the next batch, or `start` itself when there is nothing.
     3. `plan(start, end)` cuts a batch into tasks. It depends on nothing but its arguments (and, for
        files, on bytes which never change), so a batch from an earlier process can be planned again.
@@ -36,6 +37,9 @@ class Source(Protocol):
             RetryableError: the source did not answer.
             InvalidRequestError: the settings ask for something that is not there.
         """
+
+    def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
+        """Offsets a stream goes on at, from what its tables or its progress file stored."""
 
     def latest(
         self,

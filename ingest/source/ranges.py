@@ -19,7 +19,7 @@ batch can be planned again after a restart without asking the source.
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -243,7 +243,11 @@ def split_ranges(
 
 
 def pack(
-    ranges: Iterable[SourceRange], *, parallelism: int, min_length: int
+    ranges: Iterable[SourceRange],
+    *,
+    parallelism: int,
+    min_length: int,
+    cut: Callable[[SourceRange, int], int] | None = None,
 ) -> list[list[SourceRange]]:
     """Lay `ranges` end to end and cut the line into at most `parallelism` equal tasks.
 
@@ -251,6 +255,8 @@ def pack(
         ranges: in reading order.
         parallelism: largest number of tasks.
         min_length: smallest useful task, in offsets.
+        cut: where a range can be cut, given where it should be; its end if nowhere after that.
+            Anywhere by default.
 
     Returns:
         See `split_ranges`.
@@ -269,12 +275,12 @@ def pack(
                 tasks_left -= 1
                 ideal = room = -(-left // tasks_left)
                 slack = ideal // _SLIVER
-            if tasks_left == 1 or rest.end - rest.start <= room + slack:
-                taken, rest = rest, None
-            else:
-                cut = rest.start + room
-                taken = dataclasses.replace(rest, end=cut)
-                rest = dataclasses.replace(rest, start=cut)
+            border = rest.end
+            if tasks_left > 1 and rest.end - rest.start > room + slack:
+                border = rest.start + max(1, room)
+                border = cut(rest, border) if cut is not None else border
+            taken = dataclasses.replace(rest, end=border)
+            rest = dataclasses.replace(rest, start=border) if border < rest.end else None
             tasks[-1].append(taken)
             room -= taken.end - taken.start
             left -= taken.end - taken.start

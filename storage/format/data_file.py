@@ -1,49 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data and changelog files: writing sorted rows as rolling files, reading them back.
+"""Data and changelog files: writing sorted rows of a bucket as rolling files.
 
-Owns what a file holds (`_KEY_` columns, `_SEQUENCE_NUMBER`, `_VALUE_KIND`, values; FORMAT.md §7.1),
-what is recorded about it (`DataFileMeta`) and how it is named (§1.3). How Parquet encodes it is in
-`parquet`, how old files look under a newer schema in `column_mapping`.
+The entrance to data files: reading (`data_file_reader`) and the layout (`key_value_layout`) are
+offered here too. How Parquet encodes a file is in `parquet`.
 """
 
 import contextlib
 import dataclasses
-import itertools
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from storage.clock import Clock, IdSource
-from storage.errors import InternalError, UnsupportedFeatureError
-from storage.format.arrow_types import arrow_field, arrow_type
-from storage.format.binary_row import encode_rows, frame
-from storage.format.column_mapping import Conversion, conversion
+from storage.errors import UnsupportedFeatureError
+from storage.format.data_file_reader import BATCH_ROWS, read_key_values, read_rows
 from storage.format.file_meta import (
     EMPTY_ROW,
     EMPTY_STATS,
     DataFileMeta,
     FileSource,
+    SimpleStats,
 )
-from storage.format.parquet import ParquetSink, RowGroupFilter, parquet_field, read_batches
+from storage.format.key_value_layout import (
+    CHANGELOG_PREFIX,
+    DATA_PREFIX,
+    SYSTEM_FIELDS,
+    DataFileNames,
+    DataFileOptions,
+    KeyValueLayout,
+    data_file_name,
+    key_value_schema,
+)
+from storage.format.parquet import ParquetSink
 from storage.format.schema import TableSchema
-from storage.format.stats import KEY_STATS_MODE, StatsAccumulator, StatsMode
-from storage.format.types import (
-    KEY_FIELD_ID_START,
-    KEY_PREFIX,
-    SEQUENCE_NUMBER,
-    SEQUENCE_NUMBER_FIELD_ID,
-    VALUE_KIND,
-    VALUE_KIND_FIELD_ID,
-    AtomicType,
-    DataField,
-    RowKind,
-    TypeRoot,
-)
+from storage.format.types import RowKind
 from storage.io.file_io import FileIO
-from storage.options import TableOptions
 
 __all__ = [
     "BATCH_ROWS",
@@ -58,97 +49,7 @@ __all__ = [
     "read_rows",
 ]
 
-DATA_PREFIX = "data-"
-CHANGELOG_PREFIX = "changelog-"
-
-BATCH_ROWS = 65_536
-"""Default bound of batches read. Large enough that per-batch costs vanish, small enough that a
-merge of dozens of files stays in tens of megabytes."""
-
-_SYSTEM_FIELDS = (
-    DataField(
-        id=SEQUENCE_NUMBER_FIELD_ID,
-        name=SEQUENCE_NUMBER,
-        type=AtomicType(TypeRoot.BIGINT, nullable=False),
-    ),
-    DataField(
-        id=VALUE_KIND_FIELD_ID, name=VALUE_KIND, type=AtomicType(TypeRoot.TINYINT, nullable=False)
-    ),
-)
 _RETRACTING = tuple(kind.value for kind in RowKind if kind.retracts)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DataFileOptions:
-    """How data files are written; defaults are Paimon's unless a reason is given.
-
-    Attributes:
-        target_file_size: a file is closed once it holds this much [bytes].
-        file_format: only `parquet` can be written.
-        compression: `zstd`, `snappy`, `lz4`, `gzip` or `none`.
-        zstd_level: level for zstd.
-        stats_mode: `metadata.stats-mode`, for value columns.
-        field_stats_modes: mode per column, where it differs.
-        dense_stats: leave columns without statistics out of the metadata.
-        suffix_includes_compression: `file.suffix.include.compression`.
-        row_group_bytes: Arrow bytes per row group. Paimon's 128 MB is Java's encoded size and
-            would hold a bucket's whole write buffer; a quarter of that bounds what a reader
-            must decode at once, and no reader minds.
-        data_prefix: `data-file.prefix`.
-    """
-
-    target_file_size: int = 128 << 20
-    file_format: str = "parquet"
-    compression: str = "zstd"
-    zstd_level: int = 1
-    stats_mode: str = "truncate(16)"
-    field_stats_modes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    dense_stats: bool = True
-    suffix_includes_compression: bool = False
-    row_group_bytes: int = 32 << 20
-    data_prefix: str = DATA_PREFIX
-
-    @staticmethod
-    def of(options: TableOptions) -> "DataFileOptions":
-        """What the options of a table say."""
-        return DataFileOptions(
-            target_file_size=options.target_file_size,
-            file_format=options.file_format,
-            compression=options.file_compression,
-            zstd_level=options.zstd_level,
-            stats_mode=options.stats_mode,
-            field_stats_modes=options.field_stats_modes,
-            data_prefix=options.data_file_prefix,
-        )
-
-
-def data_file_name(prefix: str, uuid: str, number: int, options: DataFileOptions) -> str:
-    """`<prefix><uuid>-<n>.<format>`, with the codec before the format if so configured."""
-    codec = f".{options.compression}" if options.suffix_includes_compression else ""
-    return f"{prefix}{uuid}-{number}{codec}.{options.file_format}"
-
-
-class DataFileNames:
-    """Names of all files one bucket writer makes: one UUID, one counter for data and changelog.
-
-    Thread-safe. Not to be shared between processes.
-    """
-
-    def __init__(self, id_source: IdSource) -> None:
-        self._uuid = id_source.uuid()
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()
-
-    def next(self, prefix: str, options: DataFileOptions) -> str:
-        """The next unused name."""
-        with self._lock:
-            number = next(self._numbers)
-        return data_file_name(prefix, self._uuid, number, options)
-
-
-def key_value_schema(schema: TableSchema) -> pa.Schema:
-    """The Arrow schema of a KeyValueBatch: sequence number, kind, then the value columns."""
-    return pa.schema([arrow_field(field) for field in (*_SYSTEM_FIELDS, *schema.fields)])
 
 
 class KeyValueFileWriter:
@@ -204,7 +105,7 @@ class KeyValueFileWriter:
         self._clock = clock
         self._names = names or DataFileNames(id_source)
         self._prefix = prefix or self._options.data_prefix
-        self._layout = _FileLayout(schema, self._options)
+        self._layout = KeyValueLayout(schema, self._options)
         self._level = level
         self._source = source
         self._pending: list[pa.RecordBatch] = []
@@ -279,67 +180,10 @@ class KeyValueFileWriter:
         )
 
 
-class _FileLayout:
-    """Columns of a key-value file and how statistics are taken of them."""
-
-    def __init__(self, schema: TableSchema, options: DataFileOptions) -> None:
-        self.schema = schema
-        self.options = options
-        self.names = [*(field.name for field in _SYSTEM_FIELDS), *schema.field_names]
-        self.key_positions = [self.names.index(name) for name in schema.trimmed_primary_keys]
-        self.key_types = [field.type for field in schema.key_fields]
-        keys = [
-            dataclasses.replace(
-                field, id=KEY_FIELD_ID_START + field.id, name=KEY_PREFIX + field.name
-            )
-            for field in schema.key_fields
-        ]
-        fields = (*keys, *_SYSTEM_FIELDS, *schema.fields)
-        self.file_schema = pa.schema([parquet_field(field) for field in fields])
-        self.batch_schema = key_value_schema(schema)
-        # The first column of a key and the sequence numbers hardly ever repeat in one file.
-        first_keys = schema.trimmed_primary_keys[:1] if len(keys) == 1 else ()
-        self.plain = frozenset(
-            (SEQUENCE_NUMBER, *(KEY_PREFIX + name for name in first_keys), *first_keys)
-        )
-
-    def ordered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns of a KeyValueBatch in file order, without the keys."""
-        if batch.schema.names == self.names:
-            return batch
-        missing = set(self.names) - set(batch.schema.names)
-        if missing:
-            raise InternalError("a key-value batch lacks columns", columns=sorted(missing))
-        return batch.select(self.names)
-
-    def key_stats(self) -> StatsAccumulator:
-        """A fresh accumulator for the key columns."""
-        modes = [self._mode(field.name, KEY_STATS_MODE) for field in self.schema.key_fields]
-        return StatsAccumulator(self.schema.key_fields, modes)
-
-    def value_stats(self) -> StatsAccumulator:
-        """A fresh accumulator for the value columns."""
-        default = StatsMode.parse(self.options.stats_mode)
-        modes = [self._mode(field.name, default) for field in self.schema.fields]
-        return StatsAccumulator(self.schema.fields, modes)
-
-    def _mode(self, name: str, default: StatsMode) -> StatsMode:
-        text = self.options.field_stats_modes.get(name)
-        return default if text is None else StatsMode.parse(text)
-
-    def key_of(self, batch: pa.RecordBatch, row: int) -> bytes:
-        """The framed key of one row."""
-        if not self.key_positions:
-            return EMPTY_ROW
-        columns = [batch.column(i).slice(row, 1) for i in self.key_positions]
-        (encoded,) = encode_rows(columns, self.key_types)
-        return frame(encoded.as_buffer().to_pybytes(), len(columns))
-
-
 class _OpenFile:
     """One file being written; gathers what its metadata needs."""
 
-    def __init__(self, file_io: FileIO, path: str, name: str, layout: _FileLayout) -> None:
+    def __init__(self, file_io: FileIO, path: str, name: str, layout: KeyValueLayout) -> None:
         self._layout = layout
         self._name = name
         self._context = file_io.open_output(path)
@@ -363,12 +207,12 @@ class _OpenFile:
         return self._sink.size
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write one row group; the batch has the columns of `_FileLayout.ordered`."""
+        """Write one row group; the batch has the columns of `KeyValueLayout.ordered`."""
         columns = batch.columns
         keys = [columns[i] for i in self._layout.key_positions]
         self._sink.write([*keys, *columns])
         self._key_stats.add(keys)
-        self._value_stats.add(columns[len(_SYSTEM_FIELDS) :])
+        self._value_stats.add(columns[len(SYSTEM_FIELDS) :])
         sequences = columns[0].to_numpy()
         kinds = columns[1].to_numpy()
         self._sequences.append((int(sequences.min()), int(sequences.max())))
@@ -410,7 +254,7 @@ class _OpenFile:
             error = _DiscardedError("the file is not wanted any more")
             self._context.__exit__(_DiscardedError, error, None)
 
-    def _value_stats_parts(self) -> tuple[Any, tuple[str, ...] | None]:
+    def _value_stats_parts(self) -> tuple[SimpleStats, tuple[str, ...] | None]:
         if self._layout.options.dense_stats:
             return self._value_stats.dense_stats()
         return self._value_stats.stats(), None
@@ -418,139 +262,3 @@ class _OpenFile:
 
 class _DiscardedError(Exception):
     """Leaves an output context so that the file is removed."""
-
-
-def read_key_values(
-    file_io: FileIO,
-    path: str,
-    meta: DataFileMeta,
-    file_schema: TableSchema,
-    read_schema: TableSchema,
-    columns: Sequence[str] | None = None,
-    *,
-    batch_rows: int = BATCH_ROWS,
-    keep_row_group: RowGroupFilter | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Read a data or changelog file of a primary-key table.
-
-    Args:
-        file_io: the store.
-        path: full path of the file.
-        meta: its metadata.
-        file_schema: the schema it was written with (`meta.schema_id`).
-        read_schema: the schema to give the rows in.
-        columns: value columns of `read_schema` to read, None for all. Whoever merges includes
-            the key columns.
-        batch_rows: largest batch [rows].
-        keep_row_group: leaves out row groups by the ranges of the file's columns, which have the
-            names of `file_schema`. Sound for conditions on the key only: an older row of a key
-            must not survive because a newer one was skipped.
-
-    Yields:
-        KeyValueBatch in file order: `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the asked columns in
-        schema order.
-
-    Raises:
-        CorruptDataError: damaged file, or one without system columns.
-        UnsupportedFeatureError: another format than Parquet, or a type change that cannot be
-            followed.
-    """
-    mapping = _Mapping(file_schema, read_schema, columns, meta)
-    names = [field.name for field in _SYSTEM_FIELDS]
-    for batch in _batches(file_io, path, [*names, *mapping.names], batch_rows, keep_row_group):
-        system = [_system_column(batch, field, path) for field in _SYSTEM_FIELDS]
-        schema = pa.schema([*(arrow_field(field) for field in _SYSTEM_FIELDS), *mapping.fields])
-        yield pa.RecordBatch.from_arrays([*system, *mapping.apply(batch)], schema=schema)
-
-
-def read_rows(
-    file_io: FileIO,
-    path: str,
-    meta: DataFileMeta,
-    file_schema: TableSchema,
-    read_schema: TableSchema,
-    columns: Sequence[str] | None = None,
-    *,
-    batch_rows: int = BATCH_ROWS,
-    keep_row_group: RowGroupFilter | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Read a file of an append table, or only the value columns of a key-value file.
-
-    Arguments and errors as in `read_key_values`.
-
-    Yields:
-        Value batches in file order, the asked columns in schema order. With no column asked,
-        batches without columns that still carry their number of rows.
-    """
-    mapping = _Mapping(file_schema, read_schema, columns, meta)
-    schema = pa.schema(mapping.fields)
-    for batch in _batches(file_io, path, mapping.names, batch_rows, keep_row_group):
-        if mapping.fields:
-            yield pa.RecordBatch.from_arrays(mapping.apply(batch), schema=schema)
-        else:
-            yield batch
-
-
-class _Mapping:
-    """Which columns of a file make the columns of a read schema."""
-
-    def __init__(
-        self,
-        file_schema: TableSchema,
-        read_schema: TableSchema,
-        columns: Sequence[str] | None,
-        meta: DataFileMeta,
-    ) -> None:
-        stored = {
-            field.id: field
-            for field in file_schema.fields
-            if meta.write_cols is None or field.name in meta.write_cols
-        }
-        wanted = set(read_schema.field_names if columns is None else columns)
-        targets = [field for field in read_schema.fields if field.name in wanted]
-        self.fields = [arrow_field(field) for field in targets]
-        self._steps: list[tuple[str | None, Conversion, pa.DataType]] = []
-        for target in targets:
-            source = stored.get(target.id)
-            type_ = arrow_type(target.type)
-            if source is None:
-                self._steps.append((None, lambda column: column, type_))
-            else:
-                step = conversion(source.type, target.type, target.name)
-                self._steps.append((source.name, step, type_))
-        self.names = [name for name, _, _ in self._steps if name is not None]
-
-    def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The columns of the read schema; null where the file has none."""
-        positions = {name: i for i, name in enumerate(batch.schema.names)}
-        return [
-            pa.nulls(batch.num_rows, type_)
-            if name is None or name not in positions
-            else step(batch.column(positions[name]))
-            for name, step, type_ in self._steps
-        ]
-
-
-def _batches(
-    file_io: FileIO,
-    path: str,
-    names: Sequence[str],
-    batch_rows: int,
-    keep_row_group: RowGroupFilter | None,
-) -> Iterator[pa.RecordBatch]:
-    extension = path.rpartition(".")[2]
-    if extension != "parquet":
-        raise UnsupportedFeatureError(
-            "data files of this format cannot be read yet",
-            hint="rewrite the table with `file.format` = parquet",
-            path=path,
-            format=extension,
-        )
-    return read_batches(file_io, path, names, batch_rows=batch_rows, keep_row_group=keep_row_group)
-
-
-def _system_column(batch: pa.RecordBatch, field: DataField, path: str) -> pa.Array:
-    position = batch.schema.get_field_index(field.name)
-    if position < 0:
-        raise InternalError("a data file has no system column", column=field.name, path=path)
-    return batch.column(position).cast(arrow_type(field.type))

@@ -3,11 +3,12 @@
 
 Source: FORMAT.md §7.1, §7.3; every choice is compared with files written by Java in the tests.
 
-Encodings are PLAIN and dictionary only: Paimon 1.0 and older refuse any other on reading.
+Encodings are PLAIN and dictionary only: an earlier column reader of Paimon (`AbstractColumnReader`)
+refuses any other, and from which release on that is gone is not known.
 Dictionaries cost time, so a column gets one only when a sample of it repeats itself.
 
 Timestamps with more than 6 digits are INT96 like Java's, except inside ARRAY, MAP or ROW, where
-they are INT64 nanoseconds; Paimon reads both.
+they are INT64 nanoseconds: Java 2.1 reads both, whether 1.x reads the latter is unverified.
 """
 
 import contextlib
@@ -117,6 +118,17 @@ def _field(name: str, type_: pa.DataType, nullable: bool, field_id: int) -> pa.F
     return pa.field(name, type_, nullable, {_FIELD_ID: str(field_id).encode()})
 
 
+class _Writer(pq.ParquetWriter):
+    """pyarrow's writer without its finalizer.
+
+    That would write a footer when an abandoned writer is collected, to an output which its owner
+    has closed and removed by then.
+    """
+
+    def __del__(self) -> None:
+        pass
+
+
 class ParquetSink:
     """Writes one Parquet file, a row group per call.
 
@@ -186,7 +198,7 @@ class ParquetSink:
     def _open(self, sample: Sequence[pa.Array]) -> pq.ParquetWriter:
         int96_names = {self._schema.field(i).name for i in self._int96}
         leaves = [path for field in self._schema for path in _leaf_paths(field.name, field.type)]
-        return pq.ParquetWriter(
+        return _Writer(
             self._output,
             self._schema,
             compression=self._compression,

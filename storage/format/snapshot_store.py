@@ -125,14 +125,30 @@ class SnapshotStore:
             StorageUnavailableError: it is unknown whether the snapshot was published; read the
                 id back to find out.
         """
-        path = self._layout.snapshot_file(snapshot.id)
-        if not self._file_io.put_if_absent(path, snapshot.to_json()):
+        if not self.put(snapshot):
             return False
+        self.announce(snapshot)
+        return True
+
+    def put(self, snapshot: Snapshot) -> bool:
+        """The first half of `publish`: the file without the hints. Returns and raises the same."""
+        path = self._layout.snapshot_file(snapshot.id)
+        return self._file_io.put_if_absent(path, snapshot.to_json())
+
+    def announce(self, snapshot: Snapshot) -> None:
+        """The second half of `publish`: point the hints at a snapshot that is there."""
         self._remember(snapshot)
         self._write_hint(self._layout.latest_hint, snapshot.id)
         if snapshot.id == 1:
             self._write_hint(self._layout.earliest_hint, snapshot.id)
-        return True
+
+    def read_again(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot as the store has it now, past the cache; None when there is none."""
+        self._cache.pop(snapshot_id, None)
+        try:
+            return self.read(snapshot_id)
+        except NotFoundError:
+            return None
 
     def write_earliest_hint(self, snapshot_id: int) -> None:
         """Record the oldest snapshot left after expiry; best effort."""

@@ -9,7 +9,9 @@ reader sees either nothing or all bytes.
 import dataclasses
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, runtime_checkable
+
+import pyarrow as pa
 
 __all__ = ["FileIO", "FileStatus"]
 
@@ -44,10 +46,10 @@ class FileIO(Protocol):
     def read_bytes(self, path: str) -> bytes:
         """The whole file."""
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str) -> pa.NativeFile:
         """A seekable `pyarrow.NativeFile` for reading (context manager)."""
 
-    def open_output(self, path: str) -> AbstractContextManager[Any]:
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A binary sink; leaving the context makes the file durable, an exception removes it.
 
         Parent directories are created. The file must not exist.

@@ -162,7 +162,7 @@ def comparable(values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple((0,) if value is None else (1, _orderable(value)) for value in values)
 
 
-def _orderable(value: Any) -> Any:  # noqa: ANN401 - a key field may hold any scalar
+def _orderable(value: Any) -> Any:
     if isinstance(value, float):
         bits = int(struct.unpack(">q", struct.pack(">d", value))[0])
         if value != value:  # one NaN, above all
@@ -174,11 +174,16 @@ def _orderable(value: Any) -> Any:  # noqa: ANN401 - a key field may hold any sc
 def key_decoder(types: Sequence[DataType]) -> Callable[[bytes], tuple[Any, ...]]:
     """A function from a framed key (`DataFileMeta.min_key`) to a comparable tuple.
 
+    Equal types give the same function, which remembers the keys it decoded last.
+
     Args:
         types: of the key fields, in order.
     """
-    types = tuple(types)
+    return _decoder(tuple(types))
 
+
+@functools.lru_cache(maxsize=256)
+def _decoder(types: tuple[DataType, ...]) -> Callable[[bytes], tuple[Any, ...]]:
     @functools.lru_cache(maxsize=16_384)
     def decode(framed: bytes) -> tuple[Any, ...]:
         return comparable(decode_row(framed, types))
@@ -191,7 +196,7 @@ def key_at(batch: pa.RecordBatch, key_names: Sequence[str], row: int) -> tuple[A
     return comparable([_scalar(batch.column(name)[row]) for name in key_names])
 
 
-def _scalar(value: pa.Scalar) -> Any:  # noqa: ANN401
+def _scalar(value: pa.Scalar) -> Any:
     if not value.is_valid:
         return None
     if isinstance(value, (pa.Date32Scalar, pa.Time32Scalar, pa.Time64Scalar, pa.TimestampScalar)):

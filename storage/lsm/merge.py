@@ -54,7 +54,7 @@ def merge_runs(
         CorruptDataError: a run goes back in its keys from one batch to the next.
 
     Cost: O(n log n) in a window; one gather per column. Windows in which only one run has rows
-    are passed on without sorting or copying.
+    are passed on without sorting.
     """
     cursors = [_Cursor(run, key_names) for run in runs]
     while True:

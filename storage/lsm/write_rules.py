@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.errors import InvalidRequestError, UnsupportedFeatureError
+from storage.errors import InternalError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.schema import TableSchema
 from storage.format.types import VALUE_KIND, AtomicType, DataField, RowKind
 from storage.options import TableOptions
@@ -34,8 +34,12 @@ def accept_rows(
 
     Raises:
         InvalidRequestError: a NOT NULL column holds null, or a value does not fit its column.
+        InternalError: there is no `_VALUE_KIND`.
     """
-    kinds = batch.column(batch.schema.get_field_index(VALUE_KIND))
+    position = batch.schema.get_field_index(VALUE_KIND)
+    if position < 0:
+        raise InternalError("rows without kinds came to a writer", column=VALUE_KIND)
+    kinds = batch.column(position)
     columns = [
         _column(batch, field, wanted)
         for field, wanted in zip(schema.fields, schema.arrow_schema, strict=True)

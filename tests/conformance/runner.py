@@ -15,7 +15,7 @@ from typing import Any
 
 from storage.errors import LakewardError
 from storage.format.types import DataField
-from storage.table.predicate import parse_predicate
+from storage.table.predicate_text import parse_predicate
 from tests.conformance.cases import UnknownKeyError, require_known_keys
 from tests.conformance.features import case_needs, check_needs, later
 from tests.conformance.session import TableSession

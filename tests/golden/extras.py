@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from storage.format.binary_row import decode_row
 from storage.format.snapshot import Snapshot
 from storage.format.types import DataField
-from storage.table.predicate import parse_predicate
+from storage.table.predicate_text import parse_predicate
 from tests.conformance.values import expected_rows, found_rows
 from tests.golden.values import difference, from_internal, rows_from_text
 

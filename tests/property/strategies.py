@@ -2,6 +2,7 @@
 """Hypothesis strategies for tables: shapes, changes, operations, options."""
 
 import dataclasses
+import random
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -14,6 +15,14 @@ from tests.property.model import KINDS, Change
 BIGINT = AtomicType(TypeRoot.BIGINT)
 INT = AtomicType(TypeRoot.INT)
 STRING = AtomicType(TypeRoot.VARCHAR, length=2_147_483_647)
+
+
+_LETTERS = random.Random(7)
+VALUES = (
+    *("", "a", "bb"),
+    # what compresses badly, so that runs differ in size and compaction picks some of them
+    *("".join(_LETTERS.choices("0123456789abcdef", k=size)) for size in (400, 3_000, 9_000)),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,13 +50,13 @@ class Shape:
             now_ms=0,
         )
 
-    def changes(self, max_size: int) -> st.SearchStrategy[list[Change]]:
+    def changes(self, max_size: int, min_size: int = 0) -> st.SearchStrategy[list[Change]]:
         row = st.tuples(
             *(st.sampled_from(pool) for pool in self.key_pools),
-            st.none() | st.sampled_from(["", "a", "bb", "x" * 40]),
+            st.none() | st.sampled_from(VALUES),
         )
         kind = st.sampled_from(["+I", "+I", "+U", "+U", "-D", "-U"])
-        return st.lists(st.tuples(kind, row), max_size=max_size)
+        return st.lists(st.tuples(kind, row), min_size=min_size, max_size=max_size)
 
 
 SHAPES = (
@@ -100,7 +109,7 @@ def cuts_of(size: int) -> st.SearchStrategy[list[int]]:
 
 def operations(shape: Shape) -> st.SearchStrategy[list[tuple[str, object]]]:
     """A history of one bucket."""
-    write = st.tuples(st.just("write"), shape.changes(12))
+    write = st.tuples(st.just("write"), shape.changes(12, 1))
     others = st.sampled_from(
         [
             ("flush", None),
@@ -111,4 +120,6 @@ def operations(shape: Shape) -> st.SearchStrategy[list[tuple[str, object]]]:
             ("crash", None),
         ]
     )
-    return st.lists(write | others | write, max_size=25)
+    steps = st.lists(write | others | write, min_size=1, max_size=25)
+    base = st.tuples(write, st.sampled_from([("full", None), ("commit", None)])).map(list)
+    return st.builds(lambda first, then: [*first, *then], st.just([]) | base, steps)

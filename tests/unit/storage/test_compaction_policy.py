@@ -125,6 +125,9 @@ def test_output_is_never_level_0():
     assert _picked(_levels([(0, 1), (0, 1), (0, 500), (3, 10_000)], 6), policy) == (3, 2)
     # the next run is in level 1: no free level in between, so it goes along
     assert _picked(_levels([(0, 1), (0, 1), (1, 500), (3, 10_000)], 6), policy) == (3, 2)
+    forced = _policy(10_000_000, 1, 5, force_level_0=True)
+    assert _picked(_levels([(0, 1), (1, 500), (3, 10_000)], 6), forced) == (2, 1)
+    assert _picked(_levels([(0, 1), (1, 500)], 6), forced) == (2, 5)
 
 
 def test_deletes_are_dropped_only_when_nothing_older_lies_below():

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `lakeward` command: parses arguments, calls what does the work, maps errors to exit codes.
+
+Long work happens in `daemon`, `demo`, `checks` and `table_commands`; this module owns the words,
+the help texts and what is printed when something fails.
+"""
+
+import argparse
+import json
+import logging
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ingest import checks, daemon, demo
+from ingest.errors import ExitCode, kind_of
+from ingest.logs import configure_logging
+from ingest.settings import Resolved, resolve
+from ingest.table_commands import add_table_commands
+from ingest.telemetry import PAIMON_FORMAT, version_of
+from ingest.text_table import aligned
+from storage.errors import LakewardError
+
+__all__ = ["build_parser", "main"]
+
+_ABOUT = "Carries database changes from Kafka into Apache Paimon tables, on Spark."
+
+_EXAMPLES = """\
+examples:
+  lakeward demo                            see it work on this machine, in two minutes
+  lakeward validate -c shop.yaml --check   what would run, and does the source answer
+  lakeward run -c shop.yaml                run until SIGTERM (the running batch is finished)
+  lakeward run -c shop.yaml --once         work off the backlog, then end
+  lakeward table ls /data/warehouse
+"""
+
+
+def _exit_codes() -> str:
+    lines = [f"  {int(code):>3}  {code.meaning}" for code in ExitCode]
+    return "exit codes:\n" + "\n".join(lines)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; every command sets `run`."""
+    parser = argparse.ArgumentParser(
+        prog="lakeward",
+        description=_ABOUT,
+        epilog=f"{_EXAMPLES}\n{_exit_codes()}\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = commands.add_parser("run", help="run a pipeline", description=_RUN_ABOUT)
+    _add_configuration(run)
+    run.add_argument("--once", action="store_true", help="work off what is there, then end")
+    run.set_defaults(run=_run)
+    validate = commands.add_parser(
+        "validate", help="check a configuration and print what will run", description=_VALIDATE
+    )
+    _add_configuration(validate)
+    validate.add_argument(
+        "--check", action="store_true", help="also contact the source and try the directories"
+    )
+    validate.add_argument("--json", action="store_true", help="the result as one JSON object")
+    validate.set_defaults(run=_validate)
+    add_table_commands(commands)
+    show = commands.add_parser(
+        "demo",
+        help="a shop's changes through the whole pipeline, on this machine",
+        description="Makes a hundred thousand Debezium events, ingests them, shows the tables.",
+    )
+    show.add_argument("--dir", type=Path, default=Path("demo"), help="default: ./demo")
+    show.add_argument("--events", type=int, default=100_000, metavar="N", help="default: 100000")
+    show.set_defaults(run=_demo)
+    version = commands.add_parser("version", help="versions of Lakeward and what it runs on")
+    version.add_argument("--json", action="store_true", help="as one JSON object")
+    version.set_defaults(run=_version)
+    return parser
+
+
+_RUN_ABOUT = """Runs until SIGTERM or SIGINT; the batch in progress is finished first. A second
+signal stops at once, which is safe: the batch is done again at the next start."""
+
+_VALIDATE = """Prints every setting in force and where it comes from, without secrets. Exit code 0
+when the pipeline could start, 78 when the configuration is wrong."""
+
+
+def _add_configuration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="YAML file; may be repeated, later ones win; - is standard input",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        type=_pair,
+        help="one setting, over files and environment",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError("write KEY=VALUE")
+    return key.strip(), value
+
+
+def _resolved(arguments: argparse.Namespace) -> Resolved:
+    return resolve(arguments.config, dict(arguments.set))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    settings = _resolved(arguments).settings
+    configure_logging(level=settings.log.level, form=settings.log.format)
+    return daemon.run(settings, once=arguments.once)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    resolved = _resolved(arguments)
+    results = checks.offline(resolved.settings)
+    if arguments.check:
+        results += checks.online(resolved.settings)
+    failed = [each for each in results if not each.ok]
+    code = int(failed[0].exit_code) if failed else 0
+    if arguments.json:
+        print(json.dumps(_validation_document(resolved, results, code), indent=2))
+        return code
+    print(aligned(["setting", "value", "from"], resolved.lines))
+    print()
+    for each in results:
+        print(f"{'ok  ' if each.ok else 'FAIL'}  {each.name}: {each.finding}")
+    print("\nvalid" if not failed else f"\nnot ready: {failed[0].name} (exit code {code})")
+    return code
+
+
+def _validation_document(
+    resolved: Resolved, results: Sequence[checks.Finding], code: int
+) -> dict[str, Any]:
+    return {
+        "valid": code == 0,
+        "exit_code": code,
+        "settings": {key: {"value": v, "from": origin} for key, v, origin in resolved.lines},
+        "checks": [{"name": e.name, "ok": e.ok, "finding": e.finding} for e in results],
+    }
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    configure_logging(level="warning", form="text")
+    return demo.run(arguments.dir, events=arguments.events)
+
+
+def _version(arguments: argparse.Namespace) -> int:
+    versions = {
+        "lakeward": version_of("lakeward"),
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in ("pyspark", "pyarrow", "confluent-kafka")},
+        "paimon format": PAIMON_FORMAT,
+    }
+    if arguments.json:
+        print(json.dumps(versions))
+    else:
+        print("\n".join(f"{name:<16} {text}" for name, text in versions.items()))
+    return 0
+
+
+def _fail(error: BaseException, *, as_json: bool) -> int:
+    """Say what went wrong on standard error, and what to do; the exit code."""
+    kind = kind_of(error)
+    if isinstance(error, LakewardError):
+        message, hint = _sentence(error), error.hint
+    else:
+        message, hint = f"{type(error).__name__}: {error}", kind.action
+    if as_json:
+        document = {"error": type(error).__name__, "message": message, "hint": hint}
+        print(json.dumps(document), file=sys.stderr)
+    else:
+        print(f"lakeward: {message}", file=sys.stderr)
+        if hint:
+            print(f"  hint: {hint}", file=sys.stderr)
+    return int(kind.exit_code)
+
+
+def _sentence(error: LakewardError) -> str:
+    facts = ", ".join(f"{key} = {value}" for key, value in error.context.items())
+    return error.message + (f" ({facts})" if facts else "") + _detail(error)
+
+
+def _detail(error: LakewardError) -> str:
+    return f": {error.detail}" if error.detail else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit codes are those of `errors.ExitCode`."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        return int(parsed.run(parsed))
+    except LakewardError as error:
+        logging.getLogger(__name__).debug("the command failed", exc_info=error)
+        return _fail(error, as_json=getattr(parsed, "json", False))
+    except BrokenPipeError:  # `| head` closed the pipe: not an error, and nothing more to write
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(error, as_json=getattr(parsed, "json", False))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debezium JSON, with and without schema block, to change batches.
+
+The fast path decodes payloads of a known shape with generated msgspec structs and converts whole
+columns. What it refuses is routed (another table, another schema block, a heartbeat, ...) and, if it
+still does not decode, goes alone through the reference path, which has the last word.
+
+Error classes of bad records: `json` (not JSON), `envelope` (no event we know), `type` (a value does
+not fit its column), `schema` (a column that the table lacks and may not get), `no_primary_key`,
+`unavailable_value` (PostgreSQL's TOAST placeholder), `source_table_conflict` (the target is filled
+from another source table).
+
+Source: CDC.md §2, measured choices in PEERS.md §3.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ingest.formats.decode_plan import RowPlan
+from ingest.formats.events import (
+    BadRecord,
+    DecodeResult,
+    Resolver,
+    SchemaDelta,
+    SourceTable,
+    Target,
+)
+from ingest.formats.row_batches import TargetRows, convert_rows
+from ingest.formats.schema_block import SchemaBlock, SplitMessage, parse_block, split_message
+from ingest.formats.semantic_types import ProducerFacts
+from ingest.formats.shapes import Fate, Shape
+from ingest.formats.single_event import (
+    EventRefusedError,
+    UncoveredError,
+    control_kind,
+    decode_event,
+    key_tokens,
+    row_source,
+    row_tokens,
+)
+from ingest.formats.unavailable import Placeholder
+from ingest.source.records import RawBatch
+from storage.errors import InternalError
+
+__all__ = ["DebeziumJsonDecoder", "DebeziumOptions"]
+
+_CHUNK = 2_000
+"""Events whose structs are alive at once: 1,000-5,000 measured best (PEERS.md §3), by cache."""
+
+_PARSE_ERRORS = (
+    msgspec.MsgspecError,
+    UnicodeDecodeError,
+    RecursionError,
+    TypeError,  # None stands for a message that does not start with the shape's prefix
+)
+_CLOSING_BRACE = ord("}")
+
+
+def _no_keys(_: str) -> tuple[str, ...]:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DebeziumOptions:
+    """Facts about the producer and the pipeline that events do not carry.
+
+    Attributes:
+        decimal_handling_mode: `precise`, `string` or `double`.
+        binary_handling_mode: `bytes`, `base64`, `base64-url-safe` or `hex`.
+        time_precision_mode: `adaptive`, `adaptive_time_microseconds`, `connect` or `isostring`.
+        unavailable_value_placeholder: text of the placeholder for values the source lacks.
+        primary_keys: configured key columns of a target `db.table`; empty = the Kafka key's.
+    """
+
+    decimal_handling_mode: str = "precise"
+    binary_handling_mode: str = "bytes"
+    time_precision_mode: str = "adaptive"
+    unavailable_value_placeholder: str = "__debezium_unavailable_value"
+    primary_keys: Callable[[str], Sequence[str]] = _no_keys
+
+
+class _TopicState:
+    """What is known of a topic's messages; lives as long as the decoder."""
+
+    def __init__(self) -> None:
+        self.prefixes: dict[bytes, SchemaBlock] = {}
+        self.blocks: dict[bytes, SchemaBlock] = {}
+        self.shapes: dict[tuple[SourceTable, bytes | None], Shape] = {}
+        self.current: Shape | None = None
+
+    def split(self, value: bytes) -> tuple[SchemaBlock | None, bytes, bytes]:
+        """(block, payload, prefix) of a message.
+
+        Raises:
+            EventRefusedError: it is no JSON.
+        """
+        for prefix, block in self.prefixes.items():
+            if value.startswith(prefix) and value[-1] == _CLOSING_BRACE:
+                return block, value[len(prefix) : -1], prefix
+        try:
+            parts = split_message(value)
+            return self._remembered(parts), parts.payload, parts.prefix
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise EventRefusedError("json", str(error)) from None
+
+    def _remembered(self, parts: SplitMessage) -> SchemaBlock | None:
+        if parts.block is None:
+            return None
+        block = self.blocks.get(parts.block)
+        if block is None:
+            block = self.blocks[parts.block] = parse_block(parts.block)
+        if parts.prefix:
+            self.prefixes[parts.prefix] = block
+        return block
+
+
+class DebeziumJsonDecoder:
+    """Decodes raw batches; keeps the shapes it has seen between calls.
+
+    Args:
+        options: see `DebeziumOptions`.
+        resolve: source table and topic to target; asked once per shape and call of `decode`.
+    """
+
+    def __init__(self, options: DebeziumOptions, resolve: Resolver) -> None:
+        self._options = options
+        self._resolve = resolve
+        self._placeholder = Placeholder(options.unavailable_value_placeholder)
+        self._facts = ProducerFacts(
+            decimal_handling_mode=options.decimal_handling_mode,
+            binary_handling_mode=options.binary_handling_mode,
+            time_precision_mode=options.time_precision_mode,
+        )
+        self._topics: dict[str, _TopicState] = {}
+
+    def decode(self, raw: RawBatch) -> DecodeResult:
+        """Decode records of one topic and partition.
+
+        Args:
+            raw: in offset order.
+
+        Returns:
+            Every record exactly once: as rows, a count, a bad record or behind a delta.
+
+        Cost: 2-4 us a row event of 600 bytes; a bad record 50-200 us.
+        """
+        state = self._topics.setdefault(raw.topic, _TopicState())
+        return _Decoding(self, state, raw).run()
+
+    def shape(self, state: _TopicState, source: SourceTable, block: SchemaBlock | None) -> Shape:
+        """The shape of a row event, made on first sight."""
+        key = (source, None if block is None else block.raw)
+        shape = state.shapes.get(key)
+        if shape is None:
+            shape = Shape(source, block, self._facts, self._options.primary_keys)
+            state.shapes[key] = shape
+        return shape
+
+    def target(self, source: SourceTable, topic: str) -> Target | None:
+        """Where a source table goes now."""
+        return self._resolve(source, topic)
+
+    @property
+    def placeholder(self) -> Placeholder:
+        """Of unavailable values."""
+        return self._placeholder
+
+
+class _Decoding:
+    """One call of `decode`."""
+
+    def __init__(self, decoder: DebeziumJsonDecoder, state: _TopicState, raw: RawBatch) -> None:
+        self._decoder = decoder
+        self._state = state
+        self._raw = raw
+        self._counts: Counter[str] = Counter()
+        self._bad: list[BadRecord] = []
+        self._rows: dict[str, TargetRows] = {}
+        self._pending: dict[int, tuple[Shape, list[int]]] = {}
+        self._refreshed: set[int] = set()
+
+    def run(self) -> DecodeResult:
+        values = self._raw.values
+        for start in range(0, len(values), _CHUNK):
+            self._chunk(start, min(start + _CHUNK, len(values)))
+        deltas = self._settle_pending()
+        batches = [rows.finish() for rows in self._rows.values()]
+        return DecodeResult(
+            changes=[batch for batch in batches if batch is not None],
+            bad=sorted(self._bad, key=lambda record: record.offset),
+            deltas=deltas,
+            counts=dict(self._counts),
+        )
+
+    def _chunk(self, start: int, end: int) -> None:
+        positions: Sequence[int] = range(start, end)
+        values = self._raw.values[start:end]
+        if None in values:
+            positions = [at for at in positions if self._raw.values[at] is not None]
+            self._counts["tombstone"] += end - start - len(positions)
+        current = self._state.current
+        if current is not None and self._fresh(current).fate is Fate.ROWS:
+            positions = self._columns(current, positions, self._cut(current.prefix, positions))
+        grouped: dict[int, tuple[Shape, list[int], list[bytes]]] = {}
+        for at in positions:
+            routed = self._route(at)
+            if routed is not None:
+                shape, payload = routed
+                _, places, payloads = grouped.setdefault(id(shape), (shape, [], []))
+                places.append(at)
+                payloads.append(payload)
+        for shape, places, payloads in grouped.values():
+            self._group(shape, places, payloads)
+
+    def _fresh(self, shape: Shape) -> Shape:
+        """The shape, with its target as it is in this call."""
+        if id(shape) not in self._refreshed:
+            self._refreshed.add(id(shape))
+            shape.refresh(self._decoder.target(shape.source, self._raw.topic))
+        return shape
+
+    def _cut(self, prefix: bytes, positions: Sequence[int]) -> list[bytes | None]:
+        """Payloads of messages with a prefix; None for the others."""
+        values = self._raw.values
+        if not prefix:
+            return [values[at] for at in positions]
+        size = len(prefix)
+        return [
+            value[size:-1]
+            if (value := values[at]) is not None
+            and value.startswith(prefix)
+            and value[-1] == _CLOSING_BRACE
+            else None
+            for at in positions
+        ]
+
+    # --- routing
+
+    def _route(self, at: int) -> tuple[Shape, bytes] | None:
+        """Shape and payload of a row event; every other message is settled here."""
+        value = self._raw.values[at]
+        if value is None:
+            raise InternalError("a tombstone was not set aside")
+        try:
+            block, payload, prefix = self._state.split(value)
+            source = None if block is not None and block.row is None else row_source(payload)
+            if source is None:
+                self._counts[control_kind(self._raw.topic, block, payload)] += 1
+                return None
+        except EventRefusedError as error:
+            self._refuse(at, error)
+            return None
+        shape = self._decoder.shape(self._state, source, block)
+        shape.prefix = prefix or shape.prefix
+        return self._fresh(shape), payload
+
+    def _group(self, shape: Shape, places: list[int], payloads: list[bytes]) -> None:
+        if shape.fate is Fate.ROWS:
+            left = self._columns(shape, places, payloads)
+            by_place = dict(zip(places, payloads, strict=True)) if left else {}
+            for at in left:
+                self._single(shape, at, by_place[at])
+            if len(left) < len(places):
+                self._state.current = shape
+        elif shape.fate is Fate.UNROUTED:
+            self._counts["unrouted"] += len(places)
+        elif shape.fate is Fate.PENDING:
+            for at, payload in zip(places, payloads, strict=True):
+                self._withhold(shape, at, payload)
+        else:
+            refused = EventRefusedError(*_REFUSALS[shape.fate])
+            for at in places:
+                self._refuse(at, refused)
+
+    def _withhold(self, shape: Shape, at: int, payload: bytes) -> None:
+        """Count a row event whose target does not cover it; note the change to ask for."""
+        try:
+            if not shape.knows_key and not shape.learn_key(key_tokens(self._raw.keys[at])):
+                self._refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]))
+                return
+            if shape.block is None and not _decodes(shape.pending_plan, payload):
+                shape.learn_columns(row_tokens(payload))
+                shape.learn_columns(key_tokens(self._raw.keys[at]))
+        except EventRefusedError as error:
+            self._refuse(at, error)
+            return
+        self._pend(shape, at)
+
+    def _pend(self, shape: Shape, at: int) -> None:
+        self._pending.setdefault(id(shape), (shape, []))[1].append(at)
+
+    def _settle_pending(self) -> list[SchemaDelta]:
+        """One delta per shape; records that give no ground for one are bad."""
+        deltas: list[SchemaDelta] = []
+        for shape, places in self._pending.values():
+            delta = shape.delta(self._raw.topic, self._raw.offsets[min(places)])
+            if delta is not None:
+                deltas.append(delta)
+                self._counts["pending"] += len(places)
+                continue
+            for at in places:
+                self._refuse(at, EventRefusedError("no_primary_key", "no value for the key"))
+        return deltas
+
+    # --- rows
+
+    def _columns(
+        self, shape: Shape, positions: Sequence[int], payloads: Iterable[bytes | None]
+    ) -> list[int]:
+        """The fast path. Returns the positions that it does not take, ascending."""
+        plan = shape.plan
+        if plan is None:
+            raise InternalError("a shape without plan")
+        payloads = list(payloads)
+        events, failed = _decode_all(plan.decode, payloads)
+        if failed:
+            gone = set(failed)
+            kept = [index for index in range(len(payloads)) if index not in gone]
+            left = [positions[index] for index in failed]
+            positions = [positions[index] for index in kept]
+            payloads = [payloads[index] for index in kept]
+            events = [events[index] for index in kept]
+        else:
+            left = []
+        if not events:
+            return left
+        ops, rows, odd = _images(plan, events, payloads)
+        columns, refused = convert_rows(plan, rows, self._decoder.placeholder)
+        if odd:
+            refused = np.union1d(refused, np.array(odd, np.int64))
+        offsets = self._offsets(positions)
+        stamps = [event.source.ts_ms for event in events]
+        self._rows_of(plan.target).add_columns(columns, ops, offsets, stamps, refused)
+        self._count_ops(ops, refused)
+        if len(refused):
+            left = sorted(left + [positions[index] for index in refused.tolist()])
+        return left
+
+    def _offsets(self, positions: Sequence[int]) -> Sequence[int]:
+        offsets = self._raw.offsets
+        if isinstance(positions, range):
+            return offsets[positions.start : positions.stop]
+        return [offsets[at] for at in positions]
+
+    def _count_ops(self, ops: Sequence[str], refused: np.ndarray) -> None:
+        if len(refused):
+            gone = set(refused.tolist())
+            ops = [op for index, op in enumerate(ops) if index not in gone]
+        for op in "cudr":
+            count = ops.count(op)
+            if count:
+                self._counts[f"op.{op}"] += count
+
+    def _rows_of(self, target: Target) -> TargetRows:
+        rows = self._rows.get(target.identifier)
+        if rows is None:
+            rows = self._rows[target.identifier] = TargetRows(target)
+        return rows
+
+    def _single(self, shape: Shape, at: int, payload: bytes) -> None:
+        """The reference path."""
+        plan = shape.plan
+        if plan is None:
+            raise InternalError("a shape without plan")
+        try:
+            if _decodes(shape.pending_plan, payload, plan.index):
+                self._pend(shape, at)
+                return
+            rows = decode_event(plan, payload, self._raw.keys[at], self._decoder.placeholder)
+        except UncoveredError as error:
+            self._uncovered(shape, at, error)
+            return
+        except EventRefusedError as error:
+            self._refuse(at, error)
+            return
+        for row in rows:
+            self._rows_of(plan.target).add_single(self._raw.offsets[at], row)
+        self._counts[f"op.{_op_of(payload)}"] += 1
+        tokens = row_tokens(payload)
+        shape.learn_nulls(tokens)
+        shape.learn_values(tokens)
+
+    def _uncovered(self, shape: Shape, at: int, error: UncoveredError) -> None:
+        if shape.block is not None or shape.target is None or not shape.target.evolvable:
+            names = ", ".join(error.tokens)
+            self._refuse(at, EventRefusedError("schema", f"the table has no column {names}"))
+            return
+        shape.learn_columns(error.tokens)
+        self._pend(shape, at)
+
+    def _refuse(self, at: int, error: EventRefusedError) -> None:
+        raw = self._raw
+        self._bad.append(
+            BadRecord(
+                offset=raw.offsets[at],
+                timestamp_ms=raw.timestamp_ms(at),
+                key=raw.keys[at],
+                value=raw.values[at],
+                headers=tuple(raw.headers(at)),
+                error_class=error.error_class,
+                error=str(error),
+            )
+        )
+
+
+_REFUSALS = {
+    Fate.REFUSED: ("schema", "the table does not exist and could not be created"),
+    Fate.CONFLICT: ("source_table_conflict", "the target is filled from another source table"),
+    Fate.NO_KEY: (
+        "no_primary_key",
+        "no primary key: the record has no key; set primary.key for the table",
+    ),
+}
+
+
+class _Op(msgspec.Struct):
+    op: str
+
+
+_OP = msgspec.json.Decoder(_Op)
+
+
+def _op_of(payload: bytes) -> str:
+    return _OP.decode(payload).op.lower()
+
+
+def _decodes(plan: RowPlan | None, payload: bytes, known: Collection[str] = ()) -> bool:
+    """Whether a plan that gives out no rows has all of an event's columns.
+
+    Args:
+        plan: made from what was learned in earlier events.
+        payload: the event.
+        known: columns that the table has; the event must have a value for some other one.
+    """
+    if plan is None:
+        return False
+    try:
+        event = plan.decode_before(payload)
+    except _PARSE_ERRORS:
+        return False
+    if not known:
+        return True
+    row = event.before if event.op == "d" else event.after
+    new = [
+        get
+        for column, get in zip(plan.columns, plan.getters, strict=True)
+        if column.name not in known
+    ]
+    return row is not None and any(get(row) is not None for get in new)
+
+
+def _decode_all(
+    decode: Callable[[bytes], Any], payloads: Sequence[bytes | None]
+) -> tuple[list[Any], list[int]]:
+    """Envelopes, None where decoding failed; and the indices of those.
+
+    The map keeps its place when one payload fails, so the good ones never leave the C loop.
+    """
+    events: list[Any] = []
+    failed: list[int] = []
+    decoding = map(decode, payloads)  # type: ignore[arg-type]
+    while True:
+        try:
+            events.extend(decoding)
+        except _PARSE_ERRORS:
+            failed.append(len(events))
+            events.append(None)
+        else:
+            return events, failed
+
+
+def _images(
+    plan: RowPlan, events: Sequence[Any], payloads: Sequence[bytes | None]
+) -> tuple[list[str], list[Any], list[int]]:
+    """Ops, row images (`before` of deletes), and indices that need the reference path."""
+    ops = [event.op for event in events]
+    rows = [event.after for event in events]
+    odd: list[int] = []
+    if "d" in ops:
+        for index, op in enumerate(ops):
+            if op == "d":
+                try:
+                    rows[index] = plan.decode_before(payloads[index]).before  # type: ignore[arg-type]
+                except _PARSE_ERRORS:
+                    rows[index] = None
+    for index, row in enumerate(rows):
+        if row is None:
+            rows[index] = plan.empty_row
+            odd.append(index)
+    key_of, single = plan.key_of, len(plan.key) == 1
+    for index, event in enumerate(events):
+        before = event.before
+        if before is None or event.op != "u":
+            continue
+        old = key_of(before)
+        if old != key_of(rows[index]) and (old is not None if single else None not in old):
+            odd.append(index)
+    return ops, rows, odd

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes: what the events of one (source table, schema block) look like against the target.
+
+A `Shape` holds the decode plan of such events and learns from the reference path: a shape without
+schema block learns the columns that appear, a column may turn out to hold JSON numbers or objects.
+When the target does not cover the shape it knows the delta to ask for.
+
+1. `refresh` with the target of the hour, before the first event of a batch;
+2. `fate` says what becomes of its row events; `ROWS` are decoded with `plan`;
+3. `learn_*` after single events, then `plan` may be another one.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
+from ingest.formats.events import (
+    SOURCE_TABLE_OPTION,
+    ObservedField,
+    SchemaDelta,
+    SourceTable,
+    Target,
+)
+from ingest.formats.reference import NULL
+from ingest.formats.schema_block import SchemaBlock
+from ingest.formats.semantic_types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    STRING,
+    Codec,
+    Fit,
+    Kind,
+    ProducerFacts,
+    Semantic,
+    bare_codec_for,
+    codec_for,
+    observe,
+)
+from ingest.formats.single_event import Tokens
+from storage.format.types import DataType
+
+__all__ = ["Fate", "Shape", "infer_type"]
+
+
+class Fate(enum.Enum):
+    """What becomes of a shape's row events."""
+
+    ROWS = "decoded"
+    PENDING = "withheld: the target does not cover them yet"
+    UNROUTED = "not wanted"
+    CONFLICT = "the target belongs to another source table"
+    NO_KEY = "no primary key is known"
+    REFUSED = "the target does not exist and may not be created"
+
+
+_JSON_STARTS = (b"{", b"[")
+
+
+def infer_type(token: bytes) -> DataType:
+    """Type of a new column from one value without schema (never null)."""
+    first = token[:1]
+    if first == b'"' or first in _JSON_STARTS:
+        return STRING
+    if first in (b"t", b"f"):
+        return BOOLEAN
+    return DOUBLE if any(mark in token for mark in (b".", b"e", b"E")) else BIGINT
+
+
+class Shape:
+    """See the module.
+
+    Args:
+        source: the source table.
+        block: schema block of its messages, or None.
+        facts: of the producer.
+        primary_keys: configured key columns of a target, empty = take the Kafka key's.
+    """
+
+    def __init__(
+        self,
+        source: SourceTable,
+        block: SchemaBlock | None,
+        facts: ProducerFacts,
+        primary_keys: Callable[[str], Sequence[str]],
+    ) -> None:
+        self.source = source
+        self.block = block
+        self.prefix = b""
+        self.target: Target | None = None
+        self.fate = Fate.UNROUTED
+        self.plan: RowPlan | None = None
+        self.pending_plan: RowPlan | None = None
+        self._facts = facts
+        self._primary_keys = primary_keys
+        self._fresh = False
+        self._key: tuple[str, ...] = ()
+        self._missing: dict[str, DataType] = {}
+        self._null_only: dict[str, None] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._fields = (
+            [] if block is None else [(field.field, observe(field)) for field in block.row or ()]
+        )
+
+    def refresh(self, target: Target | None) -> None:
+        """Take the current target; keeps the plan when it did not change."""
+        if self._fresh and target == self.target:
+            return
+        self._fresh = True
+        self.target = target
+        self._missing.clear()
+        self._null_only.clear()
+        self._kinds.clear()
+        self._build()
+
+    def _build(self) -> None:
+        self.plan = self.pending_plan = None
+        target = self.target
+        if target is None:
+            self.fate = Fate.UNROUTED
+        elif target.schema is None:
+            self._build_missing(target)
+        elif target.schema.options.get(SOURCE_TABLE_OPTION, self.source.label) != self.source.label:
+            self.fate = Fate.CONFLICT
+        elif not target.schema.primary_keys:
+            self.fate = Fate.NO_KEY
+        else:
+            self._build_existing(target, target.schema.primary_keys)
+
+    # --- a table that does not exist
+
+    def _build_missing(self, target: Target) -> None:
+        self.fate = Fate.PENDING if target.evolvable else Fate.REFUSED
+        if self.block is not None:
+            self._missing = {name: semantic.type for name, semantic in self._fields}
+        self._key = tuple(self._primary_keys(target.identifier))
+
+    def learn_key(self, names: Iterable[str]) -> bool:
+        """Take the key columns of a table that does not exist; False when none are known."""
+        if not self._key:
+            self._key = tuple(names)
+        return self.knows_key
+
+    @property
+    def knows_key(self) -> bool:
+        """Whether `learn_key` succeeded before, or is not needed."""
+        if self.target is None or self.target.schema is not None:
+            return True
+        return bool(self._key) and (self.block is None or self._has_key_columns())
+
+    def _has_key_columns(self) -> bool:
+        return all(name in self._missing for name in self._key)
+
+    # --- an existing table
+
+    def _build_existing(self, target: Target, key: tuple[str, ...]) -> None:
+        if self.block is None:
+            columns = self._bare_columns(target)
+        else:
+            columns = self._block_columns(target, key)
+        if self._missing and self.block is not None and target.evolvable:
+            self.fate = Fate.PENDING
+            return
+        self.fate = Fate.ROWS
+        null_only = (
+            [*self._null_only, *self._missing] if self.block is not None else self._null_only
+        )
+        self.plan = make_plan(target, self.source, columns, key, null_only=tuple(null_only))
+
+    def _bare_columns(self, target: Target) -> list[PlanColumn]:
+        schema = target.schema
+        fields = () if schema is None else schema.fields
+        return [
+            PlanColumn(field.name, field.type, self._adapted(field.name, self._bare(field.type)))
+            for field in fields
+        ]
+
+    def _bare(self, type_: DataType) -> Codec | None:
+        codec = bare_codec_for(type_, self._facts)
+        return None if isinstance(codec, Fit) else codec
+
+    def _adapted(self, name: str, codec: Codec | None) -> Codec | None:
+        if codec is None or name not in self._kinds:
+            return codec
+        return dataclasses.replace(codec, kind=self._kinds[name])
+
+    def _block_columns(self, target: Target, key: tuple[str, ...]) -> list[PlanColumn]:
+        schema = target.schema
+        fields = () if schema is None else schema.fields
+        observed = dict(self._fields)
+        columns = []
+        for field in fields:
+            semantic = observed.pop(field.name, None)
+            fixed = field.name in key or not target.evolvable
+            codec = self._block_codec(field.name, field.type, semantic, fixed)
+            columns.append(PlanColumn(field.name, field.type, self._adapted(field.name, codec)))
+        self._missing.update((name, semantic.type) for name, semantic in observed.items())
+        return columns
+
+    def _block_codec(
+        self, name: str, type_: DataType, semantic: Semantic | None, fixed: bool
+    ) -> Codec | None:
+        if semantic is None:
+            return None
+        codec = codec_for(semantic, type_, self._facts, fixed=fixed)
+        if codec is Fit.WIDEN:
+            self._missing[name] = semantic.type
+        return None if isinstance(codec, Fit) else codec
+
+    # --- learning
+
+    def learn_columns(self, tokens: Tokens) -> None:
+        """Take note of columns that the table lacks, from a row without schema block.
+
+        Args:
+            tokens: the row; known columns are skipped.
+        """
+        known = {} if self.plan is None else self.plan.index
+        changed = False
+        for name, token in tokens.items():
+            if name in known or token == NULL:
+                continue
+            type_ = infer_type(token)
+            if (self._missing.get(name), type_) in ((None, type_), (BIGINT, DOUBLE)):
+                self._missing[name] = type_
+                changed = True
+        if changed or self.pending_plan is None:
+            self._build_pending()
+
+    def _build_pending(self) -> None:
+        """A plan that recognises rows which bring nothing new, at the price of a fast decode."""
+        if self.target is None:
+            return
+        known = [] if self.plan is None else list(self.plan.columns)
+        extra = [PlanColumn(n, t, self._bare(t)) for n, t in self._missing.items()]
+        columns = known + extra
+        names = {column.name for column in columns}
+        key = [name for name in self._key if name in names]
+        if self.plan is not None:
+            key = list(self.plan.key_names)
+        if key:
+            self.pending_plan = make_plan(self.target, self.source, columns, key, emits=False)
+
+    def learn_nulls(self, tokens: Tokens) -> None:
+        """Take note of columns that the table lacks and that came with null."""
+        plan = self.plan
+        if plan is None:
+            return
+        extra = [n for n in tokens if n not in plan.index and n not in plan.null_only]
+        if extra:
+            self._null_only.update(dict.fromkeys(extra))
+            self._rebuild()
+
+    def learn_values(self, tokens: Tokens) -> None:
+        """Take note of columns whose values come in another JSON form than expected."""
+        plan = self.plan
+        if plan is None:
+            return
+        kinds = _other_kinds(plan, tokens)
+        if any(self._kinds.get(name) is not kind for name, kind in kinds.items()):
+            self._kinds.update(kinds)
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        missing, pending = dict(self._missing), self.pending_plan
+        self._build()
+        self._missing, self.pending_plan = missing, pending
+
+    def delta(self, topic: str, offset: int) -> SchemaDelta | None:
+        """The change to ask for; None when there is nothing to ask."""
+        if self.target is None or not self._missing:
+            return None
+        fields = tuple(ObservedField(name, type_) for name, type_ in self._missing.items())
+        existing = self.target.schema
+        if existing is None and not self._has_key_columns():
+            return None
+        key = self._key if existing is None else existing.primary_keys
+        return SchemaDelta(self.target.identifier, self.source, topic, fields, key, offset)
+
+
+def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:
+    kinds: dict[str, Kind] = {}
+    for column in plan.columns:
+        token = tokens.get(column.name, NULL)
+        if column.codec is None or token == NULL:
+            continue
+        if column.codec.kind is Kind.TEXT_OR_JSON and token[:1] in _JSON_STARTS:
+            kinds[column.name] = Kind.JSON
+        elif column.codec.kind is Kind.DECIMAL_BYTES and token[:1] != b'"':
+            kinds[column.name] = Kind.DECIMAL_NUMBER
+    return kinds

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One row event, decoded alone by the reference path, and the messages that are no row events.
+
+Everything the column-wise path refuses comes here: odd but exact values, key changes, deletes that
+carry only the key, and bad records, for which this module finds the reason.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ingest.formats.decode_plan import PlanColumn, RowPlan
+from ingest.formats.events import SourceTable
+from ingest.formats.reference import (
+    NULL,
+    UnavailableValueError,
+    ValueRefusedError,
+    decode_value,
+)
+from ingest.formats.schema_block import SchemaBlock, split_message
+from ingest.formats.unavailable import Placeholder
+from storage.format.types import RowKind
+
+__all__ = [
+    "EventRefusedError",
+    "SingleRow",
+    "Tokens",
+    "UncoveredError",
+    "control_kind",
+    "decode_event",
+    "key_tokens",
+    "row_source",
+    "row_tokens",
+]
+
+Tokens = Mapping[str, bytes]
+"""Members of a JSON object with the raw text of their values."""
+
+
+class EventRefusedError(Exception):
+    """The record is bad.
+
+    Attributes:
+        error_class: one word, see `BadRecord`.
+    """
+
+    def __init__(self, error_class: str, error: str) -> None:
+        super().__init__(error)
+        self.error_class = error_class
+
+
+class UncoveredError(Exception):
+    """The row has values for columns that the table lacks.
+
+    Attributes:
+        tokens: of those columns, none of them null.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(", ".join(tokens))
+        self.tokens = tokens
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SingleRow:
+    """One change row.
+
+    Attributes:
+        kind: row kind.
+        values: storage values in schema order.
+        source_ts_ms: `source.ts_ms` [epoch ms] or None.
+    """
+
+    kind: RowKind
+    values: tuple[Any, ...]
+    source_ts_ms: int | None
+
+
+class _Origin(msgspec.Struct, gc=False):
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+
+
+class _Probe(msgspec.Struct, gc=False):
+    op: str
+    source: _Origin
+
+
+class _Moment(msgspec.Struct, gc=False):
+    ts_ms: int | None = None
+
+
+_PROBE = msgspec.json.Decoder(_Probe)
+_MOMENT = msgspec.json.Decoder(_Moment)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ROW_OPS = frozenset("crudCRUD")
+
+
+def row_source(payload: bytes) -> SourceTable | None:
+    """The source table of a row event; None for any other message.
+
+    Raises:
+        EventRefusedError: the payload is no JSON.
+    """
+    try:
+        probe = _PROBE.decode(payload)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", str(error)) from None
+    origin = probe.source
+    if probe.op not in _ROW_OPS or not origin.table:
+        return None
+    return SourceTable(origin.db or "", origin.schema or "", origin.table)
+
+
+def _object(token: bytes, what: str) -> Tokens:
+    try:
+        members = _MEMBERS.decode(token)
+    except msgspec.ValidationError:
+        raise EventRefusedError("envelope", f"{what} is no object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", str(error)) from None
+    return {name: bytes(raw) for name, raw in members.items()}
+
+
+def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
+    """What a message that is no row event is (CDC.md §2.9).
+
+    Returns:
+        Its key in `DecodeResult.counts`.
+
+    Raises:
+        EventRefusedError: it is nothing we know.
+    """
+    if payload == NULL:
+        return "tombstone"
+    members = _object(payload, "the message")
+    name = block.name if block is not None else ""
+    if topic.startswith("__debezium-heartbeat") or name.endswith(".Heartbeat"):
+        return "heartbeat"
+    op = members.get("op", b"").lower()
+    if op in (b'"t"', b'"m"'):
+        return f"op.{op[1:2].decode()}"
+    if "op" not in members:
+        kind = _without_op(members)
+        if kind is not None:
+            return kind
+    raise EventRefusedError("envelope", _why_unknown(members))
+
+
+def _without_op(members: Tokens) -> str | None:
+    if "status" in members and "id" in members:
+        return "transaction"
+    if "ddl" in members or "tableChanges" in members:
+        return "schema_change"
+    if "aggregate_type" in members and "type" in members:
+        return "notification"
+    if members and set(members) <= {"ts_ms", "ts_us", "ts_ns"}:
+        return "heartbeat"
+    return None
+
+
+def _why_unknown(members: Tokens) -> str:
+    if "specversion" in members:
+        return "a CloudEvents message; set the connector's converter to plain JSON"
+    if "op" not in members:
+        return "no op: not a Debezium envelope (flattened events need format debezium-flat)"
+    if "source" not in members:
+        return "no source block"
+    return f"op {members['op'][:20].decode('utf-8', 'replace')} of no named table"
+
+
+def key_tokens(key: bytes | None) -> Tokens:
+    """Columns of a Kafka key, in key order; empty when it is no JSON object."""
+    if not key:
+        return {}
+    try:
+        return _object(split_message(key).payload, "the key")
+    except (EventRefusedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def row_tokens(payload: bytes) -> Tokens:
+    """Columns of `after`, or of `before` where there is no `after`.
+
+    Raises:
+        EventRefusedError: neither is an object.
+    """
+    members = _object(payload, "the message")
+    image = members.get("after", NULL)
+    return _image(members.get("before", NULL) if image == NULL else image, "the row")
+
+
+def _image(token: bytes, what: str) -> Tokens:
+    if token[:1] == b'"':
+        raise EventRefusedError("envelope", f"{what} is a string, as of MongoDB: not supported")
+    return {} if token == NULL else _object(token, what)
+
+
+def decode_event(
+    plan: RowPlan, payload: bytes, key: bytes | None, placeholder: Placeholder
+) -> list[SingleRow]:
+    """Rows of one event.
+
+    Args:
+        plan: of its shape.
+        payload: the envelope.
+        key: the record's key, asked for only by deletes without a row image.
+        placeholder: of unavailable values.
+
+    Returns:
+        One row; two for an update that changes the key: -D old, then +I new.
+
+    Raises:
+        EventRefusedError: it is a bad record.
+        UncoveredError: it has columns that the plan does not know.
+    """
+    members = _object(payload, "the message")
+    op = msgspec.json.decode(members["op"], type=str).lower()
+    before = _image(members.get("before", NULL), "before")
+    after = _image(members.get("after", NULL), "after")
+    ts_ms = _source_ts(members["source"])
+    if op == "d":
+        values = _deleted(plan, before, key, placeholder)
+        return [SingleRow(RowKind.DELETE, values, ts_ms)]
+    if not after and members.get("after", NULL) == NULL:
+        raise EventRefusedError("envelope", f"op {op} without after")
+    values = _row(plan, after, placeholder)
+    _require_key(plan, values)
+    if op != "u":
+        return [SingleRow(RowKind.INSERT, values, ts_ms)]
+    if not before or not _key_changed(plan, before, values, placeholder):
+        return [SingleRow(RowKind.UPDATE_AFTER, values, ts_ms)]
+    old = _deleted(plan, before, None, placeholder)
+    return [SingleRow(RowKind.DELETE, old, ts_ms), SingleRow(RowKind.INSERT, values, ts_ms)]
+
+
+def _source_ts(token: bytes) -> int | None:
+    try:
+        return _MOMENT.decode(token).ts_ms
+    except msgspec.DecodeError:
+        return None
+
+
+def _uncovered(plan: RowPlan, tokens: Tokens) -> None:
+    extra = {
+        name: token for name, token in tokens.items() if name not in plan.index and token != NULL
+    }
+    if extra:
+        raise UncoveredError(extra)
+
+
+def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
+    try:
+        return decode_value(column.codec, tokens.get(column.name, NULL), placeholder)
+    except UnavailableValueError as error:
+        raise EventRefusedError("unavailable_value", f"column {column.name}: {error}") from None
+    except ValueRefusedError as error:
+        raise EventRefusedError("type", f"column {column.name}: {error}") from None
+
+
+def _row(plan: RowPlan, tokens: Tokens, placeholder: Placeholder) -> tuple[Any, ...]:
+    _uncovered(plan, tokens)
+    values = tuple(_value(column, tokens, placeholder) for column in plan.columns)
+    _require_present(plan, values)
+    return values
+
+
+def _require_present(plan: RowPlan, values: Sequence[Any]) -> None:
+    for index, column in enumerate(plan.columns):
+        if values[index] is None and not column.type.nullable and index not in plan.key:
+            raise EventRefusedError("type", f"column {column.name}: null in a NOT NULL column")
+
+
+def _require_key(plan: RowPlan, values: Sequence[Any]) -> None:
+    missing = [plan.columns[index].name for index in plan.key if values[index] is None]
+    if missing:
+        raise EventRefusedError("no_primary_key", f"no value for key {', '.join(missing)}")
+
+
+def _key_changed(
+    plan: RowPlan, before: Tokens, values: Sequence[Any], placeholder: Placeholder
+) -> bool:
+    old = [_value(plan.columns[index], before, placeholder) for index in plan.key]
+    return None not in old and old != [values[index] for index in plan.key]
+
+
+def _deleted(
+    plan: RowPlan, before: Tokens, key: bytes | None, placeholder: Placeholder
+) -> tuple[Any, ...]:
+    """The row a delete takes away; values the source does not have are null."""
+    _uncovered(plan, before)
+    values = [_deleted_value(column, before, placeholder) for column in plan.columns]
+    if any(values[index] is None for index in plan.key):
+        named = key_tokens(key)
+        for index in plan.key:
+            if values[index] is None:
+                values[index] = _value(plan.columns[index], named, placeholder)
+    _require_key(plan, values)
+    _require_present(plan, values)
+    return tuple(values)
+
+
+def _deleted_value(column: PlanColumn, before: Tokens, placeholder: Placeholder) -> Any:
+    try:
+        return decode_value(column.codec, before.get(column.name, NULL), placeholder)
+    except UnavailableValueError:
+        return None
+    except ValueRefusedError as error:
+        raise EventRefusedError("type", f"column {column.name}: {error}") from None

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark data source of the stream: Spark's streaming source protocol over `Source`.
+
+Options: `settings` (source settings as JSON), `checkpoint` (directory with the state file and the
+control file); all options are handed on to `map_task`.
+
+Spark uses two readers (SPARK.md §1). One lives in the source runner, a process of its own, and
+answers everything but `read`. The other is pickled once per query and answers `read` in every task.
+So a reader keeps nothing that matters: clients and the offset last offered are rebuilt on demand
+and never pickled, and `partitions` needs no earlier call, since a restart plans an old batch first.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ingest.chunk import CHUNK_SPARK_SCHEMA
+from ingest.map_side import map_task
+from ingest.source.control import draining
+from ingest.source.open import Source, open_source
+from ingest.source.ranges import OffsetJson, SourceRange, normalize
+from ingest.source.source_settings import source_settings_from_json
+from storage.errors import InternalError
+
+__all__ = ["CdcPartition", "LakewardCdcReader", "LakewardCdcSource"]
+
+_LOG = logging.getLogger(__name__)
+
+_STATE_FILE = "lakeward.json"
+
+
+class CdcPartition(InputPartition):
+    """Ranges of one task."""
+
+    def __init__(self, ranges: Sequence[SourceRange]) -> None:
+        super().__init__(None)
+        self.ranges = tuple(ranges)
+
+
+class LakewardCdcSource(DataSource):
+    """`spark.readStream.format("lakeward_cdc")`: rows are chunks (`ingest.chunk`)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "lakeward_cdc"
+
+    def schema(self) -> str:
+        """The chunk schema."""
+        return CHUNK_SPARK_SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader; see module."""
+        del schema
+        return LakewardCdcReader({name: str(self.options[name]) for name in self.options})
+
+
+class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See module.
+
+    Args:
+        options: data source options, names in lower case.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._settings = source_settings_from_json(self._options["settings"])
+        self._checkpoint = Path(self._options["checkpoint"])
+        self._opened: Source | None = None
+        self._offered: OffsetJson | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        LakewardCdcReader.__init__(self, state["_options"])
+
+    def initialOffset(self) -> OffsetJson:
+        """The concrete offsets that the daemon wrote down when it made the checkpoint."""
+        path = self._checkpoint / _STATE_FILE
+        try:
+            return normalize(json.loads(path.read_bytes())["initial"])
+        except (FileNotFoundError, KeyError) as error:
+            raise InternalError("the checkpoint has no initial offsets", path=path) from error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The row limit; Spark knows only one limit, so that of bytes is applied below."""
+        return ReadMaxRows(self._settings.max_records)
+
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
+        """End of the next batch; `start` when there is nothing or the daemon drains."""
+        if draining(self._checkpoint):
+            self._offered = start
+            return start
+        max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        self._offered = self._source().latest(
+            start, max_records=max_records, max_bytes=self._settings.max_bytes
+        )
+        return self._offered
+
+    def reportLatestOffset(self) -> OffsetJson | None:
+        """How far the source could go; for progress reports."""
+        return None if self._offered is None else self._source().available(self._offered)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of a run that drains the source."""
+        self._source().freeze()
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
+        """Tasks of a batch, possibly none."""
+        return [CdcPartition(task) for task in self._source().plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Chunks of one task."""
+        if not isinstance(partition, CdcPartition):
+            raise InternalError("not a partition of this source", partition=partition)
+        return map_task(partition.ranges, self._settings, self._options)
+
+    def commit(self, end: OffsetJson) -> None:
+        """Nothing: offsets live in the checkpoint and in the tables."""
+
+    def stop(self) -> None:
+        """Release clients; not reliably called."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def _source(self) -> Source:
+        if self._opened is None:
+            self._opened = open_source(self._settings)
+        return self._opened

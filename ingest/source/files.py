@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning side of the files source: a directory of events, read in name order per topic.
+
+Which files belong to which topic, and when a file is closed: `ingest.source.file_listing`. What a
+line is: `ingest.source.file_lines`.
+
+Offset of a topic::
+
+    {"0": 3298534883428,
+     "files": [["shop.customers.0002.jsonl", 100, 51234, 51234],
+               ["shop.customers.0003.jsonl", 0, 100, 7000]]}
+
+- ``"0"`` is one int64: sequence of the last file << 40 | position after the last byte read. The
+  sequence is the file's ordinal in name order, counted from 0 when the stream first saw the topic
+  and one up for every file begun. It grows strictly, so it is the record offset, the floor and
+  the resume token. (A topic has one partition, 0. A file may have 1 TiB, a topic 2^23 files.)
+- ``"files"`` names what the batch that ends here covers: name, first byte, end, and the file's size
+  when that was planned. The last one is the file of ``"0"``. A replay reads exactly these bytes,
+  whatever has arrived since. Before the first file it is empty and ``"0"`` is 0.
+
+Because offsets grow in name order, a file that arrives with a name before the last one read can
+not be read any more. Such a file is noticed by counting (more names up to the last one than the
+sequence says) and is an error, unless `fail_on_data_loss` is off; so is a file that disappears or
+shrinks before it was read to its end. Files read to the end may be removed.
+"""
+
+import dataclasses
+import logging
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ingest.source.file_budget import Budget
+from ingest.source.file_lines import POSITION_BITS, POSITION_MASK
+from ingest.source.file_listing import (
+    ListedFile,
+    Listing,
+    count_lines,
+    cut_after,
+    last_complete_end,
+    list_files,
+    unpacked_size,
+)
+from ingest.source.ranges import OffsetJson, SourceRange, fair_shares, normalize, pack
+from ingest.source.source_settings import FileSourceSettings
+from storage.clock import Clock, SystemClock
+from storage.errors import CorruptDataError, DataLossError, RetryableError
+
+__all__ = ["FileSource"]
+
+_LOG = logging.getLogger(__name__)
+
+_KEY = "0"
+_FILES = "files"
+# A task below 6 MiB (10,000 events of 650 bytes) costs more than it saves; see ranges.
+_MIN_TASK_BYTES = 6 << 20
+_SAMPLE_BYTES = 64 << 10
+_REMEMBERED_ENDS = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """Where reading of a topic stands; `name` is empty before the first file."""
+
+    sequence: int
+    position: int
+    name: str
+    seen_bytes: int
+
+
+class FileSource:
+    """See `ingest.source.open.Source`.
+
+    Args:
+        settings: the directory.
+        clock: for the age of the listing.
+    """
+
+    def __init__(self, settings: FileSourceSettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._root = Path(settings.path)
+        self._listing: Listing = {}
+        self._listed_s: float | None = None
+        self._frozen = False
+        self._ends: dict[str, tuple[int, int]] = {}  # name -> (size, readable end)
+        self._warned: set[str] = set()
+
+    def initial(self) -> OffsetJson:
+        """See `Source`."""
+        return normalize(
+            {topic: self._initial_entry(files) for topic, files in self._list().items()}
+        )
+
+    def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
+        """See `Source`. Without names the file is found by its ordinal in name order.
+
+        Raises:
+            DataLossError: there is no such file any more.
+        """
+        restored: OffsetJson = {}
+        for topic, entry in stored.items():
+            place = _place_of(entry)
+            if place.name or entry[_KEY] == 0:
+                restored[topic] = dict(entry)
+                continue
+            files = self._list().get(topic, ())
+            if place.sequence >= len(files):
+                raise DataLossError(
+                    "the file at which this stream stood cannot be found",
+                    hint="put back the files that were read, or start a new stream",
+                    topic=topic,
+                    ordinal=place.sequence,
+                    files=len(files),
+                )
+            at = place.position
+            restored[topic] = _entry(place.sequence, [[files[place.sequence].name, at, at, at]])
+        return normalize(restored)
+
+    def latest(
+        self,
+        start: Mapping[str, Any],
+        *,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> OffsetJson:
+        """See `Source`."""
+        try:
+            listing = self._current()
+        except RetryableError as error:
+            _LOG.warning(
+                "the source directory is away",
+                extra={"event": "source_unavailable", "error": str(error)},
+            )
+            return dict(start)
+        places = {topic: _place_of(start.get(topic)) for topic in listing}
+        for topic, place in places.items():
+            self._check(topic, place, listing[topic])
+        backlogs = {topic: _backlog(place, listing[topic]) for topic, place in places.items()}
+        waiting = {topic: size for topic, size in backlogs.items() if size > 0}
+        byte_shares = self._byte_shares(waiting, max_bytes)
+        record_shares = self._record_shares(waiting, places, listing, max_records)
+        end = dict(start)
+        for topic in waiting:
+            budget = Budget(byte_shares[topic], record_shares[topic], self._settings.max_files)
+            covered, sequence = self._advance(places[topic], listing[topic], budget)
+            if covered:
+                end[topic] = _entry(sequence, covered)
+        return dict(start) if end == start else normalize(end)
+
+    def available(self, start: Mapping[str, Any]) -> OffsetJson:
+        """See `Source`."""
+        end: OffsetJson = {topic: {_KEY: entry[_KEY]} for topic, entry in start.items()}
+        try:
+            listing = self._current()
+        except RetryableError:
+            return normalize(end)
+        for topic, files in listing.items():
+            place = _place_of(start.get(topic))
+            ahead = len(files) - _index_after(files, place.name)
+            last = ((place.sequence + ahead) << POSITION_BITS) | self._last_end(files)
+            end[topic] = {_KEY: max(last, end.get(topic, {_KEY: 0})[_KEY])}
+        return normalize(end)
+
+    def ends(self, committed: Mapping[str, int]) -> dict[str, int]:
+        """End of every topic.
+
+        Args:
+            committed: next offset to read of some topics. For these the end is `committed` plus the
+                number of bytes to read, for the others it is an offset. Files are found by their
+                ordinal, so files removed meanwhile make the number too small.
+
+        Raises:
+            RetryableError: the directory cannot be read.
+        """
+        result: dict[str, int] = {}
+        for topic, files in self._current().items():
+            last, count = self._last_end(files), len(files)
+            if topic not in committed:
+                result[topic] = ((count - 1) << POSITION_BITS) | last
+                continue
+            sequence = committed[topic] >> POSITION_BITS
+            ahead = sum(file.size for file in files[sequence:-1]) + last
+            if sequence < count:
+                ahead -= committed[topic] & POSITION_MASK
+            result[topic] = committed[topic] + (max(0, ahead) if sequence < count else 0)
+        return result
+
+    def freeze(self) -> None:
+        """See `Source`."""
+        self._list()
+        self._frozen = True
+
+    def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
+        """See `Source`."""
+        ranges: list[SourceRange] = []
+        for topic in sorted(end):
+            entry = end[topic]
+            if start.get(topic, {}).get(_KEY, 0) == entry[_KEY]:
+                continue
+            files = entry[_FILES]
+            sequence = (entry[_KEY] >> POSITION_BITS) - len(files) + 1
+            for name, first, last, _ in files:
+                base = sequence << POSITION_BITS
+                ranges.append(SourceRange(topic, 0, base | first, base | last, (name,)))
+                sequence += 1
+        return pack(
+            ranges,
+            parallelism=self._settings.parallelism,
+            min_length=_MIN_TASK_BYTES,
+            cut=self._cut,
+        )
+
+    def close(self) -> None:
+        """See `Source`; nothing is held open."""
+
+    def _list(self) -> Listing:
+        try:
+            self._listing = list_files(self._settings)
+        except OSError as error:
+            raise RetryableError(
+                "the source directory cannot be read",
+                detail=str(error),
+                hint="check `source.path`",
+                path=self._root,
+            ) from error
+        self._listed_s = self._clock.monotonic_s()
+        return self._listing
+
+    def _current(self) -> Listing:
+        interval = self._settings.discovery_interval_s
+        if self._frozen or (
+            self._listed_s is not None and self._clock.monotonic_s() - self._listed_s < interval
+        ):
+            return self._listing
+        return self._list()
+
+    def _initial_entry(self, files: Sequence[ListedFile]) -> dict[str, Any]:
+        mode = self._settings.startup_mode
+        if mode == "earliest":
+            return {_KEY: 0, _FILES: []}
+        index = len(files) - 1
+        if mode == "timestamp":
+            wanted = self._settings.startup_timestamp_ms or 0
+            newer = [i for i, file in enumerate(files) if file.modified_ms >= wanted]
+            index = newer[0] - 1 if newer else index
+        if index < 0:
+            return {_KEY: 0, _FILES: []}
+        file = files[index]
+        end = self._end(file, 0, closed=index < len(files) - 1)
+        return _entry(index, [[file.name, end, end, end]])
+
+    def _end(self, file: ListedFile, start: int, *, closed: bool) -> int:
+        """Up to where a file can be read now."""
+        if closed and not file.packed:
+            return file.size
+        size, end = self._ends.get(file.name, (-1, 0))
+        if size != file.size or end < start:
+            path = self._root / file.name
+            packed = file.packed
+            end = unpacked_size(path) if packed else last_complete_end(path, start, file.size)
+            if len(self._ends) >= _REMEMBERED_ENDS:
+                self._ends.clear()
+            self._ends[file.name] = (file.size, end)
+        return end
+
+    def _last_end(self, files: Sequence[ListedFile]) -> int:
+        """Up to where a topic's last file can be read; 0 while that is unknown."""
+        try:
+            return self._end(files[-1], 0, closed=False)
+        except (CorruptDataError, FileNotFoundError):
+            return 0
+
+    def _advance(
+        self, place: _Place, files: Sequence[ListedFile], budget: Budget
+    ) -> tuple[list[list[Any]], int]:
+        """(what to cover next, sequence of the last file of it)."""
+        covered: list[list[Any]] = []
+        sequence, position = place.sequence, place.position
+        index = _index_after(files, place.name)
+        if index and files[index - 1].name == place.name and not files[index - 1].packed:
+            index -= 1
+        for at in range(index, len(files)):
+            file = files[at]
+            begun = file.name == place.name
+            position = place.position if begun else 0
+            if not begun and not budget.begin_file():
+                break
+            taken = self._take(file, position, budget, closed=at < len(files) - 1)
+            if taken is None:
+                break
+            sequence += 0 if begun else 1
+            end, limit = taken
+            if end > position or not begun:
+                seen = end if file.packed else file.size
+                covered.append([file.name, position, end, seen])
+            if end < limit:
+                break
+        return covered, sequence
+
+    def _take(
+        self, file: ListedFile, position: int, budget: Budget, *, closed: bool
+    ) -> tuple[int, int] | None:
+        """(end granted, end there is) of one file; None if it cannot be begun yet."""
+        try:
+            limit = self._end(file, position, closed=closed)
+        except CorruptDataError:
+            if closed:
+                raise
+            return None  # probably still being written
+        except FileNotFoundError:
+            return None  # the next listing will tell
+        if file.packed:
+            budget.take_whole(limit, _packed_lines(limit))
+            return limit, limit
+        end = budget.take(self._root / file.name, position, limit)
+        if end == position == 0 and (limit > 0 or not closed):
+            return None
+        return end, limit
+
+    def _check(self, topic: str, place: _Place, files: Sequence[ListedFile]) -> None:
+        """Notice files that are gone, shrank or came too late."""
+        if not place.name:
+            return
+        index = _index_after(files, place.name)
+        current = files[index - 1] if index and files[index - 1].name == place.name else None
+        if current is None and place.position < place.seen_bytes:
+            self._lost("a source file disappeared before it was read", topic, place.name)
+        elif current is not None and not current.packed and current.size < place.position:
+            self._lost("a source file shrank below what was read", topic, place.name)
+        if index > place.sequence + 1:
+            others = [file for file in files[:index] if file is not current]
+            newest = max(others, key=lambda file: (file.modified_ms, file.name))
+            self._lost(
+                "a source file arrived whose name sorts before the last one read",
+                topic,
+                newest.name,
+            )
+
+    def _lost(self, message: str, topic: str, name: str) -> None:
+        error = DataLossError(
+            message,
+            hint="name new files so that they sort last, and keep files until they are read; or "
+            "set `source.fail.on.data.loss: false` to go on without",
+            topic=topic,
+            file=name,
+        )
+        if self._settings.fail_on_data_loss:
+            raise error
+        if str(error) not in self._warned:
+            self._warned.add(str(error))
+            _LOG.warning("%s", error, extra={"event": "source_data_loss"})
+
+    def _byte_shares(self, waiting: Mapping[str, int], limit: int | None) -> dict[str, int | None]:
+        if limit is None:
+            return dict.fromkeys(waiting)
+        return dict(zip(waiting, fair_shares(list(waiting.values()), limit), strict=True))
+
+    def _record_shares(
+        self,
+        waiting: Mapping[str, int],
+        places: Mapping[str, _Place],
+        listing: Listing,
+        limit: int | None,
+    ) -> dict[str, int | None]:
+        """Lines each topic may take; by estimate, as lines are not known before they are read."""
+        if limit is None or len(waiting) <= 1:
+            return dict.fromkeys(waiting, limit)
+        lines = [
+            max(1, int(size / self._line_bytes(places[topic], listing[topic])))
+            for topic, size in waiting.items()
+        ]
+        if sum(lines) * 2 <= limit:  # far enough below it for an estimate
+            return dict.fromkeys(waiting, limit)
+        return dict(zip(waiting, fair_shares(lines, limit), strict=True))
+
+    def _line_bytes(self, place: _Place, files: Sequence[ListedFile]) -> float:
+        """Mean line length where the topic will be read next [bytes on disk]."""
+        for file in files[max(0, _index_after(files, place.name) - 1) :]:
+            position = place.position if file.name == place.name else 0
+            end = min(file.size, position + _SAMPLE_BYTES)
+            if file.packed or end <= position or file.name < place.name:
+                continue
+            path = self._root / file.name
+            at, lines = count_lines(path, position, end, _SAMPLE_BYTES, _SAMPLE_BYTES)
+            return (at - position) / lines if lines else float(_SAMPLE_BYTES)
+        return 1024.0
+
+    def _cut(self, piece: SourceRange, wanted: int) -> int:
+        """Where a range can be cut: the line border at or after `wanted`; its end if nowhere."""
+        name = piece.extra[0]
+        if name.endswith(".gz"):
+            return piece.end
+        base = piece.start & ~POSITION_MASK
+        try:
+            return base | cut_after(self._root / name, wanted - base, piece.end - base)
+        except OSError:
+            return piece.end  # the task will tell what became of the file
+
+
+def _place_of(entry: Mapping[str, Any] | None) -> _Place:
+    files = (entry or {}).get(_FILES) or ()
+    offset = (entry or {}).get(_KEY, 0)
+    if not files and not offset:
+        return _Place(-1, 0, "", 0)
+    name, seen = (files[-1][0], files[-1][3]) if files else ("", 0)
+    return _Place(offset >> POSITION_BITS, offset & POSITION_MASK, name, seen)
+
+
+def _entry(sequence: int, files: list[list[Any]]) -> dict[str, Any]:
+    return {_KEY: (sequence << POSITION_BITS) | files[-1][2], _FILES: files}
+
+
+def _index_after(files: Sequence[ListedFile], name: str) -> int:
+    """Number of files up to and with `name`."""
+    return bisect_right(files, name, key=lambda file: file.name) if name else 0
+
+
+def _backlog(place: _Place, files: Sequence[ListedFile]) -> int:
+    index = _index_after(files, place.name)
+    size = sum(file.size for file in files[index:])
+    if index and files[index - 1].name == place.name and not files[index - 1].packed:
+        size += max(0, files[index - 1].size - place.position)
+    return size
+
+
+def _packed_lines(size: int) -> int:
+    """Lines in a compressed file, roughly; counting them would unpack it again."""
+    return max(1, size // 1024)

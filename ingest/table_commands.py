@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward table …`: look at tables from the command line, without Spark.
+
+Every command prints aligned text, or with `--json` one JSON object per line. They read what is
+published and change nothing.
+"""
+
+import argparse
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.binary_row import decode_row
+from storage.format.file_meta import DataFileMeta, ManifestEntry
+from storage.format.snapshot import Snapshot
+from storage.format.type_text import type_to_json
+from storage.table.catalog import FileSystemCatalog
+from storage.table.predicate_text import parse_predicate
+from storage.table.table import FileStoreTable
+
+__all__ = ["add_table_commands", "levels_of"]
+
+_EXAMPLES = """\
+examples:
+  lakeward table ls /data/warehouse
+  lakeward table show /data/warehouse shop.orders
+  lakeward table scan /data/warehouse shop.orders --columns id,amount --filter "id > 5" --limit 20
+  lakeward table scan /data/warehouse shop.orders --snapshot 3 --csv > orders.csv
+  lakeward table files /data/warehouse shop.orders --json
+"""
+
+
+def add_table_commands(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `table` and its verbs; each sets `run` to a function of the parsed arguments."""
+    table = parent.add_parser(
+        "table",
+        help="look at tables: ls, show, scan, files, snapshots",
+        description="Look at the tables of a warehouse. Nothing is changed.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = table.add_subparsers(dest="verb", metavar="VERB", required=True)
+    ls = verbs.add_parser("ls", help="databases and tables with their newest snapshot")
+    ls.add_argument("warehouse", help="directory of the databases")
+    ls.add_argument("database", nargs="?", help="only this database")
+    _add_json(ls)
+    ls.set_defaults(run=_ls)
+    show = _add_verb(verbs, "show", "schema, options, keys, rows, files per level", _show)
+    _add_snapshot(show)
+    scan = _add_verb(verbs, "scan", "rows of a snapshot, merged", _scan)
+    _add_snapshot(scan)
+    scan.add_argument("--columns", metavar="A,B", help="only these columns, in this order")
+    scan.add_argument("--filter", metavar="TEXT", help="such as \"id > 5 and name = 'x'\"")
+    scan.add_argument(
+        "--limit", type=_limit, default=20, metavar="N", help="rows at most; 0 = all (default: 20)"
+    )
+    scan.add_argument("--csv", action="store_true", help="comma-separated values with a head line")
+    files = _add_verb(verbs, "files", "live data files of a snapshot", _files)
+    _add_snapshot(files)
+    snapshots = _add_verb(verbs, "snapshots", "snapshots that can be read", _snapshots)
+    snapshots.add_argument(
+        "--limit", type=_limit, default=20, metavar="N", help="newest N; 0 = all (default: 20)"
+    )
+
+
+def _add_verb(
+    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    about: str,
+    run: Any,  # noqa: ANN401 - argparse default
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=about, description=about)
+    verb.add_argument("warehouse", help="directory of the databases")
+    verb.add_argument("table", help="database.table")
+    _add_json(verb)
+    verb.set_defaults(run=run)
+    return verb
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+
+
+def _add_snapshot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--snapshot", type=int, metavar="N", help="default: the newest")
+
+
+def _limit(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("not a number of rows")
+    return number
+
+
+def _open(arguments: argparse.Namespace) -> FileStoreTable:
+    return FileSystemCatalog(arguments.warehouse).table(arguments.table)
+
+
+def _snapshot(table: FileStoreTable, number: int | None) -> Snapshot | None:
+    return table.snapshots.latest() if number is None else table.snapshots.read(number)
+
+
+def _emit(
+    arguments: argparse.Namespace, head: Sequence[str], rows: list[list[Any]], nothing: str
+) -> int:
+    if arguments.json:
+        for row in rows:
+            print(json_line(dict(zip(head, row, strict=True))))
+    elif rows:
+        print(aligned(head, rows))
+    else:
+        print(nothing)
+    return 0
+
+
+def _ls(arguments: argparse.Namespace) -> int:
+    catalog = FileSystemCatalog(arguments.warehouse)
+    databases = catalog.list_databases()
+    if arguments.database is not None:
+        if arguments.database not in databases:
+            raise NotFoundError("there is no such database", database=arguments.database)
+        databases = [arguments.database]
+    rows: list[list[Any]] = []
+    for database in databases:
+        for name in catalog.list_tables(database):
+            newest = catalog.table(f"{database}.{name}").snapshots.latest()
+            rows.append([f"{database}.{name}", *_newest(newest, raw=arguments.json)])
+    return _emit(arguments, ["table", "snapshot", "rows", "committed"], rows, "no tables")
+
+
+def _newest(snapshot: Snapshot | None, *, raw: bool) -> list[Any]:
+    if snapshot is None:
+        return [None, 0, None]
+    committed = snapshot.time_ms if raw else human_time(snapshot.time_ms)
+    return [snapshot.id, snapshot.total_record_count, committed]
+
+
+def _entries(table: FileStoreTable, snapshot: Snapshot | None) -> list[ManifestEntry]:
+    return [] if snapshot is None else list(table.new_scan().live_entries(snapshot))
+
+
+def levels_of(entries: Sequence[ManifestEntry]) -> list[list[int]]:
+    """[level, files, rows, bytes] of a table's live files, by level."""
+    by_level: dict[int, list[int]] = {}
+    for entry in entries:
+        sums = by_level.setdefault(entry.file.level, [entry.file.level, 0, 0, 0])
+        sums[1] += 1
+        sums[2] += entry.file.row_count
+        sums[3] += entry.file.file_size
+    return [by_level[level] for level in sorted(by_level)]
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    table = _open(arguments)
+    snapshot = _snapshot(table, arguments.snapshot)
+    schema = table.schema if snapshot is None else table.schemas.read(snapshot.schema_id)
+    levels = levels_of(_entries(table, snapshot))
+    columns = [[f.id, f.name, _type_of(type_to_json(f.type))] for f in schema.fields]
+    document = {
+        "table": arguments.table,
+        "snapshot": None if snapshot is None else snapshot.id,
+        "schema_id": schema.id,
+        "columns": [dict(zip(("id", "name", "type"), column, strict=True)) for column in columns],
+        "primary_key": list(schema.primary_keys),
+        "partition_by": list(schema.partition_keys),
+        "options": dict(schema.options),
+        "comment": schema.comment,
+        "record_count": 0 if snapshot is None else snapshot.total_record_count,
+        "levels": [
+            dict(zip(("level", "files", "rows", "bytes"), level, strict=True)) for level in levels
+        ],
+    }
+    if arguments.json:
+        print(json_line(document))
+        return 0
+    print(_heading(arguments.table, snapshot, schema.id))
+    print(f"primary key   {', '.join(schema.primary_keys) or 'none'}")
+    print(f"partitions    {', '.join(schema.partition_keys) or 'none'}")
+    print(f"records       {document['record_count']:,} in data files (before merging)")
+    print("\n" + aligned(["id", "column", "type"], columns))
+    if schema.options:
+        print("\n" + aligned(["option", "value"], sorted(schema.options.items())))
+    if levels:
+        shown = [[*level[:3], human_size(level[3])] for level in levels]
+        print("\n" + aligned(["level", "files", "rows", "size"], shown))
+    return 0
+
+
+def _heading(name: str, snapshot: Snapshot | None, schema_id: int) -> str:
+    if snapshot is None:
+        return f"{name}: no snapshot yet, schema {schema_id}"
+    return f"{name}: snapshot {snapshot.id} of {human_time(snapshot.time_ms)}, schema {schema_id}"
+
+
+def _type_of(value: object) -> str:
+    return value if isinstance(value, str) else json_line({"type": value})
+
+
+def _files(arguments: argparse.Namespace) -> int:
+    table = _open(arguments)
+    entries = _entries(table, _snapshot(table, arguments.snapshot))
+    entries.sort(key=lambda e: (e.partition, e.bucket, e.file.level, -e.file.max_sequence_number))
+    head = ["partition", "bucket", "level", "rows", "deletes", "size", "min_key", "max_key"]
+    head += ["min_sequence", "max_sequence", "schema", "file"]
+    rows = [_file_row(table, entry, raw=arguments.json) for entry in entries]
+    if not table.schema.partition_keys:
+        head = head[1:]
+        rows = [row[1:] for row in rows]
+    return _emit(arguments, head, rows, "no data files")
+
+
+def _file_row(table: FileStoreTable, entry: ManifestEntry, *, raw: bool) -> list[Any]:
+    file = entry.file
+    return [
+        table.partition_path(entry.partition),
+        entry.bucket,
+        file.level,
+        file.row_count,
+        file.delete_row_count,
+        file.file_size if raw else human_size(file.file_size),
+        _key(table, file, file.min_key),
+        _key(table, file, file.max_key),
+        file.min_sequence_number,
+        file.max_sequence_number,
+        file.schema_id,
+        file.file_name,
+    ]
+
+
+def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:  # noqa: ANN401
+    """A key for people: the value itself when the key is one column."""
+    fields = table.schemas.read(file.schema_id).key_fields
+    if not fields:
+        return None
+    values = decode_row(framed, [field.type for field in fields])
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _snapshots(arguments: argparse.Namespace) -> int:
+    table = _open(arguments)
+    numbers = sorted(table.snapshots.ids())
+    chosen = numbers[-arguments.limit :] if arguments.limit else numbers
+    head = ["id", "kind", "time", "schema", "records", "delta", "identifier", "user"]
+    rows: list[list[Any]] = []
+    for number in chosen:
+        each = table.snapshots.read(number)
+        time: Any = each.time_ms if arguments.json else human_time(each.time_ms)
+        counts = [each.total_record_count, each.delta_record_count]
+        writer = [each.commit_identifier, each.commit_user]
+        rows.append([each.id, each.commit_kind.value, time, each.schema_id, *counts, *writer])
+    return _emit(arguments, head, rows, "no snapshots")
+
+
+def _scan(arguments: argparse.Namespace) -> int:
+    table = _open(arguments)
+    snapshot = _snapshot(table, arguments.snapshot)
+    if snapshot is None:
+        print("" if arguments.json or arguments.csv else "no rows: the table has no snapshot yet")
+        return 0
+    schema = table.schemas.read(snapshot.schema_id)
+    names = list(schema.field_names)
+    columns = names
+    if arguments.columns:
+        columns = [name.strip() for name in arguments.columns.split(",") if name.strip()]
+        unknown = [name for name in columns if name not in names]
+        if unknown:
+            raise InvalidRequestError(
+                "there is no such column", column=unknown[0], hint=f"there are {', '.join(names)}"
+            )
+    predicate = parse_predicate(arguments.filter) if arguments.filter else None
+    batches = _batches(table, snapshot.id, columns, predicate)
+    return _print_rows(arguments, columns, _rows(batches, arguments.limit))
+
+
+def _batches(
+    table: FileStoreTable,
+    snapshot_id: int,
+    columns: list[str],
+    predicate: Any,  # noqa: ANN401
+) -> Iterator[pa.RecordBatch]:
+    scan = table.new_scan().with_snapshot(snapshot_id)
+    if predicate is not None:
+        scan = scan.with_filter(predicate)
+    read = table.new_read(columns=columns, predicate=predicate)
+    for split in scan.plan().splits:
+        yield from read.to_batches(split)
+
+
+def _rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[Any]]:
+    """Rows for printing, at most `limit` (0 = all); stops reading when it has enough."""
+    rows = itertools.chain.from_iterable(rows_of(batch) for batch in batches)
+    return itertools.islice(rows, limit or None)
+
+
+def _print_rows(
+    arguments: argparse.Namespace, columns: list[str], rows: Iterator[list[Any]]
+) -> int:
+    if arguments.json:
+        for row in rows:
+            print(json_line(dict(zip(columns, row, strict=True))))
+        return 0
+    if arguments.csv:
+        print(csv_text(columns, []), end="")
+        for row in rows:
+            print(csv_text(columns, [row], with_head=False), end="")
+        return 0
+    shown = list(rows)
+    print(aligned(columns, shown))
+    more = arguments.limit and len(shown) == arguments.limit
+    print(f"({len(shown)} rows{', maybe more: see --limit' if more else ''})")
+    return 0

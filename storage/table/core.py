@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every operation on one table needs: its schema, its stores and its ports.
+
+`commit`, `scan`, `read` and `expire` take a `TableCore`; the facade with their entry points is
+`table.FileStoreTable`. Source: DESIGN.md §3.6.
+"""
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Iterable
+
+from storage.clock import Clock, IdSource
+from storage.errors import NotFoundError, RetryableError
+from storage.format.binary_row import decode_row
+from storage.format.layout import TableLayout, partition_path
+from storage.format.manifest_store import ManifestStore
+from storage.format.schema import TableSchema
+from storage.format.schema_store import SchemaStore
+from storage.format.snapshot import Snapshot
+from storage.format.snapshot_store import SnapshotStore
+from storage.io.file_io import FileIO
+from storage.lsm.key_order import key_decoder
+from storage.lsm.levels import KeyOf
+from storage.options import TableOptions
+
+__all__ = ["TableCore"]
+
+_LOG = logging.getLogger(__name__)
+
+_LATEST_TRIES = 4
+"""A newest snapshot that expires before it is read means that others commit; look again."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableCore:
+    """One table at one version of its schema. Picklable; caches do not travel.
+
+    Attributes:
+        file_io: store of bytes.
+        layout: paths.
+        schema: rows are read and written as this schema says.
+        clock: time.
+        ids: names.
+        snapshots: snapshots of the table.
+        schemas: all versions of its schema.
+        manifests: manifests and manifest lists.
+    """
+
+    file_io: FileIO
+    layout: TableLayout
+    schema: TableSchema
+    clock: Clock
+    ids: IdSource
+    snapshots: SnapshotStore
+    schemas: SchemaStore
+    manifests: ManifestStore
+
+    @functools.cached_property
+    def options(self) -> TableOptions:
+        """The schema's options, parsed."""
+        return TableOptions.from_strings(self.schema.options)
+
+    @functools.cached_property
+    def key_of(self) -> KeyOf | None:
+        """Comparable form of a framed key; None on a table without primary key."""
+        if not self.schema.primary_keys:
+            return None
+        return key_decoder(tuple(field.type for field in self.schema.key_fields))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+
+    def latest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot, or None on a table without snapshots.
+
+        Raises:
+            NotFoundError: each time, it expired between being found and being read.
+        """
+        for _ in range(_LATEST_TRIES):
+            try:
+                return self.snapshots.latest()
+            except NotFoundError:
+                continue
+        return self.snapshots.latest()
+
+    def partition_path(self, partition: bytes) -> str:
+        """Directory part of a framed partition row; "" when unpartitioned."""
+        fields = self.schema.partition_fields
+        if not fields:
+            return ""
+        return partition_path(
+            decode_row(partition, [field.type for field in fields]),
+            fields,
+            default_name=self.options.partition_default_name,
+            legacy=self.options.partition_legacy_name,
+        )
+
+    def data_path(self, partition: bytes, bucket: int, name: str) -> str:
+        """Path of a data, changelog or file index file."""
+        return self.layout.data_file(self.partition_path(partition), bucket, name)
+
+    def delete_quietly(self, paths: Iterable[str]) -> int:
+        """Remove files nobody refers to. One that cannot be removed stays as an orphan.
+
+        Returns:
+            How many were there and are gone.
+        """
+        deleted = 0
+        for path in paths:
+            try:
+                deleted += self.file_io.delete(path)
+            except (RetryableError, OSError) as error:
+                _LOG.debug("an unneeded file stays", extra={"path": path}, exc_info=error)
+        return deleted

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold for every table that can be reached; run after each step of the crash tests.
+
+Also behind `lakeward table` checks: a violation is our bug or damage done from outside.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from storage.errors import InternalError, LakewardError
+from storage.format.file_meta import FileKind, ManifestEntry
+from storage.format.snapshot import Snapshot
+from storage.lsm.levels import Levels
+from storage.table.core import TableCore
+from storage.table.live_files import LiveState, delta_entries, list_entries, live_state
+
+__all__ = ["check_table", "violations"]
+
+
+def check_table(table: TableCore) -> None:
+    """Check all snapshots from EARLIEST to the newest.
+
+    Raises:
+        InternalError: lists what is violated.
+    """
+    found = list(violations(table))
+    if found:
+        raise InternalError(
+            "a table violates its invariants",
+            detail="; ".join(found[:20]),
+            table=table.layout.root,
+            count=len(found),
+        )
+
+
+def violations(table: TableCore) -> Iterator[str]:
+    """Describe every violation:
+
+    * ids of snapshots have no gaps, and their schemas exist;
+    * record counts add up, and equal the rows of the live files;
+    * the state before a snapshot is the state after its predecessor;
+    * files of one level above 0 do not overlap; sequence numbers and counts of a file are sane;
+    * every data file that is named exists, with the size recorded.
+    """
+    earliest, latest = table.snapshots.earliest_id(), table.snapshots.latest_id()
+    if earliest is None or latest is None:
+        return
+    seen: set[tuple[bytes, int, str]] = set()
+    before: tuple[Snapshot, LiveState] | None = None
+    schema_ids = set(table.schemas.ids())
+    for snapshot_id in range(earliest, latest + 1):
+        try:
+            snapshot = table.snapshots.read(snapshot_id)
+            state = live_state(table, snapshot)
+            yield from _snapshot(table, snapshot, state, before)
+        except (LakewardError, FileNotFoundError) as error:
+            yield f"snapshot {snapshot_id} cannot be read: {error}"
+            before = None
+            continue
+        if snapshot.schema_id not in schema_ids:
+            yield f"snapshot {snapshot_id} names schema {snapshot.schema_id}, which is not there"
+        for (partition, bucket), entries in state.buckets.items():
+            yield from _bucket(table, snapshot_id, partition, bucket, entries)
+        yield from _files(table, snapshot_id, [*state.entries(), *_changelog(table, snapshot)], seen)
+        before = (snapshot, state)
+
+
+def _snapshot(
+    table: TableCore,
+    snapshot: Snapshot,
+    state: LiveState,
+    before: tuple[Snapshot, LiveState] | None,
+) -> Iterator[str]:
+    where = f"snapshot {snapshot.id}"
+    if snapshot.total_record_count != sum(entry.file.row_count for entry in state.entries()):
+        yield f"{where}: total record count differs from its live files"
+    delta = 0
+    for entry in delta_entries(table, snapshot):
+        delta += entry.file.row_count * (1 if entry.kind is FileKind.ADD else -1)
+    if snapshot.delta_record_count != delta:
+        yield f"{where}: delta record count differs from its delta"
+    changelog = sum(entry.file.row_count for entry in _changelog(table, snapshot))
+    if (snapshot.changelog_record_count or 0) != changelog:
+        yield f"{where}: changelog record count differs from its changelog"
+    if before is None:
+        return
+    previous, previous_state = before
+    if snapshot.total_record_count != previous.total_record_count + snapshot.delta_record_count:
+        yield f"{where}: record counts do not add up"
+    if snapshot.time_ms < previous.time_ms:
+        yield f"{where}: is older than its predecessor"
+    base = table.manifests.read_list(snapshot.base_manifest_list)
+    identities: set[tuple[object, ...]] = set()
+    for entry in list_entries(table, base):
+        if entry.kind is FileKind.ADD:
+            identities.add(entry.identity)
+        else:
+            identities.discard(entry.identity)
+    if identities != {entry.identity for entry in previous_state.entries()}:
+        yield f"{where}: its base is not the state of its predecessor"
+
+
+def _bucket(
+    table: TableCore,
+    snapshot_id: int,
+    partition: bytes,
+    bucket: int,
+    entries: Iterable[ManifestEntry],
+) -> Iterator[str]:
+    where = f"snapshot {snapshot_id} partition {partition.hex()} bucket {bucket}"
+    files = [entry.file for entry in entries]
+    for file in files:
+        if file.row_count <= 0 or not 0 <= (file.delete_row_count or 0) <= file.row_count:
+            yield f"{where}: {file.file_name} has impossible row counts"
+        if file.min_sequence_number > file.max_sequence_number:
+            yield f"{where}: {file.file_name} has its sequence numbers reversed"
+    if table.key_of is None:
+        return
+    for file in files:
+        if table.key_of(file.min_key) > table.key_of(file.max_key):
+            yield f"{where}: {file.file_name} has its keys reversed"
+    try:
+        Levels.of(files, table.options.num_levels, table.key_of)
+    except LakewardError as error:
+        yield f"{where}: {error}"
+
+
+def _changelog(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
+    if snapshot.changelog_manifest_list is None:
+        return []
+    metas = table.manifests.read_list(snapshot.changelog_manifest_list)
+    return list(list_entries(table, metas))
+
+
+def _files(
+    table: TableCore,
+    snapshot_id: int,
+    entries: Iterable[ManifestEntry],
+    seen: set[tuple[bytes, int, str]],
+) -> Iterator[str]:
+    for entry in entries:
+        identity = (entry.partition, entry.bucket, entry.file.file_name)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        path = entry.file.external_path or table.data_path(*identity)
+        try:
+            size = table.file_io.size(path)
+        except FileNotFoundError:
+            yield f"snapshot {snapshot_id} names {path}, which is not there"
+            continue
+        if size != entry.file.file_size:
+            yield f"snapshot {snapshot_id} names {path} with the wrong size"

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions on rows: values, evaluation on batches, and pruning by ranges.
+
+Owns the meaning of a filter: SQL's three-valued logic, with floats compared as SQL engines do
+(NaN equals NaN and is greater than every number; -0.0 equals 0.0). Predicates are frozen values;
+`predicate_text` reads them from text. Source: SEMANTICS.md §J for what may be pruned.
+"""
+
+import dataclasses
+import decimal
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import InvalidRequestError
+from storage.format.row_codec import Timestamp
+
+__all__ = [
+    "And",
+    "Between",
+    "Compare",
+    "In",
+    "IsNull",
+    "Like",
+    "Not",
+    "Op",
+    "Or",
+    "Predicate",
+    "Range",
+    "columns_of",
+    "conjuncts",
+    "could_match",
+    "mask",
+    "normalised",
+    "row_value",
+]
+
+
+class Op(enum.Enum):
+    """Comparisons."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+    @property
+    def negated(self) -> "Op":
+        """The comparison that is true where this one is false."""
+        return _NEGATED[self]
+
+
+_NEGATED = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.GT: Op.LE,
+    Op.LE: Op.GT,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compare:
+    """`column op literal`; unknown when either is null.
+
+    The literal is a Python value that fits the column: int, float, Decimal, str, bytes, bool,
+    `datetime` values for dates and times (or their ISO text), or None.
+    """
+
+    op: Op
+    column: str
+    literal: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class In:
+    """`column IN (…)`; unknown when the column, or a literal that would decide, is null."""
+
+    column: str
+    literals: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Between:
+    """`low <= column <= high`."""
+
+    column: str
+    low: Any
+    high: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IsNull:
+    """`column IS NULL`; never unknown."""
+
+    column: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Like:
+    """`column LIKE pattern`, with `%`, `_` and the escape `\\`."""
+
+    column: str
+    pattern: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class And:
+    """All of the parts; true without parts."""
+
+    parts: tuple["Predicate", ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Or:
+    """Any of the parts; false without parts."""
+
+    parts: tuple["Predicate", ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Not:
+    """Negation; unknown stays unknown."""
+
+    part: "Predicate"
+
+
+Predicate = Compare | In | Between | IsNull | Like | And | Or | Not
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """Names of the columns a predicate looks at."""
+    match predicate:
+        case And(parts) | Or(parts):
+            return frozenset().union(*(columns_of(part) for part in parts))
+        case Not(part):
+            return columns_of(part)
+        case _:
+            return frozenset({predicate.column})
+
+
+def conjuncts(predicate: Predicate | None) -> tuple[Predicate, ...]:
+    """The parts that must all be true."""
+    if predicate is None:
+        return ()
+    if isinstance(predicate, And):
+        return tuple(one for part in predicate.parts for one in conjuncts(part))
+    return (predicate,)
+
+
+def normalised(predicate: Predicate) -> Predicate:
+    """The same predicate with `Not` pushed down to `IsNull`, `In` and `Like`; no `Between`."""
+    match predicate:
+        case And(parts):
+            return And(tuple(normalised(part) for part in parts))
+        case Or(parts):
+            return Or(tuple(normalised(part) for part in parts))
+        case Between(column, low, high):
+            return And((Compare(Op.GE, column, low), Compare(Op.LE, column, high)))
+        case Not(part):
+            return _negated(part)
+        case _:
+            return predicate
+
+
+def _negated(predicate: Predicate) -> Predicate:
+    match predicate:
+        case And(parts):
+            return Or(tuple(_negated(part) for part in parts))
+        case Or(parts):
+            return And(tuple(_negated(part) for part in parts))
+        case Not(part):
+            return normalised(part)
+        case Compare(op, column, literal):
+            return Compare(op.negated, column, literal)
+        case Between(column, low, high):
+            return Or((Compare(Op.LT, column, low), Compare(Op.GT, column, high)))
+        case _:
+            return Not(predicate)
+
+
+# --- evaluation ------------------------------------------------------------------------------
+
+
+def mask(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
+    """Which rows make the predicate true; false where it is unknown.
+
+    Raises:
+        InvalidRequestError: a column is missing, or a literal does not fit its column.
+    """
+    return pc.fill_null(_evaluate(predicate, batch), False)
+
+
+def _evaluate(predicate: Predicate, batch: pa.RecordBatch) -> pa.BooleanArray:
+    match predicate:
+        case And(parts):
+            return _joined(parts, batch, pc.and_kleene, empty=True)
+        case Or(parts):
+            return _joined(parts, batch, pc.or_kleene, empty=False)
+        case Not(part):
+            return pc.invert(_evaluate(part, batch))
+        case IsNull(column):
+            return pc.is_null(_column(batch, column))
+        case Between(column, low, high):
+            both = And((Compare(Op.GE, column, low), Compare(Op.LE, column, high)))
+            return _evaluate(both, batch)
+        case In(column, literals):
+            each = tuple(Compare(Op.EQ, column, literal) for literal in literals)
+            return _is_in(_column(batch, column), literals, batch, each)
+        case Like(column, pattern):
+            return pc.match_like(_column(batch, column), pattern)
+        case Compare(op, column, literal):
+            return _compare(op, _column(batch, column), literal, column)
+
+
+def _joined(
+    parts: Sequence[Predicate],
+    batch: pa.RecordBatch,
+    join: Callable[[pa.Array, pa.Array], pa.Array],
+    *,
+    empty: bool,
+) -> pa.BooleanArray:
+    result = pa.repeat(pa.scalar(empty), batch.num_rows)
+    for part in parts:
+        result = join(result, _evaluate(part, batch))
+    return result
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    position = batch.schema.get_field_index(name)
+    if position < 0:
+        raise InvalidRequestError("a filter names a column that is not there", column=name)
+    return batch.column(position)
+
+
+def _is_in(
+    column: pa.Array,
+    literals: tuple[Any, ...],
+    batch: pa.RecordBatch,
+    each: tuple[Compare, ...],
+) -> pa.BooleanArray:
+    plain = not pa.types.is_floating(column.type) and None not in literals
+    if plain and len(literals) > 1:
+        values = [_literal(literal, column.type) for literal in literals]
+        if all(value is not None for value in values):
+            found = pc.is_in(column, value_set=pa.array(values, type=column.type))
+            return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+    return _evaluate(Or(each), batch)
+
+
+_KERNELS: Mapping[Op, Callable[..., Any]] = {
+    Op.EQ: pc.equal,
+    Op.NE: pc.not_equal,
+    Op.LT: pc.less,
+    Op.LE: pc.less_equal,
+    Op.GT: pc.greater,
+    Op.GE: pc.greater_equal,
+}
+
+
+def _compare(op: Op, column: pa.Array, literal: Any, name: str) -> pa.BooleanArray:  # noqa: ANN401
+    if literal is None:
+        return pa.nulls(len(column), pa.bool_())
+    try:
+        scalar = _literal(literal, column.type)
+        if scalar is None:  # not a value of the column's type: compare where both fit
+            column, scalar = _widened(column, literal)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            "a filter compares a column with a value of another type",
+            detail=str(error),
+            column=name,
+            type=column.type,
+            value=literal,
+        ) from error
+    if pa.types.is_floating(column.type):
+        return _compare_floats(op, column, scalar)
+    return _KERNELS[op](column, scalar)
+
+
+def _compare_floats(op: Op, column: pa.Array, scalar: pa.Scalar) -> pa.BooleanArray:
+    """NaN equals NaN and is the greatest value."""
+    nan_column = pc.is_nan(column)
+    if pc.is_nan(scalar).as_py():
+        valid = pc.is_valid(column)
+        truth = {
+            Op.EQ: nan_column,
+            Op.NE: pc.invert(nan_column),
+            Op.LT: pc.invert(nan_column),
+            Op.GE: nan_column,
+            Op.GT: pc.and_(nan_column, pa.scalar(False)),
+            Op.LE: pc.or_(nan_column, pa.scalar(True)),
+        }[op]
+        return pc.if_else(valid, truth, pa.scalar(None, pa.bool_()))
+    plain = _KERNELS[op](column, scalar)
+    if op in (Op.GT, Op.GE, Op.NE):
+        return pc.or_(plain, nan_column)
+    return plain
+
+
+def _literal(literal: Any, type_: pa.DataType) -> pa.Scalar | None:  # noqa: ANN401
+    """The literal as a value of a column type; None when it has no exact value there."""
+    if isinstance(literal, str) and not pa.types.is_string(type_):
+        if pa.types.is_binary(type_):
+            return pa.scalar(literal.encode(), type_)
+        return pa.scalar(literal).cast(type_)
+    if pa.types.is_boolean(type_) != isinstance(literal, bool):
+        raise pa.ArrowInvalid(f"{literal!r} is not a {type_}")
+    if pa.types.is_floating(type_):
+        return pa.scalar(float(literal), type_) if _fits_float(literal, type_) else None
+    if isinstance(literal, (float, decimal.Decimal)) and not pa.types.is_decimal(type_):
+        if literal != literal or literal in (float("inf"), float("-inf")):
+            return None
+        return _literal(int(literal), type_) if literal == int(literal) else None
+    if isinstance(literal, (int, float)) and pa.types.is_decimal(type_):
+        literal = decimal.Decimal(repr(literal))
+    try:
+        return pa.scalar(literal, type_)
+    except (pa.ArrowInvalid, OverflowError):
+        if isinstance(literal, (int, decimal.Decimal)):
+            return None
+        raise
+
+
+def _fits_float(literal: Any, type_: pa.DataType) -> bool:  # noqa: ANN401
+    if not isinstance(literal, (int, float, decimal.Decimal)):
+        raise pa.ArrowInvalid(f"{literal!r} is not a {type_}")
+    value = float(literal)
+    return value != value or pa.scalar(value, type_).as_py() == value
+
+
+def _widened(column: pa.Array, literal: Any) -> tuple[pa.Array, pa.Scalar]:  # noqa: ANN401
+    """Column and literal as doubles, or as decimals where a double would round integers."""
+    if isinstance(literal, float) or pa.types.is_floating(column.type):
+        return column.cast(pa.float64(), safe=False), pa.scalar(float(literal), pa.float64())
+    value = decimal.Decimal(literal)
+    exponent = value.as_tuple().exponent
+    scale = max(0, -exponent) if isinstance(exponent, int) else 0
+    if pa.types.is_decimal(column.type):
+        scale = max(scale, column.type.scale)
+    wide = pa.decimal256(76, min(scale, 50))
+    return column.cast(wide), pa.scalar(round(value, wide.scale), wide)
+
+
+# --- pruning ---------------------------------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What is known about a column in some file, manifest or partition.
+
+    Attributes:
+        low: smallest value or a lower bound, as `row_codec.decode_row` gives it; None = unknown.
+        high: largest value or an upper bound; None = unknown.
+        null_count: None = unknown.
+        row_count: rows the range is about; None = unknown.
+    """
+
+    low: Any = None
+    high: Any = None
+    null_count: int | None = None
+    row_count: int | None = None
+
+    @property
+    def only_nulls(self) -> bool:
+        """Whether every value is null, for certain."""
+        return self.row_count is not None and self.null_count == self.row_count
+
+
+def could_match(
+    predicate: Predicate,
+    ranges: Callable[[str], Range | None],
+    types: Mapping[str, pa.DataType],
+) -> bool:
+    """Whether some row may make the predicate true. False only when none can.
+
+    Args:
+        predicate: any.
+        ranges: what is known of a column; None = nothing.
+        types: Arrow type of each column that `ranges` knows.
+    """
+    return _could(normalised(predicate), ranges, types)
+
+
+def _could(
+    predicate: Predicate,
+    ranges: Callable[[str], Range | None],
+    types: Mapping[str, pa.DataType],
+) -> bool:
+    match predicate:
+        case And(parts):
+            return all(_could(part, ranges, types) for part in parts)
+        case Or(parts):
+            return any(_could(part, ranges, types) for part in parts)
+        case IsNull(column):
+            known = ranges(column)
+            return known is None or known.null_count != 0
+        case Not(IsNull(column)):
+            known = ranges(column)
+            return known is None or not known.only_nulls
+        case Compare(op, column, literal):
+            return _could_compare(op, literal, ranges(column), types.get(column))
+        case In(column, literals):
+            known, type_ = ranges(column), types.get(column)
+            return any(_could_compare(Op.EQ, literal, known, type_) for literal in literals)
+        case _:
+            return True
+
+
+def _could_compare(
+    op: Op,
+    literal: Any,  # noqa: ANN401
+    known: Range | None,
+    type_: pa.DataType | None,
+) -> bool:
+    if literal is None:
+        return False
+    if known is None or type_ is None:
+        return True
+    if known.only_nulls:
+        return False
+    if known.low is None or known.high is None or pa.types.is_floating(type_):
+        return True  # the range of floats says nothing about NaN
+    try:
+        scalar = _literal(literal, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        return True  # evaluation will say what is wrong
+    if scalar is None:
+        return True
+    value = row_value(scalar)
+    match op:
+        case Op.EQ:
+            return bool(known.low <= value <= known.high)
+        case Op.NE:
+            return not known.low == value == known.high
+        case Op.LT:
+            return bool(known.low < value)
+        case Op.LE:
+            return bool(known.low <= value)
+        case Op.GT:
+            return bool(known.high > value)
+        case Op.GE:
+            return bool(known.high >= value)
+
+
+_NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+def row_value(scalar: pa.Scalar) -> Any:  # noqa: ANN401 - any comparable
+    """An Arrow scalar in the form of `row_codec.decode_row`; control plane only."""
+    if pa.types.is_timestamp(scalar.type):
+        nanos = scalar.value * _NANOS_PER_UNIT[scalar.type.unit]
+        return Timestamp(nanos // 1_000_000, nanos % 1_000_000)
+    if pa.types.is_date32(scalar.type) or pa.types.is_time32(scalar.type):
+        return scalar.value
+    return scalar.as_py()

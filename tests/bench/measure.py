@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring: wall and CPU seconds, interleaved rounds, memory of a process tree, figures.
+
+A figure is a median over rounds. Where two ways of doing the same work are compared, their rounds
+alternate, and the ratio is taken round by round, so that a slow minute of the machine hits both.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CORES = len(os.sched_getaffinity(0))
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One measured figure; `higher` is better unless it says otherwise.
+
+    Attributes:
+        name: what was measured.
+        value: median over the rounds.
+        unit: of the value.
+        samples: one value per round.
+        versus: name of what it is compared with, empty when alone.
+        ratio: how much better than that, > 1 is better; the median of the rounds' ratios.
+        ratios: one per round.
+        goal: the ratio, or where there is none the value, that is wanted.
+        lower: smaller values are better.
+        note: what a reader must know to believe it.
+    """
+
+    name: str
+    value: float
+    unit: str
+    samples: Sequence[float] = ()
+    versus: str = ""
+    ratio: float | None = None
+    ratios: Sequence[float] = ()
+    goal: float | None = None
+    lower: bool = False
+    note: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the goal is met; None without a goal."""
+        if self.goal is None:
+            return None
+        if self.ratio is not None:
+            return self.ratio >= self.goal
+        return self.value <= self.goal if self.lower else self.value >= self.goal
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """One run of one thing."""
+
+    wall_s: float
+    cpu_s: float
+    result: Any = None
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process with its threads, and of children it has waited for."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def timed(work: Callable[[], Any]) -> Sample:
+    """Run once, garbage collected before."""
+    gc.collect()
+    cpu, wall = cpu_s(), time.perf_counter()
+    result = work()
+    return Sample(time.perf_counter() - wall, cpu_s() - cpu, result)
+
+
+def interleaved(
+    rounds: int, ways: Mapping[str, Callable[[], Any]], *, warm: bool = True
+) -> dict[str, list[Sample]]:
+    """Run every way `rounds` times, taking turns; every second round in reverse order.
+
+    Args:
+        rounds: measured runs of each.
+        ways: by name.
+        warm: one run of each first that does not count.
+    """
+    samples: dict[str, list[Sample]] = {name: [] for name in ways}
+    if warm:
+        for work in ways.values():
+            work()
+    for turn in range(rounds):
+        for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
+            samples[name].append(timed(ways[name]))
+    return samples
+
+
+def rate(
+    name: str,
+    samples: Mapping[str, Sequence[Sample]],
+    way: str,
+    rows: int,
+    *,
+    versus: str = "",
+    unit: str = "rows/s",
+    cpu: bool = False,
+    goal: float | None = None,
+    note: str = "",
+) -> Figure:
+    """Rows per second of one way of `interleaved`, and its ratio to another."""
+
+    def rates(which: str) -> list[float]:
+        taken = [s.cpu_s if cpu else s.wall_s for s in samples[which]]
+        return [rows / max(seconds, 1e-9) for seconds in taken]
+
+    mine = rates(way)
+    ratios = [a / b for a, b in zip(mine, rates(versus), strict=True)] if versus else []
+    return Figure(
+        name=name,
+        value=statistics.median(mine),
+        unit=unit,
+        samples=mine,
+        versus=versus,
+        ratio=statistics.median(ratios) if ratios else None,
+        ratios=ratios,
+        goal=goal,
+        note=note,
+    )
+
+
+def run_child(
+    module: str, config: Mapping[str, Any], *, python: Path | None = None, timeout: float = 1800
+) -> dict[str, Any]:
+    """Run `python -m module CONFIG` and return the JSON of its last line of standard output.
+
+    Raises:
+        RuntimeError: it failed; the message ends with what it wrote.
+    """
+    with child(module, config, python=python) as process:
+        try:
+            out, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, _ = process.communicate()
+    return result_of(process, out)
+
+
+def child(
+    module: str, config: Mapping[str, Any], *, python: Path | None = None
+) -> "subprocess.Popen[str]":
+    """Start `python -m module CONFIG`; a path instead of a module name runs that file alone."""
+    target = [module] if module.endswith(".py") else ["-m", module]
+    return subprocess.Popen(
+        # -P: modules here have everyday names that a foreign package could import by mistake
+        [str(python or sys.executable), *(["-P"] if module.endswith(".py") else []), *target]
+        + [json.dumps(config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "" if module.endswith(".py") else str(ROOT)},
+    )
+
+
+def result_of(process: "subprocess.Popen[str]", out: str) -> dict[str, Any]:
+    """The JSON of the last line that a child wrote."""
+    lines = out.strip().splitlines()
+    if process.returncode != 0 or not lines:
+        tail = "\n".join(lines[-25:])
+        raise RuntimeError(f"{process.args[1:3]} ended with {process.returncode}:\n{tail}")
+    result: dict[str, Any] = json.loads(lines[-1])
+    return result
+
+
+@dataclasses.dataclass(slots=True)
+class Memory:
+    """Peak resident memory of a process tree [MB]; shared pages count in every process.
+
+    Attributes:
+        total: highest sum over the tree at one moment.
+        by_program: highest sum by program, `java` or `python`.
+    """
+
+    total: float = 0.0
+    by_program: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+def tree_memory(root: int) -> dict[str, float]:
+    """Resident memory now by program name over a process and its descendants [MB]."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{entry}/stat").read_text()
+                name, _, rest = text.partition("(")[2].rpartition(")")
+                parents[int(entry)] = int(rest.split()[1])
+                names[int(entry)] = name
+    tree = {root}
+    grown = True
+    while grown:
+        fresh = {pid for pid, parent in parents.items() if parent in tree and pid not in tree}
+        tree |= fresh
+        grown = bool(fresh)
+    memory: dict[str, float] = {}
+    for pid in tree:
+        with contextlib.suppress(OSError, ValueError):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            program = "java" if names.get(pid, "").startswith("java") else "python"
+            memory[program] = memory.get(program, 0.0) + pages * _PAGE / 1e6
+    return memory
+
+
+@contextlib.contextmanager
+def memory_of(root: int, interval_s: float = 0.1) -> Iterator[Memory]:
+    """Watch a process tree from a thread of this process."""
+    peak = Memory()
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(interval_s):
+            now = tree_memory(root)
+            peak.total = max(peak.total, sum(now.values()))
+            for program, size in now.items():
+                peak.by_program[program] = max(peak.by_program.get(program, 0.0), size)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merging 2, 5 and 20 sorted runs that overlap everywhere; then a whole compaction from files.
+
+Peers: plain pyarrow (concatenate, sort by key and sequence number, keep each key's last, gather),
+and `heapq.merge` over Python tuples, which is what a row-at-a-time merge in Python would be.
+"""
+
+import heapq
+import itertools
+import operator
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.clock import RandomIds, SystemClock
+from storage.format.data_file import key_value_schema
+from storage.format.layout import TableLayout
+from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.io.local import LocalFileIO
+from storage.lsm.bucket import BucketContext
+from storage.lsm.merge import merge_runs
+from storage.lsm.merge_functions.pick_row import Deduplicate
+from storage.lsm.merge_tree_writer import MergeTreeWriter
+from storage.options import TableOptions
+from tests.bench import workload
+from tests.bench.measure import Figure, interleaved, rate, timed
+
+ROWS = 1_000_000
+RUNS = (2, 5, 20)
+_READ_ROWS = 65_536
+_HEAP_SHARE = 10
+
+
+def run(*, quick: bool, scratch: Path) -> list[Figure]:
+    """All figures of this part."""
+    rows, rounds = (ROWS // 10, 3) if quick else (ROWS, 5)
+    figures: list[Figure] = []
+    for count in RUNS:
+        figures += _merge(rows, count, rounds)
+    figures.append(_compaction(rows, 5, rounds, scratch))
+    return figures
+
+
+def sorted_runs(rows: int, count: int) -> list[pa.RecordBatch]:
+    """`count` key-value runs, oldest first; every key is in two runs on average."""
+    rng = np.random.default_rng(count)
+    size = rows // count
+    runs = []
+    schema = key_value_schema(workload.table_schema({"bucket": "1"}))
+    for number in range(count):
+        ids = np.sort(rng.choice(rows // 2, size, replace=False)) + 1
+        values = workload.draw_rows(rng, ids, number).combine_chunks()
+        sequence = pa.array(np.arange(size) + number * size)
+        kinds = pa.array(np.zeros(size, np.int8))
+        columns = [column.combine_chunks() for column in values.columns]
+        runs.append(pa.RecordBatch.from_arrays([sequence, kinds, *columns], schema=schema))
+    return runs
+
+
+def _pieces(run: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, run.num_rows, _READ_ROWS):
+        yield run.slice(start, _READ_ROWS)
+
+
+def _ours(runs: list[pa.RecordBatch]) -> pa.Table:
+    merged = merge_runs([_pieces(run) for run in runs], ["id"], Deduplicate())
+    return pa.Table.from_batches(list(merged))
+
+
+def _plain(runs: list[pa.RecordBatch]) -> pa.Table:
+    rows = pa.Table.from_batches(runs)
+    order = pc.sort_indices(rows, sort_keys=[("id", "ascending"), (SEQUENCE_NUMBER, "ascending")])
+    ids = rows["id"].to_numpy()[order.to_numpy()]
+    last = np.append(ids[1:] != ids[:-1], True)
+    return rows.take(order.filter(pa.array(last))).combine_chunks()
+
+
+def _heap(lists: list[list[tuple[object, ...]]]) -> list[tuple[object, ...]]:
+    merged = heapq.merge(*lists, key=operator.itemgetter(0, 1))
+    return [list(same)[-1] for _, same in itertools.groupby(merged, operator.itemgetter(0))]
+
+
+def _merge(rows: int, count: int, rounds: int) -> list[Figure]:
+    runs = sorted_runs(rows, count)
+    if not _ours(runs).combine_chunks().equals(_plain(runs)):
+        raise RuntimeError(f"merge of {count} runs: wrong result")
+    samples = interleaved(rounds, {"ours": lambda: _ours(runs), "pyarrow": lambda: _plain(runs)})
+    total = sum(run.num_rows for run in runs)
+    small = sorted_runs(rows // _HEAP_SHARE, count)
+    names = ["id", SEQUENCE_NUMBER, VALUE_KIND, *workload.ARROW_SCHEMA.names[1:]]
+    lists = [list(zip(*(run[name].to_pylist() for name in names), strict=True)) for run in small]
+    heap = timed(lambda: _heap(lists))
+    ours = rate(f"merge {count} runs", samples, "ours", total, versus="pyarrow", goal=2.0)
+    slow = sum(map(len, lists)) / heap.wall_s
+    return [
+        ours,
+        Figure(
+            name=f"merge {count} runs, to heapq.merge",
+            value=slow,
+            unit="rows/s",
+            versus="heapq",
+            ratio=ours.value / slow,
+            note="value: heapq.merge over tuples, on a tenth of the rows",
+        ),
+    ]
+
+
+def _compaction(rows: int, count: int, rounds: int, scratch: Path) -> Figure:
+    """Level-0 files in, one merged run out, files read and written."""
+    size = rows // count
+    rng = np.random.default_rng(3)
+    batches = []
+    for number in range(count):
+        ids = rng.choice(rows // 2, size, replace=False) + 1
+        table = workload.draw_rows(rng, ids, number).append_column(
+            workload.KIND, pa.array(np.zeros(size, np.int8))
+        )
+        batches.append(table.combine_chunks().to_batches()[0])
+
+    def compact(context: BucketContext, files: tuple[object, ...]) -> None:
+        with MergeTreeWriter(context, files, compaction=False) as writer:
+            writer.compact(full=True)
+
+    with TemporaryDirectory(dir=scratch) as folder:
+        context = bucket_context(Path(folder))
+        files = []
+        with MergeTreeWriter(context, (), compaction=False) as writer:
+            for batch in batches:
+                writer.write(batch)
+                files += writer.prepare_commit().data.new_files
+        samples = interleaved(rounds, {"ours": lambda: compact(context, tuple(files))})
+    return rate(
+        f"full compaction of {count} files", samples, "ours", rows, note="read, merge, write"
+    )
+
+
+def bucket_context(directory: Path, **options: str) -> BucketContext:
+    """A bucket of the orders table without a table around it; files are not synced."""
+    schema = workload.table_schema({"bucket": "1", **options})
+    layout = TableLayout(str(directory))
+    file_io = LocalFileIO(durable=False)
+    return BucketContext(
+        file_io=file_io,
+        layout=layout,
+        schema=schema,
+        options=TableOptions.from_strings(schema.options),
+        partition=b"\0\0\0\0",
+        partition_path="",
+        bucket=0,
+        schemas=lambda _: schema,
+        clock=SystemClock(),
+        id_source=RandomIds(),
+    )

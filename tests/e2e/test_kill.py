@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGKILL of the running daemon, also inside commit and compaction, and a lost checkpoint."""
+
+import random
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.daemon_process import (
+    DaemonProcess,
+    eventually,
+    kafka_config,
+    newest_snapshot,
+    run_once,
+)
+from tests.e2e.shop_stream import (
+    PATTERN,
+    TABLES,
+    ShopStream,
+    assert_identifiers_never_repeat,
+    assert_no_file_missing,
+    assert_tables_equal_model,
+    open_tables,
+    quarantined,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+# Where to kill: after a random time, when a commit has begun to write metadata, or when a bucket
+# got a second new file within a moment (level 0, then a compaction's output).
+MOMENTS = ("random", "commit", "compaction")
+
+
+def wait_for_moment(warehouse: Path, moment: str, rng: random.Random, timeout: float) -> None:
+    """Return at the chosen moment of the daemon's work, or after `timeout`."""
+    deadline = time.monotonic() + timeout
+    if moment == "random":
+        time.sleep(rng.uniform(0.0, min(4.0, timeout)))
+        return
+    pattern = "*.db/*/manifest/*" if moment == "commit" else "*.db/*/bucket-*/*"
+    known = set(warehouse.glob(pattern))
+    wanted = 1 if moment == "commit" else 2
+    while time.monotonic() < deadline:
+        fresh = set(warehouse.glob(pattern)) - known
+        if moment == "commit" and len(fresh) >= wanted:
+            time.sleep(rng.uniform(0, 0.02))
+            return
+        by_bucket: dict[Path, int] = {}
+        for path in fresh:
+            by_bucket[path.parent] = by_bucket.get(path.parent, 0) + 1
+        if any(count >= wanted for count in by_bucket.values()):
+            return
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [pytest.param(3, id="short"), pytest.param(20, id="long", marks=pytest.mark.full)],
+)
+def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, tmp_path, kills):
+    rng = random.Random(20261121 + kills)
+    stream = ShopStream(kafka_broker, seed=21)
+    stream.snapshot(300)
+    stream.corruption()
+    config = kafka_config(
+        tmp_path,
+        kafka_broker,
+        PATTERN,
+        max_records=1_500,
+        interval="100ms",
+        table_properties={"bucket": "2", "snapshot.num-retained.min": "1000"},
+    )
+    warehouse = tmp_path / "warehouse"
+    stop = threading.Event()
+    producing = threading.Thread(target=_produce, args=(stream, stop, kills))
+    producing.start()
+    try:
+        for number in range(kills):
+            before = sum(newest_snapshot(warehouse, f"shop.{name}") for name in TABLES)
+            with DaemonProcess(config) as daemon:
+                eventually(
+                    lambda: (
+                        not daemon.alive
+                        or sum(newest_snapshot(warehouse, f"shop.{n}") for n in TABLES) > before
+                    ),
+                    timeout=120,
+                    interval=0.02,
+                    what=f"a commit of run {number}\n{daemon.log_tail()}",
+                )
+                assert daemon.alive, daemon.log_tail()
+                moment = MOMENTS[number % len(MOMENTS)]
+                wait_for_moment(warehouse, moment, rng, timeout=8)
+                if number % 2:
+                    daemon.kill()
+                else:
+                    daemon.kill_group()
+            if number == kills // 2:
+                shutil.rmtree(tmp_path / "checkpoint")
+    finally:
+        stop.set()
+        producing.join(120)
+
+    run_once(config, timeout=600)
+
+    assert_tables_equal_model(warehouse, stream.shop)
+    assert quarantined(warehouse) == stream.corrupt
+    for table in open_tables(warehouse).values():
+        assert_identifiers_never_repeat(table)
+        assert_no_file_missing(table)
+
+
+def _produce(stream: ShopStream, stop: threading.Event, kills: int) -> None:
+    """Keep changes coming while the daemon lives and dies."""
+    for _ in range(kills * 40):
+        if stop.is_set():
+            return
+        stream.changes(500)
+        stop.wait(0.3)
+
+
+def test_sigterm_finishes_the_batch_and_exits_clean(kafka_broker, tmp_path):
+    stream = ShopStream(kafka_broker, seed=22)
+    stream.snapshot(500)
+    stream.changes(20_000)
+    config = kafka_config(tmp_path, kafka_broker, PATTERN, max_records=2_000, interval="100ms")
+    warehouse = tmp_path / "warehouse"
+    with DaemonProcess(config) as daemon:
+        eventually(
+            lambda: newest_snapshot(warehouse, "shop.orders") >= 2 or not daemon.alive,
+            timeout=120,
+            what=daemon.log_tail(),
+        )
+        assert daemon.alive, daemon.log_tail()
+        assert daemon.terminate() == 0, daemon.log_tail()
+    offsets, commits = (
+        max(
+            int(path.name)
+            for path in (tmp_path / "checkpoint" / part).iterdir()
+            if path.name.isdigit()
+        )
+        for part in ("offsets", "commits")
+    )
+    assert commits >= offsets - 1
+    identifiers = {t.snapshots.latest().commit_identifier for t in open_tables(warehouse).values()}
+    assert max(identifiers) <= commits, "a batch was committed that Spark did not record"
+    run_once(config)
+    assert_tables_equal_model(warehouse, stream.shop)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+import io
+import json
+import logging
+
+import pytest
+
+from ingest.logs import configure_logging
+
+
+@pytest.fixture
+def logs():
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    stream = io.StringIO()
+
+    def configure(**options):
+        configure_logging(stream=stream, **options)
+        return stream
+
+    yield configure
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def test_lines_are_json_off_a_terminal(logs):
+    stream = logs()
+    logging.getLogger("ingest.sink").info(
+        "batch %s done", 7, extra={"event": "batch", "batch_id": 7, "duration_s": 1.5}
+    )
+    line = json.loads(stream.getvalue())
+    assert line.pop("ts").endswith("Z")
+    assert line == {
+        "level": "info",
+        "logger": "ingest.sink",
+        "event": "batch",
+        "msg": "batch 7 done",
+        "batch_id": 7,
+        "duration_s": 1.5,
+    }
+
+
+def test_exceptions_become_an_error_object(logs):
+    stream = logs()
+    try:
+        raise ValueError("no")
+    except ValueError as error:
+        logging.getLogger("x").error("failed", exc_info=error, extra={"error": "shadowed"})
+    line = json.loads(stream.getvalue())
+    assert line["error"]["type"] == "ValueError"
+    assert line["error"]["message"] == "no"
+    assert "Traceback" in line["error"]["stack"]
+
+
+def test_error_values_without_a_trace_become_a_message(logs):
+    stream = logs()
+    logging.getLogger("x").warning("failed", extra={"error": OSError("gone")})
+    assert json.loads(stream.getvalue())["error"] == {"message": "gone"}
+
+
+def test_values_that_json_does_not_know_become_text(logs):
+    stream = logs()
+    logging.getLogger("x").warning("odd", extra={"path": {1, 2}.__class__})
+    assert json.loads(stream.getvalue())["path"] == "<class 'set'>"
+
+
+def test_text_form_is_one_readable_line(logs):
+    stream = logs(form="text")
+    logging.getLogger("ingest.daemon").warning(
+        "query failed", extra={"event": "restart", "wait_s": 2.0, "reason": "no luck"}
+    )
+    line = stream.getvalue()
+    assert 'WARNING daemon: query failed wait_s=2 reason="no luck"\n' in line
+    assert "event" not in line
+
+
+def test_level_is_honoured_and_handlers_are_replaced(logs):
+    stream = logs(level="error")
+    stream = logs(level="error")
+    logging.getLogger("x").warning("quiet")
+    logging.getLogger("x").error("loud")
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_libraries_are_kept_quiet(logs):
+    stream = logs(level="debug")
+    logging.getLogger("py4j.clientserver").info("chatter")
+    assert stream.getvalue() == ""

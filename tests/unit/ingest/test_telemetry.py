@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ingest.batch_report import BatchReport
+from ingest.metric_table import METRICS, PREFIX, STATES
+from ingest.telemetry import STALE_AFTER_S, Metrics
+from storage.clock import ManualClock
+
+REPORT = BatchReport(
+    batch_id=4,
+    identifier=9,
+    outcome="committed",
+    events=10,
+    bytes=6500,
+    rows_by_table={"shop.orders": {"insert": 6, "delete": 2}},
+    counts={"t": {"op.c": 6, "op.d": 2, "tombstone": 1, "unrouted": 1}},
+    bad_by_topic={"t": {"type": 1}},
+    snapshots={"shop.orders": 3},
+    sorted_runs={"shop.orders": 5},
+    compactions={"shop.orders": 1},
+    commit_retries=2,
+    commit_seconds={"shop.orders": 0.2},
+    source_ts_ms={"shop.orders": (1_700_000_000_000 - 9_000, 1_700_000_000_000 - 3_000)},
+    end_offsets={"t": {"0": 40}},
+    skipped_offsets={("t", 1): 7},
+    schema_changes=(("shop.orders", "AddColumn(name='secret_column')"), ("a.b", "create table")),
+    duration_s=1.0,
+    phases={"job": 0.8, "task_decode": 1.5},
+    started_ms=1_700_000_000_000,
+)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1_700_000_001_000)
+
+
+@pytest.fixture
+def metrics(clock):
+    return Metrics(clock, process=False)
+
+
+def sample(metrics, name, **labels):
+    return metrics.registry.get_sample_value(PREFIX + name, {k: str(v) for k, v in labels.items()})
+
+
+def test_report_is_counted(metrics):
+    metrics.batch_started()
+    assert sample(metrics, "batch_in_progress") == 1
+    metrics.record(REPORT)
+    assert sample(metrics, "batch_in_progress") == 0
+    assert sample(metrics, "batches_total", outcome="committed") == 1
+    assert sample(metrics, "source_records_total", topic="t") == 10
+    assert sample(metrics, "source_bytes_total") == 6500
+    assert sample(metrics, "decode_records_total", topic="t", op="c") == 6
+    assert sample(metrics, "decode_records_total", topic="t", op="tombstone") == 1
+    assert sample(metrics, "decode_errors_total", topic="t", reason="type") == 1
+    assert sample(metrics, "dlq_records_total", topic="t", reason="type") == 1
+    assert sample(metrics, "source_skipped_offsets_total", topic="t", partition=1) == 7
+    assert sample(metrics, "table_rows_written_total", table="shop.orders", kind="delete") == 2
+    assert sample(metrics, "table_snapshot_id", table="shop.orders") == 3
+    assert sample(metrics, "table_sorted_runs_max", table="shop.orders") == 5
+    assert sample(metrics, "commit_retries_total", reason="snapshot_exists") == 2
+    assert sample(metrics, "commits_total", table="shop.orders", kind="compact", outcome="ok") == 1
+    assert sample(metrics, "batch_phase_duration_seconds_sum", phase="job") == 0.8
+    assert sample(metrics, "batch_phase_task_seconds_total", phase="decode") == 1.5
+    # 1 s of batch after a start 9 s behind the oldest change
+    assert sample(metrics, "table_commit_delay_seconds_sum", table="shop.orders") == 10.0
+    assert sample(metrics, "last_success_timestamp_seconds") == 1_700_000_001
+
+
+def test_schema_changes_never_put_names_into_labels(metrics):
+    metrics.record(REPORT)
+    body = metrics.exposition()[0].decode()
+    assert "secret_column" not in body
+    labels = {"table": "shop.orders", "change": "add", "outcome": "applied"}
+    assert sample(metrics, "schema_changes_total", **labels) == 1
+    labels = {"table": "a.b", "change": "create", "outcome": "applied"}
+    assert sample(metrics, "schema_changes_total", **labels) == 1
+
+
+def test_replayed_batch_adds_no_work(metrics):
+    metrics.record(REPORT)
+    replay = BatchReport(
+        batch_id=4, identifier=9, outcome="replayed", events=10, end_offsets={"t": {"0": 40}}
+    )
+    metrics.record(replay)
+    assert sample(metrics, "source_records_total", topic="t") == 10
+    assert sample(metrics, "batches_total", outcome="replayed") == 1
+
+
+def test_lag_is_end_minus_committed(metrics):
+    metrics.record_committed({"t": {"0": 10, "1": 0}})
+    metrics.record_watermarks({("t", 0): (0, 50), ("t", 1): (0, 5)})
+    assert metrics.lag() == {("t", 0): 40, ("t", 1): 5}
+    metrics.record(REPORT)
+    assert sample(metrics, "source_lag_records", topic="t", partition=0) == 10
+    assert sample(metrics, "source_partitions", topic="t") == 2
+    assert sample(metrics, "source_retention_headroom_ratio", topic="t", partition=0) == 0.8
+
+
+def test_lag_seconds_count_from_when_the_oldest_waiting_record_was_seen(metrics, clock):
+    metrics.record_committed({"t": {"0": 10}})
+    metrics.record_watermarks({("t", 0): (0, 10)})
+    assert sample(metrics, "source_lag_seconds", topic="t") == 0
+    clock.advance(15_000)
+    metrics.record_watermarks({("t", 0): (0, 30)})
+    clock.advance(15_000)
+    metrics.record_watermarks({("t", 0): (0, 60)})
+    assert sample(metrics, "source_lag_seconds", topic="t") == 15
+    metrics.record(REPORT)  # up to 40: only what was seen 0 s ago waits
+    assert sample(metrics, "source_lag_seconds", topic="t") == 0
+    clock.advance(4_000)
+    assert sample(metrics, "source_lag_seconds", topic="t") == 4
+
+
+def test_series_of_a_silent_source_disappear(metrics, clock):
+    metrics.record_watermarks({("t", 0): (0, 50)})
+    assert sample(metrics, "source_end_offset", topic="t", partition=0) == 50
+    clock.advance(int(STALE_AFTER_S * 1000) + 1)
+    assert sample(metrics, "source_end_offset", topic="t", partition=0) is None
+    assert metrics.lag() == {}
+
+
+def test_freshness_is_zero_when_caught_up_and_an_age_otherwise(metrics, clock):
+    metrics.record(REPORT)
+    assert metrics.freshness_s() == {}  # never polled: not known
+    metrics.record_watermarks({("t", 0): (0, 40)})
+    assert metrics.freshness_s() == {"shop.orders": 0.0}
+    metrics.record_watermarks({("t", 0): (0, 41)})
+    assert metrics.freshness_s() == {"shop.orders": 4.0}
+    clock.advance(600_000)  # the broker has been silent: age, not silence
+    assert metrics.freshness_s() == {"shop.orders": 604.0}
+
+
+def test_state_is_a_state_set(metrics):
+    metrics.set_state("draining")
+    values = {state: sample(metrics, "state", state=state) for state in STATES}
+    assert values == {state: float(state == "draining") for state in STATES}
+
+
+def test_negative_delays_are_clipped(metrics):
+    report = BatchReport(
+        batch_id=1,
+        identifier=1,
+        outcome="committed",
+        source_ts_ms={"a.b": (2_000_000_000_000, 2_000_000_000_000)},
+        started_ms=1_700_000_000_000,
+    )
+    metrics.record(report)
+    metrics.record_watermarks({("t", 0): (0, 1)})
+    assert sample(metrics, "table_commit_delay_seconds_sum", table="a.b") == 0
+    assert metrics.freshness_s() == {"a.b": 0.0}
+
+
+def test_exposition_parses_and_has_help_for_every_row(metrics):
+    metrics.record(REPORT)
+    body, content_type = metrics.exposition("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+    families = {f.name: f for f in text_string_to_metric_families(metrics.exposition()[0].decode())}
+    for row in METRICS:
+        family = families[PREFIX + row.name.removesuffix("_total")]
+        assert family.documentation == row.help
+    assert not [name for name in families if name.endswith("_created")]
+
+
+def test_process_metrics_come_along_by_default(clock):
+    body = Metrics(clock).exposition()[0].decode()
+    assert "process_cpu_seconds_total" in body
+    assert "python_gc_collections_total" in body
+
+
+@pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
+def test_names_follow_the_rules(row):
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", row.name)
+    assert row.name.endswith("_total") == (row.type == "counter")
+    assert not re.search(r"_(ms|millis|mb|kb|percent)$", row.name)
+    assert "timestamp" not in row.name or row.name.endswith("timestamp_seconds")
+    assert bool(row.buckets) == (row.type == "histogram")
+    assert row.help.endswith(".")
+    assert not {"bucket", "key", "offset", "file", "error"} & set(row.labels)
+    if "partition" in row.labels:
+        assert row.name.startswith("source_")
