@@ -7,7 +7,7 @@ them needs neither the producer nor the merge engine. Without one they are the f
 snapshot added, read one by one without merging, with the kinds as they were flushed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,15 @@ from storage.format.data_file import read_key_values, read_rows
 from storage.format.file_meta import FileKind, ManifestEntry
 from storage.format.snapshot import CommitKind, Snapshot
 from storage.format.types import VALUE_KIND, RowKind
-from storage.table.table import FileStoreTable
+from storage.table.core import TableCore
+from storage.table.live_files import delta_entries, list_entries
 
 __all__ = ["changelog_entries", "read_snapshot_changelog"]
 
 _NO_PRODUCER = "none"
 
 
-def changelog_entries(table: FileStoreTable, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
+def changelog_entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
     """The changelog files of a snapshot.
 
     Args:
@@ -39,10 +40,11 @@ def changelog_entries(table: FileStoreTable, snapshot: Snapshot) -> tuple[Manife
     """
     if snapshot.changelog_manifest_list is None:
         return ()
-    return _added(table, snapshot.changelog_manifest_list)
+    metas = table.manifests.read_list(snapshot.changelog_manifest_list)
+    return _added(list_entries(table, metas))
 
 
-def read_snapshot_changelog(table: FileStoreTable, snapshot_id: int) -> pa.Table:
+def read_snapshot_changelog(table: TableCore, snapshot_id: int) -> pa.Table:
     """The changes of one snapshot in the columns of the table's current schema.
 
     Args:
@@ -79,32 +81,25 @@ def read_snapshot_changelog(table: FileStoreTable, snapshot_id: int) -> pa.Table
     )
 
 
-def _entries(table: FileStoreTable, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
+def _entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
     if table.options.changelog_producer != _NO_PRODUCER:
         return changelog_entries(table, snapshot)
     if snapshot.commit_kind is not CommitKind.APPEND:
         return ()
-    return _added(table, snapshot.delta_manifest_list)
+    return _added(delta_entries(table, snapshot))
 
 
-def _added(table: FileStoreTable, manifest_list: str) -> tuple[ManifestEntry, ...]:
-    return tuple(
-        entry
-        for meta in table.manifests.read_list(manifest_list)
-        for entry in table.manifests.read_manifest(meta.file_name)
-        if entry.kind is FileKind.ADD
-    )
+def _added(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
+    return tuple(entry for entry in entries if entry.kind is FileKind.ADD)
 
 
 def _order(entry: ManifestEntry) -> tuple[bytes, int, int]:
     return entry.partition, entry.bucket, entry.file.min_sequence_number
 
 
-def _read(table: FileStoreTable, entry: ManifestEntry) -> Iterator[pa.RecordBatch]:
+def _read(table: TableCore, entry: ManifestEntry) -> Iterator[pa.RecordBatch]:
     file = entry.file
-    path = file.external_path or table.layout.data_file(
-        table.partition_path(entry.partition), entry.bucket, file.file_name
-    )
+    path = file.external_path or table.data_path(entry.partition, entry.bucket, file.file_name)
     file_schema = table.schemas.read(file.schema_id)
     if table.schema.primary_keys:
         yield from read_key_values(table.file_io, path, file, file_schema, table.schema, None)

@@ -213,6 +213,7 @@ class Daemon:
             )
             if self._stop.wait(wait):
                 return 0
+            self._book.load()
 
     def _sink(self, state: CheckpointState) -> MicroBatchSink:
         return MicroBatchSink(

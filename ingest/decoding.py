@@ -1,35 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the decoder of a pipeline and resolves source tables to planned targets."""
+"""Chooses the decoder of a pipeline and resolves source tables to planned targets.
 
-from ingest.formats.debezium_json import DebeziumJsonDecoder
+A decoder learns shapes as it goes, so a worker process keeps one per pipeline; each task gives it
+the plan whose schema versions count.
+"""
+
+import functools
+
+from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.events import DecodeResult, SourceTable, Target
 from ingest.plan import BatchPlan
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
 from ingest.table_cache import schema_of
+from storage.errors import InternalError
 
-__all__ = ["Decoding", "target_name"]
+__all__ = ["Decoding", "decoding_of", "target_name"]
+
+
+@functools.lru_cache(maxsize=2)
+def decoding_of(settings_json: str) -> "Decoding":
+    """The process's decoder of a pipeline."""
+    return Decoding(Settings.from_json(settings_json))
 
 
 class Decoding:
-    """Decoder of one task, with targets pinned to the versions of its plan."""
+    """A decoder whose targets follow the plan in use. One task at a time.
 
-    def __init__(self, settings: Settings, plan: BatchPlan) -> None:
-        self._settings = settings
+    Args:
+        settings: the pipeline's settings.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._plan: BatchPlan | None = None
+        self._targets: dict[str, Target] = {}
+        facts = settings.debezium
+        options = DebeziumOptions(
+            decimal_handling_mode=facts.decimal_handling_mode,
+            binary_handling_mode=facts.binary_handling_mode,
+            time_precision_mode=facts.time_precision_mode,
+            unavailable_value_placeholder=facts.unavailable_value_placeholder,
+            primary_keys=settings.primary_key,
+        )
+        self._decoder = DebeziumJsonDecoder(options, self._resolve)
+
+    def use(self, plan: BatchPlan) -> None:
+        """Resolve targets by this plan from now on."""
         self._plan = plan
-        self._decoder = DebeziumJsonDecoder(settings.debezium_options(), self._resolve)
+        self._targets = {}
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic."""
         return self._decoder.decode(raw)
 
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
-        name = target_name(source, self._settings)
+        name = target_name(source, self.settings)
+        target = self._targets.get(name)
+        if target is None:
+            target = self._targets[name] = self._planned(name)
+        return target
+
+    def _planned(self, name: str) -> Target:
+        if self._plan is None:
+            raise InternalError("a decoder is used before it has a plan")
         schema_id = self._plan.schema_id(name)
+        evolvable = name not in self._plan.frozen
         if schema_id is None:
-            return Target(name, None)
-        schema = schema_of(self._settings.sink.warehouse, name, schema_id)
-        return Target(name, schema, evolvable=name not in self._plan.frozen)
+            return Target(name, None, evolvable)
+        schema = schema_of(self.settings.sink.warehouse, name, schema_id)
+        return Target(name, schema, evolvable)
 
 
 def target_name(source: SourceTable, settings: Settings) -> str:

@@ -191,7 +191,7 @@ class DemoShop:
         """Primary keys of the rows there are, in no particular order."""
         return list(self._states[table].live)
 
-    def update_row(self, table: str, key: Any, **values: Any) -> list[Event]:  # noqa: ANN401
+    def update_row(self, table: str, key: Any, **values: Any) -> list[Event]:
         """Change given columns of one row to given raw values (decimals unscaled)."""
         state = self._states[table]
         names = [column.name for column in state.table.columns]
@@ -239,7 +239,7 @@ class DemoShop:
             plan.append((kind, key, new_key))
         return plan
 
-    def _next_key(self, state: _State) -> Any:  # noqa: ANN401 - int or str
+    def _next_key(self, state: _State) -> Any:
         state.made += 1
         return state.table.key_of(state.made)
 
@@ -254,7 +254,7 @@ class DemoShop:
         state.rows[key] = row
         return self._event(state, key, before, state.table.after(row), "u", ())
 
-    def _deleted(self, state: _State, key: Any, headers: Headers = ()) -> list[Event]:  # noqa: ANN401
+    def _deleted(self, state: _State, key: Any, headers: Headers = ()) -> list[Event]:
         row = state.rows.pop(key)
         if self._full_before:
             before = state.table.after(row)
@@ -263,7 +263,7 @@ class DemoShop:
         event = self._event(state, key, before, "null", "d", headers)
         return [event, (event[0], event[1], None, ())] if self._tombstones else [event]
 
-    def _moved(self, state: _State, key: Any, new_key: Any) -> list[Event]:  # noqa: ANN401
+    def _moved(self, state: _State, key: Any, new_key: Any) -> list[Event]:
         """A key change: delete, tombstone, create, the two linked by headers."""
         row = (new_key, *state.rows[key][1:])
         link = ((_NEW_KEY, self._key(state, new_key)),)
@@ -273,13 +273,13 @@ class DemoShop:
         events.append(self._event(state, new_key, "null", state.table.after(row), "c", back))
         return events
 
-    def _key(self, state: _State, key: Any) -> bytes:  # noqa: ANN401 - int or str
+    def _key(self, state: _State, key: Any) -> bytes:
         return f"{state.key_head}{key}{state.key_tail}".encode()
 
     def _event(
         self,
         state: _State,
-        key: Any,  # noqa: ANN401 - int or str
+        key: Any,
         before: str,
         after: str,
         op: str,
@@ -341,7 +341,7 @@ def _prefix(schema: Mapping[str, Any]) -> str:
     return f'{{"schema":{json.dumps(schema, separators=(",", ":"))},"payload":'
 
 
-def _struct(name: str, fields: Iterable[Any], *, field: str = "", optional: bool = False) -> Any:  # noqa: ANN401
+def _struct(name: str, fields: Iterable[Any], *, field: str = "", optional: bool = False) -> Any:
     schema = {"type": "struct", "fields": list(fields), "optional": optional, "name": name}
     return {**schema, "version": 1, "field": field} if field else schema
 

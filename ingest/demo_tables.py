@@ -54,7 +54,7 @@ class Column:
             entry["parameters"] = dict(self.parameters)
         return entry | {"field": self.name}
 
-    def value(self, raw: Any) -> Any:  # noqa: ANN401 - one of many Python types
+    def value(self, raw: Any) -> Any:
         """The Python value that Arrow gives for a raw one."""
         if raw is None:
             return None

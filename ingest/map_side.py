@@ -23,23 +23,20 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, encode_chunk, encode_report, ipc_bytes
-from ingest.decoding import Decoding
+from ingest.decoding import Decoding, decoding_of
 from ingest.formats.events import BadRecord, ChangeBatch, DecodeResult
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.quarantine import quarantine_rows
 from ingest.range_report import RangeReport, TableTotals
-from ingest.settings import Settings
 from ingest.source.open import open_range
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import SourceSettings
 from ingest.table_cache import table_of
-from storage.format.binary_row import encode_rows, frame
-from storage.format.bucket import assign_buckets
-from storage.format.file_meta import EMPTY_ROW
 from storage.format.types import VALUE_KIND, RowKind
-from storage.lsm.key_order import group_starts, sort_permutation
+from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
+from storage.table.write import bucket_groups
 
 __all__ = ["CHUNK_TARGET_BYTES", "MapSide", "map_task"]
 
@@ -67,7 +64,7 @@ def map_task(
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
     plan = BatchPlan.from_property(text)
-    side = MapSide(Settings.from_json(options["pipeline"]), plan)
+    side = MapSide(decoding_of(options["pipeline"]), plan)
     for piece in ranges:
         yield from side.read(piece, open_range(piece, source))
     yield encode_report(side.report)
@@ -77,17 +74,18 @@ class MapSide:
     """State of one task.
 
     Args:
-        settings: the pipeline's settings.
+        decoding: the pipeline's decoder.
         plan: the run this task belongs to.
     """
 
-    def __init__(self, settings: Settings, plan: BatchPlan) -> None:
+    def __init__(self, decoding: Decoding, plan: BatchPlan) -> None:
+        settings = decoding.settings
+        decoding.use(plan)
         self.report = RangeReport()
-        self._settings = settings
         self._plan = plan
         self._warehouse = settings.sink.warehouse
         self._quarantine = settings.bad_records.table
-        self._decoding = Decoding(settings, plan)
+        self._decoding = decoding
         self._gathered: dict[str, list[pa.RecordBatch]] = {}
         self._gathered_bytes = 0
         self._first_offset = 0
@@ -230,7 +228,7 @@ def split_rows(
     if rows.num_rows == 0:
         return
     combine = table.options.keeps_last_row_only
-    for partition, bucket, indices in _groups(rows, table):
+    for partition, bucket, indices in bucket_groups(rows, table):
         if combine:
             part = _combined(rows, indices, table.schema.trimmed_primary_keys)
         else:
@@ -246,51 +244,6 @@ def _kept_kinds(rows: pa.RecordBatch, table: FileStoreTable) -> pa.RecordBatch:
     return rows.filter(adds)
 
 
-def _groups(
-    rows: pa.RecordBatch, table: FileStoreTable
-) -> Iterator[tuple[bytes, int, np.ndarray | None]]:
-    """Row indices of each (partition, bucket), ascending; None = all rows."""
-    schema = table.schema
-    buckets = _bucket_column(rows, table)
-    if not schema.partition_keys:
-        for bucket, indices in _index_groups(buckets):
-            yield EMPTY_ROW, bucket, indices
-        return
-    names = schema.partition_keys
-    types = [schema.field(name).type for name in names]
-    encoded = encode_rows([rows.column(name) for name in names], types).dictionary_encode()
-    values = encoded.dictionary.to_pylist()
-    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    width = int(buckets.max()) + 1
-    for code, indices in _index_groups(codes * width + buckets):
-        yield frame(values[code // width], len(names)), code % width, indices
-
-
-def _bucket_column(rows: pa.RecordBatch, table: FileStoreTable) -> np.ndarray:
-    schema = table.schema
-    count = schema.num_buckets
-    if count == 1:
-        return np.zeros(rows.num_rows, np.int64)
-    keys = schema.bucket_keys
-    types = [schema.field(name).type for name in keys]
-    function = table.options.bucket_function
-    buckets = assign_buckets([rows.column(name) for name in keys], types, count, function)
-    return buckets.astype(np.int64)
-
-
-def _index_groups(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
-    first = int(codes[0])
-    if (codes == first).all():
-        yield first, None
-        return
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    ends = np.r_[starts[1:], len(order)]
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield int(ordered[start]), order[start:end]
-
-
 def _combined(
     rows: pa.RecordBatch, indices: np.ndarray | None, keys: Sequence[str]
 ) -> pa.RecordBatch:
@@ -298,9 +251,11 @@ def _combined(
     key_rows = rows.select(list(keys))
     if indices is not None:
         key_rows = key_rows.take(pa.array(indices))
-    order = sort_permutation(key_rows, keys)
-    starts = group_starts(key_rows.take(pa.array(order)), keys)
-    lasts = order[np.r_[starts[1:], len(order)] - 1]
+    groups = sort_and_group(key_rows, keys)
+    ends = np.r_[groups.starts[1:], key_rows.num_rows] - 1
+    lasts = ends if groups.order is None else groups.order[ends]
     if indices is not None:
         lasts = indices[lasts]
+    if len(lasts) == rows.num_rows and groups.order is None:
+        return rows
     return rows.take(pa.array(lasts))

@@ -97,7 +97,8 @@ def reduce_chunks(warehouse: str, plan: BatchPlan, chunks: Iterable[Chunk]) -> B
         raise InternalError("a chunk of an unplanned table", table=first.table)
     table = table_of(warehouse, first.table, schema_id)
     rows: Counter[str] = Counter()
-    with table.bucket_writer(first.partition, first.bucket) as writer:
+    newest = table.snapshots.latest_id()
+    with table.bucket_writer(first.partition, first.bucket, newest) as writer:
         for chunk in ordered:
             if chunk.schema_id != schema_id:
                 raise InternalError(

@@ -222,7 +222,7 @@ def _parse_all(given: Mapping[str, Given]) -> dict[str, Any]:
     return values
 
 
-def _parse(row: Setting, raw: object, key: str) -> Any:  # noqa: ANN401 - the table decides the type
+def _parse(row: Setting, raw: object, key: str) -> Any:
     if row.kind.mapping and raw is None:
         raw = {}
     try:

@@ -19,7 +19,7 @@ from ingest.settings import Settings
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import catalog_of
 from storage.clock import Clock
-from storage.errors import FencedError
+from storage.errors import FencedError, InvalidRequestError
 from storage.format.file_meta import CommitMessage
 from storage.format.schema import TableSchema
 from storage.table.commit import CommitResult
@@ -187,11 +187,17 @@ class TableBook:
         )
         done: list[str] = []
         if isinstance(decision.action, NewTable):
-            self._create(name, decision.action.schema)
+            try:
+                self._create(name, decision.action.schema)
+            except InvalidRequestError as error:
+                _LOG.warning("table cannot be created", extra={"table": name, "reason": str(error)})
+                return done, False
             self._pages[name] = self._open(name)
             done.append("create table")
         elif isinstance(decision.action, Refused):
-            _LOG.warning("schema change refused", extra={"table": name})
+            _LOG.warning(
+                "schema change refused", extra={"table": name, "reason": decision.action.reason}
+            )
         elif page is not None and decision.action:
             page.table = page.table.alter(decision.action)
             done += [str(change) for change in decision.action]
@@ -210,21 +216,33 @@ class TableBook:
         page = self._pages[name]
         commit = page.table.new_commit(self._stream)
         result = commit.commit(messages, identifier, properties=properties)
+        ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:
+            self._check_own(name, page, identifier, ranges)
+        newest = result.compact_snapshot_id or result.append_snapshot_id
+        with self._lock:
+            self._touched.add(name)
+            if newest is not None:
+                page.snapshot_id = newest
+                page.progress = TableProgress(identifier, offsets, ranges, newest)
+        return result
+
+    def _check_own(
+        self,
+        name: str,
+        page: _Page,
+        identifier: int,
+        ranges: Mapping[str, Mapping[str, tuple[int, int]]],
+    ) -> None:
+        """A commit found done may only be our own, whose answer was lost."""
+        found = progress_of(page.table, self._stream)
+        if found is None or found.identifier != identifier or found.span != ranges:
             raise FencedError(
                 "another process committed this batch",
                 hint="two daemons run one stream: stop one of them",
                 table=name,
                 identifier=identifier,
             )
-        newest = result.compact_snapshot_id or result.append_snapshot_id
-        with self._lock:
-            self._touched.add(name)
-            if newest is not None:
-                page.snapshot_id = newest
-                ranges = {t: dict(p) for t, p in span.items() if t in offsets}
-                page.progress = TableProgress(identifier, offsets, ranges, newest)
-        return result
 
     def discard(self, name: str, message: CommitMessage) -> None:
         """Delete the files of a message that will not be committed."""

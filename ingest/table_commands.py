@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import NotFoundError
 from storage.format.binary_row import decode_row
 from storage.format.file_meta import DataFileMeta, ManifestEntry
 from storage.format.snapshot import Snapshot
 from storage.format.type_text import type_to_json
 from storage.table.catalog import FileSystemCatalog
+from storage.table.live_files import live_entries
+from storage.table.predicate import Predicate
 from storage.table.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 
@@ -71,7 +73,7 @@ def _add_verb(
     verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
     about: str,
-    run: Any,  # noqa: ANN401 - argparse default
+    run: Any,
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=about)
     verb.add_argument("warehouse", help="directory of the databases")
@@ -101,7 +103,7 @@ def _open(arguments: argparse.Namespace) -> FileStoreTable:
 
 
 def _snapshot(table: FileStoreTable, number: int | None) -> Snapshot | None:
-    return table.snapshots.latest() if number is None else table.snapshots.read(number)
+    return table.latest_snapshot() if number is None else table.snapshots.read(number)
 
 
 def _emit(
@@ -140,7 +142,7 @@ def _newest(snapshot: Snapshot | None, *, raw: bool) -> list[Any]:
 
 
 def _entries(table: FileStoreTable, snapshot: Snapshot | None) -> list[ManifestEntry]:
-    return [] if snapshot is None else list(table.new_scan().live_entries(snapshot))
+    return [] if snapshot is None else live_entries(table, snapshot)
 
 
 def levels_of(entries: Sequence[ManifestEntry]) -> list[list[int]]:
@@ -231,7 +233,7 @@ def _file_row(table: FileStoreTable, entry: ManifestEntry, *, raw: bool) -> list
     ]
 
 
-def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:  # noqa: ANN401
+def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:
     """A key for people: the value itself when the key is one column."""
     fields = table.schemas.read(file.schema_id).key_fields
     if not fields:
@@ -261,16 +263,9 @@ def _scan(arguments: argparse.Namespace) -> int:
     if snapshot is None:
         print("" if arguments.json or arguments.csv else "no rows: the table has no snapshot yet")
         return 0
-    schema = table.schemas.read(snapshot.schema_id)
-    names = list(schema.field_names)
-    columns = names
+    columns = list(table.schema.field_names)
     if arguments.columns:
         columns = [name.strip() for name in arguments.columns.split(",") if name.strip()]
-        unknown = [name for name in columns if name not in names]
-        if unknown:
-            raise InvalidRequestError(
-                "there is no such column", column=unknown[0], hint=f"there are {', '.join(names)}"
-            )
     predicate = parse_predicate(arguments.filter) if arguments.filter else None
     batches = _batches(table, snapshot.id, columns, predicate)
     return _print_rows(arguments, columns, _rows(batches, arguments.limit))
@@ -280,7 +275,7 @@ def _batches(
     table: FileStoreTable,
     snapshot_id: int,
     columns: list[str],
-    predicate: Any,  # noqa: ANN401
+    predicate: Predicate | None,
 ) -> Iterator[pa.RecordBatch]:
     scan = table.new_scan().with_snapshot(snapshot_id)
     if predicate is not None:

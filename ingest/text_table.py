@@ -73,7 +73,7 @@ def _cell(value: object) -> str:
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
-def plain(value: object) -> Any:  # noqa: ANN401 - JSON values
+def plain(value: object) -> Any:
     """A value as JSON can hold it exactly: decimals and times as text, bytes in base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")

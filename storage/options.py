@@ -246,7 +246,7 @@ def _validate(options: TableOptions) -> None:
             )
     if options.bucket < -2 or options.bucket == 0:
         raise InvalidOptionError(
-            "there is no such number of buckets",
+            "the number of buckets needs to be greater than 0",
             hint="set `bucket` to a number greater than 0, or to -1 for dynamic buckets",
             option="bucket",
             value=options.bucket,

@@ -28,6 +28,7 @@ __all__ = [
     "PER_UNIT",
     "ConversionError",
     "convert",
+    "plain_digits",
     "wire_type",
 ]
 
@@ -214,7 +215,7 @@ def _decimal_bytes(codec: Codec, values: Sequence[Any]) -> pa.Array:
         numbers = pa.Decimal128Array.from_buffers(target, len(values), words)
         numbers.validate(full=True)
         return numbers
-    _require(codec.scale <= 38, "scale above 38")  # noqa: PLR2004
+    _require(codec.scale <= 38, "scale above 38")
     wide = pa.decimal128(38, codec.scale)
     numbers = pa.Decimal128Array.from_buffers(wide, len(values), words)
     numbers.validate(full=True)
@@ -224,7 +225,18 @@ def _decimal_bytes(codec: Codec, values: Sequence[Any]) -> pa.Array:
 def _digits(unscaled: bytes, scale: int) -> str:
     _require(bool(unscaled) and abs(scale) <= MAX_SCALE, "an empty number or an odd scale")
     number = decimal.Decimal(int.from_bytes(unscaled, "big", signed=True))
-    return format(number.scaleb(-scale, DECIMAL_CONTEXT), "f")
+    return plain_digits(number.scaleb(-scale, DECIMAL_CONTEXT))
+
+
+def plain_digits(number: decimal.Decimal) -> str:
+    """A decimal without exponent.
+
+    Raises:
+        ConversionError: its exponent is beyond `MAX_SCALE`.
+    """
+    exponent = number.as_tuple().exponent
+    _require(isinstance(exponent, int) and abs(exponent) <= MAX_SCALE, "an odd scale")
+    return format(number, "f")
 
 
 def _signed_words(values: pa.Array) -> list[pa.Buffer | None]:
@@ -270,8 +282,8 @@ def _wide_words(
 ) -> np.ndarray:
     first = data[np.minimum(offsets[:-1], len(data) - 1)]
     negative = (first >= _SIGN_BIT) & (lengths > 0)
-    words = np.repeat(np.where(negative, np.uint8(0xFF), np.uint8(0)), _DECIMAL_BYTES)
-    words = words.reshape(-1, _DECIMAL_BYTES)
+    words = np.zeros((len(lengths), _DECIMAL_BYTES), np.uint8)
+    words[negative] = 0xFF
     for step in range(widest):
         rows = np.flatnonzero(lengths > step)
         words[rows, step] = data[offsets[1:][rows] - 1 - step]
@@ -286,6 +298,9 @@ def _decimal_plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
     tokens = [None if v is None else bytes(v) for v in values]
     if b"null" in tokens:
         tokens = [None if token == b"null" else token for token in tokens]
+    if _decimal_type(codec) is None:
+        texts = [None if t is None else plain_digits(decimal.Decimal(t.decode())) for t in tokens]
+        return _limited_text(codec, pa.array(texts, pa.string()))
     # a string's token starts with a quote, true with t: neither is a decimal
     return pa.array(tokens, pa.string()).cast(codec.arrow)
 

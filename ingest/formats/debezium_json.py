@@ -2,8 +2,8 @@
 """Debezium JSON, with and without schema block, to change batches.
 
 The fast path decodes payloads of a known shape with generated msgspec structs and converts whole
-columns. What it refuses is routed (another table, another schema block, a heartbeat, ...) and, if it
-still does not decode, goes alone through the reference path, which has the last word.
+columns. What it refuses is routed (another table, another schema block, a heartbeat, ...) and, if
+it still does not decode, goes alone through the reference path, which has the last word.
 
 Error classes of bad records: `json` (not JSON), `envelope` (no event we know), `type` (a value does
 not fit its column), `schema` (a column that the table lacks and may not get), `no_primary_key`,
@@ -15,13 +15,10 @@ Source: CDC.md §2, measured choices in PEERS.md §3.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 import numpy as np
 
-from ingest.formats.decode_plan import RowPlan
 from ingest.formats.events import (
     BadRecord,
     DecodeResult,
@@ -30,8 +27,9 @@ from ingest.formats.events import (
     SourceTable,
     Target,
 )
+from ingest.formats.fast_rows import cut_payloads, decode_all, op_of, recognises, row_images
 from ingest.formats.row_batches import TargetRows, convert_rows
-from ingest.formats.schema_block import SchemaBlock, SplitMessage, parse_block, split_message
+from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Fate, Shape
 from ingest.formats.single_event import (
@@ -43,6 +41,7 @@ from ingest.formats.single_event import (
     row_source,
     row_tokens,
 )
+from ingest.formats.topic_state import TopicState
 from ingest.formats.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
@@ -51,14 +50,6 @@ __all__ = ["DebeziumJsonDecoder", "DebeziumOptions"]
 
 _CHUNK = 2_000
 """Events whose structs are alive at once: 1,000-5,000 measured best (PEERS.md §3), by cache."""
-
-_PARSE_ERRORS = (
-    msgspec.MsgspecError,
-    UnicodeDecodeError,
-    RecursionError,
-    TypeError,  # None stands for a message that does not start with the shape's prefix
-)
-_CLOSING_BRACE = ord("}")
 
 
 def _no_keys(_: str) -> tuple[str, ...]:
@@ -84,41 +75,6 @@ class DebeziumOptions:
     primary_keys: Callable[[str], Sequence[str]] = _no_keys
 
 
-class _TopicState:
-    """What is known of a topic's messages; lives as long as the decoder."""
-
-    def __init__(self) -> None:
-        self.prefixes: dict[bytes, SchemaBlock] = {}
-        self.blocks: dict[bytes, SchemaBlock] = {}
-        self.shapes: dict[tuple[SourceTable, bytes | None], Shape] = {}
-        self.current: Shape | None = None
-
-    def split(self, value: bytes) -> tuple[SchemaBlock | None, bytes, bytes]:
-        """(block, payload, prefix) of a message.
-
-        Raises:
-            EventRefusedError: it is no JSON.
-        """
-        for prefix, block in self.prefixes.items():
-            if value.startswith(prefix) and value[-1] == _CLOSING_BRACE:
-                return block, value[len(prefix) : -1], prefix
-        try:
-            parts = split_message(value)
-            return self._remembered(parts), parts.payload, parts.prefix
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise EventRefusedError("json", str(error)) from None
-
-    def _remembered(self, parts: SplitMessage) -> SchemaBlock | None:
-        if parts.block is None:
-            return None
-        block = self.blocks.get(parts.block)
-        if block is None:
-            block = self.blocks[parts.block] = parse_block(parts.block)
-        if parts.prefix:
-            self.prefixes[parts.prefix] = block
-        return block
-
-
 class DebeziumJsonDecoder:
     """Decodes raw batches; keeps the shapes it has seen between calls.
 
@@ -136,7 +92,7 @@ class DebeziumJsonDecoder:
             binary_handling_mode=options.binary_handling_mode,
             time_precision_mode=options.time_precision_mode,
         )
-        self._topics: dict[str, _TopicState] = {}
+        self._topics: dict[str, TopicState] = {}
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -149,10 +105,10 @@ class DebeziumJsonDecoder:
 
         Cost: 2-4 us a row event of 600 bytes; a bad record 50-200 us.
         """
-        state = self._topics.setdefault(raw.topic, _TopicState())
+        state = self._topics.setdefault(raw.topic, TopicState())
         return _Decoding(self, state, raw).run()
 
-    def shape(self, state: _TopicState, source: SourceTable, block: SchemaBlock | None) -> Shape:
+    def shape(self, state: TopicState, source: SourceTable, block: SchemaBlock | None) -> Shape:
         """The shape of a row event, made on first sight."""
         key = (source, None if block is None else block.raw)
         shape = state.shapes.get(key)
@@ -174,7 +130,7 @@ class DebeziumJsonDecoder:
 class _Decoding:
     """One call of `decode`."""
 
-    def __init__(self, decoder: DebeziumJsonDecoder, state: _TopicState, raw: RawBatch) -> None:
+    def __init__(self, decoder: DebeziumJsonDecoder, state: TopicState, raw: RawBatch) -> None:
         self._decoder = decoder
         self._state = state
         self._raw = raw
@@ -182,7 +138,7 @@ class _Decoding:
         self._bad: list[BadRecord] = []
         self._rows: dict[str, TargetRows] = {}
         self._pending: dict[int, tuple[Shape, list[int]]] = {}
-        self._refreshed: set[int] = set()
+        self._refreshed: dict[int, Shape] = {}
 
     def run(self) -> DecodeResult:
         values = self._raw.values
@@ -205,7 +161,9 @@ class _Decoding:
             self._counts["tombstone"] += end - start - len(positions)
         current = self._state.current
         if current is not None and self._fresh(current).fate is Fate.ROWS:
-            positions = self._columns(current, positions, self._cut(current.prefix, positions))
+            positions = self._columns(
+                current, positions, cut_payloads(self._raw.values, current.prefix, positions)
+            )
         grouped: dict[int, tuple[Shape, list[int], list[bytes]]] = {}
         for at in positions:
             routed = self._route(at)
@@ -220,24 +178,9 @@ class _Decoding:
     def _fresh(self, shape: Shape) -> Shape:
         """The shape, with its target as it is in this call."""
         if id(shape) not in self._refreshed:
-            self._refreshed.add(id(shape))
+            self._refreshed[id(shape)] = shape  # kept alive, so that its id stays its own
             shape.refresh(self._decoder.target(shape.source, self._raw.topic))
         return shape
-
-    def _cut(self, prefix: bytes, positions: Sequence[int]) -> list[bytes | None]:
-        """Payloads of messages with a prefix; None for the others."""
-        values = self._raw.values
-        if not prefix:
-            return [values[at] for at in positions]
-        size = len(prefix)
-        return [
-            value[size:-1]
-            if (value := values[at]) is not None
-            and value.startswith(prefix)
-            and value[-1] == _CLOSING_BRACE
-            else None
-            for at in positions
-        ]
 
     # --- routing
 
@@ -283,7 +226,7 @@ class _Decoding:
             if not shape.knows_key and not shape.learn_key(key_tokens(self._raw.keys[at])):
                 self._refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]))
                 return
-            if shape.block is None and not _decodes(shape.pending_plan, payload):
+            if shape.block is None and not recognises(shape.pending_plan, payload):
                 shape.learn_columns(row_tokens(payload))
                 shape.learn_columns(key_tokens(self._raw.keys[at]))
         except EventRefusedError as error:
@@ -317,7 +260,7 @@ class _Decoding:
         if plan is None:
             raise InternalError("a shape without plan")
         payloads = list(payloads)
-        events, failed = _decode_all(plan.decode, payloads)
+        events, failed = decode_all(plan.decode, payloads)
         if failed:
             gone = set(failed)
             kept = [index for index in range(len(payloads)) if index not in gone]
@@ -329,7 +272,7 @@ class _Decoding:
             left = []
         if not events:
             return left
-        ops, rows, odd = _images(plan, events, payloads)
+        ops, rows, odd = row_images(plan, events, payloads)
         columns, refused = convert_rows(plan, rows, self._decoder.placeholder)
         if odd:
             refused = np.union1d(refused, np.array(odd, np.int64))
@@ -368,7 +311,7 @@ class _Decoding:
         if plan is None:
             raise InternalError("a shape without plan")
         try:
-            if _decodes(shape.pending_plan, payload, plan.index):
+            if recognises(shape.pending_plan, payload, plan.index):
                 self._pend(shape, at)
                 return
             rows = decode_event(plan, payload, self._raw.keys[at], self._decoder.placeholder)
@@ -380,7 +323,7 @@ class _Decoding:
             return
         for row in rows:
             self._rows_of(plan.target).add_single(self._raw.offsets[at], row)
-        self._counts[f"op.{_op_of(payload)}"] += 1
+        self._counts[f"op.{op_of(payload)}"] += 1
         tokens = row_tokens(payload)
         shape.learn_nulls(tokens)
         shape.learn_values(tokens)
@@ -416,88 +359,3 @@ _REFUSALS = {
         "no primary key: the record has no key; set primary.key for the table",
     ),
 }
-
-
-class _Op(msgspec.Struct):
-    op: str
-
-
-_OP = msgspec.json.Decoder(_Op)
-
-
-def _op_of(payload: bytes) -> str:
-    return _OP.decode(payload).op.lower()
-
-
-def _decodes(plan: RowPlan | None, payload: bytes, known: Collection[str] = ()) -> bool:
-    """Whether a plan that gives out no rows has all of an event's columns.
-
-    Args:
-        plan: made from what was learned in earlier events.
-        payload: the event.
-        known: columns that the table has; the event must have a value for some other one.
-    """
-    if plan is None:
-        return False
-    try:
-        event = plan.decode_before(payload)
-    except _PARSE_ERRORS:
-        return False
-    if not known:
-        return True
-    row = event.before if event.op == "d" else event.after
-    new = [
-        get
-        for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.name not in known
-    ]
-    return row is not None and any(get(row) is not None for get in new)
-
-
-def _decode_all(
-    decode: Callable[[bytes], Any], payloads: Sequence[bytes | None]
-) -> tuple[list[Any], list[int]]:
-    """Envelopes, None where decoding failed; and the indices of those.
-
-    The map keeps its place when one payload fails, so the good ones never leave the C loop.
-    """
-    events: list[Any] = []
-    failed: list[int] = []
-    decoding = map(decode, payloads)  # type: ignore[arg-type]
-    while True:
-        try:
-            events.extend(decoding)
-        except _PARSE_ERRORS:
-            failed.append(len(events))
-            events.append(None)
-        else:
-            return events, failed
-
-
-def _images(
-    plan: RowPlan, events: Sequence[Any], payloads: Sequence[bytes | None]
-) -> tuple[list[str], list[Any], list[int]]:
-    """Ops, row images (`before` of deletes), and indices that need the reference path."""
-    ops = [event.op for event in events]
-    rows = [event.after for event in events]
-    odd: list[int] = []
-    if "d" in ops:
-        for index, op in enumerate(ops):
-            if op == "d":
-                try:
-                    rows[index] = plan.decode_before(payloads[index]).before  # type: ignore[arg-type]
-                except _PARSE_ERRORS:
-                    rows[index] = None
-    for index, row in enumerate(rows):
-        if row is None:
-            rows[index] = plan.empty_row
-            odd.append(index)
-    key_of, single = plan.key_of, len(plan.key) == 1
-    for index, event in enumerate(events):
-        before = event.before
-        if before is None or event.op != "u":
-            continue
-        old = key_of(before)
-        if old != key_of(rows[index]) and (old is not None if single else None not in old):
-            odd.append(index)
-    return ops, rows, odd

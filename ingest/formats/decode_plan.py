@@ -47,8 +47,8 @@ class RowPlan:
         key: indices of the primary key's columns.
         key_names: names of the primary key's columns.
         null_only: names beyond the columns that appear with null values only.
-        emits: whether rows are given out; a plan for a shape that the target does not cover yet only
-            recognises its events.
+        emits: whether rows are given out; a plan for a shape that the target does not cover yet
+            only recognises its events.
         decode: payload to envelope with key-only `before`.
         decode_before: payload to envelope with the whole `before`, for deletes and key changes.
         getters: one per column: row struct to value.

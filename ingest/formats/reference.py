@@ -21,7 +21,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ingest.formats.conversions import DECIMAL_CONTEXT, MAX_SCALE, PER_UNIT
+from ingest.formats.conversions import (
+    DECIMAL_CONTEXT,
+    MAX_SCALE,
+    PER_UNIT,
+    ConversionError,
+    plain_digits,
+)
 from ingest.formats.semantic_types import Codec, Kind
 from ingest.formats.unavailable import Placeholder
 from storage.errors import InternalError
@@ -99,8 +105,12 @@ def _in_range(number: int, low: int, high: int, what: str) -> int:
 
 
 def _int_column(codec: Codec, token: bytes, _: Placeholder) -> int:
+    return _fitting_integer(codec, _integer(token))
+
+
+def _fitting_integer(codec: Codec, number: int) -> int:
     half = 1 << (codec.arrow.bit_width - 1)
-    return _in_range(_integer(token), -half, half - 1, str(codec.arrow))
+    return _in_range(number, -half, half - 1, str(codec.arrow))
 
 
 def _boolean(codec: Codec, token: bytes, _: Placeholder) -> bool:
@@ -187,7 +197,10 @@ def _exact(codec: Codec, number: decimal.Decimal) -> Any:
     """The number at the column's scale, or as plain digits where the column is STRING."""
     arrow = codec.arrow
     if not pa.types.is_decimal(arrow):
-        return _fitting(codec, format(number, "f"))
+        try:
+            return _fitting(codec, plain_digits(number))
+        except ConversionError as error:
+            raise ValueRefusedError(str(error)) from None
     try:
         scaled = number.quantize(decimal.Decimal(1).scaleb(-arrow.scale), context=DECIMAL_CONTEXT)
     except decimal.DecimalException:
@@ -282,7 +295,7 @@ def _matched(pattern: re.Pattern[str], text: str, expected: str) -> tuple[str | 
 
 def _day_number(year: str | None, month: str | None, day: str | None) -> int:
     y, m, d = int(year or 0), int(month or 0), int(day or 0)
-    if not 1 <= m <= 12 or not 1 <= d <= calendar.monthrange(y or 4, m)[1]:  # noqa: PLR2004
+    if not 1 <= m <= 12 or not 1 <= d <= calendar.monthrange(y or 4, m)[1]:
         raise ValueRefusedError(f"{year}-{month}-{day} is no date")
     if y == 0:  # proleptic year 0 is a leap year just before what Python's dates know
         return datetime.date(4, m, d).toordinal() - _days_to_year_4() - _EPOCH_DAY
@@ -295,10 +308,10 @@ def _days_to_year_4() -> int:
 
 def _clock_nanos(parts: Sequence[str | None]) -> int:
     hour, minute, second = (int(part or 0) for part in parts[:3])
-    if hour > 23 or minute > 59 or second > 59:  # noqa: PLR2004
+    if hour > 23 or minute > 59 or second > 59:
         raise ValueRefusedError("no time of day")
     fraction = (parts[3] or "").rstrip("0")
-    if len(fraction) > 9:  # noqa: PLR2004
+    if len(fraction) > 9:
         raise ValueRefusedError("a fraction finer than nanoseconds")
     return ((hour * 60 + minute) * 60 + second) * 10**9 + int(fraction.ljust(9, "0"))
 
@@ -308,7 +321,7 @@ def _zoned(codec: Codec, token: bytes, _: Placeholder) -> int:
     parts = _matched(_ZONED_TEXT, text, "timestamp with offset")
     nanos = _day_number(*parts[:3]) * _DAY_MS * 1_000_000 + _clock_nanos(parts[3:7])
     sign, hours, minutes = parts[7], int(parts[8] or 0), int(parts[9] or 0)
-    if hours > 23 or minutes > 59:  # noqa: PLR2004
+    if hours > 23 or minutes > 59:
         raise ValueRefusedError(f"{text!r} has no valid offset")
     offset = (hours * 60 + minutes) * 60 * 10**9
     return _instant(codec, nanos + offset if sign == "-" else nanos - offset)
@@ -341,7 +354,7 @@ def _bits(codec: Codec, token: bytes, _: Placeholder) -> int | bytes:
     data = _decoded_base64(token)
     if pa.types.is_binary(codec.arrow):
         return _fitting(codec, data[::-1])
-    return _in_range(int.from_bytes(data, "little"), *_INT64, "BIGINT")
+    return _fitting_integer(codec, int.from_bytes(data, "little"))
 
 
 def _array(codec: Codec, token: bytes, placeholder: Placeholder) -> list[Any]:

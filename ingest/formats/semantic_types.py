@@ -341,7 +341,7 @@ def _bare_temporal(column: AtomicType, mode: str) -> Codec:
         return Codec(_ISO_KINDS[column.root], column)
     if column.root is TypeRoot.DATE:
         return Codec(Kind.DAYS, column)
-    unit = "ms" if column.precision <= 3 else "us" if column.precision <= 6 else "ns"  # noqa: PLR2004
+    unit = "ms" if column.precision <= 3 else "us" if column.precision <= 6 else "ns"
     if mode == "connect":
         unit = "ms"
     if column.root is TypeRoot.TIME:

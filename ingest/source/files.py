@@ -94,10 +94,14 @@ class FileSource:
         )
 
     def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
-        """See `Source`. Without names the file is found by its ordinal in name order.
+        """See `Source`.
+
+        Offsets without file names (a table's own copy holds only the integers) are resolved by
+        the file's ordinal in name order, which is right only if no file that was read has been
+        removed: the position must at least be a line border there, and a warning is logged.
 
         Raises:
-            DataLossError: there is no such file any more.
+            DataLossError: there is no such place any more.
         """
         restored: OffsetJson = {}
         for topic, entry in stored.items():
@@ -105,18 +109,37 @@ class FileSource:
             if place.name or entry[_KEY] == 0:
                 restored[topic] = dict(entry)
                 continue
-            files = self._list().get(topic, ())
-            if place.sequence >= len(files):
-                raise DataLossError(
-                    "the file at which this stream stood cannot be found",
-                    hint="put back the files that were read, or start a new stream",
-                    topic=topic,
-                    ordinal=place.sequence,
-                    files=len(files),
-                )
+            name = self._by_ordinal(topic, place)
             at = place.position
-            restored[topic] = _entry(place.sequence, [[files[place.sequence].name, at, at, at]])
+            restored[topic] = _entry(place.sequence, [[name, at, at, at]])
         return normalize(restored)
+
+    def _by_ordinal(self, topic: str, place: _Place) -> str:
+        files = self._list().get(topic, ())
+        file = files[place.sequence] if place.sequence < len(files) else None
+        if file is None or not self._is_border(file, place.position):
+            raise DataLossError(
+                "the file at which this stream stood cannot be found",
+                hint="put back the files that were read, or start a new stream",
+                topic=topic,
+                ordinal=place.sequence,
+                position=place.position,
+                files=len(files),
+            )
+        _LOG.warning(
+            "a source file was found by its ordinal; right only if no file read was removed",
+            extra={"event": "source_by_ordinal", "topic": topic, "file": file.name},
+        )
+        return file.name
+
+    def _is_border(self, file: ListedFile, position: int) -> bool:
+        if file.packed:
+            return position == self._end(file, 0, closed=True)
+        if position in (0, file.size):
+            return True
+        return position < file.size and (
+            cut_after(self._root / file.name, position, file.size) == position
+        )
 
     def latest(
         self,

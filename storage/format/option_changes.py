@@ -41,6 +41,9 @@ _FIXED = frozenset(
 )
 """Fixed once the table has snapshots."""
 
+_FIXED_MESSAGE = "change '{}' is not supported yet."
+"""Paimon's words, full stop included."""
+
 _NEVER_OFF = frozenset({"ignore-delete", "ignore-update-before"})
 _COLUMN_LISTS = ("bucket-key", "sequence.field", "rowkind.field")
 _FIELDS, _GROUP = "fields.", ".sequence-group"
@@ -112,29 +115,37 @@ def _check_changeable(
     options: Mapping[str, str], key: str, value: str | None, has_snapshots: bool
 ) -> None:
     if key == "type":
-        raise _refused(key, "the kind of a table never changes")
+        raise _refused(_FIXED_MESSAGE.format(key), key, "the kind of a table never changes")
     if not has_snapshots:
         return
     if key in _FIXED or (key.startswith("blob") and key.endswith("-field")):
-        raise _refused(key, "it is fixed once the table has data")
+        raise _refused(_FIXED_MESSAGE.format(key), key, "it is fixed once the table has data")
     if key == "bucket":
         _check_bucket(options.get(key, "-1"), value)
     if key in _NEVER_OFF and option_flag(options, key):
-        raise _refused(key, "it cannot be switched off again: rows were left out")
+        message = f"cannot change {key} from true to false"
+        raise _refused(message, key, "rows were left out while it was on")
     modifiable = option_flag(options, "deletion-vectors.modifiable")
     if key == "deletion-vectors.enabled" and not modifiable:
-        raise _refused(key, "it needs `deletion-vectors.modifiable` to be true")
+        message = "cannot change deletion vectors mode"
+        raise _refused(message, key, "it needs `deletion-vectors.modifiable` to be true")
 
 
 def _check_bucket(old: str, new: str | None) -> None:
     if new is None:
-        raise _refused("bucket", "it cannot be reset once the table has data")
+        raise _refused("cannot reset bucket", "bucket", "the table has data")
     if (old.strip() == "-1") != (new.strip() == "-1"):
-        raise _refused("bucket", "a table cannot turn from or to dynamic buckets")
+        from_dynamic = old.strip() == "-1"
+        message = (
+            "cannot change bucket when it is -1" if from_dynamic else "cannot change bucket to -1"
+        )
+        raise _refused(
+            message, "bucket", "a table with data cannot turn from or to dynamic buckets"
+        )
 
 
-def _refused(key: str, reason: str) -> InvalidSchemaChangeError:
-    return InvalidSchemaChangeError("this option cannot change", detail=reason, key=key)
+def _refused(message: str, key: str, reason: str) -> InvalidSchemaChangeError:
+    return InvalidSchemaChangeError(message, detail=reason, key=key)
 
 
 def _renamed_list(text: str, old: str, new: str) -> str:

@@ -272,9 +272,17 @@ def check_column_name(name: str) -> None:
     """
     if not name or name.isspace():
         raise InvalidRequestError("a column name must not be blank")
-    if name in SYSTEM_FIELD_NAMES or name.startswith(KEY_PREFIX):
+    if name in SYSTEM_FIELD_NAMES:
         raise InvalidRequestError(
-            "this column name is reserved", column=name, hint="rename the column"
+            "a column with a system name cannot be exist in a schema",
+            column=name,
+            hint="rename the column",
+        )
+    if name.startswith(KEY_PREFIX):
+        raise InvalidRequestError(
+            f"a column name cannot start with `{KEY_PREFIX}`",
+            column=name,
+            hint="rename the column",
         )
 
 
@@ -310,13 +318,6 @@ def _check_primary_key(schema: TableSchema) -> None:
         raise InvalidRequestError(
             "the primary key needs a column besides the partition keys",
             primary_keys=", ".join(schema.primary_keys),
-        )
-    outside = [name for name in schema.partition_keys if name not in schema.primary_keys]
-    if outside and schema.num_buckets != -1:
-        raise InvalidRequestError(
-            "with a fixed bucket count the primary key must include every partition key",
-            missing=", ".join(outside),
-            hint="add the partition keys to the primary key",
         )
 
 

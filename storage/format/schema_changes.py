@@ -218,7 +218,7 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
     _check_name(path[-1])
     if not change.type.nullable:
         raise InvalidSchemaChangeError(
-            "a column added to a table cannot be NOT NULL",
+            "cannot specify NOT NULL for a column added to a table",
             column=path_text(path),
             hint="add it nullable: old rows have no value for it",
         )
@@ -283,7 +283,7 @@ def _rename(schema: TableSchema, change: RenameColumn) -> TableSchema:
     path = as_path(change.name)
     _check_name(change.new_name)
     if len(path) == 1 and path[0] in schema.partition_keys:
-        raise InvalidSchemaChangeError("a partition key cannot be renamed", column=path_text(path))
+        raise InvalidSchemaChangeError("cannot rename partition column", column=path_text(path))
 
     def rename(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
         index = _index(siblings, path)

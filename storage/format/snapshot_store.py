@@ -86,6 +86,7 @@ class SnapshotStore:
         except FileNotFoundError as error:
             raise NotFoundError(
                 "no such snapshot",
+                detail=f"{snapshot_id} is out of available snapshotId range",
                 id=snapshot_id,
                 table=self._layout.root,
                 hint="it may have expired; list the snapshots that are left",

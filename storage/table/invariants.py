@@ -33,7 +33,9 @@ def check_table(table: TableCore) -> None:
 
 
 def violations(table: TableCore) -> Iterator[str]:
-    """Describe every violation:
+    """Describe every violation.
+
+    What must hold:
 
     * ids of snapshots have no gaps, and their schemas exist;
     * record counts add up, and equal the rows of the live files;
@@ -60,7 +62,9 @@ def violations(table: TableCore) -> Iterator[str]:
             yield f"snapshot {snapshot_id} names schema {snapshot.schema_id}, which is not there"
         for (partition, bucket), entries in state.buckets.items():
             yield from _bucket(table, snapshot_id, partition, bucket, entries)
-        yield from _files(table, snapshot_id, [*state.entries(), *_changelog(table, snapshot)], seen)
+        yield from _files(
+            table, snapshot_id, [*state.entries(), *_changelog(table, snapshot)], seen
+        )
         before = (snapshot, state)
 
 
@@ -81,9 +85,14 @@ def _snapshot(
     changelog = sum(entry.file.row_count for entry in _changelog(table, snapshot))
     if (snapshot.changelog_record_count or 0) != changelog:
         yield f"{where}: changelog record count differs from its changelog"
-    if before is None:
-        return
-    previous, previous_state = before
+    if before is not None:
+        yield from _succession(table, snapshot, *before)
+
+
+def _succession(
+    table: TableCore, snapshot: Snapshot, previous: Snapshot, previous_state: LiveState
+) -> Iterator[str]:
+    where = f"snapshot {snapshot.id}"
     if snapshot.total_record_count != previous.total_record_count + snapshot.delta_record_count:
         yield f"{where}: record counts do not add up"
     if snapshot.time_ms < previous.time_ms:

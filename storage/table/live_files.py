@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 
 from storage.errors import CorruptDataError, NotFoundError
-from storage.format.file_meta import DataFileMeta, FileKind, ManifestEntry
+from storage.format.file_meta import DataFileMeta, ManifestEntry
 from storage.format.manifest import ManifestFileMeta, fold
 from storage.format.snapshot import Snapshot
 from storage.table.core import TableCore
@@ -35,6 +35,9 @@ BucketId = tuple[bytes, int]
 
 _CACHED_FILES = 300_000
 """Live files held by all states of a process; about 1 kB each, shared with the manifest cache."""
+
+_STATES_PER_TABLE = 4
+"""States of one table that are held: the newest, and the few that readers are pinned to."""
 
 _STEPS = 64
 """Snapshots a state is moved forward; beyond, reading the lists anew costs about the same."""
@@ -89,7 +92,7 @@ class _StateCache:
 
     def __init__(self) -> None:
         self._states: collections.OrderedDict[_Key, LiveState] = collections.OrderedDict()
-        self._newest: dict[str, int] = {}
+        self._ids: dict[str, dict[int, _Key]] = {}
         self._held = 0
         self._lock = threading.Lock()
 
@@ -106,20 +109,28 @@ class _StateCache:
                 self._held += state.file_count + 1
             self._states[key] = state
             self._states.move_to_end(key)
-            self._newest[key[0]] = snapshot_id
+            ids = self._ids.setdefault(key[0], {})
+            ids.pop(snapshot_id, None)
+            ids[snapshot_id] = key
+            while len(ids) > _STATES_PER_TABLE:
+                self._drop(ids.pop(next(iter(ids))))
             while self._held > _CACHED_FILES and len(self._states) > 1:
-                _, dropped = self._states.popitem(last=False)
-                self._held -= dropped.file_count + 1
+                self._drop(next(iter(self._states)))
 
-    def newest(self, root: str) -> int | None:
-        """Id of the snapshot of a table that was put last."""
+    def nearest(self, root: str, snapshot_id: int) -> int | None:
+        """Id of the newest held snapshot of a table below an id."""
         with self._lock:
-            return self._newest.get(root)
+            return max((one for one in self._ids.get(root, {}) if one < snapshot_id), default=None)
+
+    def _drop(self, key: _Key) -> None:
+        dropped = self._states.pop(key, None)
+        if dropped is not None:
+            self._held -= dropped.file_count + 1
 
     def clear(self) -> None:
         with self._lock:
             self._states.clear()
-            self._newest.clear()
+            self._ids.clear()
             self._held = 0
 
 
@@ -231,8 +242,8 @@ def _loaded(table: TableCore, snapshot: Snapshot) -> LiveState:
 
 def _advanced(table: TableCore, snapshot: Snapshot) -> LiveState | None:
     """The state reached from an older one that is held; None when there is none near."""
-    known = _STATES.newest(table.layout.root)
-    if known is None or not 0 < snapshot.id - known <= _STEPS:
+    known = _STATES.nearest(table.layout.root, snapshot.id)
+    if known is None or snapshot.id - known > _STEPS:
         return None
     try:
         start = _STATES.get(_key(table, table.snapshots.read(known)))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditions on rows: values, evaluation on batches, and pruning by ranges.
+"""Conditions on rows: values, and their evaluation on batches.
 
 Owns the meaning of a filter: SQL's three-valued logic, with floats compared as SQL engines do
 (NaN equals NaN and is greater than every number; -0.0 equals 0.0). Predicates are frozen values;
-`predicate_text` reads them from text. Source: SEMANTICS.md §J for what may be pruned.
+`predicate_text` reads them from text, `prune` decides by them what need not be read.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
-from storage.format.row_codec import Timestamp
 
 __all__ = [
     "And",
@@ -29,13 +28,11 @@ __all__ = [
     "Op",
     "Or",
     "Predicate",
-    "Range",
     "columns_of",
     "conjuncts",
-    "could_match",
+    "literal_scalar",
     "mask",
     "normalised",
-    "row_value",
 ]
 
 
@@ -104,7 +101,7 @@ class IsNull:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Like:
-    """`column LIKE pattern`, with `%`, `_` and the escape `\\`."""
+    r"""`column LIKE pattern`, with `%`, `_` and the escape `\`."""
 
     column: str
     pattern: str
@@ -247,7 +244,7 @@ def _is_in(
 ) -> pa.BooleanArray:
     plain = not pa.types.is_floating(column.type) and None not in literals
     if plain and len(literals) > 1:
-        values = [_literal(literal, column.type) for literal in literals]
+        values = [literal_scalar(literal, column.type) for literal in literals]
         if all(value is not None for value in values):
             found = pc.is_in(column, value_set=pa.array(values, type=column.type))
             return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
@@ -264,11 +261,11 @@ _KERNELS: Mapping[Op, Callable[..., Any]] = {
 }
 
 
-def _compare(op: Op, column: pa.Array, literal: Any, name: str) -> pa.BooleanArray:  # noqa: ANN401
+def _compare(op: Op, column: pa.Array, literal: Any, name: str) -> pa.BooleanArray:
     if literal is None:
         return pa.nulls(len(column), pa.bool_())
     try:
-        scalar = _literal(literal, column.type)
+        scalar = literal_scalar(literal, column.type)
         if scalar is None:  # not a value of the column's type: compare where both fit
             column, scalar = _widened(column, literal)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -304,7 +301,7 @@ def _compare_floats(op: Op, column: pa.Array, scalar: pa.Scalar) -> pa.BooleanAr
     return plain
 
 
-def _literal(literal: Any, type_: pa.DataType) -> pa.Scalar | None:  # noqa: ANN401
+def literal_scalar(literal: Any, type_: pa.DataType) -> pa.Scalar | None:
     """The literal as a value of a column type; None when it has no exact value there."""
     if isinstance(literal, str) and not pa.types.is_string(type_):
         if pa.types.is_binary(type_):
@@ -317,7 +314,7 @@ def _literal(literal: Any, type_: pa.DataType) -> pa.Scalar | None:  # noqa: ANN
     if isinstance(literal, (float, decimal.Decimal)) and not pa.types.is_decimal(type_):
         if literal != literal or literal in (float("inf"), float("-inf")):
             return None
-        return _literal(int(literal), type_) if literal == int(literal) else None
+        return literal_scalar(int(literal), type_) if literal == int(literal) else None
     if isinstance(literal, (int, float)) and pa.types.is_decimal(type_):
         literal = decimal.Decimal(repr(literal))
     try:
@@ -328,14 +325,14 @@ def _literal(literal: Any, type_: pa.DataType) -> pa.Scalar | None:  # noqa: ANN
         raise
 
 
-def _fits_float(literal: Any, type_: pa.DataType) -> bool:  # noqa: ANN401
+def _fits_float(literal: Any, type_: pa.DataType) -> bool:
     if not isinstance(literal, (int, float, decimal.Decimal)):
         raise pa.ArrowInvalid(f"{literal!r} is not a {type_}")
     value = float(literal)
     return value != value or pa.scalar(value, type_).as_py() == value
 
 
-def _widened(column: pa.Array, literal: Any) -> tuple[pa.Array, pa.Scalar]:  # noqa: ANN401
+def _widened(column: pa.Array, literal: Any) -> tuple[pa.Array, pa.Scalar]:
     """Column and literal as doubles, or as decimals where a double would round integers."""
     if isinstance(literal, float) or pa.types.is_floating(column.type):
         return column.cast(pa.float64(), safe=False), pa.scalar(float(literal), pa.float64())
@@ -346,116 +343,3 @@ def _widened(column: pa.Array, literal: Any) -> tuple[pa.Array, pa.Scalar]:  # n
         scale = max(scale, column.type.scale)
     wide = pa.decimal256(76, min(scale, 50))
     return column.cast(wide), pa.scalar(round(value, wide.scale), wide)
-
-
-# --- pruning ---------------------------------------------------------------------------------
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """What is known about a column in some file, manifest or partition.
-
-    Attributes:
-        low: smallest value or a lower bound, as `row_codec.decode_row` gives it; None = unknown.
-        high: largest value or an upper bound; None = unknown.
-        null_count: None = unknown.
-        row_count: rows the range is about; None = unknown.
-    """
-
-    low: Any = None
-    high: Any = None
-    null_count: int | None = None
-    row_count: int | None = None
-
-    @property
-    def only_nulls(self) -> bool:
-        """Whether every value is null, for certain."""
-        return self.row_count is not None and self.null_count == self.row_count
-
-
-def could_match(
-    predicate: Predicate,
-    ranges: Callable[[str], Range | None],
-    types: Mapping[str, pa.DataType],
-) -> bool:
-    """Whether some row may make the predicate true. False only when none can.
-
-    Args:
-        predicate: any.
-        ranges: what is known of a column; None = nothing.
-        types: Arrow type of each column that `ranges` knows.
-    """
-    return _could(normalised(predicate), ranges, types)
-
-
-def _could(
-    predicate: Predicate,
-    ranges: Callable[[str], Range | None],
-    types: Mapping[str, pa.DataType],
-) -> bool:
-    match predicate:
-        case And(parts):
-            return all(_could(part, ranges, types) for part in parts)
-        case Or(parts):
-            return any(_could(part, ranges, types) for part in parts)
-        case IsNull(column):
-            known = ranges(column)
-            return known is None or known.null_count != 0
-        case Not(IsNull(column)):
-            known = ranges(column)
-            return known is None or not known.only_nulls
-        case Compare(op, column, literal):
-            return _could_compare(op, literal, ranges(column), types.get(column))
-        case In(column, literals):
-            known, type_ = ranges(column), types.get(column)
-            return any(_could_compare(Op.EQ, literal, known, type_) for literal in literals)
-        case _:
-            return True
-
-
-def _could_compare(
-    op: Op,
-    literal: Any,  # noqa: ANN401
-    known: Range | None,
-    type_: pa.DataType | None,
-) -> bool:
-    if literal is None:
-        return False
-    if known is None or type_ is None:
-        return True
-    if known.only_nulls:
-        return False
-    if known.low is None or known.high is None or pa.types.is_floating(type_):
-        return True  # the range of floats says nothing about NaN
-    try:
-        scalar = _literal(literal, type_)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        return True  # evaluation will say what is wrong
-    if scalar is None:
-        return True
-    value = row_value(scalar)
-    match op:
-        case Op.EQ:
-            return bool(known.low <= value <= known.high)
-        case Op.NE:
-            return not known.low == value == known.high
-        case Op.LT:
-            return bool(known.low < value)
-        case Op.LE:
-            return bool(known.low <= value)
-        case Op.GT:
-            return bool(known.high > value)
-        case Op.GE:
-            return bool(known.high >= value)
-
-
-_NANOS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-
-
-def row_value(scalar: pa.Scalar) -> Any:  # noqa: ANN401 - any comparable
-    """An Arrow scalar in the form of `row_codec.decode_row`; control plane only."""
-    if pa.types.is_timestamp(scalar.type):
-        nanos = scalar.value * _NANOS_PER_UNIT[scalar.type.unit]
-        return Timestamp(nanos // 1_000_000, nanos % 1_000_000)
-    if pa.types.is_date32(scalar.type) or pa.types.is_time32(scalar.type):
-        return scalar.value
-    return scalar.as_py()

@@ -119,7 +119,7 @@ class _Parser:
             return value
         raise self._error("a column")
 
-    def _literal(self) -> Any:  # noqa: ANN401 - a literal of any type
+    def _literal(self) -> Any:
         kind, value = self._peek()
         word = value.lower() if kind == "word" else ""
         if kind == "number":

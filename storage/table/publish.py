@@ -82,7 +82,7 @@ class Published:
     attempts: int
 
 
-class AlreadyCommitted(Exception):  # noqa: N818 - an answer, not an error; never leaves `commit`
+class AlreadyCommitted(Exception):
     """A twin of this process made the commit while this one was trying."""
 
     def __init__(self, record: CommitRecord, attempts: int) -> None:
@@ -246,9 +246,7 @@ class Publisher:
         self._forget(attempt.names)
         return None
 
-    def _entries(
-        self, changes: Changes, latest: Snapshot | None
-    ) -> tuple[ManifestEntry, ...]:
+    def _entries(self, changes: Changes, latest: Snapshot | None) -> tuple[ManifestEntry, ...]:
         if changes.removes is None or latest is None:
             return changes.entries
         removed = (
@@ -406,7 +404,9 @@ class Publisher:
         there = snapshots.read_again(snapshot.id)
         if there is None:
             raise StorageUnavailableError(
-                "a snapshot is there and is not", snapshot=snapshot.id, table=self._table.layout.root
+                "a snapshot is there and is not",
+                snapshot=snapshot.id,
+                table=self._table.layout.root,
             )
         return there.uuid == snapshot.uuid
 

@@ -8,13 +8,11 @@ one run, where no other version of a row exists.
 """
 
 import concurrent.futures
-import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
 from storage.format.data_file import read_key_values, read_rows

@@ -8,7 +8,8 @@ Pruning (SEMANTICS.md §J), each step only where it cannot change the result:
 * conditions on the primary key prune files by their key range, because every version of a key
   that matches lies in files whose range matches;
 * conditions on values prune files that are alone in their section: no other file holds another
-  version of their keys. Elsewhere a value condition must wait until after merging.
+  version of their keys. Elsewhere a value condition must wait until after merging, unless no
+  version of any row of the section can match and merging picks one of them.
 """
 
 import dataclasses
@@ -27,20 +28,22 @@ from storage.format.snapshot import Snapshot
 from storage.lsm.levels import Section, SortedRun, sections
 from storage.options import require_readable
 from storage.table.core import TableCore
-from storage.table.live_files import live_state
+from storage.table.live_files import live_entries, live_state
 from storage.table.predicate import (
     And,
     Compare,
     In,
     Op,
     Predicate,
-    Range,
     columns_of,
     conjuncts,
-    could_match,
 )
+from storage.table.prune import Range, could_match
 
 __all__ = ["Plan", "Split", "TableScan"]
+
+
+_PICKS_A_ROW = frozenset({"deduplicate", "first-row"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,18 +132,23 @@ class TableScan:
         """Only these buckets."""
         return dataclasses.replace(self, buckets=frozenset(buckets))
 
-    def plan(self) -> Plan:
+    def live_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
+        """All live files of a snapshot; filters do not count."""
+        return live_entries(self.table, snapshot)
+
+    def plan(self, snapshot: Snapshot | None = None) -> Plan:
         """Read the metadata and cut the live files into splits.
+
+        Args:
+            snapshot: the state to read, as of a tag; None = what `with_snapshot` says.
 
         Raises:
             NotFoundError: there is no such snapshot (any more).
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
         require_readable(self.table.options)
-        if self.snapshot_id is None:
-            snapshot = self.table.latest_snapshot()
-        else:
-            snapshot = self.table.snapshots.read(self.snapshot_id)
+        if snapshot is None:
+            snapshot = self._snapshot()
         if snapshot is None:
             return Plan(snapshot_id=None, splits=())
         pruning = _Pruning(self.table, self.predicate)
@@ -155,6 +163,11 @@ class TableScan:
                 if self._wants(bucket, entries, pruning):
                     found += self._splits(snapshot, partition, path, bucket, entries, pruning)
         return Plan(snapshot_id=snapshot.id, splits=tuple(found))
+
+    def _snapshot(self) -> Snapshot | None:
+        if self.snapshot_id is None:
+            return self.table.latest_snapshot()
+        return self.table.snapshots.read(self.snapshot_id)
 
     def _wants(self, bucket: int, entries: Sequence[ManifestEntry], pruning: "_Pruning") -> bool:
         if self.buckets is not None and bucket not in self.buckets:
@@ -190,7 +203,8 @@ class TableScan:
             cut = sections(files, key_of)
         for section in cut:
             if len(section) > 1:
-                yield section
+                if pruning.keeps_section(section):
+                    yield section
                 continue
             run = section[0]
             kept = tuple(file for file in run.files if pruning.keeps_by_values(file))
@@ -289,6 +303,15 @@ class _Pruning:
             if name not in ranges
         }
         return all(could_match(part, ranges.get, self._types) for part in self._key)
+
+    def keeps_section(self, section: Section) -> bool:
+        """Whether a section of several runs may hold a wanted row.
+
+        Where merging picks one of the versions of a row, a section goes if no version can match.
+        """
+        if not self._values or self._table.options.merge_engine not in _PICKS_A_ROW:
+            return True
+        return any(self.keeps_by_values(file) for run in section for file in run.files)
 
     def keeps_by_values(self, file: DataFileMeta) -> bool:
         """Whether a file that is alone in its section may hold a wanted row."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decode rate of Debezium JSON: list of bytes to change batches, one process, one core.
 
-    python tests/bench/decode_events.py [--events 100000] [--rounds 5]
+    python -m tests.bench.decode_events [--events 100000] [--rounds 5]
 
 Prints one JSON line per shape: events per CPU second (median and best of the rounds), MB/s and the
 mean size of an event. Shapes: schema block or not; `bad` has one broken event in every thousand,

@@ -158,7 +158,7 @@ def run_child(
 
 
 def child(
-    module: str, config: Mapping[str, Any], *, python: Path | None = None
+    module: str, config: Mapping[str, Any], *, python: Path | None = None, stdin: bool = False
 ) -> "subprocess.Popen[str]":
     """Start `python -m module CONFIG`; a path instead of a module name runs that file alone."""
     target = [module] if module.endswith(".py") else ["-m", module]
@@ -166,6 +166,7 @@ def child(
         # -P: modules here have everyday names that a foreign package could import by mistake
         [str(python or sys.executable), *(["-P"] if module.endswith(".py") else []), *target]
         + [json.dumps(config)],
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

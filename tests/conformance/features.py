@@ -47,7 +47,7 @@ LATER: Mapping[str, str] = {
     # buckets and tables
     "dynamic-bucket": "dynamic buckets",
     "append-write": "writing append tables",
-    "overwrite": "INSERT OVERWRITE, truncate and drop partition",
+    "static-overwrite": "INSERT OVERWRITE of a static partition",
     "default-value-option": "default values as read-time options",
     # metadata
     "tags": "tags",
@@ -111,6 +111,8 @@ def option_needs(options: Mapping[str, str]) -> Iterator[str]:
         yield "rowkind.field"
     if options.get("force-lookup") == "true":
         yield "force-lookup"
+    if options.get("dynamic-partition-overwrite") == "false":
+        yield "static-overwrite"
     if options.get("data-file.thin-mode") == "true":
         yield "thin-files"
     if "full-compaction.delta-commits" in options:
@@ -135,8 +137,6 @@ _CALLS = {
     "rewrite_file_index": "file-index",
     "rollback_to": "rollback",
     "remove_orphan_files": "orphan-files",
-    "truncate_table": "overwrite",
-    "drop_partition": "overwrite",
 }
 _UNITS = {
     "auto_tag": "tags",
@@ -173,8 +173,8 @@ def _table_needs(table: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -
 def step_needs(kind: str, body: Any) -> Iterator[str]:
     """Features without which a step that changes the table cannot run."""
     if kind == "write":
-        if "overwrite" in body:
-            yield "overwrite"
+        if body.get("overwrite"):
+            yield "static-overwrite"
         if "branch" in body:
             yield "branches"
     elif kind == "alter":

@@ -118,7 +118,10 @@ def _run_step(run: _Run, place: str, kind: str, body: Any) -> None:
 
 
 def _write(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
-    run.open_session.write(body["rows"], write_only=body.get("write_only", False))
+    if "overwrite" in body:
+        run.open_session.overwrite(body["rows"])
+    else:
+        run.open_session.write(body["rows"], write_only=body.get("write_only", False))
     yield from ()
 
 
@@ -137,6 +140,10 @@ def _call(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
     for name, arguments in body.items():
         if name == "expire_snapshots":
             run.open_session.expire(**arguments)
+        elif name == "truncate_table":
+            run.open_session.truncate()
+        elif name == "drop_partition":
+            run.open_session.truncate(arguments)
         else:
             yield f"the runner has no call `{name}`"
 

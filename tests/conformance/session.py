@@ -4,7 +4,7 @@
 import itertools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock, SeededIds
+from storage.format.binary_row import decode_row
 from storage.format.schema import new_schema
 from storage.format.schema_changes import (
     AddColumn,
@@ -24,7 +25,6 @@ from storage.format.schema_changes import (
     UpdateType,
 )
 from storage.format.snapshot import CommitKind, Snapshot
-
 from storage.format.types import DataField
 from storage.io.faulty import FaultyFileIO
 from storage.io.local import LocalFileIO
@@ -32,8 +32,10 @@ from storage.table.catalog import FileSystemCatalog
 from storage.table.expire import expire_snapshots
 from storage.table.predicate import Predicate
 from storage.table.table import FileStoreTable
+from storage.table.write import bucket_groups
 from tests.conformance.sql_types import parse_sql_type
 from tests.conformance.values import change_rows, input_batch
+from tests.golden.values import from_internal, from_text
 
 __all__ = ["TableSession"]
 
@@ -79,6 +81,35 @@ class TableSession:
         self._identifier += 1
         self.commit(_USER, self._identifier, self._messages(_USER, rows, write_only=write_only))
 
+    def overwrite(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Replace the partitions that receive rows, with the next identifier."""
+        self._identifier += 1
+        messages = []
+        batch = input_batch(rows, self.fields)
+        for partition, bucket, places in bucket_groups(batch, self.table) if rows else ():
+            writer = self.table.bucket_writer(partition, bucket, None)
+            writer.write(batch if places is None else batch.take(pa.array(places)))
+            messages.append(writer.prepare_commit())
+        identifier = self._identifier
+        self._publish(lambda: self.table.new_commit(_USER).overwrite(messages, identifier))
+
+    def truncate(self, partition: Mapping[str, Any] | None = None) -> None:
+        """Remove all rows, or those of the partitions with some values."""
+        self._identifier += 1
+        fields = self.table.schema.partition_fields
+        types = [field.type for field in fields]
+
+        def wanted(framed: bytes) -> bool:
+            values = map(from_internal, decode_row(framed, types), types)
+            row = dict(zip((field.name for field in fields), values, strict=True))
+            return all(
+                row[name] == from_text(value, self.table.schema.field(name).type)
+                for name, value in (partition or {}).items()
+            )
+
+        identifier = self._identifier
+        self._publish(lambda: self.table.new_commit(_USER).truncate(identifier, partitions=wanted))
+
     def compact(self) -> None:
         """A full compaction of every bucket and one commit, with the next identifier."""
         self._identifier += 1
@@ -110,9 +141,13 @@ class TableSession:
         self, user: str, identifier: int, messages: Sequence[Any], *, ignore_empty: bool = False
     ) -> None:
         """Publish messages; remembers the snapshots they made."""
+        committer = self.table.new_commit(user)
+        self._publish(lambda: committer.commit(messages, identifier, ignore_empty=ignore_empty))
+
+    def _publish(self, act: Callable[[], object]) -> None:
         before = self.table.snapshots.latest_id() or 0
         self._clock.advance(_BETWEEN_COMMITS_MS)
-        self.table.new_commit(user).commit(messages, identifier, ignore_empty=ignore_empty)
+        act()
         after = self.table.snapshots.latest_id() or 0
         self.commits.append([self.table.snapshots.read(i) for i in range(before + 1, after + 1)])
 
@@ -129,8 +164,7 @@ class TableSession:
 
     def alter(self, body: Mapping[str, Any]) -> None:
         """Carry out one `alter` step."""
-        self.table.alter(_schema_changes(body))
-        self._reopen()
+        self.table = self.table.alter(_schema_changes(body))
 
     def expire(self, *, retain_max: int, retain_min: int) -> None:
         """Expire snapshots; none is protected by its age."""
@@ -140,11 +174,6 @@ class TableSession:
             retain_max=retain_max,
             retain_min=retain_min,
             time_retained_ms=0,
-        )
-
-    def _reopen(self) -> None:
-        self.table = FileStoreTable.open(
-            str(self.path), file_io=self._file_io, clock=self._clock, ids=self._ids
         )
 
     # ------------------------------------------------------------------------ looking

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Kafka source against a real broker: where it starts, where ranges end, what it does with loss."""
+"""The Kafka source against a real broker: starts, exact ranges, lost offsets, limits."""
 
 import itertools
 import json
@@ -251,7 +251,7 @@ def test_compaction_leaves_gaps_that_ranges_pass_over(cluster):
         cluster.producer.flush()
     time.sleep(0.2)
     cluster.produce(topic, [6])
-    source, clock = source_of(cluster.settings(topic))
+    source, _ = source_of(cluster.settings(topic))
     start, end = {topic: {"0": 0}}, {topic: {"0": 7}}
     deadline = time.monotonic() + 30
     while len(rows := read(source, start, end)) > 2:

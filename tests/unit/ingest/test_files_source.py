@@ -2,6 +2,7 @@
 """The files source: layout, envelopes, limits, growth, exact replay, lost files."""
 
 import gzip
+import itertools
 import json
 import os
 from pathlib import Path
@@ -124,7 +125,7 @@ def test_limits_cut_at_line_borders_and_lose_nothing(tmp_path, limits):
     rows, ends = drain(source, source.initial(), **limits)
     assert numbers(rows["t"]) == list(range(30))
     assert numbers(rows["u"]) == list(range(4))
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in itertools.pairwise(ends):
         got = read(source, start, end)
         count = sum(map(len, got.values()))
         size = sum(len(value) + 1 for part in got.values() for _, value in part)
@@ -269,7 +270,7 @@ def test_any_split_reads_each_line_once(tmp_path_factory, lengths, parallelism, 
     ]
     borders = sorted({0, *pieces, end["t"]["0"]})
     values = []
-    for first, last in zip(borders, borders[1:], strict=False):
+    for first, last in itertools.pairwise(borders):
         for batch in read_range(SourceRange("t", 0, first, last, ("t.1.jsonl",)), source._settings):
             values += batch.values
     assert values == lines
@@ -308,7 +309,7 @@ def test_a_compressed_file_that_is_still_written_waits(tmp_path):
     assert numbers(drain(source, start)[0]["t"]) == [1]
     (tmp_path / "t.2.jsonl.gz").write_bytes(whole[:-6])
     write(tmp_path / "t.3.jsonl", [3])
-    with pytest.raises(CorruptDataError, match="t.2.jsonl.gz"):
+    with pytest.raises(CorruptDataError, match=r"t\.2\.jsonl\.gz"):
         drain(source, start)
 
 
@@ -404,8 +405,9 @@ def test_recovery_from_stored_offsets(tmp_path):
     bare = again.restore(resume_token(ends[1]))
     assert bare["t"]["0"] == ends[1]["t"]["0"]
     assert numbers(drain(again, bare)[0]["t"]) == list(range(12, 30))
-    with pytest.raises(DataLossError, match="ordinal"):
-        again.restore({"t": {"0": 9 << POSITION_BITS}})
+    for wrong in (9 << POSITION_BITS, 5, (1 << POSITION_BITS) | 100_000):
+        with pytest.raises(DataLossError, match="ordinal"):
+            again.restore({"t": {"0": wrong}})
 
 
 def test_lag(tmp_path):

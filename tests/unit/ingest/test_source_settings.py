@@ -65,7 +65,7 @@ def test_ranges_stay_exact_whatever_the_properties():
     assert config["enable.partition.eof"] is True
     assert config["enable.auto.commit"] is False
     assert config["isolation.level"] == "read_uncommitted"
-    with pytest.raises(InvalidOptionError, match="auto.offset.reset"):
+    with pytest.raises(InvalidOptionError, match=r"auto\.offset\.reset"):
         kafka(properties={"auto.offset.reset": "earliest"})
 
 

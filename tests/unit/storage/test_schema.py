@@ -69,7 +69,6 @@ def test_fields_keep_their_description_and_default():
     [
         ({"primary_keys": ["nope"]}, "primary key is not a column"),
         ({"primary_keys": ["day"]}, "besides the partition keys"),
-        ({"primary_keys": ["id"]}, "must include every partition key"),
         ({"primary_keys": ["id", "id", "day"]}, "given twice"),
         ({"options": {"bucket-key": "v", "bucket": "2"}}, "part of the primary key"),
         ({"options": {"bucket-key": "day", "bucket": "2"}}, "must not be a partition key"),
@@ -78,6 +77,11 @@ def test_fields_keep_their_description_and_default():
 def test_keys_that_do_not_fit_are_refused(parts, message):
     with pytest.raises(InvalidRequestError, match=message):
         orders(**parts)
+
+
+def test_a_primary_key_may_leave_out_the_partition_keys():
+    """Each partition then keeps its own row of a key (SEMANTICS.md §G.1)."""
+    assert orders(primary_keys=["id"]).trimmed_primary_keys == ("id",)
 
 
 @pytest.mark.parametrize("name", ["", " ", "_KEY_a", "_SEQUENCE_NUMBER", "rowkind"])

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The filesystem catalog: databases and tables as directories of a warehouse.
+
+Source: FORMAT.md §12.1. A database is `<warehouse>/<name>.db`; a table is a directory in it that
+holds at least one schema file. Nothing else is recorded, so other engines see the same catalog.
+"""
+
+import re
+
+from storage.clock import Clock, IdSource, RandomIds, SystemClock
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.layout import TableLayout
+from storage.format.schema import TableSchema
+from storage.format.schema_store import SchemaStore
+from storage.io.file_io import FileIO
+from storage.io.resolve import resolve_file_io
+from storage.options import TableOptions
+from storage.table.table import FileStoreTable
+
+__all__ = ["FileSystemCatalog"]
+
+_SUFFIX = ".db"
+_SYSTEM_DATABASE = "sys"
+_BAD_NAME = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
+
+
+class FileSystemCatalog:
+    """Tables of one warehouse. Tables are named `database.table`.
+
+    Args:
+        warehouse: directory or `file:` URI.
+        file_io: the store; None: chosen by the warehouse.
+        clock: given to the tables; None: the machine's.
+        ids: given to the tables; None: random.
+    """
+
+    def __init__(
+        self,
+        warehouse: str,
+        file_io: FileIO | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        if file_io is None:
+            file_io, warehouse = resolve_file_io(warehouse)
+        self.file_io = file_io
+        self.warehouse = warehouse.rstrip("/")
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+
+    def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
+        """Make a database.
+
+        Raises:
+            InvalidRequestError: it exists, or the name is not allowed.
+        """
+        _check_name("database", name)
+        if name in self.list_databases():
+            if ignore_if_exists:
+                return
+            raise InvalidRequestError("the database exists already", database=name)
+        # a directory appears with its first file and, where directories are real, stays
+        path = f"{self._database(name)}/.{name}.{self._ids.uuid()}.tmp"
+        self.file_io.write_bytes(path, b"")
+        self.file_io.delete(path)
+
+    def list_databases(self) -> list[str]:
+        """Names of all databases, sorted."""
+        return sorted(
+            status.name.removesuffix(_SUFFIX)
+            for status in self.file_io.list(self.warehouse)
+            if status.directory and status.name.endswith(_SUFFIX) and status.name != _SUFFIX
+        )
+
+    def list_tables(self, database: str) -> list[str]:
+        """Names of the tables of a database, sorted; empty when there is no such database."""
+        _check_name("database", database)
+        return sorted(
+            status.name
+            for status in self.file_io.list(self._database(database))
+            if status.directory and self._schemas(status.path).ids()
+        )
+
+    def exists(self, identifier: str) -> bool:
+        """Whether there is a table `database.table`."""
+        return bool(self._schemas(self.table_path(identifier)).ids())
+
+    def table(self, identifier: str) -> FileStoreTable:
+        """Open a table at its newest schema.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        path = self.table_path(identifier)
+        schema = self._schemas(path).latest()
+        if schema is None:
+            raise NotFoundError(
+                "there is no such table", table=identifier, warehouse=self.warehouse
+            )
+        return FileStoreTable.at(path, schema, self.file_io, self._clock, self._ids)
+
+    def create_table(
+        self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
+    ) -> FileStoreTable:
+        """Make a table; of several concurrent calls one makes it.
+
+        Args:
+            identifier: `database.table`; the database need not exist.
+            schema: schema 0, as from `new_schema`.
+            ignore_if_exists: give the existing table, whatever its schema.
+
+        Raises:
+            InvalidRequestError: it exists, the name is not allowed, or the schema is not id 0.
+            InvalidOptionError: an option has a bad value.
+        """
+        path = self.table_path(identifier)
+        if schema.id != 0:
+            raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
+        TableOptions.from_strings(schema.options)
+        schemas = self._schemas(path)
+        if not schemas.ids() and schemas.publish(schema):
+            return FileStoreTable.at(path, schema, self.file_io, self._clock, self._ids)
+        if not ignore_if_exists:
+            raise InvalidRequestError("the table exists already", table=identifier)
+        return self.table(identifier)
+
+    def drop_table(self, identifier: str, ignore_if_missing: bool = False) -> None:
+        """Remove a table with all its files.
+
+        The schema files go last: until then the table is there, and an interrupted drop can be
+        repeated; afterwards a new table of that name finds nothing of the old one.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        path = self.table_path(identifier)
+        if not self._schemas(path).ids():
+            if ignore_if_missing:
+                return
+            raise NotFoundError("there is no such table", table=identifier)
+        schema_dir = TableLayout(path).schema_dir + "/"
+        last: list[str] = []
+        for status in self.file_io.walk(path):
+            if status.path.startswith(schema_dir):
+                last.append(status.path)
+            else:
+                self.file_io.delete(status.path)
+        for schema_file in last:
+            self.file_io.delete(schema_file)
+
+    def table_path(self, identifier: str) -> str:
+        """Directory of a table.
+
+        Raises:
+            InvalidRequestError: the identifier is not `database.table` with allowed names.
+        """
+        database, dot, name = identifier.partition(".")
+        if not dot:
+            raise InvalidRequestError(
+                "a table is named by database and table",
+                hint="write it as `database.table`",
+                table=identifier,
+            )
+        _check_name("database", database)
+        _check_name("table", name)
+        return f"{self._database(database)}/{name}"
+
+    def _database(self, name: str) -> str:
+        return f"{self.warehouse}/{name}{_SUFFIX}"
+
+    def _schemas(self, path: str) -> SchemaStore:
+        return SchemaStore(self.file_io, TableLayout(path))
+
+
+def _check_name(what: str, name: str) -> None:
+    if not name.strip() or name != name.strip() or _BAD_NAME.search(name):
+        raise InvalidRequestError(
+            f"this name of a {what} is not allowed",
+            hint="names have no blanks at the ends and none of / \\ $ . : or control characters",
+            name=name,
+        )
+    if what == "database" and name == _SYSTEM_DATABASE:
+        raise InvalidRequestError("this database is the system's", database=name)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The column-wise path and the reference path give the same rows, bad records and counts."""
+
+import base64
+import datetime
+import json
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.formats import debezium_json
+from tests.unit.ingest.debezium_events import (
+    batch,
+    connect_block,
+    connect_field,
+    decoder,
+    event,
+    schema,
+)
+
+INTEGERS = st.one_of(st.integers(-130, 130), st.integers(-(2**70), 2**70)).map(str)
+NUMBERS = st.one_of(
+    INTEGERS,
+    st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.decimals(-10000, 10000, places=3).map(lambda number: format(number, "f")),
+    st.sampled_from(["-0", "-0.0", "1e3", "1E-2", "5.0", "1e400", "3.4028235e38", "3.4028236e38"]),
+)
+TEXTS = st.one_of(
+    st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=False)),
+    st.sampled_from(
+        ['"\\u00e9\\ud83d\\ude00"', '"\\ud800x"', '"a\\u0000b"', '"\\q"', '"NaN"', '"-Infinity"']
+    ),
+)
+BASE64 = st.one_of(
+    st.binary(max_size=18).map(lambda data: json.dumps(base64.b64encode(data).decode())),
+    st.sampled_from(['"MDk"', '"MD=k"', '"M Dk="', '"MDl="', '"_-8="', '"X19k"']),
+)
+DECIMAL_TEXTS = st.one_of(
+    st.decimals(-(10**9), 10**9, places=2).map(lambda number: f'"{number:f}"'),
+    st.sampled_from(
+        ['"1.230"', '"1.234"', '"1E+2"', '"1e-1"', '".5"', '"5."', '"+5"', '" 5"', '"1_0"', '"NaN"']
+        + ['""', '"-"', '"-0"', '"-0.000"', '"99999999999.99"', '"0000000000000001.50"', '"１"']
+    ),
+)
+ZONES = st.sampled_from(["Z", "z", "", "+02:00", "-0030", "+05", "+25:00", "+02:60", "+00:00:10"])
+MOMENTS = st.datetimes(datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31))  # noqa: DTZ001
+TIMESTAMPS = st.one_of(
+    st.builds(lambda moment, zone: f'"{moment.isoformat()}{zone}"', MOMENTS, ZONES),
+    st.builds(lambda moment, zone: f'"{moment.isoformat(" ", "minutes")}{zone}"', MOMENTS, ZONES),
+    st.sampled_from(
+        ['"2019-02-29T00:00:00Z"', '"2019-07-09T24:00:00Z"', '"2019-07-09T02:28:60Z"', '"0000-03-01Z"']
+        + ['"2019-07-09T02:28:57.1234567Z"', '"0000-02-29T00:00:00Z"', '"2019-07-09"', '"infinity"']
+        + ['"04:05:11.789Z"', '"04:05"', '"23:59:59.9999999"', '"+10000-01-01T00:00:00Z"', '"02:28.5"']
+        + ['"2019-07-09T02:28:57.1234560Z"', '"2019-07-09T02:28:57.+1Z"', '"1970-01-01T"']
+    ),
+)
+NESTED = st.sampled_from(
+    ["[]", "{}", "[1, 2]", '["a",null]', '{"a": 1.50}', "[[1]]", '["2019-07-09Z"]', "[null]"]
+    + ['{"scale":2,"value":"MDk="}', '{"scale":-3,"value":"MDk="}', '{"scale":1,"value":""}']
+    + ['["__debezium_unavailable_value"]', '{"scale":9,"value":"________"}']
+)
+OTHERS = st.sampled_from(
+    ["null", "true", "false", '"__debezium_unavailable_value"', '"0a1B"', '"0g"', '"0 1"', "NaN", "tru"]
+)
+TOKENS = st.one_of(
+    INTEGERS, NUMBERS, TEXTS, BASE64, DECIMAL_TEXTS, TIMESTAMPS, NESTED, OTHERS, st.just("null")
+)
+
+TYPES = [
+    *("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "VARCHAR(5)"),
+    *("BYTES", "VARBINARY(3)", "DECIMAL(9,2)", "DECIMAL(38,10)", "DATE", "TIME(3)", "TIME(6)"),
+    *("TIMESTAMP(3)", "TIMESTAMP(6)", "TIMESTAMP(9)", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+    *("TIMESTAMP(3) WITH LOCAL TIME ZONE", "STRING NOT NULL"),
+    {"type": "ARRAY", "element": "INT"},
+    {"type": "ARRAY", "element": "STRING NOT NULL"},
+    {"type": "MAP", "key": "STRING", "value": "INT"},
+]
+MODES = [
+    {},
+    {"decimal_handling_mode": "string", "binary_handling_mode": "hex"},
+    {"decimal_handling_mode": "double", "binary_handling_mode": "base64-url-safe"},
+    {"time_precision_mode": "connect"},
+    {"time_precision_mode": "isostring"},
+    {"time_precision_mode": "adaptive_time_microseconds"},
+]
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+BLOCK_FIELDS = [
+    connect_field("v", "int16"),
+    connect_field("v", "int64"),
+    connect_field("v", "float"),
+    connect_field("v", "double"),
+    connect_field("v", "string"),
+    connect_field("v", "bytes"),
+    connect_field("v", "bytes", DECIMAL, parameters={"scale": "2"}),
+    connect_field("v", "struct", "io.debezium.data.VariableScaleDecimal"),
+    connect_field("v", "int32", "io.debezium.time.Date"),
+    connect_field("v", "int32", "io.debezium.time.Time"),
+    connect_field("v", "int64", "io.debezium.time.MicroTime"),
+    connect_field("v", "int64", "io.debezium.time.NanoTime"),
+    connect_field("v", "int64", "io.debezium.time.Timestamp"),
+    connect_field("v", "int64", "io.debezium.time.MicroTimestamp"),
+    connect_field("v", "int64", "io.debezium.time.NanoTimestamp"),
+    connect_field("v", "string", "io.debezium.time.ZonedTimestamp"),
+    connect_field("v", "string", "io.debezium.time.IsoDate"),
+    connect_field("v", "string", "io.debezium.time.IsoTime"),
+    connect_field("v", "string", "io.debezium.time.IsoTimestamp"),
+    connect_field("v", "bytes", "io.debezium.data.Bits", parameters={"length": "9"}),
+    connect_field("v", "bytes", "io.debezium.data.Bits", parameters={"length": "90"}),
+    connect_field("v", "struct", fields=[{"type": "int32", "field": "a"}]),
+    connect_field("v", "array", items={"type": "string"}),
+]
+OPS = st.sampled_from(["c", "r", "u", "d", "u", "C"])
+
+
+def image(key: str, token: str, extra: str) -> str:
+    return f'{{"id":{key},"v":{token}{extra}}}'
+
+
+KEYS = st.sampled_from(["1", "2", "2", "null", '"x"'])
+EXTRAS = st.sampled_from(["", "", "", ',"z":null', ',"z":7', ',"v":"twice"', ',"z":8,"y":"s"', ",}"])
+IMAGES = st.one_of(st.just("null"), *[st.builds(image, KEYS, TOKENS, EXTRAS)] * 4)
+
+
+@st.composite
+def messages(draw, block):
+    value = json.dumps(event(draw(OPS), "@b", "@a"), separators=(",", ":"))
+    before = draw(st.one_of(st.just("null"), IMAGES))
+    value = value.replace('"@b"', before).replace('"@a"', draw(IMAGES))
+    if block is not None:
+        value = '{"schema":%s,"payload":%s}' % (json.dumps(block, separators=(",", ":")), value)
+    return value.encode("utf-8", "surrogatepass")
+
+
+def decoded(table, options, evolvable, values, calls):
+    one = decoder(table, evolvable=evolvable, **options)
+    keys = [b'{"id":5}' if index % 3 else None for index in range(len(values))]
+    return [one.decode(batch(*values, keys=keys)) for _ in range(calls)]
+
+
+def assert_paths_agree(table, options, evolvable, values):
+    fast = decoded(table, options, evolvable, values, 2)
+    with mock.patch.object(
+        debezium_json._Decoding, "_columns", lambda self, shape, places, payloads: list(places)
+    ):
+        (slow,) = decoded(table, options, evolvable, values, 1)
+    for result in fast:
+        assert [(c.target, c.schema_id) for c in result.changes] == [
+            (c.target, c.schema_id) for c in slow.changes
+        ]
+        for mine, other in zip(result.changes, slow.changes, strict=True):
+            mine.rows.validate(full=True)
+            assert mine.rows.equals(other.rows) or repr(mine.rows.to_pydict()) == repr(
+                other.rows.to_pydict()
+            )
+            assert mine.min_source_ts_ms == other.min_source_ts_ms
+        assert [(b.offset, b.error_class) for b in result.bad] == [
+            (b.offset, b.error_class) for b in slow.bad
+        ]
+        assert result.counts == slow.counts
+        assert result.deltas == slow.deltas
+
+
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_without_schema_block(type_, data):
+    table = schema(("id", "BIGINT"), ("v", type_))
+    options = data.draw(st.sampled_from(MODES))
+    values = data.draw(st.lists(messages(None), min_size=1, max_size=12))
+    assert_paths_agree(table, options, data.draw(st.booleans()), values)
+
+
+@pytest.mark.parametrize("field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"])
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_with_schema_block(field, data):
+    block = connect_block(connect_field("id", "int64"), field)
+    table = schema(("id", "BIGINT"), ("v", data.draw(st.sampled_from(TYPES))))
+    values = data.draw(st.lists(messages(block), min_size=1, max_size=12))
+    assert_paths_agree(table, {}, data.draw(st.booleans()), values)
