@@ -2,7 +2,7 @@
 """The chunk: one row of the Spark DataFrame, many rows of one bucket.
 
 The shuffle moves a few large binary rows instead of millions of small ones, for all tables of a
-micro-batch in one job (DESIGN.md §3.3). Chunks of other kinds carry what the driver must know:
+micro-batch in one job. Chunks of other kinds carry what the driver must know:
 schema deltas and the counters of each source range. Quarantined records travel as ordinary change
 chunks of the quarantine table.
 """

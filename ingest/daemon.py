@@ -91,6 +91,7 @@ class Daemon:
         settings: what to run.
         once: drain what is there and end.
         on_batch: told of every finished batch, after logs and metrics.
+        session: a running Spark session to use and to leave running; None = one of its own.
         clock: time.
     """
 
@@ -100,11 +101,13 @@ class Daemon:
         *,
         once: bool = False,
         on_batch: Callable[[BatchReport], None] | None = None,
+        session: SparkSession | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings
         self._once = once
         self._extra_on_batch = on_batch
+        self._given_session = session
         self._clock = clock or SystemClock()
         self._stop = threading.Event()
         self._checkpoint = Path(settings.pipeline.checkpoint)
@@ -148,11 +151,12 @@ class Daemon:
             return self._supervise(spark, state)
         finally:
             self._maintenance.close()
-            spark.stop()
+            if self._given_session is None:
+                spark.stop()
 
     def _session(self) -> SparkSession:
         settings = self._settings
-        spark = build_session(
+        spark = self._given_session or build_session(
             f"lakeward-{settings.pipeline.name}",
             master=settings.spark.master or default_master(),
             conf=settings.spark.conf,

@@ -6,7 +6,7 @@ Spark numbers micro-batches from 0 in every new checkpoint, so a commit identifi
 once per checkpoint and kept in `<checkpoint>/lakeward.json` together with the concrete offsets at
 which the checkpoint starts (Spark does not log those of batch 0) and, when the checkpoint is new
 but the tables are not, the per-table floors below which rows are already in a table
-(DESIGN.md §3.5).
+(`ingest/adr/0001`).
 
 Properties that every snapshot of the stream carries:
 

@@ -41,6 +41,13 @@ class CaseReport:
         return f"{reason} (checked: {parts})" if parts else reason
 
 
+_FAILURE_CHARACTERS = 600
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _FAILURE_CHARACTERS else text[:_FAILURE_CHARACTERS] + "…"
+
+
 def print_summary(reports: Iterable[CaseReport]) -> int:
     """Print skips, failures and the closing line.
 
@@ -54,7 +61,7 @@ def print_summary(reports: Iterable[CaseReport]) -> int:
         print(f"SKIP {report.name}: {report.skip_reason}")
     for report in by_status["failed"]:
         for failure in report.failures:
-            print(f"FAIL {report.name}: {failure}")
+            print(f"FAIL {report.name}: {_short(failure)}")
     counts = {status: len(found) for status, found in by_status.items()}
     print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
     return 1 if by_status["failed"] else 0

@@ -53,6 +53,7 @@ _DAY_MS = 86_400_000
 _WORD_BYTES = 8
 _DECIMAL_BYTES = 16
 _SIGN_BIT = 0x80
+_MAX_DIGITS = 38
 
 MAX_SCALE = 1_000
 """Largest scale, either way, that is written out as digits; no database knows larger ones."""
@@ -211,15 +212,16 @@ def _decimal_bytes(codec: Codec, values: Sequence[Any]) -> pa.Array:
         texts = [None if v is None else _digits(v, codec.scale) for v in values]
         return _limited_text(codec, pa.array(texts, pa.string()))
     words = _signed_words(pa.array(values, pa.binary()))
-    if codec.scale == target.scale:
-        numbers = pa.Decimal128Array.from_buffers(target, len(values), words)
-        numbers.validate(full=True)
-        return numbers
-    _require(codec.scale <= 38, "scale above 38")
-    wide = pa.decimal128(38, codec.scale)
-    numbers = pa.Decimal128Array.from_buffers(wide, len(values), words)
+    growth = max(0, target.scale - codec.scale)
+    if growth == 0 and codec.scale == target.scale:
+        source = target
+    else:
+        # so many digits fewer, because Arrow's rescaling may wrap around without an error
+        _require(growth < _MAX_DIGITS and codec.scale <= _MAX_DIGITS, "no common scale")
+        source = pa.decimal128(_MAX_DIGITS - growth, codec.scale)
+    numbers = pa.Decimal128Array.from_buffers(source, len(values), words)
     numbers.validate(full=True)
-    return numbers.cast(target)
+    return numbers if source is target else numbers.cast(target)
 
 
 def _digits(unscaled: bytes, scale: int) -> str:
@@ -287,11 +289,33 @@ def _wide_words(
     for step in range(widest):
         rows = np.flatnonzero(lengths > step)
         words[rows, step] = data[offsets[1:][rows] - 1 - step]
+    # Arrow's check of precision passes the one number whose absolute value has no 128 bits
+    lowest = np.zeros(_DECIMAL_BYTES, np.uint8)
+    lowest[-1] = _SIGN_BIT
+    _require(not (words == lowest).all(axis=1).any(), "too many digits")
     return words
 
 
 def _decimal_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return pa.array(values, pa.string()).cast(codec.arrow)
+    return _parsed(pa.array(values, pa.string()), codec.arrow)
+
+
+def _parsed(texts: pa.Array, target: pa.Decimal128Type) -> pa.Array:
+    """Decimals from text, where Arrow is sure to notice what does not fit.
+
+    Arrow 26 wraps around without an error beyond 128 bits, in parsing and in rescaling (39 ones or
+    `3.4e38` into DECIMAL(38, 10) give some number), so long texts and exponents are refused here
+    and left to the reference path.
+    """
+    content = (texts.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
+    _require(b"e" not in content and b"E" not in content, "an exponent")
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    _require(longest <= _MAX_DIGITS, "a long text")
+    if longest + target.scale > _MAX_DIGITS:
+        points = pc.find_substring(texts, ".")
+        integers = pc.if_else(pc.less(points, 0), pc.binary_length(texts), points)
+        _require((pc.max(integers).as_py() or 0) + target.scale <= _MAX_DIGITS, "many digits")
+    return texts.cast(target)
 
 
 def _decimal_plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
@@ -302,14 +326,14 @@ def _decimal_plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
         texts = [None if t is None else plain_digits(decimal.Decimal(t.decode())) for t in tokens]
         return _limited_text(codec, pa.array(texts, pa.string()))
     # a string's token starts with a quote, true with t: neither is a decimal
-    return pa.array(tokens, pa.string()).cast(codec.arrow)
+    return _parsed(pa.array(tokens, pa.string()), codec.arrow)
 
 
 def _variable_decimal(codec: Codec, values: Sequence[Any]) -> pa.Array:
     texts = [None if v is None else _digits(v.value, v.scale) for v in values]
     if _decimal_type(codec) is None:
         return _limited_text(codec, pa.array(texts, pa.string()))
-    return pa.array(texts, pa.string()).cast(codec.arrow)
+    return _parsed(pa.array(texts, pa.string()), codec.arrow)
 
 
 # --- times

@@ -5,16 +5,22 @@ The placeholder takes a form per column type (CDC.md §2.4). It must never be st
 """
 
 import base64
+import functools
 import hashlib
 import uuid
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.formats.conversions import CONVERSION_ERRORS, convert, wire_type
 from ingest.formats.semantic_types import Codec, Kind
 
 __all__ = ["Placeholder"]
+
+
+_TEXT_KINDS = (Kind.TEXT, Kind.TEXT_OR_JSON, Kind.JSON)
 
 
 class Placeholder:
@@ -25,64 +31,83 @@ class Placeholder:
     """
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self._bytes = text.encode()
-        self._base64 = base64.b64encode(self._bytes).decode()
-        self._codes = list(self._bytes)
-        digest = hashlib.md5(self._bytes, usedforsecurity=False).digest()
+        data = text.encode()
+        encodings = (base64.b64encode(data), base64.urlsafe_b64encode(data))
+        # as text, and as bytes in each `binary.handling.mode`
+        self._texts = tuple(
+            dict.fromkeys([text, *(form.decode() for form in encodings), data.hex()])
+        )
+        self._text = text
+        self._codes = list(data)
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
         self._uuid = str(uuid.UUID(bytes=digest, version=3))
+        self._needles = tuple(form.encode() for form in (*self._texts, self._uuid))
+        self._converted: dict[Codec, tuple[pa.Scalar, ...]] = {}
 
     def is_value(self, value: Any) -> bool:
         """Whether a parsed JSON value is the placeholder in any form."""
         if isinstance(value, str):
-            return value in (self.text, self._base64) or self._is_map_text(value)
+            return value in self._texts or self._is_map_text(value)
         if isinstance(value, dict):
-            return value == {self.text: self.text}
+            return value == {self._text: self._text}
         if isinstance(value, list):
             return value == self._codes or (
-                len(value) == 1 and value[0] in (self.text, self._base64, self._uuid)
+                len(value) == 1 and value[0] in (*self._texts, self._uuid)
             )
         return False
 
     def _is_map_text(self, value: str) -> bool:
-        squeezed = "".join(value.split())
-        return squeezed == f'{{"{self.text}":"{self.text}"}}'
+        if self._text not in value:
+            return False
+        return "".join(value.split()) == f'{{"{self._text}":"{self._text}"}}'
 
     def suspects(self, codec: Codec, column: pa.Array) -> pa.Array | None:
         """Rows of a converted column that may hold the placeholder.
 
         Returns:
             A mask without nulls, or None when there is surely none. May name too many rows, never
-            too few. Numbers cannot hold it: its form for them fails conversion.
+            too few.
 
-        Cost: one substring search over the column's buffer.
+        Cost: a few substring searches over the buffer of a text column; for other types a
+        comparison with what the placeholder would become, where it converts at all.
         """
         if codec.kind is Kind.ARRAY:
             return self._suspect_lists(codec, column)
-        if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+        if codec.kind in _TEXT_KINDS:
+            masks = [pc.match_substring(column, needle) for needle in self._found(column)]
+        else:
+            masks = [pc.equal(column, form) for form in self._forms(codec)]
+        if not masks:
             return None
+        return pc.fill_null(functools.reduce(pc.or_, masks), False)
+
+    def _found(self, column: pa.Array) -> list[bytes]:
         data = column.buffers()[2]
-        if data is None or self._bytes not in data.to_pybytes():
-            return None
-        return pc.fill_null(pc.match_substring(column, self._bytes), False)
+        content = b"" if data is None else data.to_pybytes()
+        return [needle for needle in self._needles if needle in content]
+
+    def _forms(self, codec: Codec) -> tuple[pa.Scalar, ...]:
+        """What the placeholder's texts become in a column, as far as they convert."""
+        if codec not in self._converted:
+            forms = (_converted(codec, text) for text in self._texts)
+            self._converted[codec] = tuple(form for form in forms if form is not None)
+        return self._converted[codec]
 
     def _suspect_lists(self, codec: Codec, column: pa.Array) -> pa.Array | None:
+        """Lists of a suspicious length; their elements are looked at only where that is cheap."""
         if codec.element is None:
             return None
-        if pa.types.is_integer(column.type.value_type) or pa.types.is_date(column.type.value_type):
-            mask = pc.equal(pc.list_value_length(column), len(self._codes))
-        elif self._may_hold(column.values):
-            mask = pc.equal(pc.list_value_length(column), 1)
-        else:
-            return None
+        lengths = pc.list_value_length(column)
+        mask = pc.equal(lengths, len(self._codes))
+        if self.suspects(codec.element, column.values) is not None:
+            mask = pc.or_(mask, pc.equal(lengths, 1))
         mask = pc.fill_null(mask, False)
         return mask if pc.any(mask, min_count=0).as_py() else None
 
-    def _may_hold(self, elements: pa.Array) -> bool:
-        if not (pa.types.is_string(elements.type) or pa.types.is_binary(elements.type)):
-            return False
-        data = elements.buffers()[2]
-        if data is None:
-            return False
-        content = data.to_pybytes()
-        return self._bytes in content or self._uuid.encode() in content
+
+def _converted(codec: Codec, text: str) -> pa.Scalar | None:
+    try:
+        value = msgspec.json.decode(msgspec.json.encode(text), type=wire_type(codec))
+        return convert(codec, [value])[0]
+    except CONVERSION_ERRORS:
+        return None

@@ -28,7 +28,7 @@ STALL_S = 60.0
 """A range that makes no progress for this long fails its task [s]: above the 30 s that a leader
 election or a broker restart takes, far below anything an operator would wait for."""
 
-# Bounds of one RawBatch. The decoder works best on 1-5 thousand events (DESIGN.md §3.2); large
+# Bounds of one RawBatch. The decoder works best on 1-5 thousand events; large
 # records make smaller batches so that a few MiB are held at a time.
 _BATCH_RECORDS = 5000
 _BATCH_BYTES = 4 << 20

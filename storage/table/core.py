@@ -2,7 +2,7 @@
 """What every operation on one table needs: its schema, its stores and its ports.
 
 `commit`, `scan`, `read` and `expire` take a `TableCore`; the facade with their entry points is
-`table.FileStoreTable`. Source: DESIGN.md §3.6.
+`table.FileStoreTable`.
 """
 
 import dataclasses

@@ -435,12 +435,19 @@ class Publisher:
     def _builds_on(self, successor_id: int, snapshot: Snapshot) -> bool:
         """Whether the base of a snapshot is the state of ours: nobody else made these files."""
         store = self._table.manifests
-        successor = self._table.snapshots.read_again(successor_id)
-        if successor is None:
-            return False
-        base = list_entries(self._table, store.read_list(successor.base_manifest_list))
-        before = _live_identities(base)
-        ours = {entry.identity for entry in live_state(self._table, snapshot).entries()}
+        try:
+            successor = self._table.snapshots.read_again(successor_id)
+            if successor is None:
+                return False
+            base = list_entries(self._table, store.read_list(successor.base_manifest_list))
+            before = _live_identities(base)
+            ours = {entry.identity for entry in live_state(self._table, snapshot).entries()}
+        except FileNotFoundError as error:  # both have expired meanwhile: the history will tell
+            raise StorageUnavailableError(
+                "a snapshot expired right after it was published",
+                table=self._table.layout.root,
+                snapshot=snapshot.id,
+            ) from error
         return before == ours
 
     def _moved_on(self, latest: Snapshot | None) -> bool:

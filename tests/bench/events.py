@@ -115,9 +115,7 @@ def _producer(bootstrap: str) -> Producer:
     )
 
 
-def send(
-    producer: Producer, topic: str, messages: list[dict[str, bytes]], partition: int
-) -> None:
+def send(producer: Producer, topic: str, messages: list[dict[str, bytes]], partition: int) -> None:
     """Queue messages of one partition, waiting for room."""
     while messages:
         queued = producer.produce_batch(topic, messages, partition=partition)
@@ -153,5 +151,3 @@ def expected(size: workload.Size) -> pa.Table:
     for _ in orders.batches():
         pass
     return orders.final()
-
-

@@ -27,8 +27,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
         made = events.fill_topic(bootstrap, workload.Orders(size))
         source = {"bootstrap": bootstrap, "topic": events.TOPIC}
         results = [
-            floor(source, scratch / "floor", batch=batch_of(size))
-            for _ in range(2 if quick else 3)
+            floor(source, scratch / "floor", batch=batch_of(size)) for _ in range(2 if quick else 3)
         ]
     best = max(results, key=lambda result: result["events_per_s"])
     figures = [
@@ -47,7 +46,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
 
 
 def batch_of(size: workload.Size) -> int:
-    """Records of one micro-batch: ten of them in all, so that warm ones can be told from the first."""
+    """Records of one micro-batch: ten in all, so that warm ones can be told from the first."""
     return size.rows // 10
 
 

@@ -161,17 +161,19 @@ def child(
     module: str, config: Mapping[str, Any], *, python: Path | None = None, stdin: bool = False
 ) -> "subprocess.Popen[str]":
     """Start `python -m module CONFIG`; a path instead of a module name runs that file alone."""
-    target = [module] if module.endswith(".py") else ["-m", module]
-    return subprocess.Popen(
+    if module.endswith(".py"):
         # -P: modules here have everyday names that a foreign package could import by mistake
-        [str(python or sys.executable), *(["-P"] if module.endswith(".py") else []), *target]
-        + [json.dumps(config)],
+        target, path = ["-P", module], ""
+    else:
+        target, path = ["-m", module], str(ROOT)
+    return subprocess.Popen(
+        [str(python or sys.executable), *target, json.dumps(config)],
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": "" if module.endswith(".py") else str(ROOT)},
+        env={**os.environ, "PYTHONPATH": path},
     )
 
 

@@ -94,10 +94,18 @@ def _figures(runs: Runs, *, rust: bool) -> list[Figure]:
     for way, note in (("write-only", ""), ("compacting", _JAVA_NOTE)):
         compacting = way == "compacting"
         figures += [
-            _speed(f"{way}: changes, wall", runs, way, ("changes", "changes_s"), versus,
-                   goal=None if compacting else 1.0),
+            _speed(
+                f"{way}: changes, wall",
+                runs,
+                way,
+                ("changes", "changes_s"),
+                versus,
+                goal=None if compacting else 1.0,
+            ),
             _speed(f"{way}: changes, CPU", runs, way, ("changes", "changes_cpu_s"), versus),
-            _speed(f"{way}: initial inserts, wall", runs, way, ("initial_rows", "initial_s"), versus),
+            _speed(
+                f"{way}: initial inserts, wall", runs, way, ("initial_rows", "initial_s"), versus
+            ),
             _speed(f"{way}: full read, wall", runs, way, ("rows", "read_s"), versus),
             _plain(f"{way}: full read", runs, way, "read_s", "s", goal=0.5),
             _plain(f"{way}: slowest commit", runs, way, "batch_s", "s"),
@@ -133,7 +141,13 @@ def _pure_python(runs: Runs, peer: dict[str, Any]) -> list[Figure]:
 
 
 def _speed(
-    name: str, runs: Runs, way: str, keys: tuple[str, str], versus: str, *, goal: float | None = None
+    name: str,
+    runs: Runs,
+    way: str,
+    keys: tuple[str, str],
+    versus: str,
+    *,
+    goal: float | None = None,
 ) -> Figure:
     def rates(which: str) -> list[float]:
         return [run[keys[0]] / max(run[keys[1]], 1e-9) for run in runs[which]]

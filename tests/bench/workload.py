@@ -70,7 +70,7 @@ def draw_rows(rng: np.random.Generator, ids: np.ndarray, tick: int) -> pa.Table:
     words[:, 1] = 0
     amount = pa.Array.from_buffers(pa.decimal128(12, 2), count, [None, pa.py_buffer(words)])
     left, right = (rng.integers(0, 1 << 62, count).tolist() for _ in range(2))
-    notes = ["note %016x %016x ab" % pair for pair in zip(left, right, strict=True)]
+    notes = [f"note {a:016x} {b:016x} ab" for a, b in zip(left, right, strict=True)]
     micros = _BASE_US + tick * 1_000_000 + np.arange(count)
     columns = [
         pa.array(ids.astype(np.int64)),
@@ -106,7 +106,9 @@ class Orders:
             fresh = np.arange(next_id, next_id + inserts)
             next_id += inserts
             ids = np.concatenate([known[:updates], fresh, known[updates:]])
-            kinds = np.repeat(np.array([UPDATE, INSERT, DELETE], np.int8), (updates, inserts, deletes))
+            kinds = np.repeat(
+                np.array([UPDATE, INSERT, DELETE], np.int8), (updates, inserts, deletes)
+            )
             order = rng.permutation(size.changes)
             self._live[known[updates:]] = False
             self._live[fresh] = True

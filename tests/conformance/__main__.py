@@ -34,6 +34,7 @@ def main() -> int:
     ]
     if not cases:
         print(f"no case has an id like `{arguments.only}`", file=sys.stderr)
+        print_summary([])
         return 2
     with tempfile.TemporaryDirectory(prefix="conformance-") as scratch:
         warehouse = (arguments.warehouse or pathlib.Path(scratch)).resolve()

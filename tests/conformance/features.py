@@ -59,6 +59,8 @@ LATER: Mapping[str, str] = {
     "system-tables": "system tables",
     "scan.timestamp": "time travel by timestamp",
     "scan.watermark": "time travel by watermark",
+    "scan.version": "time travel by tag name or snapshot id",
+    "scan.mode": "scan modes that choose another snapshot",
     "statistics": "table statistics",
     "sql": "SQL statements",
 }
@@ -147,6 +149,11 @@ _SYSTEM_TABLE = re.compile(r"\$(\w+)")
 SQL_FACTS = frozenset({"files", "snapshots"})
 """Relations beside the table that a `check.sql` may look at already: see `session.facts`."""
 
+_BATCH_MODES = frozenset(
+    {"default", "latest", "latest-full", "full", "from-snapshot", "from-snapshot-full"}
+)
+"""Modes that in a batch read mean the newest snapshot, or the one `scan.snapshot-id` names."""
+
 _WRITES = frozenset({"write", "commit_as", "filter_and_commit", "prepare"})
 
 
@@ -213,7 +220,9 @@ def check_needs(kind: str, body: Any) -> Iterator[str]:
             yield "tags"
         elif key.startswith("scan.timestamp"):
             yield "scan.timestamp"
-        elif key == "scan.watermark":
-            yield "scan.watermark"
+        elif key in ("scan.watermark", "scan.version"):
+            yield key
+        elif key == "scan.mode" and str(body["options"][key]) not in _BATCH_MODES:
+            yield "scan.mode"
         elif key.startswith("deletion-vectors."):
             yield "deletion-vectors"

@@ -264,7 +264,9 @@ class TableSession:
 
 
 def _schema(description: Mapping[str, Any], now_ms: int) -> Any:
-    options = {key: str(value) for key, value in (description.get("options") or {}).items()}
+    options = {
+        key: _option_text(value) for key, value in (description.get("options") or {}).items()
+    }
     if description.get("primary_key"):
         options.setdefault("bucket", "1")
     columns = [
@@ -283,10 +285,14 @@ def _schema(description: Mapping[str, Any], now_ms: int) -> Any:
     )
 
 
+def _option_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _schema_changes(body: Mapping[str, Any]) -> list[SchemaChange]:
     changes: list[SchemaChange] = []
     for key, value in (body.get("set_options") or {}).items():
-        changes.append(SetOption(key, str(value)))
+        changes.append(SetOption(key, _option_text(value)))
     if "add_column" in body:
         name, type_ = body["add_column"]
         changes.append(

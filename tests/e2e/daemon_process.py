@@ -12,6 +12,9 @@ from pathlib import Path
 
 import yaml
 
+from ingest.daemon import Daemon
+from ingest.settings import load_settings
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -117,6 +120,12 @@ class DaemonProcess:
     def __exit__(self, *_: object) -> None:
         if self.alive:
             self.kill_group()
+
+
+def drain(config: Path, spark, on_batch=None) -> None:
+    """Drain the backlog in this process, on a session that several tests share."""
+    daemon = Daemon(load_settings(config), once=True, on_batch=on_batch, session=spark)
+    assert daemon.run() == 0
 
 
 def run_once(config: Path, timeout: float = 300.0) -> None:

@@ -82,7 +82,7 @@ def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, tmp_path,
             before = sum(newest_snapshot(warehouse, f"shop.{name}") for name in TABLES)
             with DaemonProcess(config) as daemon:
                 eventually(
-                    lambda: (
+                    lambda daemon=daemon, before=before: (
                         not daemon.alive
                         or sum(newest_snapshot(warehouse, f"shop.{n}") for n in TABLES) > before
                     ),

@@ -4,7 +4,7 @@
 import pytest
 
 from ingest.demo_events import DemoShop
-from tests.e2e.daemon_process import kafka_config, run_once
+from tests.e2e.daemon_process import drain, kafka_config
 from tests.e2e.shop_stream import (
     CORRUPT,
     PATTERN,
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
     ],
 )
 def test_rows_equal_the_model_and_bad_messages_are_quarantined(
-    kafka_broker, tmp_path, rows, changes, batch
+    kafka_broker, spark, tmp_path, rows, changes, batch
 ):
     stream = ShopStream(kafka_broker, seed=7 if rows == 1_000 else 8)
     stream.snapshot(rows)
@@ -42,7 +42,7 @@ def test_rows_equal_the_model_and_bad_messages_are_quarantined(
         tmp_path, kafka_broker, PATTERN, max_records=batch, table_properties={"bucket": "2"}
     )
 
-    run_once(config)
+    drain(config, spark)
 
     warehouse = tmp_path / "warehouse"
     assert_tables_equal_model(warehouse, stream.shop)
@@ -54,7 +54,7 @@ def test_rows_equal_the_model_and_bad_messages_are_quarantined(
 
 
 @pytest.mark.interop
-def test_another_implementation_reads_the_same_rows(kafka_broker, tmp_path, peer_rows):
+def test_another_implementation_reads_the_same_rows(kafka_broker, spark, tmp_path, peer_rows):
     stream = ShopStream(kafka_broker, seed=9)
     stream.snapshot(500)
     stream.changes(4_000)
@@ -62,7 +62,7 @@ def test_another_implementation_reads_the_same_rows(kafka_broker, tmp_path, peer
         tmp_path, kafka_broker, PATTERN, max_records=3_000, table_properties={"bucket": "2"}
     )
 
-    run_once(config)
+    drain(config, spark)
 
     tables = open_tables(tmp_path / "warehouse")
     for name in TABLES:
@@ -73,16 +73,16 @@ def test_another_implementation_reads_the_same_rows(kafka_broker, tmp_path, peer
             assert theirs.cast(ours.schema).equals(ours), (peer, name)
 
 
-def test_a_second_run_goes_on_where_the_first_ended(kafka_broker, tmp_path):
+def test_a_second_run_goes_on_where_the_first_ended(kafka_broker, spark, tmp_path):
     stream = ShopStream(kafka_broker, seed=11)
     stream.snapshot(200)
     config = kafka_config(tmp_path, kafka_broker, PATTERN)
-    run_once(config)
+    drain(config, spark)
     before = {name: table.snapshots.latest_id() for name, table in open_tables_of(tmp_path)}
-    run_once(config)
+    drain(config, spark)
     assert before == {n: table.snapshots.latest_id() for n, table in open_tables_of(tmp_path)}
     stream.changes(1_000)
-    run_once(config)
+    drain(config, spark)
     assert_tables_equal_model(tmp_path / "warehouse", stream.shop)
 
 
@@ -98,7 +98,7 @@ def open_tables_of(directory):
     ],
 )
 def test_runs_stay_below_the_stop_trigger_and_compaction_is_invisible(
-    kafka_broker, tmp_path, batches, size
+    kafka_broker, spark, tmp_path, batches, size
 ):
     stream = ShopStream(kafka_broker, seed=13)
     stream.snapshot(200)
@@ -111,7 +111,7 @@ def test_runs_stay_below_the_stop_trigger_and_compaction_is_invisible(
         table_properties={"bucket": "2", "snapshot.num-retained.min": "1000"},
     )
 
-    run_once(config, timeout=600)
+    drain(config, spark)
 
     assert_tables_equal_model(tmp_path / "warehouse", stream.shop)
     compactions = 0
@@ -138,13 +138,13 @@ def test_runs_stay_below_the_stop_trigger_and_compaction_is_invisible(
     assert compactions >= 3
 
 
-def test_events_without_schema_block_and_with_it_give_the_same_keys(kafka_broker, tmp_path):
+def test_events_without_schema_block_and_with_it_give_the_same_keys(kafka_broker, spark, tmp_path):
     """Both forms are detected per message; types of a table made from bare JSON are inferred."""
     stream = ShopStream(kafka_broker, seed=14)
     bare = DemoShop(14, schema_block=False)
     stream.shop = bare
     stream.snapshot(100)
-    run_once(kafka_config(tmp_path, kafka_broker, PATTERN))
+    drain(kafka_config(tmp_path, kafka_broker, PATTERN), spark)
     for name, table in open_tables_of(tmp_path):
         key = table.schema.primary_keys[0]
         assert sorted(table.to_arrow(columns=[key])[key].to_pylist()) == sorted(bare.rows(name))

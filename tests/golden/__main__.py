@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.golden PACK_DIR…`: read golden tables and compare with what Java reads.
 
-Exits with 1 when a case failed, 2 when there is nothing to check.
+Exits with 1 when a case failed; a pack without cases is a failure.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from tests.golden.runner import find_cases, run_case
-from tests.reporting import print_summary
+from tests.reporting import CaseReport, print_summary
 
 
 def main() -> int:
@@ -19,12 +19,13 @@ def main() -> int:
         "packs", nargs="+", type=pathlib.Path, metavar="PACK_DIR", help="a folder of cases"
     )
     arguments = parser.parse_args()
-    try:
-        cases = [case for pack in arguments.packs for case in find_cases(pack)]
-    except FileNotFoundError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return print_summary(run_case(case) for case in cases)
+    reports: list[CaseReport] = []
+    for pack in arguments.packs:
+        try:
+            reports.extend(run_case(case) for case in find_cases(pack))
+        except FileNotFoundError as error:
+            reports.append(CaseReport(str(pack), failures=[str(error)]))
+    return print_summary(reports)
 
 
 if __name__ == "__main__":

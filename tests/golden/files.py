@@ -17,7 +17,7 @@ from tests.golden.values import from_internal, rows_from_text
 if TYPE_CHECKING:
     from tests.golden.runner import Case
 
-__all__ = ["FilePart", "check_files", "file_needs"]
+__all__ = ["FilePart", "check_files", "file_needs", "format_needs"]
 
 _SNAPSHOT_KEYS = {
     *("schema_id", "columns", "commit_kind", "commit_identifier", "total_record_count"),
@@ -39,6 +39,13 @@ class FilePart:
     part: str
     feature: str
     check: Callable[["Case"], Iterator[str]]
+
+
+def format_needs(files: Mapping[str, Any], kind: str) -> list[str]:
+    """Formats other than Parquet among the `files` or `changelog_files` of all snapshots."""
+    names = {file["name"] for content in files.values() for file in content.get(kind) or []}
+    formats = {name.rpartition(".")[2] for name in names} - {"parquet"}
+    return [f"file.format={name}" for name in sorted(formats)]
 
 
 def file_needs(files: Mapping[str, Any]) -> Iterator[FilePart]:

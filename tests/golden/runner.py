@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from changelog.snapshot_changelog import read_snapshot_changelog
+from storage.errors import UnsupportedFeatureError
 from storage.format.schema import TableSchema
 from storage.table.table import FileStoreTable
 from tests.conformance.features import later, read_needs
 from tests.conformance.values import change_rows, expected_changes, expected_rows, found_rows
 from tests.golden.extras import check_extra, extra_needs
-from tests.golden.files import check_files, file_needs
+from tests.golden.files import check_files, file_needs, format_needs
 from tests.golden.values import difference
 from tests.reporting import CaseReport
 
@@ -120,17 +121,40 @@ def _open(path: pathlib.Path, report: CaseReport) -> Case:
 
 
 def _parts(case: Case) -> Iterator[tuple[str, list[str], _Check]]:
-    reading = list(read_needs(case.options))
-    formats = [need for need in reading if need.startswith("file.format=")]
+    data_formats = format_needs(case.expected["files"], "files")
+    reading = [*read_needs(case.options), *data_formats]
+    formats = [*data_formats, *format_needs(case.expected["files"], "changelog_files")]
     yield "files", [], check_files
     for need in file_needs(case.expected["files"]):
         yield need.part, [need.feature], need.check
     yield "changelog", formats, _check_changelog
+    if _expired_changes(case):
+        yield "changes of expired snapshots", ["streaming-scan"], _check_changelog
+    if later(reading):
+        yield "refusal", [], _check_refused
     yield "latest", reading, _check_latest
     yield "snapshots", reading, _check_snapshots
     for key, content in case.expected.get("extra", {}).items():
         for part in extra_needs(key, content, reading):
             yield part.name, part.needs, lambda case, part=part: check_extra(case, part)
+
+
+def _expired_changes(case: Case) -> list[str]:
+    """Snapshots whose changes outlived them, in files of their own."""
+    live = set(map(str, case.table.snapshots.ids()))
+    kept = case.expected.get("extra", {}).get("long_lived_changelogs")
+    return sorted(set(case.expected["changelog"]) - live) if kept else []
+
+
+def _check_refused(case: Case) -> Iterator[str]:
+    """A table that needs a missing feature must be refused, not read wrongly."""
+    if not any(content["files"] for content in case.expected["files"].values()):
+        return
+    try:
+        case.table.to_arrow()
+    except UnsupportedFeatureError:
+        return
+    yield "the table was read although it needs a feature that is not there"
 
 
 def _check_latest(case: Case) -> Iterator[str]:
@@ -161,7 +185,11 @@ def _check_snapshots(case: Case) -> Iterator[str]:
 
 def _check_changelog(case: Case) -> Iterator[str]:
     schema = case.table.schema
-    for snapshot_id in case.table.snapshots.ids():
+    ids = case.table.snapshots.ids()
+    unknown = set(case.expected["changelog"]) - set(map(str, ids)) - set(_expired_changes(case))
+    if unknown:
+        yield f"expected changes of snapshots that are not there: {sorted(unknown)}"
+    for snapshot_id in ids:
         expected = case.expected["changelog"].get(str(snapshot_id), [])
         wanted = expected_changes(expected, schema.fields)
         found = change_rows(read_snapshot_changelog(case.table, snapshot_id), schema.fields)

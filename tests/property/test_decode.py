@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.formats import debezium_json
+from tests.property.awkward_values import AWKWARD
 from tests.unit.ingest.debezium_events import (
     batch,
     connect_block,
     connect_field,
     decoder,
+    dumps,
     event,
     schema,
 )
@@ -40,8 +42,25 @@ BASE64 = st.one_of(
 DECIMAL_TEXTS = st.one_of(
     st.decimals(-(10**9), 10**9, places=2).map(lambda number: f'"{number:f}"'),
     st.sampled_from(
-        ['"1.230"', '"1.234"', '"1E+2"', '"1e-1"', '".5"', '"5."', '"+5"', '" 5"', '"1_0"', '"NaN"']
-        + ['""', '"-"', '"-0"', '"-0.000"', '"99999999999.99"', '"0000000000000001.50"', '"１"']
+        [
+            '"1.230"',
+            '"1.234"',
+            '"1E+2"',
+            '"1e-1"',
+            '".5"',
+            '"5."',
+            '"+5"',
+            '" 5"',
+            '"1_0"',
+            '"NaN"',
+            '""',
+            '"-"',
+            '"-0"',
+            '"-0.000"',
+            '"99999999999.99"',
+            '"0000000000000001.50"',
+            '"１"',
+        ]
     ),
 )
 ZONES = st.sampled_from(["Z", "z", "", "+02:00", "-0030", "+05", "+25:00", "+02:60", "+00:00:10"])
@@ -50,19 +69,55 @@ TIMESTAMPS = st.one_of(
     st.builds(lambda moment, zone: f'"{moment.isoformat()}{zone}"', MOMENTS, ZONES),
     st.builds(lambda moment, zone: f'"{moment.isoformat(" ", "minutes")}{zone}"', MOMENTS, ZONES),
     st.sampled_from(
-        ['"2019-02-29T00:00:00Z"', '"2019-07-09T24:00:00Z"', '"2019-07-09T02:28:60Z"', '"0000-03-01Z"']
-        + ['"2019-07-09T02:28:57.1234567Z"', '"0000-02-29T00:00:00Z"', '"2019-07-09"', '"infinity"']
-        + ['"04:05:11.789Z"', '"04:05"', '"23:59:59.9999999"', '"+10000-01-01T00:00:00Z"', '"02:28.5"']
-        + ['"2019-07-09T02:28:57.1234560Z"', '"2019-07-09T02:28:57.+1Z"', '"1970-01-01T"']
+        [
+            '"2019-02-29T00:00:00Z"',
+            '"2019-07-09T24:00:00Z"',
+            '"2019-07-09T02:28:60Z"',
+            '"0000-03-01Z"',
+            '"2019-07-09T02:28:57.1234567Z"',
+            '"0000-02-29T00:00:00Z"',
+            '"2019-07-09"',
+            '"infinity"',
+            '"04:05:11.789Z"',
+            '"04:05"',
+            '"23:59:59.9999999"',
+            '"+10000-01-01T00:00:00Z"',
+            '"02:28.5"',
+            '"2019-07-09T02:28:57.1234560Z"',
+            '"2019-07-09T02:28:57.+1Z"',
+            '"1970-01-01T"',
+        ]
     ),
 )
 NESTED = st.sampled_from(
-    ["[]", "{}", "[1, 2]", '["a",null]', '{"a": 1.50}', "[[1]]", '["2019-07-09Z"]', "[null]"]
-    + ['{"scale":2,"value":"MDk="}', '{"scale":-3,"value":"MDk="}', '{"scale":1,"value":""}']
-    + ['["__debezium_unavailable_value"]', '{"scale":9,"value":"________"}']
+    [
+        "[]",
+        "{}",
+        "[1, 2]",
+        '["a",null]',
+        '{"a": 1.50}',
+        "[[1]]",
+        '["2019-07-09Z"]',
+        "[null]",
+        '{"scale":2,"value":"MDk="}',
+        '{"scale":-3,"value":"MDk="}',
+        '{"scale":1,"value":""}',
+        '["__debezium_unavailable_value"]',
+        '{"scale":9,"value":"________"}',
+    ]
 )
 OTHERS = st.sampled_from(
-    ["null", "true", "false", '"__debezium_unavailable_value"', '"0a1B"', '"0g"', '"0 1"', "NaN", "tru"]
+    [
+        "null",
+        "true",
+        "false",
+        '"__debezium_unavailable_value"',
+        '"0a1B"',
+        '"0g"',
+        '"0 1"',
+        "NaN",
+        "tru",
+    ]
 )
 TOKENS = st.one_of(
     INTEGERS, NUMBERS, TEXTS, BASE64, DECIMAL_TEXTS, TIMESTAMPS, NESTED, OTHERS, st.just("null")
@@ -75,7 +130,9 @@ TYPES = [
     *("TIMESTAMP(3) WITH LOCAL TIME ZONE", "STRING NOT NULL"),
     {"type": "ARRAY", "element": "INT"},
     {"type": "ARRAY", "element": "STRING NOT NULL"},
+    {"type": "ARRAY", "element": "DECIMAL(9,2)"},
     {"type": "MAP", "key": "STRING", "value": "INT"},
+    *("DECIMAL(38,30)", "CHAR(3)", "BINARY(2)"),
 ]
 MODES = [
     {},
@@ -119,7 +176,9 @@ def image(key: str, token: str, extra: str) -> str:
 
 
 KEYS = st.sampled_from(["1", "2", "2", "null", '"x"'])
-EXTRAS = st.sampled_from(["", "", "", ',"z":null', ',"z":7', ',"v":"twice"', ',"z":8,"y":"s"', ",}"])
+EXTRAS = st.sampled_from(
+    ["", "", "", ',"z":null', ',"z":7', ',"v":"twice"', ',"z":8,"y":"s"', ",}"]
+)
 IMAGES = st.one_of(st.just("null"), *[st.builds(image, KEYS, TOKENS, EXTRAS)] * 4)
 
 
@@ -129,7 +188,7 @@ def messages(draw, block):
     before = draw(st.one_of(st.just("null"), IMAGES))
     value = value.replace('"@b"', before).replace('"@a"', draw(IMAGES))
     if block is not None:
-        value = '{"schema":%s,"payload":%s}' % (json.dumps(block, separators=(",", ":")), value)
+        value = f'{{"schema":{dumps(block).decode()},"payload":{value}}}'
     return value.encode("utf-8", "surrogatepass")
 
 
@@ -172,7 +231,9 @@ def test_without_schema_block(type_, data):
     assert_paths_agree(table, options, data.draw(st.booleans()), values)
 
 
-@pytest.mark.parametrize("field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"])
+@pytest.mark.parametrize(
+    "field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"]
+)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_with_schema_block(field, data):
@@ -180,3 +241,33 @@ def test_with_schema_block(field, data):
     table = schema(("id", "BIGINT"), ("v", data.draw(st.sampled_from(TYPES))))
     values = data.draw(st.lists(messages(block), min_size=1, max_size=12))
     assert_paths_agree(table, {}, data.draw(st.booleans()), values)
+
+
+def awkward_messages(block):
+    values = []
+    for number, token in enumerate(AWKWARD):
+        text = json.dumps(event("c", None, "@a"), separators=(",", ":"))
+        text = text.replace('"@a"', f'{{"id":{number},"v":{token}}}')
+        if block is not None:
+            text = f'{{"schema":{dumps(block).decode()},"payload":{text}}}'
+        values.append(text.encode())
+    return values
+
+
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+def test_every_awkward_value_without_schema_block(type_):
+    table = schema(("id", "BIGINT"), ("v", type_))
+    for options in MODES:
+        assert_paths_agree(table, options, True, awkward_messages(None))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"]
+)
+@pytest.mark.parametrize("type_", TYPES, ids=str)
+def test_every_awkward_value_with_schema_block(type_, field):
+    table = schema(("id", "BIGINT"), ("v", type_))
+    block = connect_block(connect_field("id", "int64"), field)
+    for evolvable in (True, False):
+        assert_paths_agree(table, {}, evolvable, awkward_messages(block))

@@ -49,7 +49,9 @@ def raw_after(json_text: str | bytes) -> bytes:
     return message("c", None, "@@").replace(b'"@@"', text)
 
 
-def connect_field(name: str, type_: str, semantic: str | None = None, **more: Any) -> dict[str, Any]:
+def connect_field(
+    name: str, type_: str, semantic: str | None = None, **more: Any
+) -> dict[str, Any]:
     field: dict[str, Any] = {"type": type_, "optional": True, "field": name}
     if semantic is not None:
         field |= {"name": semantic, "version": 1}
@@ -57,7 +59,12 @@ def connect_field(name: str, type_: str, semantic: str | None = None, **more: An
 
 
 def connect_block(*fields: dict[str, Any], table: str = "orders") -> dict[str, Any]:
-    image = {"type": "struct", "fields": list(fields), "optional": True, "name": f"pg.{table}.Value"}
+    image = {
+        "type": "struct",
+        "fields": list(fields),
+        "optional": True,
+        "name": f"pg.{table}.Value",
+    }
     return {
         "type": "struct",
         "fields": [
@@ -89,7 +96,7 @@ def batch(
 
 
 def decoder(
-    targets: TableSchema | None | dict[str, Target | None],
+    targets: dict[str, Target | None] | TableSchema | None,
     *,
     evolvable: bool = True,
     **options: Any,

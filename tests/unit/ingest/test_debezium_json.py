@@ -4,6 +4,7 @@ import json
 import pytest
 
 from ingest.formats.events import ObservedField, Target
+from ingest.formats.schema_block import parse_block
 from storage.format.type_text import parse_type
 from tests.unit.ingest.debezium_events import (
     ORDERS,
@@ -59,12 +60,12 @@ def test_each_op_becomes_its_row_kind_in_offset_order():
 def test_schema_block_is_parsed_once(monkeypatch):
     block = connect_block(connect_field("id", "int64"), connect_field("name", "string"))
     parsed = []
-    monkeypatch.setattr(
-        "ingest.formats.topic_state.parse_block",
-        lambda raw, real=__import__("ingest.formats.schema_block", fromlist=["x"]).parse_block: (
-            parsed.append(raw) or real(raw)
-        ),
-    )
+
+    def counted(raw):
+        parsed.append(raw)
+        return parse_block(raw)
+
+    monkeypatch.setattr("ingest.formats.topic_state.parse_block", counted)
     table = schema(("id", "BIGINT"), ("name", "STRING"))
     one = decoder(table)
     for _ in range(2):
@@ -133,7 +134,9 @@ def test_other_messages_of_the_topic_are_counted():
             dumps({"ts_ms": 5}),
             dumps({"schema": heartbeat_block, "payload": {"ts_ms": 5}}),
             dumps({"status": "BEGIN", "id": "7", "ts_ms": 5}),
-            dumps({"source": {"db": "shop"}, "databaseName": "shop", "ddl": "x", "tableChanges": []}),
+            dumps(
+                {"source": {"db": "shop"}, "databaseName": "shop", "ddl": "x", "tableChanges": []}
+            ),
             dumps({"id": "1", "type": "STARTED", "aggregate_type": "Initial Snapshot"}),
             dumps({"source": {"db": "shop", "table": "orders"}, "op": "t", "ts_ms": 1}),
             dumps({"source": {"db": "shop"}, "op": "m", "message": {"prefix": "p"}, "ts_ms": 1}),
@@ -198,7 +201,10 @@ def test_two_tables_in_one_topic():
             message("c", None, {"whatever": n}, table="audit"),
         ]
     result = one.decode(batch(*values))
-    assert {c.target: c.rows.num_rows for c in result.changes} == {"shop.orders": 6, "shop.users": 6}
+    assert {c.target: c.rows.num_rows for c in result.changes} == {
+        "shop.orders": 6,
+        "shop.users": 6,
+    }
     assert result.counts == {"op.c": 12, "unrouted": 6}
 
 
@@ -376,7 +382,10 @@ def test_placeholder_is_never_stored(type_, value):
     ]
     result = one.decode(batch(*values))
     assert classes(result) == ["unavailable_value"]
-    assert [(r["kind"], r["id"], r["v"]) for r in rows(result)] == [("+U", 1, None), ("-D", 3, None)]
+    assert [(r["kind"], r["id"], r["v"]) for r in rows(result)] == [
+        ("+U", 1, None),
+        ("-D", 3, None),
+    ]
 
 
 def test_configured_placeholder():
@@ -393,7 +402,9 @@ def test_configured_placeholder():
 def test_columns_of_objects_are_kept_as_sent_and_learned():
     one = decoder(schema(("id", "BIGINT"), ("v", "STRING")))
     text = '{"a": [1, 2.50],  "b":"\\u00e9"}'
-    values = [raw_after(f'{{"id":{n},"v":{text}}}') for n in range(3)] + [raw_after('{"id":9,"v":"s"}')]
+    values = [raw_after(f'{{"id":{n},"v":{text}}}') for n in range(3)] + [
+        raw_after('{"id":9,"v":"s"}')
+    ]
     for _ in range(2):
         assert [r["v"] for r in rows(one.decode(batch(*values)))] == [text] * 3 + ["s"]
 

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ingestion as a whole: the real daemon on a real Kafka topic, and on files, against the floor.
+
+1M inserts, then 10 x 100k changes of one table with two buckets; a topic of four partitions; ten
+micro-batches. Ours and the floor take turns over the same events. Two ratios: warm (without
+start-up and first batch) and whole (from starting the process to its end; the floor's too). Every
+run's table is compared value by value with the model.
+"""
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.bench import events, workload
+from tests.bench.daemon_runs import Run, file_source, kafka_source, require_state, run_daemon
+from tests.bench.floor import SIZE, batch_of, floor
+from tests.bench.measure import Figure
+from tests.e2e.kafka_broker import local_broker
+
+_GOAL = 0.7
+_FILES = 16
+_PHASES = ("plan", "job", "schema", "commit", "task_consume", "task_decode", "task_sort")
+
+
+def run(*, quick: bool, scratch: Path) -> list[Figure]:
+    """All figures of this part."""
+    size = SIZE.quick() if quick else SIZE
+    figures: list[Figure] = []
+    with local_broker() as bootstrap:
+        made = events.fill_topic(bootstrap, workload.Orders(size))
+        figures += _compared(
+            "Kafka",
+            made,
+            kafka_source(bootstrap),
+            {"bootstrap": bootstrap, "topic": events.TOPIC},
+            size,
+            scratch,
+            rounds=1 if quick else 5,
+        )
+    archive = scratch / "archive"
+    made = events.fill_files(archive, workload.Orders(size), _FILES)
+    figures += _compared(
+        "files",
+        made,
+        file_source(archive),
+        {"files": sorted(map(str, (archive / events.TOPIC).iterdir()))},
+        size,
+        scratch,
+        rounds=1 if quick else 3,
+    )
+    return figures
+
+
+def _compared(
+    name: str,
+    made: dict[str, Any],
+    source: dict[str, Any],
+    plain_source: dict[str, Any],
+    size: workload.Size,
+    scratch: Path,
+    *,
+    rounds: int,
+) -> list[Figure]:
+    expected = events.expected(size)
+    batch = batch_of(size)
+    ours: list[Run] = []
+    floors: list[dict[str, Any]] = []
+
+    def our_turn() -> None:
+        done, catalog = run_daemon(scratch / "ours", source, max_records=batch)
+        if done.events != made["events"]:
+            raise RuntimeError(f"{name}: {done.events} events read instead of {made['events']}")
+        require_state(catalog, expected)
+        ours.append(done)
+
+    def floor_turn() -> None:
+        floors.append(floor(plain_source, scratch / "floor", batch=batch))
+
+    turns: list[Callable[[], None]] = [our_turn, floor_turn]
+    floor_turn()  # warms the broker and the page cache; not counted
+    floors.clear()
+    for number in range(rounds):
+        for turn in turns if number % 2 == 0 else reversed(turns):
+            turn()
+    return _figures(name, made, ours, floors)
+
+
+def _figures(
+    name: str, made: dict[str, Any], ours: Sequence[Run], floors: Sequence[dict[str, Any]]
+) -> list[Figure]:
+    count = made["events"]
+    events_note = f"{count:,} events of {made['bytes_per_event']} bytes"
+    return [
+        _figure(
+            f"{name}: floor, plain libraries", [f["events_per_s"] for f in floors], "events/s",
+            note=events_note,
+        ),
+        _figure(
+            f"{name}: ours, warm batches",
+            [run.warm_events_per_s for run in ours],
+            "events/s",
+            peers=[f["events_per_s"] for f in floors],
+            goal=_GOAL,
+            note=f"batches of {ours[0].batches[0]['events']:,} events",
+        ),
+        _figure(
+            f"{name}: ours, whole process",
+            [run.events / run.whole_s for run in ours],
+            "events/s",
+            peers=[f["events"] / f["whole_s"] for f in floors],
+        ),
+        _figure(f"{name}: ours, CPU", [run.events / run.cpu_s for run in ours], "events/s",
+                peers=[f["events"] / f["cpu_s"] for f in floors],
+                note="per CPU second, start-up included"),
+        _figure(f"{name}: ours, start and first batch",
+                [run.whole_s - _warm_s(run) for run in ours], "s", lower=True),
+        _figure(f"{name}: ours, peak memory", [run.memory.total for run in ours], "MB",
+                lower=True, note="resident, all processes added up"),
+        *(
+            _figure(f"{name}: ours, peak memory, {program}",
+                    [run.memory.by_program.get(program, 0.0) for run in ours], "MB", lower=True)
+            for program in ("java", "python")
+        ),
+        _figure(f"{name}: ours, memory growth, python",
+                [run.growth_mb("python") for run in ours], "MB/batch", lower=True),
+        *(
+            _figure(f"{name}: ours, {phase} of a warm batch",
+                    [run.phase_s(phase) for run in ours], "s", lower=True,
+                    note="added over tasks" if phase.startswith("task_") else "")
+            for phase in _PHASES
+        ),
+    ]  # fmt: skip
+
+
+def _warm_s(run: Run) -> float:
+    return float(run.batches[-1]["ended"] - run.batches[0]["ended"])
+
+
+def _figure(
+    name: str,
+    samples: Sequence[float],
+    unit: str,
+    *,
+    peers: Sequence[float] = (),
+    goal: float | None = None,
+    lower: bool = False,
+    note: str = "",
+) -> Figure:
+    ratios = [mine / peer for mine, peer in zip(samples, peers, strict=True)] if peers else []
+    return Figure(
+        name=name,
+        value=statistics.median(samples),
+        unit=unit,
+        samples=samples,
+        versus="floor" if peers else "",
+        ratio=statistics.median(ratios) if ratios else None,
+        ratios=ratios,
+        goal=goal,
+        lower=lower,
+        note=note,
+    )

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real daemon in a process of its own: drains the backlog once and notes every batch.
+
+`python -m tests.bench.ingest_child '{"config": …, "result": …}'`; the result file is JSON, because
+standard output belongs to logs.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ingest import daemon
+from ingest.batch_report import BatchReport
+from ingest.settings import load_settings
+from tests.bench.measure import cpu_s, tree_memory
+
+
+def main(config: Path, result: Path) -> int:
+    """Run; the daemon's exit code."""
+    batches: list[dict[str, Any]] = []
+
+    def note(report: BatchReport) -> None:
+        ended = time.monotonic()
+        batches.append(
+            {
+                "ended": ended,
+                "outcome": report.outcome,
+                "events": report.events,
+                "rows": report.rows,
+                "duration_s": report.duration_s,
+                "phases": dict(report.phases),
+                "bad": report.bad_records,
+                "compactions": sum(report.compactions.values()),
+                "memory_mb": tree_memory(os.getpid()),
+            }
+        )
+
+    settings = load_settings(config)
+    started = time.monotonic()
+    code = daemon.run(settings, once=True, on_batch=note)
+    document = {"started": started, "ended": time.monotonic(), "cpu_s": cpu_s(), "batches": batches}
+    result.write_text(json.dumps(document))
+    return code
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    sys.exit(main(Path(given["config"]), Path(given["result"])))

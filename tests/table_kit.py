@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small tables for tests: make one, write rows, read rows."""
+
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from storage.clock import ManualClock, SeededIds
+from storage.format.file_meta import CommitMessage
+from storage.format.schema import new_schema
+from storage.format.type_text import parse_type
+from storage.format.types import VALUE_KIND, RowKind
+from storage.io.file_io import FileIO
+from storage.io.local import LocalFileIO
+from storage.table.catalog import FileSystemCatalog
+from storage.table.commit import CommitResult
+from storage.table.table import FileStoreTable
+
+KINDS = {kind.short: kind.value for kind in RowKind}
+DEFAULT_COLUMNS = (("k", "BIGINT"), ("v", "STRING"))
+NAME = "db.t"
+_SEEDS = itertools.count(1_000)
+
+
+def make_table(
+    warehouse: pathlib.Path,
+    *,
+    columns: Sequence[tuple[str, str]] = DEFAULT_COLUMNS,
+    keys: Sequence[str] = ("k",),
+    partitions: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+    file_io: FileIO | None = None,
+    clock: ManualClock | None = None,
+    seed: int = 0,
+) -> FileStoreTable:
+    """A new table `db.t` with one bucket unless told otherwise."""
+    catalog = FileSystemCatalog(
+        str(warehouse),
+        file_io=file_io or LocalFileIO(durable=False),
+        clock=clock or ManualClock(),
+        ids=SeededIds(seed),
+    )
+    schema = new_schema(
+        [(name, parse_type(text)) for name, text in columns],
+        primary_keys=keys,
+        partition_keys=partitions,
+        options={"bucket": "1", **(options or {})},
+        now_ms=0,
+    )
+    return catalog.create_table(NAME, schema)
+
+
+def reopened(
+    table: FileStoreTable, *, file_io: FileIO | None = None, seed: int | None = None
+) -> FileStoreTable:
+    """The same table as a new process sees it: nothing cached but what is on disk."""
+    return FileStoreTable.open(
+        table.layout.root,
+        file_io=file_io or LocalFileIO(durable=False),
+        clock=table.clock,
+        ids=SeededIds(next(_SEEDS) if seed is None else seed),
+    )
+
+
+def rows_batch(table: FileStoreTable, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    """An input batch; a row is its kind followed by its values."""
+    fields = list(table.schema.arrow_schema)
+    columns = [pa.array([row[i + 1] for row in rows], f.type) for i, f in enumerate(fields)]
+    kinds = pa.array([KINDS[row[0]] for row in rows], pa.int8())
+    return pa.RecordBatch.from_arrays(
+        [*columns, kinds], names=[*(field.name for field in fields), VALUE_KIND]
+    )
+
+
+def prepared(
+    table: FileStoreTable,
+    *batches: Sequence[Sequence[Any]],
+    compaction: bool = True,
+    full: bool = False,
+    overwrite: bool = False,
+) -> list[CommitMessage]:
+    """Messages of one commit; each batch is flushed by itself when more than one is given."""
+    with table.new_write("test", compaction=compaction, overwrite=overwrite) as writer:
+        for rows in batches:
+            writer.write(rows_batch(table, rows))
+            if len(batches) > 1:
+                writer.compact()
+        if full:
+            writer.compact(full=True)
+        return writer.prepare_commit()
+
+
+def write(
+    table: FileStoreTable,
+    identifier: int,
+    *batches: Sequence[Sequence[Any]],
+    user: str = "user",
+    compaction: bool = True,
+    full: bool = False,
+) -> CommitResult:
+    """Write and commit."""
+    messages = prepared(table, *batches, compaction=compaction, full=full)
+    return table.new_commit(user).commit(messages, identifier)
+
+
+def rows_of(table: FileStoreTable, **arguments: Any) -> list[tuple[Any, ...]]:
+    """Rows as tuples, sorted by their text."""
+    found = table.to_arrow(**arguments)
+    return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+
+
+def data_files(table: FileStoreTable) -> set[str]:
+    """Names of the data files on disk."""
+    root = pathlib.Path(table.layout.root)
+    return {path.name for path in root.rglob("bucket-*/*") if path.is_file()}
+
+
+def metadata_files(table: FileStoreTable) -> set[str]:
+    """Names of the manifests and lists on disk."""
+    return {path.name for path in pathlib.Path(table.layout.manifest_dir).glob("*")}
+
+
+def named_files(table: FileStoreTable) -> tuple[set[str], set[str]]:
+    """Data files and metadata files that the snapshots on disk name."""
+    data: set[str] = set()
+    metadata: set[str] = set()
+    for snapshot_id in table.snapshots.ids():
+        snapshot = table.snapshots.read(snapshot_id)
+        data |= {entry.file.file_name for entry in table.new_scan().live_entries(snapshot)}
+        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
+        for name in lists:
+            metadata.add(name)
+            metadata |= {meta.file_name for meta in table.manifests.read_list(name)}
+    return data, metadata

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Source ranges in, chunks out; and chunks in, committed rows out, without Spark between them."""
+
+import itertools
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from ingest.chunk import ChunkKind, chunks_of
+from ingest.decoding import Decoding
+from ingest.map_side import MapSide
+from ingest.plan import BatchPlan
+from ingest.quarantine import quarantine_schema
+from ingest.reduce_side import reduce_chunks
+from ingest.settings import load_settings
+from ingest.source.ranges import SourceRange
+from ingest.source.records import RawBatch
+from storage.errors import InternalError
+from storage.format.schema import new_schema
+from storage.format.schema_changes import AddColumn
+from storage.format.types import AtomicType, TypeRoot
+from storage.table.catalog import FileSystemCatalog
+
+TOPIC = "shop.inventory.items"
+BIGINT = AtomicType(TypeRoot.BIGINT)
+STRING = AtomicType(TypeRoot.VARCHAR, length=2_147_483_647)
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    catalog = FileSystemCatalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    catalog.create_database("lakeward")
+    catalog.create_table("lakeward._quarantine", quarantine_schema(0))
+    return catalog
+
+
+def make_table(catalog, **options):
+    schema = new_schema(
+        [("id", BIGINT), ("name", STRING)],
+        primary_keys=("id",),
+        partition_keys=(),
+        options={"bucket": "1", **options},
+        now_ms=0,
+    )
+    catalog.create_table("shop.items", schema)
+    return catalog.table("shop.items")
+
+
+@pytest.fixture
+def settings(tmp_path, catalog):
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        f"source: {{type: files, path: {tmp_path}}}\n"
+        f"sink: {{warehouse: {tmp_path / 'lake'}}}\npipeline: {{name: shop}}\n"
+    )
+    return load_settings(path)
+
+
+def event(op, key, name=None, before=None):
+    after = None if op == "d" else {"id": key, "name": name}
+    value = {
+        "before": {"id": key} if op == "d" else before,
+        "after": after,
+        "op": op,
+        "source": {"db": "shop", "schema": "inventory", "table": "items", "ts_ms": 1_000 + key},
+        "ts_ms": 2_000,
+    }
+    return orjson.dumps({"id": key}), orjson.dumps(value)
+
+
+def raw(events, start=0):
+    keys, values = zip(*events, strict=True)
+    offsets = list(range(start, start + len(events)))
+    return RawBatch(TOPIC, 0, offsets, list(keys), list(values))
+
+
+def run_map(settings, plan, batches):
+    side = MapSide(Decoding(settings), plan)
+    end = batches[-1].offsets[-1] + 1
+    piece = SourceRange(TOPIC, 0, batches[0].offsets[0], end)
+    chunks = list(
+        itertools.chain.from_iterable(chunks_of(batch) for batch in side.read(piece, batches))
+    )
+    return chunks, side.report
+
+
+def plan_of(tables, **more):
+    return BatchPlan(batch_id=0, identifier=1, time_ms=5, tables=tables, **more)
+
+
+def write_and_read(table, settings, plan, chunks):
+    by_bucket = {}
+    for chunk in chunks:
+        by_bucket.setdefault((chunk.table, chunk.bucket), []).append(chunk)
+    results = [
+        reduce_chunks(settings.sink.warehouse, plan, reversed(part)) for part in by_bucket.values()
+    ]
+    messages = [result.message for result in results if result.table == "shop.items"]
+    table.new_commit("shop").commit(messages, plan.identifier)
+    return sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+def test_the_last_change_of_a_key_is_kept_and_deletes_delete(catalog, settings):
+    table = make_table(catalog)
+    plan = plan_of({"shop.items": 0, "lakeward._quarantine": 0})
+    events = [event("c", 1, "a"), event("c", 2, "b"), event("u", 1, "A"), event("d", 2)]
+    chunks, report = run_map(settings, plan, [raw(events)])
+    assert [chunk.kind for chunk in chunks] == [ChunkKind.CHANGES]
+    assert report.tables["shop.items"].rows == 4
+    assert (report.tables["shop.items"].min_ts_ms, report.tables["shop.items"].max_ts_ms) == (
+        1_001,
+        1_002,
+    )
+    assert write_and_read(table, settings, plan, chunks) == [{"id": 1, "name": "A"}]
+
+
+def test_chunks_arriving_in_any_order_give_source_order(catalog, settings):
+    table = make_table(catalog)
+    plan = plan_of({"shop.items": 0})
+    first, _ = run_map(settings, plan, [raw([event("c", 1, "old")], start=0)])
+    second, _ = run_map(settings, plan, [raw([event("u", 1, "new")], start=1)])
+    assert write_and_read(table, settings, plan, first + second) == [{"id": 1, "name": "new"}]
+
+
+def test_the_same_plan_and_range_give_the_same_chunks(catalog, settings):
+    make_table(catalog, bucket="3")
+    plan = plan_of({"shop.items": 0})
+    events = [event("c", key % 7, f"n{key}") for key in range(100)]
+    once, _ = run_map(settings, plan, [raw(events)])
+    again, _ = run_map(settings, plan, [raw(events)])
+    assert [(c.bucket, c.order, bytes(c.payload)) for c in once] == [
+        (c.bucket, c.order, bytes(c.payload)) for c in again
+    ]
+    assert len({chunk.bucket for chunk in once}) == 3
+
+
+def test_rows_below_a_tables_floor_are_dropped(catalog, settings):
+    make_table(catalog)
+    floors = {"shop.items": {TOPIC: {"0": 2}}}
+    plan = plan_of({"shop.items": 0}, floors=floors)
+    _, report = run_map(settings, plan, [raw([event("c", key, "x") for key in range(4)])])
+    assert report.tables["shop.items"].rows == 2
+
+
+def test_skipped_tables_get_no_chunks(catalog, settings):
+    make_table(catalog)
+    plan = plan_of({"shop.items": 0}, skip=("shop.items",))
+    chunks, report = run_map(settings, plan, [raw([event("c", 1, "x")])])
+    assert chunks == []
+    assert report.events == 1
+
+
+def test_an_unknown_table_is_reported_and_not_written(catalog, settings):
+    chunks, report = run_map(settings, plan_of({}), [raw([event("c", 1, "x")])])
+    assert chunks == []
+    (delta,) = report.deltas
+    assert (delta.target, delta.primary_key) == ("shop.items", ("id",))
+
+
+def test_a_record_that_does_not_decode_becomes_a_quarantine_row(catalog, settings):
+    make_table(catalog)
+    plan = plan_of({"shop.items": 0, "lakeward._quarantine": 0})
+    bad = RawBatch(TOPIC, 0, [0, 1], [b"k", None], [b"{broken", event("c", 1, "x")[1]])
+    chunks, report = run_map(settings, plan, [bad])
+    assert {chunk.table for chunk in chunks} == {"shop.items", "lakeward._quarantine"}
+    assert report.bad == {TOPIC: {"json": 1}}
+    quarantine = catalog.table("lakeward._quarantine")
+    part = [chunk for chunk in chunks if chunk.table != "shop.items"]
+    result = reduce_chunks(settings.sink.warehouse, plan, part)
+    quarantine.new_commit("shop").commit([result.message], 1)
+    (row,) = quarantine.to_arrow().to_pylist()
+    assert (row["topic"], row["partition"], row["offset"]) == (TOPIC, 0, 0)
+    assert (row["key"], row["value"], row["error_class"]) == (b"k", b"{broken", "json")
+
+
+def test_deletes_that_a_table_ignores_do_not_hide_the_row(catalog, settings):
+    table = make_table(catalog, **{"ignore-delete": "true"})
+    plan = plan_of({"shop.items": 0})
+    chunks, _ = run_map(settings, plan, [raw([event("c", 1, "x"), event("d", 1)])])
+    assert write_and_read(table, settings, plan, chunks) == [{"id": 1, "name": "x"}]
+
+
+def test_chunks_of_another_schema_are_refused(catalog, settings):
+    table = make_table(catalog)
+    chunks, _ = run_map(settings, plan_of({"shop.items": 0}), [raw([event("c", 1, "x")])])
+    table.alter([AddColumn("more", STRING)])
+    with pytest.raises(InternalError, match="schema"):
+        reduce_chunks(settings.sink.warehouse, plan_of({"shop.items": 1}), chunks)
+
+
+def test_payload_columns_are_the_tables_then_kind_and_offset(catalog, settings):
+    make_table(catalog)
+    chunks, _ = run_map(settings, plan_of({"shop.items": 0}), [raw([event("c", 1, "x")])])
+    with pa.ipc.open_stream(chunks[0].payload) as reader:
+        assert reader.schema.names == ["id", "name", "_VALUE_KIND", "_OFFSET"]
