@@ -43,6 +43,7 @@ class Observer:
         self._server: HttpServer | None = None
         self._ended = threading.Event()
         self._poller: threading.Thread | None = None
+        self._committed: dict[tuple[str, int], int] = {}
 
     def __enter__(self) -> "Observer":
         shown = self._settings.metrics
@@ -96,6 +97,11 @@ class Observer:
         """A batch is committed in all its tables."""
         self.metrics.record(report)
         self.board.record(report)
+        self._committed |= {
+            (topic, int(partition)): end
+            for topic, parts in report.end_offsets.items()
+            for partition, end in parts.items()
+        }
         _LOG.log(
             logging.DEBUG if report.events == 0 else logging.INFO,
             "batch done",
@@ -147,7 +153,7 @@ class Observer:
         with LagProbe(self._settings.source) as probe:
             while not self._ended.is_set():
                 try:
-                    self.metrics.record_watermarks(probe.poll())
+                    self.metrics.record_watermarks(probe.poll(dict(self._committed)))
                     self.board.set_condition("source", ok=True)
                 except (LakewardError, OSError) as error:
                     self.metrics.source_error("transport")

@@ -43,6 +43,8 @@ def build_session(
         "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.session.timeZone": "UTC",
+        # the source's options carry client properties, secrets included
+        "spark.sql.redaction.options.regex": "(?i)url|settings|pipeline",
         "spark.scheduler.mode": "FAIR",
         "spark.driver.bindAddress": "127.0.0.1" if master.startswith("local") else "0.0.0.0",
     }

@@ -124,7 +124,8 @@ def commit_properties(
         ranges[topic] = dict(span[topic])
         by_partition = offsets.setdefault(topic, {})
         for partition, (_, end) in span[topic].items():
-            by_partition[partition] = max(end, by_partition.get(partition, 0))
+            # also backwards: a topic made anew starts over, when the settings allow it
+            by_partition[partition] = end
     properties = {
         STREAM_PROPERTY: stream,
         OFFSETS_PROPERTY: _dumps(offsets),

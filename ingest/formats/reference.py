@@ -5,7 +5,7 @@ Works on the raw JSON token of every value, so numbers of any size keep all thei
 everything that the column-wise path takes, with the same result, and a little more where nothing is
 lost (a NUMERIC decimal, quoted NaN for floats, trailing zeros of a fraction). Never rounds, never
 guesses. Results are *storage values*: int for dates, times and timestamps in the column's unit,
-Decimal, str, bytes, bool, float, list; `storage_column` makes an array of them.
+Decimal, str, bytes, bool, float, list.
 """
 
 import base64
@@ -21,10 +21,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from ingest.formats.conversions import (
+from ingest.formats.conversions import PER_UNIT
+from ingest.formats.decimal_columns import (
     DECIMAL_CONTEXT,
     MAX_SCALE,
-    PER_UNIT,
     ConversionError,
     plain_digits,
 )
@@ -33,7 +33,7 @@ from ingest.formats.unavailable import Placeholder
 from storage.errors import InternalError
 from storage.format.types import AtomicType
 
-__all__ = ["NULL", "UnavailableValueError", "ValueRefusedError", "decode_value", "storage_column"]
+__all__ = ["NULL", "UnavailableValueError", "ValueRefusedError", "decode_value"]
 
 NULL = b"null"
 _DAY_MS = 86_400_000
@@ -395,16 +395,3 @@ _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.BITS: _bits,
     Kind.ARRAY: _array,
 }
-
-
-def storage_column(type_: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Array of `type_` from storage values."""
-    return pa.array(values, _storage_type(type_)).cast(type_)
-
-
-def _storage_type(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(type_):
-        return pa.list_(_storage_type(type_.value_type))
-    if pa.types.is_date(type_) or pa.types.is_time(type_):
-        return pa.int32()
-    return pa.int64() if pa.types.is_timestamp(type_) else type_

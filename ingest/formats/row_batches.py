@@ -15,7 +15,6 @@ import pyarrow as pa
 from ingest.formats.conversions import CONVERSION_ERRORS, convert
 from ingest.formats.decode_plan import PlanColumn, RowPlan
 from ingest.formats.events import OFFSET_COLUMN, ChangeBatch, Target
-from ingest.formats.reference import storage_column
 from ingest.formats.semantic_types import Codec
 from ingest.formats.single_event import SingleRow
 from ingest.formats.unavailable import Placeholder
@@ -178,9 +177,22 @@ class TargetRows:
         self._singles.sort(key=lambda pair: pair[0])
         rows = [row for _, row in self._singles]
         arrays = [
-            storage_column(field.type, [row.values[index] for row in rows])
+            _storage_column(field.type, [row.values[index] for row in rows])
             for index, field in enumerate(self._schema.arrow_schema)
         ]
         arrays.append(pa.array([int(row.kind) for row in rows], pa.int8()))
         arrays.append(pa.array([offset for offset, _ in self._singles], pa.int64()))
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+
+
+def _storage_column(type_: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """Array of `type_` from storage values (`reference`)."""
+    return pa.array(values, _storage_type(type_)).cast(type_)
+
+
+def _storage_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(type_):
+        return pa.list_(_storage_type(type_.value_type))
+    if pa.types.is_date(type_) or pa.types.is_time(type_):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(type_) else type_

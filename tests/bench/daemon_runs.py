@@ -15,7 +15,7 @@ import yaml
 
 from storage.table.catalog import FileSystemCatalog
 from tests.bench import events, workload
-from tests.bench.measure import Memory, child, memory_of
+from tests.bench.measure import Usage, child, usage_of
 
 TIMEOUT_S = 1200.0
 
@@ -38,17 +38,14 @@ class Run:
 
     Attributes:
         whole_s: from starting the process to its end [s].
-        cpu_s: of the daemon's process and the children it waited for [s]. Python workers that
-            Spark's JVM started are part of the JVM's, which is waited for.
         batches: one entry per micro-batch, see `ingest_child`.
-        memory: peaks over the process tree.
+        usage: memory and CPU of the process tree.
     """
 
-    def __init__(self, whole_s: float, cpu_s: float, batches: list[dict[str, Any]], memory: Memory):
+    def __init__(self, whole_s: float, batches: list[dict[str, Any]], usage: Usage) -> None:
         self.whole_s = whole_s
-        self.cpu_s = cpu_s
         self.batches = batches
-        self.memory = memory
+        self.usage = usage
 
     @property
     def events(self) -> int:
@@ -58,8 +55,18 @@ class Run:
     @property
     def warm_events_per_s(self) -> float:
         """Events per second without start-up and first batch, pauses between batches included."""
-        first, *rest = self.batches
-        return sum(batch["events"] for batch in rest) / (rest[-1]["ended"] - first["ended"])
+        return self.warm_events / (self.batches[-1]["ended"] - self.batches[0]["ended"])
+
+    @property
+    def warm_cpu_s(self) -> dict[str, float]:
+        """CPU seconds by program after the first batch."""
+        first, last = self.batches[0]["cpu_s"], self.batches[-1]["cpu_s"]
+        return {program: seconds - first.get(program, 0.0) for program, seconds in last.items()}
+
+    @property
+    def warm_events(self) -> int:
+        """Records read after the first batch."""
+        return sum(batch["events"] for batch in self.batches[1:])
 
     @property
     def intervals_s(self) -> list[float]:
@@ -110,14 +117,14 @@ def run_daemon(
     with child(
         "tests.bench.ingest_child", {"config": str(config), "result": str(result)}
     ) as process:
-        with memory_of(process.pid) as memory:
+        with usage_of(process.pid) as usage:
             log, _ = process.communicate(timeout=TIMEOUT_S)
         whole = time.monotonic() - began
     if process.returncode != 0 or not result.exists():
         tail = "\n".join(log.splitlines()[-40:])
         raise RuntimeError(f"the daemon ended with {process.returncode}:\n{tail}")
     document = json.loads(result.read_text())
-    return Run(whole, document["cpu_s"], document["batches"], memory), catalog
+    return Run(whole, document["batches"], usage), catalog
 
 
 def require_state(catalog: FileSystemCatalog, expected: pa.Table) -> None:

@@ -110,16 +110,26 @@ def _figures(
             "events/s",
             peers=[f["events"] / f["whole_s"] for f in floors],
         ),
-        _figure(f"{name}: ours, CPU", [run.events / run.cpu_s for run in ours], "events/s",
-                peers=[f["events"] / f["cpu_s"] for f in floors],
-                note="per CPU second, start-up included"),
+        _figure(
+            f"{name}: ours, warm batches, per CPU second",
+            [run.warm_events / sum(run.warm_cpu_s.values()) for run in ours],
+            "events/s",
+            peers=[f["events"] / f["cpu_s"] for f in floors],
+            note="of all processes; the broker's not counted",
+        ),
+        *(
+            _figure(f"{name}: ours, CPU of {program} per 1M events",
+                    [1e6 * run.warm_cpu_s[program] / run.warm_events for run in ours], "s",
+                    lower=True)
+            for program in ("python", "java")
+        ),
         _figure(f"{name}: ours, start and first batch",
                 [run.whole_s - _warm_s(run) for run in ours], "s", lower=True),
-        _figure(f"{name}: ours, peak memory", [run.memory.total for run in ours], "MB",
-                lower=True, note="resident, all processes added up"),
+        _figure(f"{name}: ours, peak memory", [run.usage.peak_mb for run in ours], "MB",
+                lower=True, note="all processes; shared pages counted once"),
         *(
             _figure(f"{name}: ours, peak memory, {program}",
-                    [run.memory.by_program.get(program, 0.0) for run in ours], "MB", lower=True)
+                    [run.usage.peak_by_program.get(program, 0.0) for run in ours], "MB", lower=True)
             for program in ("java", "python")
         ),
         _figure(f"{name}: ours, memory growth, python",

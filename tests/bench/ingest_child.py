@@ -15,7 +15,7 @@ from typing import Any
 from ingest import daemon
 from ingest.batch_report import BatchReport
 from ingest.settings import load_settings
-from tests.bench.measure import cpu_s, tree_memory
+from tests.bench.measure import look
 
 
 def main(config: Path, result: Path) -> int:
@@ -24,6 +24,7 @@ def main(config: Path, result: Path) -> int:
 
     def note(report: BatchReport) -> None:
         ended = time.monotonic()
+        memory, cpu = look(os.getpid())
         batches.append(
             {
                 "ended": ended,
@@ -34,14 +35,18 @@ def main(config: Path, result: Path) -> int:
                 "phases": dict(report.phases),
                 "bad": report.bad_records,
                 "compactions": sum(report.compactions.values()),
-                "memory_mb": tree_memory(os.getpid()),
+                "memory_mb": memory,
+                "cpu_s": {
+                    program: sum(s for (name, _), s in cpu.items() if name == program)
+                    for program in memory
+                },
             }
         )
 
     settings = load_settings(config)
     started = time.monotonic()
     code = daemon.run(settings, once=True, on_batch=note)
-    document = {"started": started, "ended": time.monotonic(), "cpu_s": cpu_s(), "batches": batches}
+    document = {"started": started, "ended": time.monotonic(), "batches": batches}
     result.write_text(json.dumps(document))
     return code
 

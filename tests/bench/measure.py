@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CORES = len(os.sched_getaffinity(0))
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,61 +188,82 @@ def result_of(process: "subprocess.Popen[str]", out: str) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(slots=True)
-class Memory:
-    """Peak resident memory of a process tree [MB]; shared pages count in every process.
+class Usage:
+    """What a process tree used.
 
     Attributes:
-        total: highest sum over the tree at one moment.
-        by_program: highest sum by program, `java` or `python`.
+        peak_mb: highest memory at one moment; a page shared by n processes counts 1/n in each.
+        peak_by_program: the same by program, `java` or `python`.
+        cpu_by_process: CPU seconds by (program, process id), as last seen.
     """
 
-    total: float = 0.0
-    by_program: dict[str, float] = dataclasses.field(default_factory=dict)
+    peak_mb: float = 0.0
+    peak_by_program: dict[str, float] = dataclasses.field(default_factory=dict)
+    cpu_by_process: dict[tuple[str, int], float] = dataclasses.field(default_factory=dict)
+
+    def take(self, memory: Mapping[str, float], cpu: Mapping[tuple[str, int], float]) -> None:
+        """Note one look at the tree."""
+        self.peak_mb = max(self.peak_mb, sum(memory.values()))
+        for program, size in memory.items():
+            self.peak_by_program[program] = max(self.peak_by_program.get(program, 0.0), size)
+        self.cpu_by_process.update(cpu)
+
+    def cpu_s(self, program: str | None = None) -> float:
+        """CPU seconds over all processes there were, or those of one program."""
+        return sum(
+            seconds for (name, _), seconds in self.cpu_by_process.items() if program in (None, name)
+        )
 
 
-def tree_memory(root: int) -> dict[str, float]:
-    """Resident memory now by program name over a process and its descendants [MB]."""
+def look(root: int) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
+    """A process and its descendants now.
+
+    Returns:
+        Memory by program, pages shared by n processes counting 1/n in each [MB]; CPU seconds by
+        (program, process id).
+    """
     parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                text = Path(f"/proc/{entry}/stat").read_text()
-                name, _, rest = text.partition("(")[2].rpartition(")")
-                parents[int(entry)] = int(rest.split()[1])
-                names[int(entry)] = name
+    programs: dict[int, str] = {}
+    ticks: dict[int, int] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{entry}/stat").read_text()
+            name, _, rest = text.partition("(")[2].rpartition(")")
+            values = rest.split()
+            parents[int(entry)] = int(values[1])
+            programs[int(entry)] = "java" if name.startswith("java") else "python"
+            ticks[int(entry)] = int(values[11]) + int(values[12])
     tree = {root}
-    grown = True
-    while grown:
+    fresh = tree
+    while fresh:
         fresh = {pid for pid, parent in parents.items() if parent in tree and pid not in tree}
         tree |= fresh
-        grown = bool(fresh)
     memory: dict[str, float] = {}
-    for pid in tree:
-        with contextlib.suppress(OSError, ValueError):
-            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            program = "java" if names.get(pid, "").startswith("java") else "python"
-            memory[program] = memory.get(program, 0.0) + pages * _PAGE / 1e6
-    return memory
+    cpu: dict[tuple[str, int], float] = {}
+    for pid in tree & set(parents):
+        with contextlib.suppress(OSError, StopIteration):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            line = next(line for line in rollup if line.startswith("Pss:"))
+            program = programs[pid]
+            memory[program] = memory.get(program, 0.0) + int(line.split()[1]) / 1000
+            cpu[(program, pid)] = ticks[pid] / _TICKS
+    return memory, cpu
 
 
 @contextlib.contextmanager
-def memory_of(root: int, interval_s: float = 0.1) -> Iterator[Memory]:
-    """Watch a process tree from a thread of this process."""
-    peak = Memory()
+def usage_of(root: int, interval_s: float = 0.25) -> Iterator[Usage]:
+    """Watch a process tree from a thread of this process, until it has ended or the block does."""
+    usage = Usage()
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(interval_s):
-            now = tree_memory(root)
-            peak.total = max(peak.total, sum(now.values()))
-            for program, size in now.items():
-                peak.by_program[program] = max(peak.by_program.get(program, 0.0), size)
+            usage.take(*look(root))
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield peak
+        yield usage
     finally:
         stop.set()
         thread.join()

@@ -45,7 +45,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
             )
             for program in ("python", "java")
         ),
-        Figure(name="peak memory", value=small.memory.total, unit="MB", lower=True),
+        Figure(name="peak memory", value=small.usage.peak_mb, unit="MB", lower=True),
         Figure(
             name="start to first batch", value=small.whole_s - _from_first(small), unit="s",
             lower=True,

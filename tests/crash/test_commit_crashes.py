@@ -29,7 +29,7 @@ HISTORY = History(
     ),
     options={"bucket": "2", "manifest.merge-min-count": "4"},
 )
-STRIDE = 17
+STRIDE = 29
 
 
 @pytest.mark.parametrize("mode", MODES)

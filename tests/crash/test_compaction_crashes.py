@@ -29,7 +29,7 @@ HISTORY = History(
         "manifest.merge-min-count": "3",
     },
 )
-STRIDE = 19
+STRIDE = 31
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -45,12 +45,14 @@ class ShopStream:
         bootstrap: the broker.
         seed: of the events.
         partitions: of each topic.
-        prefix: none; topics carry Debezium's names, so one broker serves one stream at a time.
+        schema_block: whether events carry Debezium's schema block; without it types are inferred.
     """
 
-    def __init__(self, bootstrap: str, *, seed: int = 7, partitions: int = 4) -> None:
+    def __init__(
+        self, bootstrap: str, *, seed: int = 7, partitions: int = 4, schema_block: bool = True
+    ) -> None:
         self.bootstrap = bootstrap
-        self.shop = DemoShop(seed, schema_block=seed % 2 == 1)
+        self.shop = DemoShop(seed, schema_block=schema_block)
         self.corrupt: set[Place] = set()
         self.produced = 0
         self._producer = Producer(

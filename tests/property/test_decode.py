@@ -2,7 +2,6 @@
 """The column-wise path and the reference path give the same rows, bad records and counts."""
 
 import base64
-import datetime
 import json
 from unittest import mock
 
@@ -23,104 +22,18 @@ from tests.unit.ingest.debezium_events import (
 )
 
 INTEGERS = st.one_of(st.integers(-130, 130), st.integers(-(2**70), 2**70)).map(str)
-NUMBERS = st.one_of(
+ZONES = st.sampled_from(["Z", "z", "", "+02:00", "-0030", "+05", "+25:00", "+02:60", "+00:00:10"])
+MOMENTS = st.datetimes()
+TOKENS = st.one_of(
+    st.sampled_from(AWKWARD),
     INTEGERS,
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
-    st.decimals(-10000, 10000, places=3).map(lambda number: format(number, "f")),
-    st.sampled_from(["-0", "-0.0", "1e3", "1E-2", "5.0", "1e400", "3.4028235e38", "3.4028236e38"]),
-)
-TEXTS = st.one_of(
-    st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=False)),
-    st.sampled_from(
-        ['"\\u00e9\\ud83d\\ude00"', '"\\ud800x"', '"a\\u0000b"', '"\\q"', '"NaN"', '"-Infinity"']
-    ),
-)
-BASE64 = st.one_of(
-    st.binary(max_size=18).map(lambda data: json.dumps(base64.b64encode(data).decode())),
-    st.sampled_from(['"MDk"', '"MD=k"', '"M Dk="', '"MDl="', '"_-8="', '"X19k"']),
-)
-DECIMAL_TEXTS = st.one_of(
+    st.decimals(-10_000, 10_000, places=3).map(lambda number: format(number, "f")),
     st.decimals(-(10**9), 10**9, places=2).map(lambda number: f'"{number:f}"'),
-    st.sampled_from(
-        [
-            '"1.230"',
-            '"1.234"',
-            '"1E+2"',
-            '"1e-1"',
-            '".5"',
-            '"5."',
-            '"+5"',
-            '" 5"',
-            '"1_0"',
-            '"NaN"',
-            '""',
-            '"-"',
-            '"-0"',
-            '"-0.000"',
-            '"99999999999.99"',
-            '"0000000000000001.50"',
-            '"１"',
-        ]
-    ),
-)
-ZONES = st.sampled_from(["Z", "z", "", "+02:00", "-0030", "+05", "+25:00", "+02:60", "+00:00:10"])
-MOMENTS = st.datetimes(datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31))  # noqa: DTZ001
-TIMESTAMPS = st.one_of(
+    st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=False)),
+    st.binary(max_size=18).map(lambda data: json.dumps(base64.b64encode(data).decode())),
     st.builds(lambda moment, zone: f'"{moment.isoformat()}{zone}"', MOMENTS, ZONES),
     st.builds(lambda moment, zone: f'"{moment.isoformat(" ", "minutes")}{zone}"', MOMENTS, ZONES),
-    st.sampled_from(
-        [
-            '"2019-02-29T00:00:00Z"',
-            '"2019-07-09T24:00:00Z"',
-            '"2019-07-09T02:28:60Z"',
-            '"0000-03-01Z"',
-            '"2019-07-09T02:28:57.1234567Z"',
-            '"0000-02-29T00:00:00Z"',
-            '"2019-07-09"',
-            '"infinity"',
-            '"04:05:11.789Z"',
-            '"04:05"',
-            '"23:59:59.9999999"',
-            '"+10000-01-01T00:00:00Z"',
-            '"02:28.5"',
-            '"2019-07-09T02:28:57.1234560Z"',
-            '"2019-07-09T02:28:57.+1Z"',
-            '"1970-01-01T"',
-        ]
-    ),
-)
-NESTED = st.sampled_from(
-    [
-        "[]",
-        "{}",
-        "[1, 2]",
-        '["a",null]',
-        '{"a": 1.50}',
-        "[[1]]",
-        '["2019-07-09Z"]',
-        "[null]",
-        '{"scale":2,"value":"MDk="}',
-        '{"scale":-3,"value":"MDk="}',
-        '{"scale":1,"value":""}',
-        '["__debezium_unavailable_value"]',
-        '{"scale":9,"value":"________"}',
-    ]
-)
-OTHERS = st.sampled_from(
-    [
-        "null",
-        "true",
-        "false",
-        '"__debezium_unavailable_value"',
-        '"0a1B"',
-        '"0g"',
-        '"0 1"',
-        "NaN",
-        "tru",
-    ]
-)
-TOKENS = st.one_of(
-    INTEGERS, NUMBERS, TEXTS, BASE64, DECIMAL_TEXTS, TIMESTAMPS, NESTED, OTHERS, st.just("null")
 )
 
 TYPES = [
@@ -222,7 +135,7 @@ def assert_paths_agree(table, options, evolvable, values):
 
 
 @pytest.mark.parametrize("type_", TYPES, ids=str)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_without_schema_block(type_, data):
     table = schema(("id", "BIGINT"), ("v", type_))
@@ -234,7 +147,7 @@ def test_without_schema_block(type_, data):
 @pytest.mark.parametrize(
     "field", BLOCK_FIELDS, ids=lambda field: field.get("name") or field["type"]
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_with_schema_block(field, data):
     block = connect_block(connect_field("id", "int64"), field)

@@ -22,7 +22,6 @@ from hypothesis.stateful import (
 
 from storage.clock import ManualClock
 from storage.format.schema_changes import AddColumn
-from storage.format.snapshot import CommitKind
 from storage.format.type_text import parse_type
 from storage.table.expire import expire_snapshots
 from storage.table.invariants import check_table
@@ -64,7 +63,7 @@ class TableMachine(RuleBasedStateMachine):
         self.model = TableModel((0, 1))
         self.pending: list[list[Change]] = []
         self.identifier = 0
-        self.last: tuple[list[Any], list[list[Change]]] | None = None
+        self.last: tuple[int, list[Any], list[list[Change]]] | None = None
         self.columns = 0
         self.readable: dict[int, list[tuple[Any, ...]]] = {}
 
@@ -98,7 +97,7 @@ class TableMachine(RuleBasedStateMachine):
         for batch in self.pending:
             self.model.write(batch)
         self._published(result.append_snapshot_id, result.compact_snapshot_id)
-        self.last = (messages, self.pending)
+        self.last = (self.identifier, messages, self.pending)
         self.pending = []
         self.identifier += 1
 
@@ -107,21 +106,15 @@ class TableMachine(RuleBasedStateMachine):
     def retry(self, same: bool, elsewhere: int) -> None:
         """The last commit again: its messages, or its rows written anew and cut elsewhere."""
         assert self.last is not None
-        messages, batches = self.last
+        identifier, messages, batches = self.last
+        if self.table.new_commit(USER).filter_committed([identifier]):
+            return  # there was nothing to commit
         if not same:
             rows = [change for batch in batches for change in batch]
             cut = [rows[at : at + elsewhere] for at in range(0, len(rows), elsewhere)]
             messages = self._messages(cut, full=True)
         before = self.table.snapshots.latest_id()
-        found = self.table.new_commit(USER).find(self.identifier - 1, CommitKind.APPEND)
-        if found is None and not messages:
-            return
-        if found is None:  # there was nothing to append, or it has expired
-            remembered = self.table.new_commit(USER).filter_committed([self.identifier - 1])
-            if remembered:
-                self.table.delete_uncommitted(messages)
-                return
-        result = self.table.new_commit(USER).commit(messages, self.identifier - 1)
+        result = self.table.new_commit(USER).commit(messages, identifier)
         assert result.already_committed
         assert self.table.snapshots.latest_id() == before
 

@@ -285,3 +285,23 @@ def test_many_splits_are_read_in_order(tmp_path: pathlib.Path) -> None:
     assert isinstance(found, pa.Table)
     assert sorted(found["k"].to_pylist()) == list(range(200))
     assert found.equals(table.to_arrow())
+
+
+def test_row_groups_are_pruned_without_losing_versions(tmp_path: pathlib.Path) -> None:
+    table = make_table(tmp_path, columns=[("k", "BIGINT"), ("n", "INT"), ("v", "STRING")])
+    wide = "x" * 60_000  # a few rows fill a row group
+    rows = [("+I", k, k % 2 or None, f"{k}{wide}{k}") for k in range(2_000)]
+    write(table, 1, rows, compaction=False)
+    for text, keys in [
+        ("k = 1500", [1500]),
+        ("k > 1997 and n is null", [1998]),
+        ("n = 7", []),
+        ("k in (3, 1999)", [3, 1999]),
+        ("v < '0' ", []),
+    ]:
+        found = table.to_arrow(columns=["k"], predicate=parse_predicate(text))
+        assert found["k"].to_pylist() == keys, text
+    write(table, 2, [("-D", 1500, 0, ""), ("+U", 3, 9, "new")], compaction=False)
+    found = table.to_arrow(columns=["k", "n"], predicate=parse_predicate("k in (3, 1500, 1501)"))
+    assert found.to_pylist() == [{"k": 3, "n": 9}, {"k": 1501, "n": 1}]
+    assert table.to_arrow(predicate=parse_predicate("v like '3x%'")).num_rows == 0
