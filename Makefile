@@ -35,7 +35,7 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m storage.options --check
+	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --check
 	$(BIN)/python -m ingest.settings --check
 
 format: setup ## rewrite the sources in the house format
@@ -57,7 +57,7 @@ demo: setup ## 100k Debezium events through the whole pipeline, on this machine,
 	$(BIN)/lakeward demo
 
 docs: setup ## regenerate the reference pages
-	$(BIN)/python -m storage.options --write
+	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --write
 	$(BIN)/python -m ingest.settings --write
 
 clean: ## remove what these words made

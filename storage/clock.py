@@ -102,7 +102,7 @@ class SeededIds:
     """UUIDs from a seed: the same seed gives the same names in the same order."""
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - names, not secrets
+        self._random = random.Random(seed)
         self._lock = threading.Lock()
 
     def uuid(self) -> str:

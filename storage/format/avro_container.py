@@ -169,12 +169,12 @@ def _decompress(codec: str, block: bytes, source: str) -> bytes:
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(schema_text: str) -> Any:  # noqa: ANN401 - fastavro's own parsed form
+def _parsed(schema_text: str) -> Any:
     """The parsed schema, without logical types: converting them to objects is slow."""
     return fastavro.parse_schema(_plain(json.loads(schema_text)))
 
 
-def _plain(schema: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _plain(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {key: _plain(value) for key, value in schema.items() if key != "logicalType"}
     if isinstance(schema, list):

@@ -312,7 +312,7 @@ def _stats_record(stats: SimpleStats) -> dict[str, Any]:
     }
 
 
-def _decoded(build: Any, record: dict[str, Any], shared: dict[bytes, bytes], source: str) -> Any:  # noqa: ANN401 - one guard for two record types
+def _decoded(build: Any, record: dict[str, Any], shared: dict[bytes, bytes], source: str) -> Any:
     if record.get("_VERSION") != _VERSION:
         raise CorruptDataError(
             "unknown manifest record version", path=source, version=record.get("_VERSION")

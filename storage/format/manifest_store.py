@@ -240,7 +240,7 @@ def _rolled(
             start, writer = end, ContainerWriter(schema)
 
 
-def _order(value: object) -> Any:  # noqa: ANN401 - any comparable
+def _order(value: object) -> Any:
     """Java's order: -0.0 before 0.0 and NaN last; other values compare as they are."""
     if not isinstance(value, float):
         return value

@@ -145,7 +145,7 @@ class ParquetSink:
 
     def __init__(
         self,
-        output: Any,  # noqa: ANN401 - whatever FileIO.open_output gives
+        output: Any,
         schema: pa.Schema,
         *,
         compression: str = "zstd",
@@ -254,7 +254,7 @@ def _leaf_paths(path: str, type_: pa.DataType) -> list[str]:
 class _FooterHolder(io.RawIOBase):
     """Passes bytes on, but keeps the footer back to change it; see `parquet_footer`."""
 
-    def __init__(self, output: Any) -> None:  # noqa: ANN401
+    def __init__(self, output: Any) -> None:
         super().__init__()
         self._output = output
         self._held: bytearray | None = None
@@ -265,7 +265,7 @@ class _FooterHolder(io.RawIOBase):
     def tell(self) -> int:
         return int(self._output.tell()) + len(self._held or b"")
 
-    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+    def write(self, data: Any) -> int:
         view = memoryview(data)
         if self._held is None:
             self._output.write(view)

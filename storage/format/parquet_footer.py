@@ -39,7 +39,7 @@ class _Struct:
 
     fields: dict[int, tuple[int, Any]]
 
-    def get(self, field_id: int) -> Any:  # noqa: ANN401 - any Thrift value
+    def get(self, field_id: int) -> Any:
         found = self.fields.get(field_id)
         return None if found is None else found[1]
 
@@ -185,7 +185,7 @@ def _write_struct(out: bytearray, struct: _Struct) -> None:
     out.append(0)
 
 
-def _write_value(out: bytearray, type_: int, value: Any) -> None:  # noqa: ANN401 - any Thrift value
+def _write_value(out: bytearray, type_: int, value: Any) -> None:
     if type_ in (_I16, _I32, _I64):
         _write_varint(out, _zigzag(value))
     elif type_ == _BINARY:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that only tighten: short modules, no Python object per row on the data plane, few ignores."""
+"""Rules that only tighten: short modules, no object per row on the data plane, few ignores."""
 
 import ast
 from pathlib import Path

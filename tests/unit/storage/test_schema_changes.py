@@ -193,7 +193,11 @@ def test_options_fixed_by_data():
     refused(RemoveOption("bucket"), match="reset")
     refused(SetOption("merge-engine", "first-row"), match="once the table has data")
     refused(SetOption("deletion-vectors.enabled", "true"), match="modifiable")
-    refused(RemoveOption("ignore-delete"), schema=table(ignore_delete="true"), match="from true to false")
+    refused(
+        RemoveOption("ignore-delete"),
+        schema=table(ignore_delete="true"),
+        match="from true to false",
+    )
     schema = evolve(table(), [SetOption("merge-engine", "first-row")], 5, has_snapshots=False)
     assert schema.options["merge-engine"] == "first-row"
     with pytest.raises(InvalidSchemaChangeError, match="kind of a table"):
