@@ -10,10 +10,10 @@ but the tables are not, the per-table floors below which rows are already in a t
 
 Properties that every snapshot of the stream carries:
 
-* `lakeward.stream`   the stream's name, which is also the commit user;
-* `lakeward.offsets`  per topic what the source needs to go on after this snapshot: JSON
+* `lakeward.offsets.<stream>`  per topic what the source needs to go on after this snapshot: JSON
   `{topic: {partition: next offset}}`, cumulative over the topics that feed the table;
-* `lakeward.range`    the micro-batch's exact ranges: JSON `{topic: {partition: [start, end]}}`.
+* `lakeward.range.<stream>`  the micro-batch's exact ranges: JSON
+  `{topic: {partition: [start, end]}}`.
 """
 
 import dataclasses
@@ -31,16 +31,14 @@ from storage.table.table import FileStoreTable
 __all__ = [
     "OFFSETS_PROPERTY",
     "RANGE_PROPERTY",
-    "STREAM_PROPERTY",
     "CheckpointState",
     "TableProgress",
     "commit_properties",
     "progress_of",
 ]
 
-STREAM_PROPERTY = "lakeward.stream"
-OFFSETS_PROPERTY = "lakeward.offsets"
-RANGE_PROPERTY = "lakeward.range"
+OFFSETS_PROPERTY = "lakeward.offsets."
+RANGE_PROPERTY = "lakeward.range."
 _FILE_NAME = "lakeward.json"
 _VERSION = 1
 
@@ -73,8 +71,8 @@ def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
     properties = snapshot.properties or {}
     return TableProgress(
         snapshot.commit_identifier,
-        _offsets(properties.get(OFFSETS_PROPERTY), snapshot),
-        _span(properties.get(RANGE_PROPERTY), snapshot),
+        _offsets(properties.get(OFFSETS_PROPERTY + stream), snapshot),
+        _span(properties.get(RANGE_PROPERTY + stream), snapshot),
         snapshot.id,
     )
 
@@ -127,9 +125,8 @@ def commit_properties(
             # also backwards: a topic made anew starts over, when the settings allow it
             by_partition[partition] = end
     properties = {
-        STREAM_PROPERTY: stream,
-        OFFSETS_PROPERTY: _dumps(offsets),
-        RANGE_PROPERTY: _dumps(ranges),
+        OFFSETS_PROPERTY + stream: _dumps(offsets),
+        RANGE_PROPERTY + stream: _dumps(ranges),
     }
     return properties, offsets
 

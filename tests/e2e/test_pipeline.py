@@ -17,6 +17,7 @@ from tests.e2e.shop_stream import (
     snapshots,
     sorted_rows,
 )
+from tests.interop.peers import PEERS, peer_rows
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -53,7 +54,7 @@ def test_rows_equal_the_model_and_bad_messages_are_quarantined(
 
 
 @pytest.mark.interop
-def test_another_implementation_reads_the_same_rows(kafka_broker, spark, tmp_path, peer_rows):
+def test_another_implementation_reads_the_same_rows(kafka_broker, spark, tmp_path):
     stream = ShopStream(kafka_broker, seed=9)
     stream.snapshot(500)
     stream.changes(4_000)
@@ -67,7 +68,7 @@ def test_another_implementation_reads_the_same_rows(kafka_broker, spark, tmp_pat
     for name in TABLES:
         key = tables[name].schema.primary_keys[0]
         ours = sorted_rows(tables[name].to_arrow(), key)
-        for peer in ("pypaimon", "pypaimon-rust"):
+        for peer in PEERS:
             theirs = sorted_rows(peer_rows(peer, tmp_path / "warehouse", f"shop.{name}"), key)
             assert theirs.cast(ours.schema).equals(ours), (peer, name)
 

@@ -8,9 +8,7 @@ versions of `requirements-peers.txt`. Without it the tests are skipped; under CI
 import dataclasses
 import datetime
 import decimal
-import os
 import pathlib
-import subprocess
 from typing import Any
 
 import pyarrow as pa
@@ -19,30 +17,15 @@ import pytest
 from storage.format.schema_changes import AddColumn, UpdateType
 from storage.format.type_text import parse_type
 from storage.table.table import FileStoreTable
+from tests.interop.peers import PEERS, peer_rows
 from tests.table_kit import NAME, make_table, write
 
 pytestmark = pytest.mark.interop
-
-PEERS = ("pypaimon", "pypaimon-rust")
-ROOT = pathlib.Path(__file__).parents[2]
-SCRIPT = pathlib.Path(__file__).with_name("peer_read.py")
 
 DAY = datetime.date(2024, 5, 14)
 MILLI = datetime.datetime(2024, 5, 14, 12, 34, 56, 789000)  # noqa: DTZ001 - TIMESTAMP has no zone
 MICRO = datetime.datetime(1969, 12, 31, 23, 59, 59, 999999)  # noqa: DTZ001
 UTC = datetime.datetime(2024, 5, 14, 12, 0, tzinfo=datetime.UTC)
-
-
-@pytest.fixture(scope="module")
-def peers_python() -> str:
-    """The interpreter with the peers."""
-    python = os.environ.get("LAKEWARD_PEERS_PYTHON", str(ROOT / ".venv-peers" / "bin" / "python"))
-    if not pathlib.Path(python).exists():
-        text = f"no peers: make a virtualenv from requirements-peers.txt at {python}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(text)
-        pytest.skip(text)
-    return python
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,22 +144,6 @@ def filled(tmp_path: pathlib.Path, case: Case, compaction: str) -> FileStoreTabl
     return table
 
 
-def peer_rows(python: str, peer: str, warehouse: pathlib.Path) -> pa.Table:
-    """What a peer reads."""
-    output = warehouse / "found.arrow"
-    done = subprocess.run(
-        [python, str(SCRIPT), peer, str(warehouse), NAME, str(output)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "TZ": "UTC", "PYTHONPATH": ""},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    with pa.OSFile(str(output)) as file:
-        return pa.ipc.open_file(file).read_all()
-
-
 def comparable(table: pa.Table) -> list[tuple[str, ...]]:
     """Rows as text, sorted."""
     names = sorted(table.column_names)
@@ -184,35 +151,38 @@ def comparable(table: pa.Table) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("peer", PEERS)
-@pytest.mark.parametrize("compaction", ["none", "due", "full"])
+@pytest.mark.parametrize(
+    "compaction",
+    [
+        pytest.param("none", marks=pytest.mark.full),
+        "due",
+        pytest.param("full", marks=pytest.mark.full),
+    ],
+)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_peer_reads_the_same_rows(
-    tmp_path: pathlib.Path, peers_python: str, case: Case, compaction: str, peer: str
+    tmp_path: pathlib.Path, case: Case, compaction: str, peer: str
 ) -> None:
     table = filled(tmp_path, case, compaction)
-    assert comparable(peer_rows(peers_python, peer, tmp_path)) == comparable(table.to_arrow())
+    assert comparable(peer_rows(peer, tmp_path, NAME)) == comparable(table.to_arrow())
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_a_peer_reads_through_schema_changes(
-    tmp_path: pathlib.Path, peers_python: str, peer: str
-) -> None:
+def test_a_peer_reads_through_schema_changes(tmp_path: pathlib.Path, peer: str) -> None:
     table = make_table(tmp_path, columns=[("k", "INT"), ("v", "INT")])
     write(table, 1, [("+I", 1, 10), ("+I", 2, 20)], compaction=False)
     table = table.alter([AddColumn("w", parse_type("STRING"), first=True)])
     table = table.alter([UpdateType("v", parse_type("BIGINT"))])
     write(table, 2, [("+I", "new", 2, 2**40)], compaction=False)
-    assert comparable(peer_rows(peers_python, peer, tmp_path)) == comparable(table.to_arrow())
+    assert comparable(peer_rows(peer, tmp_path, NAME)) == comparable(table.to_arrow())
 
 
 @pytest.mark.parametrize("peer", PEERS)
-def test_a_peer_reads_merged_manifests_and_an_overwrite(
-    tmp_path: pathlib.Path, peers_python: str, peer: str
-) -> None:
+def test_a_peer_reads_merged_manifests_and_an_overwrite(tmp_path: pathlib.Path, peer: str) -> None:
     table = make_table(tmp_path, options={"manifest.merge-min-count": "2"})
     for number in range(8):
         write(table, number, [("+I", number % 5, str(number))])
-    assert comparable(peer_rows(peers_python, peer, tmp_path)) == comparable(table.to_arrow())
+    assert comparable(peer_rows(peer, tmp_path, NAME)) == comparable(table.to_arrow())
     table.new_commit("u").truncate(99)
     write(table, 100, [("+I", 7, "after")])
-    assert comparable(peer_rows(peers_python, peer, tmp_path)) == [("7", "'after'")]
+    assert comparable(peer_rows(peer, tmp_path, NAME)) == [("7", "'after'")]

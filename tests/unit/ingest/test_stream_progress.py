@@ -75,13 +75,12 @@ def test_commit_properties_add_up_over_batches_and_name_only_feeding_topics():
         "shop", {}, {"t": {"0": (0, 5)}, "other": {"0": (0, 3)}}, ["t"]
     )
     assert offsets == {"t": {"0": 5}}
-    assert first["lakeward.range"] == '{"t":{"0":[0,5]}}'
+    assert first["lakeward.range.shop"] == '{"t":{"0":[0,5]}}'
     second, offsets = commit_properties(
         "shop", offsets, {"t": {"1": (2, 4)}, "u": {"0": (1, 2)}}, ["u"]
     )
     assert offsets == {"t": {"0": 5, "1": 4}, "u": {"0": 2}}
-    assert second["lakeward.stream"] == "shop"
-    assert second["lakeward.offsets"] == '{"t":{"0":5,"1":4},"u":{"0":2}}'
+    assert second["lakeward.offsets.shop"] == '{"t":{"0":5,"1":4},"u":{"0":2}}'
 
 
 def test_checkpoint_state_survives_and_is_bound_to_its_stream(tmp_path):
