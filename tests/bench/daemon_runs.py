@@ -18,6 +18,7 @@ from tests.bench import events, workload
 from tests.bench.measure import Usage, child, usage_of
 
 TIMEOUT_S = 1200.0
+BUCKETS = "2"
 
 
 def kafka_source(bootstrap: str, topic: str = events.TOPIC) -> dict[str, Any]:
@@ -86,11 +87,17 @@ class Run:
 
 
 def run_daemon(
-    work: Path, source: dict[str, Any], *, max_records: int, buckets: int = 2
+    work: Path, source: dict[str, Any], *, max_records: int, **options: str
 ) -> tuple[Run, FileSystemCatalog]:
     """Drain a source into a fresh warehouse below `work`, which is emptied before.
 
     The orders table is there already, with the types that a schema block would have told.
+
+    Args:
+        work: directory for everything of the run.
+        source: section of the configuration.
+        max_records: bound of one micro-batch.
+        options: table options, `_` for `-` in their names.
 
     Raises:
         RuntimeError: the daemon failed; the message ends with its log.
@@ -101,7 +108,8 @@ def run_daemon(
     catalog = FileSystemCatalog(str(warehouse))
     database, _ = events.TABLE.split(".")
     catalog.create_database(database)
-    catalog.create_table(events.TABLE, workload.table_schema({"bucket": str(buckets)}))
+    properties = {name.replace("_", "-"): value for name, value in options.items()}
+    catalog.create_table(events.TABLE, workload.table_schema({"bucket": BUCKETS, **properties}))
     config, result = work / "pipeline.yaml", work / "result.json"
     config.write_text(
         yaml.safe_dump(

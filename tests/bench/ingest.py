@@ -2,9 +2,11 @@
 """Ingestion as a whole: the real daemon on a real Kafka topic, and on files, against the floor.
 
 1M inserts, then 10 x 100k changes of one table with two buckets; a topic of four partitions; ten
-micro-batches. Ours and the floor take turns over the same events. Two ratios: warm (without
-start-up and first batch) and whole (from starting the process to its end; the floor's too). Every
-run's table is compared value by value with the model.
+micro-batches. Ours and the floor take turns over the same events. The floor writes each batch once
+and never compacts, so it is compared with a `write-only` table; a second run with the default,
+compaction in line, shows what that adds. Two ratios: warm (without start-up and first batch) and
+whole (from starting the process to its end; the floor's too). Every run's table is compared value
+by value with the model.
 """
 
 import statistics
@@ -64,83 +66,114 @@ def _compared(
 ) -> list[Figure]:
     expected = events.expected(size)
     batch = batch_of(size)
-    ours: list[Run] = []
+    runs: dict[str, list[Run]] = {"write-only": [], "compacting": []}
     floors: list[dict[str, Any]] = []
 
-    def our_turn() -> None:
-        done, catalog = run_daemon(scratch / "ours", source, max_records=batch)
+    def our_turn(way: str) -> None:
+        options = {"write_only": "true"} if way == "write-only" else {}
+        done, catalog = run_daemon(scratch / "ours", source, max_records=batch, **options)
         if done.events != made["events"]:
             raise RuntimeError(f"{name}: {done.events} events read instead of {made['events']}")
         require_state(catalog, expected)
-        ours.append(done)
+        runs[way].append(done)
 
     def floor_turn() -> None:
         floors.append(floor(plain_source, scratch / "floor", batch=batch))
 
-    turns: list[Callable[[], None]] = [our_turn, floor_turn]
+    turns: list[Callable[[], None]] = [
+        lambda: our_turn("write-only"),
+        floor_turn,
+        lambda: our_turn("compacting"),
+    ]
     floor_turn()  # warms the broker and the page cache; not counted
     floors.clear()
     for number in range(rounds):
         for turn in turns if number % 2 == 0 else reversed(turns):
             turn()
-    return _figures(name, made, ours, floors)
+    base = Figure(
+        name=f"{name}: floor, plain libraries",
+        value=statistics.median(f["events_per_s"] for f in floors),
+        unit="events/s",
+        samples=[f["events_per_s"] for f in floors],
+        note=f"{made['events']:,} events of {made['bytes_per_event']} bytes",
+    )
+    return [
+        base,
+        *_speeds(f"{name}, write-only", runs["write-only"], floors, goal=_GOAL),
+        *_costs(f"{name}, write-only", runs["write-only"]),
+        *_speeds(f"{name}, compacting", runs["compacting"], floors, goal=None),
+    ]
 
 
-def _figures(
-    name: str, made: dict[str, Any], ours: Sequence[Run], floors: Sequence[dict[str, Any]]
+def _speeds(
+    name: str, ours: Sequence[Run], floors: Sequence[dict[str, Any]], *, goal: float | None
 ) -> list[Figure]:
-    count = made["events"]
-    events_note = f"{count:,} events of {made['bytes_per_event']} bytes"
     return [
         _figure(
-            f"{name}: floor, plain libraries", [f["events_per_s"] for f in floors], "events/s",
-            note=events_note,
-        ),
-        _figure(
-            f"{name}: ours, warm batches",
+            f"{name}: warm batches",
             [run.warm_events_per_s for run in ours],
             "events/s",
             peers=[f["events_per_s"] for f in floors],
-            goal=_GOAL,
+            goal=goal,
             note=f"batches of {ours[0].batches[0]['events']:,} events",
         ),
         _figure(
-            f"{name}: ours, whole process",
+            f"{name}: whole process",
             [run.events / run.whole_s for run in ours],
             "events/s",
             peers=[f["events"] / f["whole_s"] for f in floors],
         ),
         _figure(
-            f"{name}: ours, warm batches, per CPU second",
+            f"{name}: warm batches, per CPU second",
             [run.warm_events / sum(run.warm_cpu_s.values()) for run in ours],
             "events/s",
             peers=[f["events"] / f["cpu_s"] for f in floors],
             note="of all processes; the broker's not counted",
         ),
-        *(
-            _figure(f"{name}: ours, CPU of {program} per 1M events",
-                    [1e6 * run.warm_cpu_s[program] / run.warm_events for run in ours], "s",
-                    lower=True)
-            for program in ("python", "java")
+    ]
+
+
+def _costs(name: str, ours: Sequence[Run]) -> list[Figure]:
+    programs = ("python", "java")
+    return [
+        _figure(
+            f"{name}: start and first batch", [run.whole_s - _warm_s(run) for run in ours], "s"
         ),
-        _figure(f"{name}: ours, start and first batch",
-                [run.whole_s - _warm_s(run) for run in ours], "s", lower=True),
-        _figure(f"{name}: ours, peak memory", [run.usage.peak_mb for run in ours], "MB",
-                lower=True, note="all processes; shared pages counted once"),
         *(
-            _figure(f"{name}: ours, peak memory, {program}",
-                    [run.usage.peak_by_program.get(program, 0.0) for run in ours], "MB", lower=True)
-            for program in ("java", "python")
+            _figure(
+                f"{name}: CPU of {program} per 1M events, warm",
+                [1e6 * run.warm_cpu_s[program] / run.warm_events for run in ours],
+                "s",
+            )
+            for program in programs
         ),
-        _figure(f"{name}: ours, memory growth, python",
-                [run.growth_mb("python") for run in ours], "MB/batch", lower=True),
+        _figure(
+            f"{name}: peak memory",
+            [run.usage.peak_mb for run in ours],
+            "MB",
+            note="all processes; shared pages counted once",
+        ),
         *(
-            _figure(f"{name}: ours, {phase} of a warm batch",
-                    [run.phase_s(phase) for run in ours], "s", lower=True,
-                    note="added over tasks" if phase.startswith("task_") else "")
+            _figure(
+                f"{name}: peak memory, {program}",
+                [run.usage.peak_by_program.get(program, 0.0) for run in ours],
+                "MB",
+            )
+            for program in programs
+        ),
+        _figure(
+            f"{name}: memory growth, python", [run.growth_mb("python") for run in ours], "MB/batch"
+        ),
+        *(
+            _figure(
+                f"{name}: {phase} of a warm batch",
+                [run.phase_s(phase) for run in ours],
+                "s",
+                note="added over tasks" if phase.startswith("task_") else "",
+            )
             for phase in _PHASES
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _warm_s(run: Run) -> float:
@@ -154,7 +187,6 @@ def _figure(
     *,
     peers: Sequence[float] = (),
     goal: float | None = None,
-    lower: bool = False,
     note: str = "",
 ) -> Figure:
     ratios = [mine / peer for mine, peer in zip(samples, peers, strict=True)] if peers else []
@@ -167,6 +199,6 @@ def _figure(
         ratio=statistics.median(ratios) if ratios else None,
         ratios=ratios,
         goal=goal,
-        lower=lower,
+        lower=not peers,
         note=note,
     )

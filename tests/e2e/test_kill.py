@@ -11,10 +11,10 @@ import pytest
 
 from tests.e2e.daemon_process import (
     DaemonProcess,
+    drain,
     eventually,
     kafka_config,
     newest_snapshot,
-    run_once,
 )
 from tests.e2e.shop_stream import (
     PATTERN,
@@ -60,7 +60,7 @@ def wait_for_moment(warehouse: Path, moment: str, rng: random.Random, timeout: f
     "kills",
     [pytest.param(3, id="short"), pytest.param(20, id="long", marks=pytest.mark.full)],
 )
-def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, tmp_path, kills):
+def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, spark, tmp_path, kills):
     rng = random.Random(20261121 + kills)
     stream = ShopStream(kafka_broker, seed=21)
     stream.snapshot(300)
@@ -103,7 +103,7 @@ def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, tmp_path,
         stop.set()
         producing.join(120)
 
-    run_once(config, timeout=600)
+    drain(config, spark)
 
     assert_tables_equal_model(warehouse, stream.shop)
     assert quarantined(warehouse) == stream.corrupt
@@ -121,7 +121,7 @@ def _produce(stream: ShopStream, stop: threading.Event, kills: int) -> None:
         stop.wait(0.3)
 
 
-def test_sigterm_finishes_the_batch_and_exits_clean(kafka_broker, tmp_path):
+def test_sigterm_finishes_the_batch_and_exits_clean(kafka_broker, spark, tmp_path):
     stream = ShopStream(kafka_broker, seed=22)
     stream.snapshot(500)
     stream.changes(20_000)
@@ -146,5 +146,5 @@ def test_sigterm_finishes_the_batch_and_exits_clean(kafka_broker, tmp_path):
     assert commits >= offsets - 1
     identifiers = {t.snapshots.latest().commit_identifier for t in open_tables(warehouse).values()}
     assert max(identifiers) <= commits, "a batch was committed that Spark did not record"
-    run_once(config)
+    drain(config, spark)
     assert_tables_equal_model(warehouse, stream.shop)
