@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from ingest.formats.events import OFFSET_COLUMN
 from ingest.range_report import RangeReport
 
 __all__ = [
@@ -29,9 +30,6 @@ __all__ = [
     "ipc_bytes",
     "report_of",
 ]
-
-OFFSET_COLUMN = "_OFFSET"
-"""Row-level order column of a change payload: the record's offset in its source partition."""
 
 CHUNK_ARROW_SCHEMA = pa.schema(
     [

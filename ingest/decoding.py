@@ -8,7 +8,14 @@ the plan whose schema versions count.
 import functools
 
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
-from ingest.formats.events import DecodeResult, SourceTable, Target
+from ingest.formats.events import (
+    SOURCE_TABLE_OPTION,
+    ChangeBatch,
+    DecodeResult,
+    SourceTable,
+    Target,
+)
+from ingest.formats.key_check import without_foreign_keys
 from ingest.plan import BatchPlan
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
@@ -52,7 +59,29 @@ class Decoding:
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic."""
-        return self._decoder.decode(raw)
+        result = self._decoder.decode(raw)
+        changes: list[ChangeBatch] = []
+        bad = list(result.bad)
+        for change in result.changes:
+            key = self._key_of_source(change.target)
+            rest: ChangeBatch | None = change
+            if key:
+                rest, foreign = without_foreign_keys(raw, change, key)
+                bad += foreign
+            if rest is not None:
+                changes.append(rest)
+        if len(bad) == len(result.bad):
+            return result
+        bad.sort(key=lambda record: record.offset)
+        return DecodeResult(changes, bad, result.deltas, result.counts)
+
+    def _key_of_source(self, name: str) -> tuple[str, ...]:
+        """The primary key, if the table took it from the records' keys; else empty."""
+        target = self._targets.get(name)
+        if target is None or target.schema is None or self.settings.primary_key(name):
+            return ()
+        made = SOURCE_TABLE_OPTION in target.schema.options
+        return target.schema.primary_keys if made else ()
 
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
         name = target_name(source, self.settings)

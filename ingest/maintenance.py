@@ -64,7 +64,12 @@ class Maintenance:
         with self._lock:
             self._pending.discard(name)
         try:
-            expired = expire_snapshots(self._book.table(name), now_ms=self._clock.now_ms())
+            # the stream's newest own snapshot holds its offsets: others may not push it out
+            expired = expire_snapshots(
+                self._book.table(name),
+                now_ms=self._clock.now_ms(),
+                keep_from=self._book.snapshot_id(name) or None,
+            )
         except (LakewardError, OSError) as error:
             _LOG.warning(
                 "snapshot expiry failed, it will be tried again",

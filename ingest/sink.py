@@ -21,7 +21,7 @@ import dataclasses
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -257,6 +257,7 @@ class MicroBatchSink:
         if names:
             self._note(plan.identifier, plan.batch_id, tuple(sorted({*names, *plan.skip})))
         futures = {name: self._pool.submit(commit, name) for name in names}
+        wait(futures.values())  # one table's failure does not leave another's commit half watched
         return {name: future.result() for name, future in futures.items()}
 
     def _report(

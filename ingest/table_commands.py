@@ -131,7 +131,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         for name in catalog.list_tables(database):
             newest = catalog.table(f"{database}.{name}").snapshots.latest()
             rows.append([f"{database}.{name}", *_newest(newest, raw=arguments.json)])
-    return _emit(arguments, ["table", "snapshot", "rows", "committed"], rows, "no tables")
+    return _emit(arguments, ["table", "snapshot", "records", "committed"], rows, "no tables")
 
 
 def _newest(snapshot: Snapshot | None, *, raw: bool) -> list[Any]:

@@ -195,3 +195,16 @@ def test_payload_columns_are_the_tables_then_kind_and_offset(catalog, settings):
     chunks, _ = run_map(settings, plan_of({"shop.items": 0}), [raw([event("c", 1, "x")])])
     with pa.ipc.open_stream(chunks[0].payload) as reader:
         assert reader.schema.names == ["id", "name", "_VALUE_KIND", "_OFFSET"]
+
+
+def test_records_of_a_grown_primary_key_go_to_quarantine_not_into_one_row(catalog, settings):
+    table = make_table(catalog, **{"lakeward.source-table": "shop.inventory.items"})
+    plan = plan_of({"shop.items": 0, "lakeward._quarantine": 0})
+    grown = [
+        (orjson.dumps({"id": 1, "region": region}), event("c", 1, region)[1])
+        for region in ("eu", "us")
+    ]
+    chunks, report = run_map(settings, plan, [raw([event("c", 1, "a"), *grown])])
+    assert report.bad == {TOPIC: {"primary_key_changed": 2}}
+    items = [chunk for chunk in chunks if chunk.table == "shop.items"]
+    assert write_and_read(table, settings, plan, items) == [{"id": 1, "name": "a"}]

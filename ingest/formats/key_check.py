@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notices when the source's primary key is no longer the table's.
+
+A table made from the Kafka key merges rows by those columns. If the source's key grows later (`id`
+to `id, region`), rows of different keys would silently become one. Keys are not parsed on the fast
+path, so the first and the last key of a raw batch are looked at, and all of them only when one of
+the two disagrees: a source changes its key once, not back and forth within a few thousand records.
+"""
+
+from collections.abc import Collection
+
+import orjson
+import pyarrow as pa
+
+from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
+from ingest.source.records import RawBatch
+
+__all__ = ["ERROR_CLASS", "key_columns", "without_foreign_keys"]
+
+ERROR_CLASS = "primary_key_changed"
+
+
+def key_columns(key: bytes | None) -> frozenset[str] | None:
+    """Column names of a Kafka key; None when it has none or is no JSON object."""
+    if key is None:
+        return None
+    try:
+        value = orjson.loads(key)
+    except ValueError:
+        return None
+    if isinstance(value, dict) and value.keys() >= {"schema", "payload"}:
+        value = value["payload"]
+    return frozenset(value) if isinstance(value, dict) else None
+
+
+def _disagrees(key: bytes | None, wanted: frozenset[str]) -> bool:
+    columns = key_columns(key)
+    return columns is not None and columns != wanted
+
+
+def without_foreign_keys(
+    raw: RawBatch, change: ChangeBatch, primary_key: Collection[str]
+) -> tuple[ChangeBatch | None, list[BadRecord]]:
+    """Take out the rows whose record has another key than the table.
+
+    Args:
+        raw: the records.
+        change: what was decoded from them for one table.
+        primary_key: the table's.
+
+    Returns:
+        The rest (None when nothing is left), and the records taken out, in offset order.
+    """
+    wanted = frozenset(primary_key)
+    if len(raw) == 0 or not (_disagrees(raw.keys[0], wanted) or _disagrees(raw.keys[-1], wanted)):
+        return change, []
+    mine = set(change.rows.column(OFFSET_COLUMN).to_pylist())
+    bad = [
+        BadRecord(
+            offset=offset,
+            timestamp_ms=raw.timestamp_ms(index),
+            key=raw.keys[index],
+            value=raw.values[index],
+            headers=tuple(raw.headers(index)),
+            error_class=ERROR_CLASS,
+            error=f"the record's key is not the primary key of {change.target} "
+            f"({', '.join(primary_key)}): make a new table for the new key",
+        )
+        for index, offset in enumerate(raw.offsets)
+        if offset in mine and _disagrees(raw.keys[index], wanted)
+    ]
+    if not bad:
+        return change, []
+    gone = {record.offset for record in bad}
+    offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
+    kept = change.rows.filter(pa.array([offset not in gone for offset in offsets]))
+    if kept.num_rows == 0:
+        return None, bad
+    rest = ChangeBatch(
+        change.target, change.schema_id, kept, change.min_source_ts_ms, change.max_source_ts_ms
+    )
+    return rest, bad
