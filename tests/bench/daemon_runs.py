@@ -40,7 +40,7 @@ class Run:
     Attributes:
         whole_s: from starting the process to its end [s].
         batches: one entry per micro-batch, see `ingest_child`.
-        usage: memory and CPU of the process tree.
+        usage: peak memory of the process tree.
     """
 
     def __init__(self, whole_s: float, batches: list[dict[str, Any]], usage: Usage) -> None:

@@ -107,6 +107,7 @@ def _producer(bootstrap: str) -> Producer:
     return Producer(
         {
             "bootstrap.servers": bootstrap,
+            "log_level": 4,
             "linger.ms": 50,
             "batch.size": 1 << 20,
             "queue.buffering.max.messages": 200_000,

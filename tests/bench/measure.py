@@ -189,30 +189,21 @@ def result_of(process: "subprocess.Popen[str]", out: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(slots=True)
 class Usage:
-    """What a process tree used.
+    """Memory that a process tree held at most.
 
     Attributes:
-        peak_mb: highest memory at one moment; a page shared by n processes counts 1/n in each.
+        peak_mb: of all processes at one moment; a page shared by n of them counts 1/n in each.
         peak_by_program: the same by program, `java` or `python`.
-        cpu_by_process: CPU seconds by (program, process id), as last seen.
     """
 
     peak_mb: float = 0.0
     peak_by_program: dict[str, float] = dataclasses.field(default_factory=dict)
-    cpu_by_process: dict[tuple[str, int], float] = dataclasses.field(default_factory=dict)
 
-    def take(self, memory: Mapping[str, float], cpu: Mapping[tuple[str, int], float]) -> None:
+    def take(self, memory: Mapping[str, float]) -> None:
         """Note one look at the tree."""
         self.peak_mb = max(self.peak_mb, sum(memory.values()))
         for program, size in memory.items():
             self.peak_by_program[program] = max(self.peak_by_program.get(program, 0.0), size)
-        self.cpu_by_process.update(cpu)
-
-    def cpu_s(self, program: str | None = None) -> float:
-        """CPU seconds over all processes there were, or those of one program."""
-        return sum(
-            seconds for (name, _), seconds in self.cpu_by_process.items() if program in (None, name)
-        )
 
 
 def look(root: int) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
@@ -251,14 +242,17 @@ def look(root: int) -> tuple[dict[str, float], dict[tuple[str, int], float]]:
 
 
 @contextlib.contextmanager
-def usage_of(root: int, interval_s: float = 0.25) -> Iterator[Usage]:
-    """Watch a process tree from a thread of this process, until it has ended or the block does."""
+def usage_of(root: int, interval_s: float = 1.0) -> Iterator[Usage]:
+    """Watch a process tree from a thread of this process for as long as the block lasts.
+
+    A look takes some milliseconds of a core, so it is taken once a second.
+    """
     usage = Usage()
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(interval_s):
-            usage.take(*look(root))
+            usage.take(look(root)[0])
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -14,6 +14,8 @@ from tests.bench.measure import Figure
 from tests.e2e.kafka_broker import local_broker
 
 _SMALL = 1_000
+_GROWTH_GOAL = 0.5
+"""Of all Python processes together [MB per batch]; noise of a flat line is about half of it."""
 _EMPTY_TOPIC = "shop.public.nothing"
 
 
@@ -41,6 +43,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
                 value=small.growth_mb(program),
                 unit="MB/batch",
                 lower=True,
+                goal=_GROWTH_GOAL if program == "python" else None,
                 note=f"over the later half of {len(small.batches)} batches",
             )
             for program in ("python", "java")

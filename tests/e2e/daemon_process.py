@@ -122,9 +122,10 @@ class DaemonProcess:
             self.kill_group()
 
 
-def drain(config: Path, spark, on_batch=None) -> None:
+def drain(config: Path, spark, **overrides) -> None:
     """Drain the backlog in this process, on a session that several tests share."""
-    daemon = Daemon(load_settings(config), once=True, on_batch=on_batch, session=spark)
+    settings = load_settings(config, {k.replace("_", "."): v for k, v in overrides.items()})
+    daemon = Daemon(settings, once=True, session=spark)
     assert daemon.run() == 0
 
 

@@ -103,7 +103,7 @@ def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, spark, tm
         stop.set()
         producing.join(120)
 
-    drain(config, spark)
+    drain(config, spark, pipeline_trigger_max_records=50_000)
 
     assert_tables_equal_model(warehouse, stream.shop)
     assert quarantined(warehouse) == stream.corrupt
@@ -146,5 +146,5 @@ def test_sigterm_finishes_the_batch_and_exits_clean(kafka_broker, spark, tmp_pat
     assert commits >= offsets - 1
     identifiers = {t.snapshots.latest().commit_identifier for t in open_tables(warehouse).values()}
     assert max(identifiers) <= commits, "a batch was committed that Spark did not record"
-    drain(config, spark)
+    drain(config, spark, pipeline_trigger_max_records=50_000)
     assert_tables_equal_model(warehouse, stream.shop)
