@@ -34,8 +34,9 @@ def build_session(
     _export_python_path()
     settings = {
         # stop() during a running action overflows the default stack (SPARK.md §9)
-        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC",
+        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
         "spark.driver.memory": "2g",
+        "spark.python.daemon.module": "ingest.worker_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parallelism),
