@@ -37,6 +37,9 @@ def build_session(
         "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
         "spark.driver.memory": "2g",
         "spark.python.daemon.module": "ingest.worker_daemon",
+        # chunks go from one process to the next through the page cache: compressing them only costs
+        "spark.shuffle.compress": "false",
+        "spark.shuffle.spill.compress": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parallelism),
