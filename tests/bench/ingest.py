@@ -2,11 +2,11 @@
 """Ingestion as a whole: the real daemon on a real Kafka topic, and on files, against the floor.
 
 1M inserts, then 10 x 100k changes of one table with two buckets; a topic of four partitions; two
-micro-batches of a million events. Ours and the floor take turns over the same events. The floor writes each batch once
-and never compacts, so it is compared with a `write-only` table; a second run with the default,
-compaction in line, shows what that adds. Two ratios: warm (without start-up and first batch) and
-whole (from starting the process to its end; the floor's too). Every run's table is compared value
-by value with the model.
+micro-batches of a million events. Ours and the floor take turns over the same events. The floor
+writes each batch once and never compacts, so it is compared with a `write-only` table; a second run
+with the default, compaction in line, shows what that adds. Two ratios: warm (without start-up and
+first batch) and whole (from starting the process to its end; the floor's too). Every run's table is
+compared value by value with the model.
 """
 
 import statistics
