@@ -7,7 +7,7 @@ the plan whose schema versions count.
 
 import functools
 
-from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.formats.debezium_json import DebeziumJsonDecoder
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     ChangeBatch,
@@ -42,15 +42,7 @@ class Decoding:
         self.settings = settings
         self._plan: BatchPlan | None = None
         self._targets: dict[str, Target] = {}
-        facts = settings.debezium
-        options = DebeziumOptions(
-            decimal_handling_mode=facts.decimal_handling_mode,
-            binary_handling_mode=facts.binary_handling_mode,
-            time_precision_mode=facts.time_precision_mode,
-            unavailable_value_placeholder=facts.unavailable_value_placeholder,
-            primary_keys=settings.primary_key,
-        )
-        self._decoder = DebeziumJsonDecoder(options, self._resolve)
+        self._decoder = DebeziumJsonDecoder(settings.debezium_options(), self._resolve)
 
     def use(self, plan: BatchPlan) -> None:
         """Resolve targets by this plan from now on."""

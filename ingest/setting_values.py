@@ -152,11 +152,6 @@ class Settings:
     log: LogSettings
     spark: SparkSettings
 
-    @property
-    def quarantine_table(self) -> str:
-        """`database.table` of the quarantine."""
-        return self.bad_records.table
-
     def table_properties(self, table: str) -> dict[str, str]:
         """Options for creating `database.table`: the sink's, then each matching rule's."""
         properties = dict(self.sink.table_properties)

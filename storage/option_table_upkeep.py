@@ -210,16 +210,14 @@ COMPACTION: tuple[Option, ...] = (
         "0.7",
         "Files below this share of `target-file-size` are rewritten with their neighbours.",
     ),
-    option(
-        "commit.force-compact",
-        boolean,
-        "false",
-        "Wait for compaction before a commit; here compaction is part of the commit in any case.",
-    ),
     refused(
         "force-lookup", boolean, "false", "Look up old values without a changelog.", mutable=False
     ),
     refused("pk-clustering-override", boolean, "false", "Other order of files.", mutable=False),
+    *ignored(
+        "Waiting for compaction before a commit: here it is part of the commit in any case.",
+        ("commit.force-compact", boolean, "false"),
+    ),
     *ignored(
         "Timing of compaction only; rows are the same.",
         ("full-compaction.delta-commits", integer, None),
@@ -269,20 +267,18 @@ COMMIT: tuple[Option, ...] = (
         "ms",
         attribute="commit_timeout_ms",
     ),
-    option("commit.user-prefix", text, None, "First part of generated commit users."),
-    option(
-        "snapshot.ignore-empty-commit",
-        boolean,
-        None,
-        "Whether a commit without files makes no snapshot.",
-    ),
-    option(
+    refused(
         "dynamic-partition-overwrite",
         boolean,
         "true",
         "An overwrite replaces the partitions it writes, not the whole table.",
     ),
-    option("overwrite-upgrade", boolean, "true", "Files of an overwrite go to the last level."),
+    *ignored(
+        "Names, levels and empty snapshots only; rows are the same.",
+        ("commit.user-prefix", text, None),
+        ("snapshot.ignore-empty-commit", boolean, None),
+        ("overwrite-upgrade", boolean, "true"),
+    ),
     option(
         "manifest.target-file-size",
         memory_size,

@@ -91,15 +91,10 @@ class TableOptions:
     compaction_force_up_level_0: bool
     compaction_force_rewrite_all_files: bool
     compaction_small_file_ratio: float
-    commit_force_compact: bool
     commit_max_retries: int
     commit_min_retry_wait_ms: int
     commit_max_retry_wait_ms: int
     commit_timeout_ms: int | None
-    commit_user_prefix: str | None
-    snapshot_ignore_empty_commit: bool | None
-    dynamic_partition_overwrite: bool
-    overwrite_upgrade: bool
     manifest_target_size: int
     manifest_full_compaction_threshold: int
     manifest_merge_min_count: int

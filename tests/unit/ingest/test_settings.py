@@ -46,7 +46,7 @@ def test_minimal_file_is_enough(load):
     assert settings.source.max_bytes == 1 << 30
     assert settings.table_properties("shop.orders") == {"bucket": "1"}
     assert settings.primary_key("shop.orders") == ()
-    assert settings.quarantine_table == "lakeward._quarantine"
+    assert settings.bad_records.table == "lakeward._quarantine"
     assert settings.metrics.port == 9108
 
 
@@ -92,7 +92,7 @@ def test_environment_names_of_dotted_keys(load):
     }
     settings = load(FILES, environ=environ)
     assert settings.pipeline.trigger_interval_s == 5.0
-    assert settings.quarantine_table == "ods._quarantine"
+    assert settings.bad_records.table == "ods._quarantine"
     assert settings.table_properties("a.b") == {"bucket": "8"}
 
 
