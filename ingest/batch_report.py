@@ -29,6 +29,7 @@ class BatchReport:
         end_offsets: next offset to read per topic and partition.
         skipped_offsets: offsets lost to retention per (topic, partition).
         schema_changes: applied changes as (table, change) pairs.
+        schema_refused: tables with records that no allowed change covers; they were quarantined.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
         started_ms: when the driver began [ms].
@@ -51,6 +52,7 @@ class BatchReport:
     end_offsets: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     skipped_offsets: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     schema_changes: tuple[tuple[str, str], ...] = ()
+    schema_refused: tuple[str, ...] = ()
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
     started_ms: int = 0

@@ -17,7 +17,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +37,7 @@ from ingest.sink import MicroBatchSink, StopRequested
 from ingest.source.control import write_control
 from ingest.source.data_source import LakewardCdcSource
 from ingest.source.initial import initial_offsets
+from ingest.source.ranges import resume_token
 from ingest.stream_progress import BatchNote, ProgressFile, read_offset_log, recovered_offsets
 from ingest.stream_state import CheckpointState
 from ingest.table_book import TableBook
@@ -145,6 +146,7 @@ class Daemon:
         self._book.load()
         state = self._checkpoint_state()
         self._book.use_floors(state.floors)
+        self._observer.resuming_at(resume_token(self._position(state)))
         spark = self._session()
         try:
             self._observer.started(spark)
@@ -202,6 +204,7 @@ class Daemon:
             sink = self._sink(state)
             query = self._start(spark, sink)
             failure = self._watch(query, sink)
+            sink.close()
             if failure is None:
                 return 0
             self._observer.failed(failure)
@@ -231,6 +234,11 @@ class Daemon:
             on_batch=self._finished,
             draining=self._stop,
         )
+
+    def _position(self, state: CheckpointState) -> Mapping[str, Any]:
+        """The source offsets up to which batches are recorded, in the source's own form."""
+        last = _newest(self._checkpoint / "commits")
+        return read_offset_log(self._checkpoint, last) or state.initial
 
     def _write_note(
         self, state: CheckpointState, identifier: int, batch_id: int, tables: tuple[str, ...]

@@ -7,7 +7,6 @@ after a later batch: expiry only removes what no kept snapshot names, so it can 
 
 import logging
 import threading
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ingest.batch_report import BatchReport
@@ -43,11 +42,7 @@ class Maintenance:
 
     def after_batch(self, report: BatchReport) -> None:
         """Count a batch's commits and schedule what is due."""
-        self.after_commits(report.snapshots)
-
-    def after_commits(self, tables: Iterable[str]) -> None:
-        """Count one commit of each table."""
-        for name in tables:
+        for name in report.snapshots:
             count = self._commits.get(name, 0) + 1
             self._commits[name] = count
             if count % EXPIRE_EVERY_COMMITS == 0:

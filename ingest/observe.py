@@ -7,6 +7,7 @@ stop a batch: a failed lag poll is counted and its series go stale by age.
 
 import logging
 import threading
+from collections.abc import Mapping
 from types import TracebackType
 
 from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ from ingest.batch_report import BatchReport
 from ingest.http_server import HttpServer
 from ingest.settings import Settings
 from ingest.source.lag import LagProbe
+from ingest.source.ranges import OffsetMap
 from ingest.status_board import StatusBoard
 from ingest.telemetry import Metrics
 from storage.clock import Clock
@@ -84,6 +86,19 @@ class Observer:
             },
         )
 
+    def resuming_at(self, offsets: OffsetMap) -> None:
+        """Where the stream goes on, so that lag is right before the first batch."""
+        self.metrics.record_committed(offsets)
+        self.board.set_offsets(offsets)
+        self._remember(offsets)
+
+    def _remember(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        self._committed |= {
+            (topic, int(partition)): offset
+            for topic, parts in offsets.items()
+            for partition, offset in parts.items()
+        }
+
     def beat(self) -> None:
         """The main loop is alive."""
         self.board.beat()
@@ -97,11 +112,7 @@ class Observer:
         """A batch is committed in all its tables."""
         self.metrics.record(report)
         self.board.record(report)
-        self._committed |= {
-            (topic, int(partition)): end
-            for topic, parts in report.end_offsets.items()
-            for partition, end in parts.items()
-        }
+        self._remember(report.end_offsets)
         _LOG.log(
             logging.DEBUG if report.events == 0 else logging.INFO,
             "batch done",
@@ -127,10 +138,8 @@ class Observer:
                 "schema changed",
                 extra={"event": "schema_change", "table": table, "change": change},
             )
-
-    def refused(self, table: str) -> None:
-        """Events of a table fit no allowed schema change; they go to quarantine."""
-        self.metrics.schema_change_refused(table)
+        for table in report.schema_refused:
+            self.metrics.schema_change_refused(table)
 
     def failed(self, error: BaseException) -> None:
         """The query ended with an error; it is tried again or the process ends."""

@@ -44,6 +44,10 @@ _SCHEMA_ROUNDS = 6
 shape that the round before reported, so two are enough; more means that they do not converge."""
 
 
+_PLANNED_TABLES = 200
+"""Tables whose slots are planned; with more, the lightest are spread by hash."""
+
+
 class StopRequested(Exception):
     """The gate refused a batch because the stream drains."""
 
@@ -124,6 +128,10 @@ class MicroBatchSink:
                 self.failure = error
                 raise
 
+    def close(self) -> None:
+        """Release the commit threads; the sink is not called again."""
+        self._pool.shutdown(wait=True)
+
     def _process(self, frame: DataFrame, batch_id: int) -> BatchReport:
         started = self._clock.monotonic_s()
         phases = _Phases(self._clock)
@@ -142,18 +150,20 @@ class MicroBatchSink:
         phases.end("job")
         span = outcome.totals.span
         self._check_replay(plan, span)
-        outcome, changes = self._settle_schemas(frame, plan, outcome)
+        outcome, changes, refused = self._settle_schemas(frame, plan, outcome)
         phases.end("schema")
         commits = self._commit_all(plan, outcome, span)
         phases.end("commit")
         self._learn_weights(outcome)
-        return self._report(plan, outcome, commits, changes, started, phases.seconds)
+        report = self._report(plan, outcome, commits, started, phases.seconds)
+        return dataclasses.replace(
+            report, schema_changes=tuple(changes), schema_refused=tuple(refused)
+        )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
         frame.sparkSession.sparkContext.setLocalProperty(PLAN_PROPERTY, plan.to_property())
-        slot = F.pmod(self._slot_base() + F.col("bucket"), F.lit(self._slots)).cast("int")
         rows = (
-            frame.withColumn("slot", slot)
+            frame.withColumn("slot", self._slot())
             .repartitionById(self._slots, F.col("slot"))
             .drop("slot")
             .mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA)
@@ -167,16 +177,20 @@ class MicroBatchSink:
             (reports if kind == ChunkKind.REPORT else results).append(value)
         return JobOutcome(BatchTotals.of(reports), tuple(results))
 
-    def _slot_base(self) -> Column:
-        """Slot of each table's bucket 0: heavy tables are spread first, the rest by hash."""
-        hashed = F.abs(F.hash("owner", "partition"))
+    def _slot(self) -> Column:
+        """The reduce task of a chunk: neighbouring buckets and heavy tables go to different ones.
+
+        64-bit sums, because Spark refuses to let a 32-bit one overflow.
+        """
+        base = F.hash("owner").cast("bigint")
         heavy = sorted(self._weights, key=lambda name: (-self._weights[name], name))
-        if not heavy:
-            return hashed
         pairs: list[Column] = []
-        for position, name in enumerate(heavy[:200]):
-            pairs += [F.lit(name), F.lit(position)]
-        return F.coalesce(F.create_map(*pairs)[F.col("owner")], hashed)
+        for position, name in enumerate(heavy[:_PLANNED_TABLES]):
+            pairs += [F.lit(name), F.lit(position).cast("bigint")]
+        if pairs:
+            base = F.coalesce(F.create_map(*pairs)[F.col("owner")], base)
+        place = base + F.hash("partition") + F.col("bucket")
+        return F.pmod(place, F.lit(self._slots)).cast("int")
 
     def _learn_weights(self, outcome: JobOutcome) -> None:
         for name in list(self._weights):
@@ -201,18 +215,27 @@ class MicroBatchSink:
 
     def _settle_schemas(
         self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
-    ) -> tuple[JobOutcome, list[tuple[str, str]]]:
-        """Apply reported changes and run again for the changed tables until none is left."""
+    ) -> tuple[JobOutcome, list[tuple[str, str]], list[str]]:
+        """Apply reported changes and run again for the changed tables until none is left.
+
+        Returns:
+            The outcome of all runs together, the changes made, and the tables with records that no
+            allowed change covers.
+        """
         applied: list[tuple[str, str]] = []
         frozen: set[str] = set(plan.frozen)
-        latest = outcome
-        for run in range(1, _SCHEMA_ROUNDS):
-            if not latest.report.deltas:
-                return outcome, applied
-            changes = self._book.apply(latest.report.deltas, now_ms=plan.time_ms)
+        run = plan.run
+        while deltas := outcome.report.deltas:
+            run += 1
+            if run == _SCHEMA_ROUNDS:
+                raise InternalError(
+                    "schema changes of one batch do not settle",
+                    tables=sorted({delta.target for delta in deltas}),
+                )
+            changes = self._book.apply(deltas, now_ms=plan.time_ms)
             applied += changes.applied
             frozen |= changes.refused
-            again = {delta.target for delta in latest.report.deltas}
+            again = {delta.target for delta in deltas}
             if frozen:
                 again.add(self._book.quarantine)
             self._discard(result for result in outcome.results if result.table in again)
@@ -227,10 +250,7 @@ class MicroBatchSink:
             if latest.totals.span != outcome.totals.span:
                 raise InternalError("a second run of a batch read other offsets")
             outcome = _replaced(outcome, latest, again)
-        raise InternalError(
-            "schema changes of one batch do not settle",
-            tables=sorted({delta.target for delta in latest.report.deltas}),
-        )
+        return outcome, applied, sorted(frozen)
 
     def _discard(self, results: Iterable[BucketResult]) -> None:
         for result in results:
@@ -265,7 +285,6 @@ class MicroBatchSink:
         plan: BatchPlan,
         outcome: JobOutcome,
         commits: Mapping[str, tuple[CommitResult, float]],
-        changes: list[tuple[str, str]],
         started: float,
         phases: Mapping[str, float],
     ) -> BatchReport:
@@ -305,7 +324,6 @@ class MicroBatchSink:
                 for topic, parts in outcome.totals.span.items()
             },
             skipped_offsets=report.skipped,
-            schema_changes=tuple(changes),
             duration_s=self._clock.monotonic_s() - started,
             phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
             started_ms=plan.time_ms,

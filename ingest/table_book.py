@@ -9,7 +9,7 @@ deciding what to do is `schema_sync`'s and the sink's business.
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ingest.formats.events import SchemaDelta
@@ -19,7 +19,7 @@ from ingest.settings import Settings
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import catalog_of
 from storage.clock import Clock
-from storage.errors import FencedError, InvalidRequestError
+from storage.errors import FencedError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.file_meta import CommitMessage
 from storage.format.schema import TableSchema
 from storage.table.commit import CommitResult
@@ -84,8 +84,9 @@ class TableBook:
             for database in self._catalog.list_databases()
             for table in self._catalog.list_tables(database)
         ]
-        for name, page in zip(names, self._pool.map(self._open, names), strict=True):
-            self._pages[name] = page
+        for name, page in zip(names, self._pool.map(self._try_open, names), strict=True):
+            if page is not None:
+                self._pages[name] = page
 
     def _create_quarantine(self) -> None:
         if not self._catalog.exists(self.quarantine):
@@ -100,6 +101,17 @@ class TableBook:
     def _open(self, name: str) -> _Page:
         table = self._catalog.table(name)
         return _Page(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
+
+    def _try_open(self, name: str) -> _Page | None:
+        """A page, or None for a table that this version cannot even describe.
+
+        It may be none of ours; if events are for it, they go to quarantine.
+        """
+        try:
+            return self._open(name)
+        except UnsupportedFeatureError as error:
+            _LOG.warning("table left alone", extra={"table": name, "reason": str(error)})
+            return None
 
     def use_floors(self, floors: Mapping[str, OffsetMap]) -> None:
         """Set the floors of a checkpoint that was rebuilt from the tables."""
@@ -175,6 +187,20 @@ class TableBook:
     def _apply_one(
         self, name: str, deltas: Sequence[SchemaDelta], now_ms: int
     ) -> tuple[list[str], bool]:
+        """The changes made, and whether the table now covers all its deltas.
+
+        A table that cannot be named, opened or changed is refused like a change that is not
+        allowed: its events go to quarantine and the others flow.
+        """
+        try:
+            return self._cover(name, deltas, now_ms)
+        except InvalidRequestError as error:
+            _LOG.warning("table refused", extra={"table": name, "reason": str(error)})
+            return [], False
+
+    def _cover(
+        self, name: str, deltas: Sequence[SchemaDelta], now_ms: int
+    ) -> tuple[list[str], bool]:
         if name not in self._pages and self._catalog.exists(name):
             self._pages[name] = self._open(name)
         page = self._pages.get(name)
@@ -187,11 +213,7 @@ class TableBook:
         )
         done: list[str] = []
         if isinstance(decision.action, NewTable):
-            try:
-                self._create(name, decision.action.schema)
-            except InvalidRequestError as error:
-                _LOG.warning("table cannot be created", extra={"table": name, "reason": str(error)})
-                return done, False
+            self._create(name, decision.action.schema)
             self._pages[name] = self._open(name)
             done.append("create table")
         elif isinstance(decision.action, Refused):
@@ -248,7 +270,3 @@ class TableBook:
         """Delete the files of a message that will not be committed."""
         page = self._pages[name]
         page.table.delete_uncommitted([message])
-
-    def tables(self) -> Iterable[str]:
-        """Names of all open tables."""
-        return tuple(self._pages)
