@@ -6,16 +6,18 @@ the plan whose schema versions count.
 """
 
 import functools
+from collections import Counter
 
 from ingest.formats.debezium_json import DebeziumJsonDecoder
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
+    BadRecord,
     ChangeBatch,
     DecodeResult,
     SourceTable,
     Target,
 )
-from ingest.formats.key_check import without_foreign_keys
+from ingest.formats.key_check import operation, without_foreign_keys
 from ingest.plan import BatchPlan
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
@@ -53,19 +55,20 @@ class Decoding:
         """Decode records of one topic."""
         result = self._decoder.decode(raw)
         changes: list[ChangeBatch] = []
-        bad = list(result.bad)
+        foreign: list[BadRecord] = []
         for change in result.changes:
-            key = self._key_of_source(change.target)
             rest: ChangeBatch | None = change
-            if key:
-                rest, foreign = without_foreign_keys(raw, change, key)
-                bad += foreign
+            if key := self._key_of_source(change.target):
+                rest, taken = without_foreign_keys(raw, change, key)
+                foreign += taken
             if rest is not None:
                 changes.append(rest)
-        if len(bad) == len(result.bad):
+        if not foreign:
             return result
-        bad.sort(key=lambda record: record.offset)
-        return DecodeResult(changes, bad, result.deltas, result.counts)
+        counts = Counter(result.counts)
+        counts.subtract(operation(record) for record in foreign)
+        bad = sorted([*result.bad, *foreign], key=lambda record: record.offset)
+        return DecodeResult(changes, bad, result.deltas, dict(+counts))
 
     def _key_of_source(self, name: str) -> tuple[str, ...]:
         """The primary key, if the table took it from the records' keys; else empty."""

@@ -8,6 +8,7 @@ the two disagrees: a source changes its key once, not back and forth within a fe
 """
 
 from collections.abc import Collection
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -15,22 +16,33 @@ import pyarrow as pa
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
 from ingest.source.records import RawBatch
 
-__all__ = ["ERROR_CLASS", "key_columns", "without_foreign_keys"]
+__all__ = ["ERROR_CLASS", "key_columns", "operation", "without_foreign_keys"]
 
 ERROR_CLASS = "primary_key_changed"
 
 
 def key_columns(key: bytes | None) -> frozenset[str] | None:
     """Column names of a Kafka key; None when it has none or is no JSON object."""
-    if key is None:
+    payload = _payload(key)
+    return None if payload is None else frozenset(payload)
+
+
+def operation(record: BadRecord) -> str:
+    """The name under which the decoder counted a record before it was taken out."""
+    return f"op.{(_payload(record.value) or {}).get('op')}"
+
+
+def _payload(data: bytes | None) -> dict[str, Any] | None:
+    """A JSON object without its schema block; None for anything else."""
+    if data is None:
         return None
     try:
-        value = orjson.loads(key)
+        value = orjson.loads(data)
     except ValueError:
         return None
     if isinstance(value, dict) and value.keys() >= {"schema", "payload"}:
         value = value["payload"]
-    return frozenset(value) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _disagrees(key: bytes | None, wanted: frozenset[str]) -> bool:

@@ -5,6 +5,8 @@ import random
 import shutil
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,30 +32,47 @@ from tests.e2e.shop_stream import (
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 # Where to kill: after a random time, when a commit has begun to write metadata, or when a bucket
-# got a second new file within a moment (level 0, then a compaction's output).
+# got a second new file since the table's newest snapshot: level 0, then a compaction's output.
 MOMENTS = ("random", "commit", "compaction")
 
 
-def wait_for_moment(warehouse: Path, moment: str, rng: random.Random, timeout: float) -> None:
-    """Return at the chosen moment of the daemon's work, or after `timeout`."""
-    deadline = time.monotonic() + timeout
+def wait_for_moment(warehouse: Path, moment: str, rng: random.Random, timeout: float) -> bool:
+    """Return at the chosen moment of the daemon's work; False if it did not come in time."""
     if moment == "random":
         time.sleep(rng.uniform(0.0, min(4.0, timeout)))
-        return
-    pattern = "*.db/*/manifest/*" if moment == "commit" else "*.db/*/bucket-*/*"
-    known = set(warehouse.glob(pattern))
-    wanted = 1 if moment == "commit" else 2
+        return True
+    deadline = time.monotonic() + timeout
+    tables = [warehouse / "shop.db" / name for name in TABLES]
+    begun = (commit_begins if moment == "commit" else compaction_writes)(tables)
     while time.monotonic() < deadline:
-        fresh = set(warehouse.glob(pattern)) - known
-        if moment == "commit" and len(fresh) >= wanted:
-            time.sleep(rng.uniform(0, 0.02))
-            return
-        by_bucket: dict[Path, int] = {}
-        for path in fresh:
-            by_bucket[path.parent] = by_bucket.get(path.parent, 0) + 1
-        if any(count >= wanted for count in by_bucket.values()):
-            return
+        if next(begun):
+            return True
         time.sleep(0.002)
+    return False
+
+
+def commit_begins(tables: list[Path]) -> Iterator[bool]:
+    """Whether a manifest came that no snapshot can name yet."""
+    known = {path for table in tables for path in table.glob("manifest/*")}
+    while True:
+        yield any(path not in known for table in tables for path in table.glob("manifest/*"))
+
+
+def compaction_writes(tables: list[Path]) -> Iterator[bool]:
+    """Whether a bucket has two files more than when its table was last committed."""
+    seen: dict[Path, tuple[int, set[Path]]] = {}
+    while True:
+        found = False
+        for table in tables:
+            files = set(table.glob("bucket-*/*"))
+            newest = newest_snapshot(table.parents[1], f"shop.{table.name}")
+            at, known = seen.setdefault(table, (newest, files))
+            if at != newest:
+                seen[table] = (newest, files)
+                continue
+            buckets = [path.parent for path in files - known]
+            found |= len(buckets) > len(set(buckets))
+        yield found
 
 
 @pytest.mark.parametrize(
@@ -75,6 +94,7 @@ def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, spark, tm
     )
     warehouse = tmp_path / "warehouse"
     stop = threading.Event()
+    hits = Counter()
     producing = threading.Thread(target=_produce, args=(stream, stop, kills))
     producing.start()
     try:
@@ -92,7 +112,7 @@ def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, spark, tm
                 )
                 assert daemon.alive, daemon.log_tail()
                 moment = MOMENTS[number % len(MOMENTS)]
-                wait_for_moment(warehouse, moment, rng, timeout=8)
+                hits[moment] += wait_for_moment(warehouse, moment, rng, timeout=15)
                 if number % 2:
                     daemon.kill()
                 else:
@@ -105,6 +125,7 @@ def test_killed_daemon_loses_nothing_and_repeats_nothing(kafka_broker, spark, tm
 
     drain(config, spark, pipeline_trigger_max_records=50_000)
 
+    assert set(+hits) == set(MOMENTS), f"moments that never came: {hits}"
     assert_tables_equal_model(warehouse, stream.shop)
     assert quarantined(warehouse) == stream.corrupt
     for table in open_tables(warehouse).values():

@@ -206,5 +206,6 @@ def test_records_of_a_grown_primary_key_go_to_quarantine_not_into_one_row(catalo
     ]
     chunks, report = run_map(settings, plan, [raw([event("c", 1, "a"), *grown])])
     assert report.bad == {TOPIC: {"primary_key_changed": 2}}
+    assert report.counts == {TOPIC: {"op.c": 1}}, "a record is counted once"
     items = [chunk for chunk in chunks if chunk.table == "shop.items"]
     assert write_and_read(table, settings, plan, items) == [{"id": 1, "name": "a"}]
