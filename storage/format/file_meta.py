@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frozen values that describe data files and one writer's contribution to a commit.
 
-Source: FORMAT.md §4.2, §4.4. Bytes of these values are made in `manifest`.
+Source: FORMAT.md §4.2, §4.4, §4.8. Bytes of these values are made in `manifest` and
+`index_manifest`.
 """
 
 import dataclasses
@@ -14,8 +15,12 @@ __all__ = [
     "CompactIncrement",
     "DataFileMeta",
     "DataIncrement",
+    "DeletionVectorMeta",
     "FileKind",
     "FileSource",
+    "IndexFileMeta",
+    "IndexManifestEntry",
+    "IndexType",
     "ManifestEntry",
     "SimpleStats",
 ]
@@ -123,6 +128,63 @@ class ManifestEntry:
         )
 
 
+class IndexType(enum.StrEnum):
+    """`_INDEX_TYPE` of the table indexes that this version writes."""
+
+    HASH = "HASH"
+    DELETION_VECTORS = "DELETION_VECTORS"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionVectorMeta:
+    """Where in an index file the deletion vector of one data file lies.
+
+    Attributes:
+        data_file_name: the data file.
+        offset: of the vector's size word [bytes].
+        length: as recorded, which depends on the kind of vector (FORMAT.md §9.2) [bytes].
+        cardinality: number of deleted rows, None when unknown.
+    """
+
+    data_file_name: str
+    offset: int
+    length: int
+    cardinality: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFileMeta:
+    """One table index file.
+
+    Attributes:
+        index_type: an `IndexType`, or the text of a type that this version does not know.
+        file_name: bare name.
+        file_size: [bytes].
+        row_count: hashes or deletion vectors in it.
+        deletion_vectors: in file order; None for other types.
+        external_path: full path when the file is not in `index/`.
+        global_index: the `_GLOBAL_INDEX` record as read, kept for rewrites.
+    """
+
+    index_type: str
+    file_name: str
+    file_size: int
+    row_count: int
+    deletion_vectors: tuple[DeletionVectorMeta, ...] | None = None
+    external_path: str | None = None
+    global_index: object = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class IndexManifestEntry:
+    """An index file of one bucket, as the index manifest of a snapshot lists it."""
+
+    kind: FileKind
+    partition: bytes
+    bucket: int
+    file: IndexFileMeta
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DataIncrement:
     """What writing added: goes into the APPEND snapshot."""
@@ -130,11 +192,19 @@ class DataIncrement:
     new_files: tuple[DataFileMeta, ...] = ()
     deleted_files: tuple[DataFileMeta, ...] = ()
     changelog_files: tuple[DataFileMeta, ...] = ()
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.new_files or self.deleted_files or self.changelog_files)
+        return not (
+            self.new_files
+            or self.deleted_files
+            or self.changelog_files
+            or self.new_index_files
+            or self.deleted_index_files
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +214,19 @@ class CompactIncrement:
     compact_before: tuple[DataFileMeta, ...] = ()
     compact_after: tuple[DataFileMeta, ...] = ()
     changelog_files: tuple[DataFileMeta, ...] = ()
+    new_index_files: tuple[IndexFileMeta, ...] = ()
+    deleted_index_files: tuple[IndexFileMeta, ...] = ()
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to commit."""
-        return not (self.compact_before or self.compact_after or self.changelog_files)
+        return not (
+            self.compact_before
+            or self.compact_after
+            or self.changelog_files
+            or self.new_index_files
+            or self.deleted_index_files
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
