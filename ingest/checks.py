@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
-from ingest.setting_values import MetricsSettings, Settings
+from ingest.setting_values import MetricsSettings, Settings, SinkSettings
 from ingest.source.file_listing import list_files
 from ingest.source.kafka_client import admin_config, broker_error
 from ingest.source.source_settings import (
@@ -27,7 +27,13 @@ from ingest.source.source_settings import (
     selects_topic,
 )
 from storage.clock import IdSource, RandomIds
-from storage.errors import InvalidRequestError, LakewardError, NotFoundError
+from storage.errors import (
+    InvalidRequestError,
+    LakewardError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions, require_writable
 
 __all__ = ["Finding", "offline", "online"]
@@ -60,11 +66,10 @@ def offline(settings: Settings) -> list[Finding]:
 def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
     """Checks of this machine and of the source; takes up to ten seconds when a broker is down."""
     ids = ids or RandomIds()
-    warehouse = Path(settings.sink.warehouse)
     checkpoint = Path(settings.pipeline.checkpoint)
     findings = [
         _run("java", _java),
-        _run("warehouse", lambda: _writable(warehouse, ids)),
+        _run("warehouse", lambda: _warehouse(settings.sink, ids)),
         _run("checkpoint", lambda: _writable(checkpoint, ids)),
         _run("source", lambda: _source(settings.source)),
     ]
@@ -93,7 +98,15 @@ def _table_options(settings: Settings) -> str:
     sets = [settings.sink.table_properties]
     sets += [{**settings.sink.table_properties, **r.table_properties} for r in settings.tables]
     for each in sets:
-        require_writable(TableOptions.from_strings(each))
+        options = TableOptions.from_strings(each)
+        require_writable(options)
+        if options.bucket <= 0:
+            raise UnsupportedFeatureError(
+                "the stream writes tables with a fixed number of buckets only",
+                hint="set `bucket` to a number greater than 0",
+                option="bucket",
+                value=options.bucket,
+            )
     rules = len(settings.tables)
     return f"new tables can be written ({rules} rule{'' if rules == 1 else 's'})"
 
@@ -107,6 +120,19 @@ def _java() -> str:
             hint="install a JRE 17 or newer and put `java` on the PATH, or set JAVA_HOME",
         )
     return found
+
+
+def _warehouse(sink: SinkSettings, ids: IdSource) -> str:
+    if is_local(sink.warehouse):
+        return _writable(Path(sink.warehouse), ids)
+    store, root = resolve_file_io(sink.warehouse, sink.options)
+    probe = f"{root}/.lakeward-check-{ids.uuid()}"
+    try:
+        if not store.put_if_absent(probe, b"1") or store.put_if_absent(probe, b"2"):
+            raise InvalidRequestError("the store does not tell writers of one name apart")
+    finally:
+        store.delete_many([probe])
+    return f"{root} can be written, and conditional puts are honoured"
 
 
 def _writable(directory: Path, ids: IdSource) -> str:

@@ -21,7 +21,7 @@ from ingest.formats.key_check import operation, without_foreign_keys
 from ingest.plan import BatchPlan
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
-from ingest.table_cache import schema_of
+from ingest.table_cache import Warehouse, schema_of
 from storage.errors import InternalError
 
 __all__ = ["Decoding", "decoding_of", "target_name"]
@@ -92,7 +92,7 @@ class Decoding:
         evolvable = name not in self._plan.frozen
         if schema_id is None:
             return Target(name, None, evolvable)
-        schema = schema_of(self.settings.sink.warehouse, name, schema_id)
+        schema = schema_of(Warehouse.of(self.settings.sink), name, schema_id)
         return Target(name, schema, evolvable)
 
 

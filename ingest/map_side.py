@@ -32,7 +32,7 @@ from ingest.source.open import open_range
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import SourceSettings
-from ingest.table_cache import table_of
+from ingest.table_cache import Warehouse, table_of
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
@@ -83,7 +83,7 @@ class MapSide:
         decoding.use(plan)
         self.report = RangeReport()
         self._plan = plan
-        self._warehouse = settings.sink.warehouse
+        self._warehouse = Warehouse.of(settings.sink)
         self._quarantine = settings.bad_records.table
         self._decoding = decoding
         self._gathered: dict[str, list[pa.RecordBatch]] = {}

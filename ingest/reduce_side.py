@@ -23,7 +23,7 @@ from pyspark import TaskContext
 
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch
 from ingest.plan import PLAN_PROPERTY, BatchPlan
-from ingest.table_cache import table_of
+from ingest.table_cache import Warehouse, table_of
 from storage.errors import InternalError
 from storage.format.file_meta import CommitMessage
 from storage.format.types import VALUE_KIND, RowKind
@@ -58,12 +58,14 @@ class BucketResult:
     seconds: float
 
 
-def reducer(warehouse: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`; pickles by reference."""
     return functools.partial(_reduce_task, warehouse)
 
 
-def _reduce_task(warehouse: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _reduce_task(
+    warehouse: Warehouse, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
     by_bucket: dict[tuple[str, bytes, int], list[Chunk]] = defaultdict(list)
@@ -81,11 +83,11 @@ def _reduce_task(warehouse: str, batches: Iterator[pa.RecordBatch]) -> Iterator[
         yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
 
 
-def reduce_chunks(warehouse: str, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:
+def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:
     """Write all chunks of one bucket.
 
     Args:
-        warehouse: root of the tables.
+        warehouse: where the tables are.
         plan: the run.
         chunks: of one (table, partition, bucket), in any order.
     """

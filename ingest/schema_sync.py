@@ -19,6 +19,8 @@ from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import AddColumn, SchemaChange, UpdateType, evolve
 from storage.format.type_text import type_name
 from storage.format.types import AtomicType, DataType, TypeRoot
+from storage.options import TableOptions
+from storage.table.bucket_mode import require_keyed_buckets
 
 __all__ = ["Decision", "NewTable", "Refused", "reconcile"]
 
@@ -82,7 +84,8 @@ def reconcile(
     """
     ordered = sorted(deltas, key=lambda delta: (delta.topic, delta.offset, delta.source.label))
     if existing is not None:
-        return _change(existing, ordered, now_ms)
+        reason = _unwritable(existing)
+        return _refused(reason) if reason else _change(existing, ordered, now_ms)
     options = {
         **_DEFAULT_OPTIONS,
         **(table_properties or {}),
@@ -121,7 +124,17 @@ def _create(
         return _refused(str(error))
     if not key:
         return _refused("no primary key")
-    return Decision(NewTable(schema), tuple(reasons))
+    reason = _unwritable(schema)
+    return _refused(reason) if reason else Decision(NewTable(schema), tuple(reasons))
+
+
+def _unwritable(schema: TableSchema) -> str:
+    """Why the stream cannot write a table of this kind; "" when it can."""
+    try:
+        require_keyed_buckets(schema, TableOptions.from_strings(schema.options))
+    except InvalidRequestError as error:
+        return str(error)
+    return ""
 
 
 def _refused(reason: str) -> Decision:

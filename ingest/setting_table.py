@@ -53,8 +53,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="pipeline.checkpoint",
         kind=text,
         doc="Directory for Spark's offset log, local or mounted. For a local warehouse the default "
-        "is `<warehouse>/.lakeward/<name>/checkpoint`. If it is lost, offsets are rebuilt from "
-        "the tables.",
+        "is `<warehouse>/.lakeward/<name>/checkpoint`; for any other it must be given. If it is "
+        "lost, offsets are rebuilt from the tables.",
     ),
     Setting(
         key="pipeline.schema.change.behavior",
@@ -188,8 +188,18 @@ SETTINGS: tuple[Setting, ...] = (
         key="sink.warehouse",
         kind=text,
         required=True,
-        doc="Directory of the databases and tables. A relative path counts from the working "
-        "directory.",
+        doc="Directory of the databases and tables, or `s3://bucket/directory`. A relative path "
+        "counts from the working directory.",
+    ),
+    Setting(
+        key="sink.options",
+        kind=text_map,
+        doc="Options of the object store: `s3.endpoint`, `s3.region`, `s3.access-key`, "
+        "`s3.secret-key`, `s3.session-token`, `s3.path-style-access`, `s3.anonymous`, "
+        "`s3.server-side-encryption`, `s3.kms-key-id`; `store.max-retries` (6), "
+        "`store.retry-timeout` (30 s), `store.request-timeout` (60 s), `store.connect-timeout` "
+        "(5 s). What is missing comes from the `AWS_…` variables of every process, or from its "
+        "role. Take secrets from `${file:/path}`.",
     ),
     Setting(
         key="sink.default.database",

@@ -18,6 +18,7 @@ from ingest.source.source_settings import (
     source_settings_from_json,
 )
 from storage.errors import InvalidOptionError
+from storage.io.object_store_options import redacted_options
 
 __all__ = [
     "QUARANTINE_NAME",
@@ -62,11 +63,12 @@ class DebeziumSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """Attributes are the `sink.*` settings; `warehouse` is an absolute path."""
+    """Attributes are the `sink.*` settings; `warehouse` is an absolute path or a URL."""
 
     warehouse: str
     default_database: str
     table_properties: Mapping[str, str]
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +213,7 @@ class Settings:
             source["properties"] = redact_properties(source["properties"])
         values["source"] = source
         values["spark"]["conf"] = redact_properties(values["spark"]["conf"])
+        values["sink"]["options"] = redacted_options(values["sink"]["options"])
         values["sink"]["table_properties"] = redact_properties(values["sink"]["table_properties"])
         for rule in values["tables"]:
             rule["table_properties"] = redact_properties(rule["table_properties"])

@@ -54,7 +54,8 @@ from ingest.source.source_settings import (
     redact_properties,
 )
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
-from storage.io.resolve import resolve_file_io
+from storage.io.object_store_options import redacted_options
+from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions
 
 __all__ = ["Resolved", "Settings", "TableRule", "load_settings", "resolve"]
@@ -277,7 +278,8 @@ def _build(values: Mapping[str, Any], rules: Sequence[TableRule]) -> Settings:
     properties = dict(values["sink.table.properties"])
     if retain_s is not None:
         properties.setdefault("snapshot.time-retained", f"{int(retain_s * 1000)} ms")
-    warehouse = _warehouse(values["sink.warehouse"])
+    options = values["sink.options"] or {}
+    warehouse = resolve_file_io(values["sink.warehouse"], options)[1]
     return Settings(
         pipeline=PipelineSettings(
             name=name,
@@ -296,7 +298,10 @@ def _build(values: Mapping[str, Any], rules: Sequence[TableRule]) -> Settings:
             unavailable_value_placeholder=values["source.debezium.unavailable.value.placeholder"],
         ),
         sink=SinkSettings(
-            warehouse=warehouse, default_database=database, table_properties=properties
+            warehouse=warehouse,
+            default_database=database,
+            table_properties=properties,
+            options=options,
         ),
         tables=tuple(rules),
         bad_records=BadRecordSettings(
@@ -317,11 +322,15 @@ def _build(values: Mapping[str, Any], rules: Sequence[TableRule]) -> Settings:
     )
 
 
-def _warehouse(location: str) -> str:
-    return resolve_file_io(location)[1]
-
-
 def _checkpoint(location: str | None, warehouse: str, name: str) -> str:
+    if location is None and not is_local(warehouse):
+        raise InvalidOptionError(
+            "a checkpoint beside this warehouse is not possible",
+            detail="Spark keeps its offset log in local or mounted directories only",
+            hint="set `pipeline.checkpoint` to one; offsets are also kept in the tables, so a "
+            "volume that may be lost is enough",
+            key="pipeline.checkpoint",
+        )
     if location is None:
         return str(Path(warehouse) / ".lakeward" / name / "checkpoint")
     if _URI.match(location) and not location.startswith("file:"):
@@ -400,7 +409,8 @@ def _shown_value(key: str, value: object) -> str:
     """A value without secrets: references stay references, secret names are starred."""
     if isinstance(value, Mapping):
         texts = {str(name): _shown_scalar(item) for name, item in value.items()}
-        return ", ".join(f"{k}={v}" for k, v in redact_properties(texts).items())
+        redact = redacted_options if key == "sink.options" else redact_properties
+        return ", ".join(f"{k}={v}" for k, v in redact(texts).items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_shown_scalar(item) for item in value)
     return redact_properties({key: _shown_scalar(value)})[key]

@@ -17,7 +17,7 @@ from ingest.quarantine import quarantine_schema
 from ingest.schema_sync import NewTable, Refused, reconcile
 from ingest.settings import Settings
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
-from ingest.table_cache import catalog_of
+from ingest.table_cache import Warehouse, catalog_of
 from storage.clock import Clock
 from storage.errors import FencedError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.file_meta import CommitMessage
@@ -62,7 +62,7 @@ class TableBook:
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
-        self.warehouse = settings.sink.warehouse
+        self.warehouse = Warehouse.of(settings.sink)
         self.quarantine = settings.bad_records.table
         self._settings = settings
         self._stream = settings.pipeline.name

@@ -5,28 +5,48 @@ Everything here can be rebuilt from the warehouse: idle Python workers vanish (S
 Schema versions never change once written, so a cached one is always right.
 """
 
+import dataclasses
 import functools
 
+from ingest.setting_values import SinkSettings
 from storage.format.schema import TableSchema
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 
-__all__ = ["catalog_of", "schema_of", "table_of"]
+__all__ = ["Warehouse", "catalog_of", "schema_of", "table_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Warehouse:
+    """What a process needs to open a warehouse; goes to the executors with every stage.
+
+    Attributes:
+        location: absolute path or URL.
+        options: of its object store, credentials included; not part of the text form.
+    """
+
+    location: str
+    options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
+
+    @staticmethod
+    def of(sink: SinkSettings) -> "Warehouse":
+        """The warehouse that the settings name."""
+        return Warehouse(sink.warehouse, tuple(sorted(sink.options.items())))
 
 
 @functools.lru_cache(maxsize=4)
-def catalog_of(warehouse: str) -> FileSystemCatalog:
+def catalog_of(warehouse: Warehouse) -> FileSystemCatalog:
     """The catalog of a warehouse, one per process."""
-    return FileSystemCatalog(warehouse)
+    return FileSystemCatalog(warehouse.location, options=dict(warehouse.options))
 
 
 @functools.lru_cache(maxsize=4096)
-def schema_of(warehouse: str, table: str, schema_id: int) -> TableSchema:
+def schema_of(warehouse: Warehouse, table: str, schema_id: int) -> TableSchema:
     """One version of a table's schema."""
     return table_of(warehouse, table, schema_id).schema
 
 
 @functools.lru_cache(maxsize=4096)
-def table_of(warehouse: str, table: str, schema_id: int) -> FileStoreTable:
+def table_of(warehouse: Warehouse, table: str, schema_id: int) -> FileStoreTable:
     """A table opened at one version of its schema."""
     return catalog_of(warehouse).table(table).with_schema(schema_id)

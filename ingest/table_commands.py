@@ -47,7 +47,7 @@ def add_table_commands(parent: "argparse._SubParsersAction[argparse.ArgumentPars
     )
     verbs = table.add_subparsers(dest="verb", metavar="VERB", required=True)
     ls = verbs.add_parser("ls", help="databases and tables with their newest snapshot")
-    ls.add_argument("warehouse", help="directory of the databases")
+    _add_warehouse(ls)
     ls.add_argument("database", nargs="?", help="only this database")
     _add_json(ls)
     ls.set_defaults(run=_ls)
@@ -76,11 +76,30 @@ def _add_verb(
     run: Any,
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=about)
-    verb.add_argument("warehouse", help="directory of the databases")
+    _add_warehouse(verb)
     verb.add_argument("table", help="database.table")
     _add_json(verb)
     verb.set_defaults(run=run)
     return verb
+
+
+def _add_warehouse(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("warehouse", help="directory of the databases, or s3://bucket/directory")
+    parser.add_argument(
+        "--store-option",
+        type=_option,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="of an object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
+    )
+
+
+def _option(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError("not KEY=VALUE")
+    return key.strip(), value
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +118,11 @@ def _limit(text: str) -> int:
 
 
 def _open(arguments: argparse.Namespace) -> FileStoreTable:
-    return FileSystemCatalog(arguments.warehouse).table(arguments.table)
+    return _catalog(arguments).table(arguments.table)
+
+
+def _catalog(arguments: argparse.Namespace) -> FileSystemCatalog:
+    return FileSystemCatalog(arguments.warehouse, options=dict(arguments.store_option))
 
 
 def _snapshot(table: FileStoreTable, number: int | None) -> Snapshot | None:
@@ -120,7 +143,7 @@ def _emit(
 
 
 def _ls(arguments: argparse.Namespace) -> int:
-    catalog = FileSystemCatalog(arguments.warehouse)
+    catalog = _catalog(arguments)
     databases = catalog.list_databases()
     if arguments.database is not None:
         if arguments.database not in databases:

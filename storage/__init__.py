@@ -15,6 +15,7 @@ from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import (
     AddColumn,
     DropColumn,
+    DropPrimaryKey,
     RemoveOption,
     RenameColumn,
     SchemaChange,
@@ -39,6 +40,7 @@ __all__ = [
     "CommitKind",
     "CommitResult",
     "DropColumn",
+    "DropPrimaryKey",
     "FileStoreCommit",
     "FileStoreTable",
     "FileSystemCatalog",

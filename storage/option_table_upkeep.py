@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the option table about writing, compaction, commit and expiry. See `option_table`."""
 
+from storage.option_table_index import FILE_INDEX
 from storage.option_values import (
     Access,
     Option,
@@ -12,6 +13,7 @@ from storage.option_values import (
     integer,
     memory_size,
     option,
+    per_level,
     refused,
     text,
 )
@@ -45,13 +47,20 @@ WRITING: tuple[Option, ...] = (
         "bytes",
     ),
     option(
+        "target-file-row-num",
+        integer,
+        None,
+        "Rows at which a data file is closed, too; not in compactions.",
+        "rows",
+        attribute="target_file_rows",
+    ),
+    option(
         "file.format",
         choice("parquet", "orc", "avro"),
         "parquet",
         "Format of data files.",
-        implemented=("parquet",),
-        blocks=Access.WRITE,
     ),
+    option("file.format.per.level", per_level, "", "Format of the data files of single levels."),
     option("file.compression", text, "zstd", "Compression of data files."),
     option(
         "file.compression.zstd-level",
@@ -60,13 +69,52 @@ WRITING: tuple[Option, ...] = (
         "Level of zstd. Higher: smaller, slower.",
         attribute="zstd_level",
     ),
+    option(
+        "file.compression.per.level",
+        per_level,
+        "",
+        "Compression of the data files of single levels.",
+    ),
+    option(
+        "file.block-size",
+        memory_size,
+        None,
+        "Encoded size of a row group or stripe. Larger: fewer seeks, more memory.",
+        "bytes",
+    ),
     option("data-file.prefix", text, "data-", "First part of data file names."),
+    option(
+        "data-file.thin-mode",
+        boolean,
+        "false",
+        "Leave the key columns out of data files; keys are then read from the value columns.",
+    ),
+    option("changelog-file.prefix", text, "changelog-", "First part of changelog file names."),
+    option("changelog-file.format", text, None, "Format of changelog files, if not of data files."),
+    option("changelog-file.compression", text, None, "Compression of changelog files."),
+    option("changelog-file.stats-mode", text, None, "Column statistics of changelog files."),
+    *FILE_INDEX,
     option(
         "metadata.stats-mode",
         text,
         "truncate(16)",
         "Column statistics kept per file: none, counts, truncate(n) or full.",
         attribute="stats_mode",
+    ),
+    option(
+        "metadata.stats-mode.per.level",
+        per_level,
+        "",
+        "Column statistics of the data files of single levels.",
+        attribute="stats_mode_per_level",
+    ),
+    option(
+        "metadata.stats-keep-first-n-columns",
+        integer,
+        "-1",
+        "Columns from the first on that get statistics; all when negative.",
+        "columns",
+        attribute="stats_keep_first_columns",
     ),
     option(
         "fields.<name>.stats-mode",
@@ -94,21 +142,15 @@ WRITING: tuple[Option, ...] = (
         "avro",
         "Format of manifests.",
     ),
-    refused("file.format.per.level", text, None, "Format of data files by level."),
     *ignored(
         "File layout only: any reader finds the same rows.",
-        ("file.compression.per.level", text, None),
-        ("data-file.thin-mode", boolean, "false"),
-        ("file.block-size", memory_size, None),
-        ("manifest.compression", text, "zstd"),
-        ("file-index.<type>.<column>.items", integer, None),
-        ("file-index.<type>.<column>.fpp", decimal_number, None),
-        ("metadata.stats-mode.per.level", text, None),
-        ("target-file-row-num", integer, None),
-        ("file-index.<type>.columns", text, None),
-        ("file-index.in-manifest-threshold", memory_size, "500 b"),
-        ("file-index.read.enabled", boolean, "true"),
-        ("index-file-in-data-file-dir", boolean, "false"),
+    ),
+    option(
+        "index-file-in-data-file-dir",
+        boolean,
+        "false",
+        "Table index files lie beside the data files of their bucket, not in `index`.",
+        mutable=False,
     ),
     *ignored(
         "Tuning of a mechanism that works differently here.",
@@ -210,6 +252,35 @@ COMPACTION: tuple[Option, ...] = (
         "0.7",
         "Files below this share of `target-file-size` are rewritten with their neighbours.",
     ),
+    option(
+        "compaction.min.file-num",
+        integer,
+        "5",
+        "Small files of an append table that are merged into larger ones.",
+        "files",
+        attribute="compaction_min_file_num",
+    ),
+    option(
+        "compaction.file-num-limit",
+        integer,
+        "100000",
+        "Files of an append table that one compaction looks at.",
+        "files",
+    ),
+    option(
+        "compaction.delete-ratio-threshold",
+        decimal_number,
+        "0.2",
+        "Share of deleted rows above which a file of an append table is rewritten.",
+    ),
+    *ignored(
+        "Order is kept in any case.",
+        ("bucket-append-ordered", boolean, "true"),
+    ),
+    *ignored(
+        "Taken out of the format: newer versions accept the name and do nothing.",
+        ("compaction.max.file-num", integer, None),
+    ),
     refused(
         "force-lookup", boolean, "false", "Look up old values without a changelog.", mutable=False
     ),
@@ -225,7 +296,6 @@ COMPACTION: tuple[Option, ...] = (
         ("lookup-compact", text, "radical"),
         ("lookup-compact.max-interval", integer, None),
         ("compaction.skip-expired-partitions", boolean, "false"),
-        ("compaction.min.file-num", integer, "5"),
     ),
     *ignored(
         "Tuning of lookups, which are not used here.",
@@ -267,17 +337,29 @@ COMMIT: tuple[Option, ...] = (
         "ms",
         attribute="commit_timeout_ms",
     ),
-    refused(
+    option(
         "dynamic-partition-overwrite",
         boolean,
         "true",
-        "An overwrite replaces the partitions it writes, not the whole table.",
+        "An overwrite replaces the partitions it writes; when false, those it names, or all.",
     ),
     *ignored(
         "Names, levels and empty snapshots only; rows are the same.",
         ("commit.user-prefix", text, None),
         ("snapshot.ignore-empty-commit", boolean, None),
         ("overwrite-upgrade", boolean, "true"),
+    ),
+    option(
+        "manifest.compression",
+        choice("zstd", "zstandard", "none", "null", "deflate", "snappy"),
+        "zstd",
+        "Compression of manifests and manifest lists.",
+    ),
+    option(
+        "manifest.delete-file-drop-stats",
+        boolean,
+        "false",
+        "Leave the column statistics out of manifest entries that remove a file.",
     ),
     option(
         "manifest.target-file-size",
@@ -318,19 +400,37 @@ COMMIT: tuple[Option, ...] = (
         "Tags made by commits.",
     ),
     refused("partition.expiration-time", duration_ms, None, "Age at which partitions go."),
-    refused(
+    option(
         "deletion-vectors.enabled",
         boolean,
         "false",
-        "Deleted rows are marked by position.",
-        blocks=Access.BOTH,
+        "Deleted rows are marked by position. Append tables are read and written; primary-key "
+        "tables are read, where files of level 0 do not show.",
     ),
-    *ignored(
-        "Only with `deletion-vectors.enabled`, which is refused.",
-        ("deletion-vectors.modifiable", boolean, "false"),
-        ("deletion-vectors.merge-on-read", boolean, "false"),
-        ("deletion-vectors.bitmap64", boolean, "false"),
-        ("deletion-vector.index-file.target-size", memory_size, "2 mb"),
+    option(
+        "deletion-vectors.modifiable",
+        boolean,
+        "false",
+        "Whether `deletion-vectors.enabled` may change on a table with snapshots.",
+    ),
+    option(
+        "deletion-vectors.merge-on-read",
+        boolean,
+        "false",
+        "Reads of a primary-key table with deletion vectors merge files of level 0 too.",
+    ),
+    option(
+        "deletion-vectors.bitmap64",
+        boolean,
+        "false",
+        "New vectors are written in the 64-bit form; both forms are read.",
+    ),
+    option(
+        "deletion-vector.index-file.target-size",
+        memory_size,
+        "2 mb",
+        "Size at which an index file of deletion vectors is closed.",
+        "bytes",
     ),
     *ignored(
         "Only with `tag.automatic-creation`, which is refused.",

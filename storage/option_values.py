@@ -26,6 +26,7 @@ __all__ = [
     "memory_size",
     "name_list",
     "option",
+    "per_level",
     "refused",
     "text",
 ]
@@ -119,6 +120,21 @@ def text(value: str) -> str:
 def name_list(value: str) -> tuple[str, ...]:
     """A comma-separated list of names; empty items are left out."""
     return tuple(item for item in (part.strip() for part in value.split(",")) if item)
+
+
+def per_level(value: str) -> dict[int, str]:
+    """Texts by level, written `0:avro,3:parquet`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    found = {}
+    for item in name_list(value):
+        level, colon, word = item.partition(":")
+        if not (colon and level.strip().isdecimal() and word.strip()):
+            raise ValueError("values by level such as `0:avro,3:parquet`")
+        found[int(level)] = word.strip()
+    return found
 
 
 def choice(*allowed: str) -> Callable[[str], str]:

@@ -41,6 +41,9 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Option], ...] = tuple(
     (row.pattern(), row) for row in TABLE_OPTIONS if "<" in row.key
 )
 _FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode\Z")
+_BY_WHOLE_KEY = ("file_index_columns", "file_index_settings", "read_defaults")
+"""Attributes that keep the texts of all keys of a pattern, by key."""
+
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 """Keys that are passed on or belong to us; never worth a warning."""
 
@@ -61,6 +64,12 @@ class TableOptions:
     bucket_function: str
     partition_default_name: str
     partition_legacy_name: bool
+    dynamic_bucket_target_row_num: int
+    dynamic_bucket_max_buckets: int
+    dynamic_bucket_initial_buckets: int | None
+    dynamic_bucket_assigner_parallelism: int | None
+    cross_partition_index_ttl_ms: int | None
+    cross_partition_bootstrap_parallelism: int
     merge_engine: str
     ignore_delete: bool
     ignore_update_before: bool
@@ -69,11 +78,26 @@ class TableOptions:
     write_only: bool
     write_buffer_size: int
     target_file_size: int
+    target_file_rows: int | None
     file_format: str
+    file_format_per_level: Mapping[int, str]
     file_compression: str
+    file_compression_per_level: Mapping[int, str]
     zstd_level: int
+    file_block_size: int | None
     data_file_prefix: str
+    data_file_thin_mode: bool
+    changelog_file_prefix: str
+    changelog_file_format: str | None
+    changelog_file_compression: str | None
+    changelog_file_stats_mode: str | None
+    file_index_threshold: int
+    file_index_read_enabled: bool
+    file_index_columns: Mapping[str, str]
+    file_index_settings: Mapping[str, str]
     stats_mode: str
+    stats_mode_per_level: Mapping[int, str]
+    stats_keep_first_columns: int
     stats_dense_store: bool
     file_suffix_include_compression: bool
     field_stats_modes: Mapping[str, str]
@@ -91,21 +115,43 @@ class TableOptions:
     compaction_force_up_level_0: bool
     compaction_force_rewrite_all_files: bool
     compaction_small_file_ratio: float
+    compaction_min_file_num: int
+    compaction_file_num_limit: int
+    compaction_delete_ratio_threshold: float
     commit_max_retries: int
     commit_min_retry_wait_ms: int
     commit_max_retry_wait_ms: int
     commit_timeout_ms: int | None
+    manifest_compression: str
+    manifest_delete_file_drop_stats: bool
     manifest_target_size: int
     manifest_full_compaction_threshold: int
     manifest_merge_min_count: int
+    dynamic_partition_overwrite: bool
+    index_file_in_data_file_dir: bool
+    deletion_vectors_enabled: bool
+    deletion_vectors_modifiable: bool
+    deletion_vectors_merge_on_read: bool
+    deletion_vectors_bitmap64: bool
+    deletion_vector_index_file_target_size: int
     snapshot_num_retained_min: int
     snapshot_num_retained_max: int
     snapshot_time_retained_ms: int
     snapshot_expire_limit: int
+    branch: str
+    scan_snapshot_id: int | None
+    scan_tag_name: str | None
+    scan_timestamp_millis: int | None
+    scan_timestamp: str | None
+    scan_watermark: int | None
+    scan_version: str | None
+    consumer_expiration_time_ms: int | None
     source_split_target_size: int
     source_split_open_file_cost: int
     alter_column_null_to_not_null_disabled: bool
+    add_column_before_partition: bool
     disable_explicit_type_casting: bool
+    read_defaults: Mapping[str, str]
 
     @property
     def keeps_last_row_only(self) -> bool:
@@ -136,6 +182,7 @@ class TableOptions:
             if row.attribute
         }
         field_stats_modes: dict[str, str] = {}
+        by_key: dict[str, dict[str, str]] = {name: {} for name in _BY_WHOLE_KEY}
         for key, value in raw.items():
             row = find_option(key)
             if row is None:
@@ -144,9 +191,12 @@ class TableOptions:
             parsed = row.value(value)
             if row.attribute == "field_stats_modes":
                 field_stats_modes[_field_of(key)] = parsed
+            elif row.attribute in by_key:
+                by_key[row.attribute][key] = parsed
             elif row.attribute and not (key != row.key and row.key in raw):
                 values[row.attribute] = parsed
         values["field_stats_modes"] = field_stats_modes
+        values |= by_key
         values["sequence_field"] = values["sequence_field"] or ()
         _fill_dependent_defaults(values)
         options = TableOptions(raw=dict(raw), **values)
@@ -162,19 +212,24 @@ def find_option(key: str) -> Option | None:
     return next((row for pattern, row in _PATTERNS if pattern.match(key)), None)
 
 
-def require_writable(options: TableOptions) -> None:
+def require_writable(options: TableOptions, *, keyed: bool = True) -> None:
     """Check that writing the table carries out everything its options ask for.
+
+    Args:
+        options: of the table.
+        keyed: whether the table has a primary key.
 
     Raises:
         UnsupportedFeatureError: it would not; names the option.
     """
     _require(options, Access.WRITE, "writing")
-    if options.bucket <= 0:
+    if keyed and options.deletion_vectors_enabled:
         raise UnsupportedFeatureError(
-            "this value of a table option is not implemented for writing",
-            hint="set `bucket` to a number greater than 0",
-            option="bucket",
-            value=options.bucket,
+            "a primary-key table with deletion vectors cannot be written yet",
+            detail="compaction does not mark the rows that newer ones replace",
+            hint="write it with Apache Paimon, or set `deletion-vectors.enabled` to false",
+            option="deletion-vectors.enabled",
+            value="true",
         )
 
 
@@ -226,10 +281,15 @@ _AT_LEAST = (
     ("max_size_amplification_percent", 0, "compaction.max-size-amplification-percent"),
     ("size_ratio", 0, "compaction.size-ratio"),
     ("commit_max_retries", 0, "commit.max-retries"),
+    ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
+    ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
+    ("compaction_min_file_num", 1, "compaction.min.file-num"),
+    ("compaction_file_num_limit", 1, "compaction.file-num-limit"),
 )
 
 
 def _validate(options: TableOptions) -> None:
+    _validate_deletion_vectors(options)
     for attribute, least, key in _AT_LEAST:
         value = getattr(options, attribute)
         if value < least:
@@ -252,6 +312,25 @@ def _validate(options: TableOptions) -> None:
             hint="set `snapshot.num-retained.max` to at least `snapshot.num-retained.min`",
             least=options.snapshot_num_retained_min,
             most=options.snapshot_num_retained_max,
+        )
+
+
+def _validate_deletion_vectors(options: TableOptions) -> None:
+    if not options.deletion_vectors_enabled:
+        return
+    if options.merge_engine == "first-row":
+        raise InvalidOptionError(
+            "First row merge engine does not need deletion vectors",
+            detail="it keeps old rows, so that there is nothing to mark",
+            hint="remove `deletion-vectors.enabled`",
+            option="deletion-vectors.enabled",
+        )
+    if options.changelog_producer == "full-compaction":
+        raise InvalidOptionError(
+            "Deletion vectors mode is only supported for none, input, lookup changelog producers",
+            hint="set `changelog-producer` to lookup",
+            option="changelog-producer",
+            value=options.changelog_producer,
         )
 
 

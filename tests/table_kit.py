@@ -17,6 +17,7 @@ from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
 from storage.table.commit import CommitResult
+from storage.table.index_files import index_entries
 from storage.table.table import FileStoreTable
 
 KINDS = {kind.short: kind.value for kind in RowKind}
@@ -123,6 +124,17 @@ def metadata_files(table: FileStoreTable) -> set[str]:
     return {path.name for path in pathlib.Path(table.layout.manifest_dir).glob("*")}
 
 
+def index_files_on_disk(table: FileStoreTable) -> set[str]:
+    """Names of the table index files on disk."""
+    return {path.name for path in pathlib.Path(table.layout.index_dir).glob("*")}
+
+
+def index_files_named(table: FileStoreTable) -> set[str]:
+    """Names of the table index files that the snapshots on disk name."""
+    snapshots = map(table.snapshots.read, table.snapshots.ids())
+    return {e.file.file_name for one in snapshots for e in index_entries(table, one)}
+
+
 def named_files(table: FileStoreTable) -> tuple[set[str], set[str]]:
     """Data files and metadata files that the snapshots on disk name."""
     data: set[str] = set()
@@ -134,4 +146,6 @@ def named_files(table: FileStoreTable) -> tuple[set[str], set[str]]:
         for name in lists:
             metadata.add(name)
             metadata |= {meta.file_name for meta in table.manifests.read_list(name)}
+        if snapshot.index_manifest is not None:
+            metadata.add(snapshot.index_manifest)
     return data, metadata

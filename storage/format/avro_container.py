@@ -15,10 +15,11 @@ import lzma
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import cramjam
 import fastavro
+import fastavro.schema
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 
@@ -29,20 +30,29 @@ _SYNC_BYTES = 16
 _BLOCK_BYTES = 64 * 1024
 """Uncompressed size at which a block is closed; the default of Avro's Java library."""
 
-_MALFORMED = (EOFError, LookupError, TypeError, ValueError, struct.error)
+_MALFORMED = (
+    *(EOFError, LookupError, TypeError, ValueError, struct.error),
+    fastavro.schema.SchemaParseException,
+)
 _COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError)
 
 
 class ContainerWriter:
-    """Builds one container file in memory, zstandard compressed.
+    """Builds one container file in memory.
 
     Protocol: `append` records, watch `size`, then `finish` once. The sync marker is a digest of
     the content, so that equal records give equal bytes.
+
+    Args:
+        schema_text: as it is to stand in the header.
+        codec: `zstandard`, `deflate`, `snappy` or `null`.
+        zstd_level: of the first.
     """
 
-    def __init__(self, schema_text: str, *, zstd_level: int = 1) -> None:
+    def __init__(self, schema_text: str, *, codec: str = "zstandard", zstd_level: int = 1) -> None:
         self._schema_text = schema_text
         self._schema = _parsed(schema_text)
+        self._codec = codec
         self._level = zstd_level
         self._blocks: list[tuple[int, bytes]] = []
         self._closed_bytes = 0
@@ -68,7 +78,7 @@ class ContainerWriter:
         for _, block in self._blocks:
             digest.update(block)
         sync = digest.digest()
-        metadata = {"avro.schema": self._schema_text, "avro.codec": "zstandard"}
+        metadata = {"avro.schema": self._schema_text, "avro.codec": self._codec}
         parts = [_MAGIC, _long(len(metadata))]
         for key, value in metadata.items():
             parts += [_bytes(key.encode()), _bytes(value.encode())]
@@ -80,7 +90,7 @@ class ContainerWriter:
     def _close_block(self) -> None:
         if self._pending_count == 0:
             return
-        block = bytes(cramjam.zstd.compress(self._pending.getvalue(), level=self._level))
+        block = _compress(self._codec, self._pending.getvalue(), self._level)
         self._blocks.append((self._pending_count, block))
         self._closed_bytes += len(block)
         self._pending = io.BytesIO()
@@ -119,7 +129,7 @@ def _read(data: bytes, source: str) -> Iterator[dict[str, Any]]:
     if not data.startswith(_MAGIC):
         raise CorruptDataError("not an Avro file", detail=f"starts with {data[:4]!r}", path=source)
     position, metadata = _read_metadata(data, len(_MAGIC))
-    schema = _parsed(metadata["avro.schema"].decode())
+    schema = _parsed_array(metadata["avro.schema"].decode())
     codec = metadata.get("avro.codec", b"null").decode()
     sync = data[position : position + _SYNC_BYTES]
     position += _SYNC_BYTES
@@ -131,9 +141,14 @@ def _read(data: bytes, source: str) -> Iterator[dict[str, Any]]:
             raise CorruptDataError(
                 "an Avro block is cut short or damaged", path=source, offset=position
             )
-        block = io.BytesIO(_decompress(codec, data[position:end], source))
-        for _ in range(count):
-            yield fastavro.schemaless_reader(block, schema, None)
+        block = _decompress(codec, data[position:end], source)
+        # one array of records is read in one call: much faster than a call for each of them
+        array = io.BytesIO(_long(count) + block + _long(0)) if count else io.BytesIO(_long(0))
+        yield from cast(list[dict[str, Any]], fastavro.schemaless_reader(array, schema, None))
+        if array.tell() != len(array.getvalue()):
+            raise CorruptDataError(
+                "an Avro block holds more than its records", path=source, offset=position
+            )
         position = end + _SYNC_BYTES
 
 
@@ -150,6 +165,22 @@ def _read_metadata(data: bytes, position: int) -> tuple[int, dict[str, bytes]]:
             metadata[key.decode()], position = _read_bytes(data, position)
 
 
+def _compress(codec: str, block: bytes, zstd_level: int) -> bytes:
+    match codec:
+        case "zstandard":
+            return bytes(cramjam.zstd.compress(block, level=zstd_level))
+        case "null":
+            return block
+        case "deflate":
+            compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+            return compressor.compress(block) + compressor.flush()
+        case "snappy":
+            check = zlib.crc32(block).to_bytes(4, "big")
+            return bytes(cramjam.snappy.compress_raw(block)) + check
+        case _:
+            raise UnsupportedFeatureError("unknown Avro codec", codec=codec)
+
+
 def _decompress(codec: str, block: bytes, source: str) -> bytes:
     match codec:
         case "zstandard":
@@ -159,7 +190,10 @@ def _decompress(codec: str, block: bytes, source: str) -> bytes:
         case "deflate":
             return zlib.decompress(block, -zlib.MAX_WBITS)
         case "snappy":
-            return bytes(cramjam.snappy.decompress_raw(block[:-4]))
+            plain = bytes(cramjam.snappy.decompress_raw(block[:-4]))
+            if zlib.crc32(plain) != int.from_bytes(block[-4:], "big"):
+                raise CorruptDataError("an Avro block has a wrong checksum", path=source)
+            return plain
         case "bzip2":
             return bz2.decompress(block)
         case "xz":
@@ -172,6 +206,12 @@ def _decompress(codec: str, block: bytes, source: str) -> bytes:
 def _parsed(schema_text: str) -> Any:
     """The parsed schema, without logical types: converting them to objects is slow."""
     return fastavro.parse_schema(_plain(json.loads(schema_text)))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed_array(schema_text: str) -> Any:
+    """The parsed schema of an array of such records, as a block with its count around it is."""
+    return fastavro.parse_schema({"type": "array", "items": _plain(json.loads(schema_text))})
 
 
 def _plain(schema: Any) -> Any:

@@ -48,6 +48,7 @@ __all__ = [
     "encode_row",
     "encode_rows",
     "frame",
+    "minimal_lengths",
     "placed_words",
     "row_words",
 ]
@@ -323,7 +324,7 @@ def _decimal_words(
     if type_.precision <= MAX_COMPACT_DECIMAL:
         return ColumnWords(np.ascontiguousarray(low), nulls)
     high = _zeroed(pairs[:, 1], nulls)
-    lengths = _minimal_lengths(low, high)
+    lengths = minimal_lengths(low, high)
     # Shift the 128-bit value left until its first significant byte leads, then store big-endian.
     shift = (np.uint64(16) - lengths) * _BYTE
     small = shift < _WORD_BITS
@@ -335,7 +336,7 @@ def _decimal_words(
     return ColumnWords(_zeroed(lengths, nulls), nulls, tail)
 
 
-def _minimal_lengths(low: Words, high: Words) -> Words:
+def minimal_lengths(low: Words, high: Words) -> Words:
     """Bytes of the shortest two's-complement form of 128-bit values."""
     negative = high.view(np.int64) < 0
     low, high = np.where(negative, ~low, low), np.where(negative, ~high, high)

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Columns of a file under an old schema as columns of a newer one.
 
-Columns are matched by field id, also inside ROW types: a missing id reads as null, a renamed column
-keeps its data, a widened type is cast (SEMANTICS: schema evolution, reading old files). A type
-change that cannot be followed exactly is refused when the mapping is made, before any row is read.
+Columns are matched by field id, also inside ROW types at any depth: a missing id reads as null, a
+renamed column keeps its data, a changed type is cast (SEMANTICS.md §H.3). A type change that
+cannot be followed is refused when the mapping is made, before any row is read.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from storage.errors import UnsupportedFeatureError
 from storage.format.arrow_types import arrow_field, arrow_type
-from storage.format.int96 import INT96_BYTES, from_int96
+from storage.format.cast_columns import column_cast
+from storage.format.casts import can_cast
+from storage.format.file_columns import list_like, struct_like
 from storage.format.type_text import type_name
 from storage.format.types import (
     ArrayType,
     AtomicType,
-    DataField,
     DataType,
     MapType,
     MultisetType,
@@ -26,20 +27,16 @@ from storage.format.types import (
     TypeRoot,
 )
 
-__all__ = ["Conversion", "conversion"]
+__all__ = ["Conversion", "conversion", "keeps_values"]
 
 Conversion = Callable[[pa.Array], pa.Array]
-"""Takes a column as it is in the file, gives it in the wanted type; same length."""
+"""Takes a column of `arrow_type` of its file's type, gives it in that of the wanted type, equally
+long. Raises `cast_arrays.CastError` for a value that has no image."""
 
-_INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
-_FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
-_BLOBS = (TypeRoot.BINARY, TypeRoot.VARBINARY)
-_EXACT_TEXT_SOURCES = (*_INTEGERS, TypeRoot.BOOLEAN, TypeRoot.DATE)
-"""Types whose text Arrow and Java agree on."""
+_UNCUT = (TypeRoot.VARCHAR, TypeRoot.VARBINARY)
 
 
-def conversion(source: DataType, target: DataType, name: str) -> Conversion:
+def conversion(source: DataType, target: DataType, name: str) -> Conversion | None:
     """How to bring a column of one type to another.
 
     Args:
@@ -47,167 +44,149 @@ def conversion(source: DataType, target: DataType, name: str) -> Conversion:
         target: type in the schema it is read with.
         name: column to name in an error.
 
+    Returns:
+        None when the column is right as it is.
+
     Raises:
-        UnsupportedFeatureError: there is no exact conversion.
+        UnsupportedFeatureError: no schema change leads from one type to the other.
     """
-    exact = _conversion(source, target, name)
-    if source != target:
-        return exact
     wanted = arrow_type(target)
-    return lambda column: column if column.type == wanted else exact(column)
-
-
-def _conversion(source: DataType, target: DataType, name: str) -> Conversion:
+    if keeps_values(source, target):
+        same = arrow_type(source) == wanted
+        return None if same else lambda column: _relabelled(column, wanted)
     match source, target:
-        case AtomicType(), AtomicType():
-            if not _follows(source, target):
-                raise _refusal(source, target, name)
-            wanted = arrow_type(target)
-            return lambda column: _cast(column, wanted, name)
         case RowType(), RowType():
             return _row_conversion(source, target, name)
         case ArrayType(), ArrayType():
-            return _list_conversion(
-                conversion(source.element, target.element, name), arrow_type(target)
-            )
+            return _list_conversion(source.element, target.element, wanted, name)
         case MultisetType(), MultisetType():
-            keys = conversion(source.element, target.element, name)
-            return _map_conversion(keys, lambda counts: counts, arrow_type(target))
+            return _map_conversion((source.element, target.element), None, wanted, name)
         case MapType(), MapType():
-            return _map_conversion(
-                conversion(source.key, target.key, name),
-                conversion(source.value, target.value, name),
-                arrow_type(target),
+            keys, values = (source.key, target.key), (source.value, target.value)
+            return _map_conversion(keys, values, wanted, name)
+        case _, AtomicType() if can_cast(source, dataclasses.replace(target, nullable=True)):
+            return column_cast(source, target)
+        case _:
+            raise UnsupportedFeatureError(
+                "a data file has a column whose type cannot be read as its present type",
+                hint="rewrite the old files with the version that changed the type",
+                column=name,
+                stored=type_name(source),
+                wanted=type_name(target),
+            )
+
+
+def keeps_values(source: DataType, target: DataType) -> bool:
+    """Whether a column reads as it is stored; at most nullability differs in its Arrow type.
+
+    Then statistics of the stored column are right for the column as it is read.
+    """
+    match source, target:
+        case AtomicType(), AtomicType():
+            plain = dataclasses.replace(source, nullable=target.nullable)
+            longer = source.root is target.root in _UNCUT and target.length >= source.length
+            return plain == target or longer
+        case ArrayType(), ArrayType():
+            return keeps_values(source.element, target.element)
+        case MultisetType(), MultisetType():
+            return keeps_values(source.element, target.element)
+        case MapType(), MapType():
+            return keeps_values(source.key, target.key) and keeps_values(source.value, target.value)
+        case RowType(), RowType():
+            return [(f.id, f.name) for f in source.fields] == [
+                (f.id, f.name) for f in target.fields
+            ] and all(
+                keeps_values(old.type, new.type)
+                for old, new in zip(source.fields, target.fields, strict=True)
             )
         case _:
-            raise _refusal(source, target, name)
+            return False
 
 
-def _follows(source: AtomicType, target: AtomicType) -> bool:
-    """Whether every value of `source` has an exact image in `target`, the one Java gives."""
-    old, new = source.root, target.root
-    if old in _INTEGERS:
-        return _integer_follows(old, target)
-    if new in _TEXTS and old in _EXACT_TEXT_SOURCES:
-        return target.length >= _LONGEST_TEXT
-    if old in _TEXTS or old in _BLOBS:
-        same_kind = new in (_TEXTS if old in _TEXTS else _BLOBS)
-        padded = new in (TypeRoot.CHAR, TypeRoot.BINARY) and old is not new
-        return same_kind and not padded and target.length >= source.length
-    if old is TypeRoot.DECIMAL:
-        grows = target.precision - target.scale >= source.precision - source.scale
-        return new is TypeRoot.DECIMAL and grows and target.scale >= source.scale
-    if old is TypeRoot.FLOAT:
-        return new in _FLOATS
-    return old is new and target.precision >= source.precision
-
-
-_LONGEST_TEXT = 20
-"""Characters of the longest BIGINT; no exact source is longer."""
-
-
-def _integer_follows(old: TypeRoot, target: AtomicType) -> bool:
-    new = target.root
-    if new in _INTEGERS:
-        return _INTEGERS.index(new) >= _INTEGERS.index(old)
-    if new in _FLOATS:
-        return True
-    if new in _TEXTS:
-        return target.length >= _LONGEST_TEXT
-    if new is TypeRoot.DECIMAL:
-        return target.precision - target.scale >= _DIGITS[old]
-    return False
-
-
-_DIGITS = {TypeRoot.TINYINT: 3, TypeRoot.SMALLINT: 5, TypeRoot.INT: 10, TypeRoot.BIGINT: 19}
-
-
-def _cast(column: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
+def _relabelled(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The same values under a type that differs in the nullability of what is inside."""
     if column.type == wanted:
         return column
-    if column.type == INT96_BYTES and pa.types.is_timestamp(wanted):
-        return from_int96(column, wanted, name=name)
-    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(column.type):
-        # Old and new are both wall clock or both UTC; Arrow forgets the zone of an INT96 column.
-        column = column.cast(pa.timestamp(column.type.unit, tz=wanted.tz))
-    rounding = pa.types.is_integer(column.type) and pa.types.is_floating(wanted)
-    try:
-        return column.cast(wanted, safe=not rounding)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise UnsupportedFeatureError(
-            "a stored value does not fit the column's present type",
-            detail=str(error),
-            column=name,
-            type=wanted,
-        ) from error
+    if pa.types.is_struct(wanted):
+        fields = [wanted.field(i) for i in range(wanted.num_fields)]
+        children = [_relabelled(column.field(i), field.type) for i, field in enumerate(fields)]
+        return struct_like(column, fields, children)
+    if pa.types.is_map(wanted):
+        keys = _relabelled(column.keys, wanted.key_type)
+        items = _relabelled(column.items, wanted.item_type)
+        return list_like(column, wanted, _entries(wanted, keys, items))
+    return list_like(column, wanted, _relabelled(column.values, wanted.value_type))
+
+
+def _entries(wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.struct([wanted.key_field, wanted.item_field]), len(keys), [None], children=[keys, items]
+    )
 
 
 def _row_conversion(source: RowType, target: RowType, name: str) -> Conversion:
     position_of = {field.id: position for position, field in enumerate(source.fields)}
     fields = [arrow_field(field) for field in target.fields]
-    children: list[tuple[int | None, Conversion]] = [
-        (position_of.get(field.id), _child_conversion(field, source.fields, name))
-        for field in target.fields
-    ]
+    steps: list[tuple[int, Conversion | None] | None] = []
+    for field in target.fields:
+        position = position_of.get(field.id)
+        if position is None:
+            steps.append(None)
+        else:
+            old = source.fields[position].type
+            steps.append((position, conversion(old, field.type, f"{name}.{field.name}")))
 
     def convert(column: pa.StructArray) -> pa.Array:
-        arrays = [
-            pa.nulls(len(column), fields[i].type)
-            if position is None
-            else child(column.field(position))
-            for i, (position, child) in enumerate(children)
+        children = [
+            pa.nulls(len(column), field.type)
+            if step is None
+            else _applied(step[1], column.field(step[0]))
+            for field, step in zip(fields, steps, strict=True)
         ]
-        mask = pc.is_null(column) if column.null_count else None
-        nullable = [field.with_nullable(True) for field in fields]
-        built = pa.StructArray.from_arrays(arrays, fields=nullable, mask=mask)
-        return _retyped(built, pa.struct(fields))
+        return struct_like(column, fields, children)
 
     return convert
 
 
-def _child_conversion(field: DataField, old: Sequence[DataField], name: str) -> Conversion:
-    for candidate in old:
-        if candidate.id == field.id:
-            return conversion(candidate.type, field.type, f"{name}.{field.name}")
-    return lambda column: column
+def _list_conversion(
+    source: DataType, target: DataType, wanted: pa.DataType, name: str
+) -> Conversion:
+    element = conversion(source, target, f"{name}.element")
 
-
-def _list_conversion(element: Conversion, wanted: pa.DataType) -> Conversion:
     def convert(column: pa.ListArray) -> pa.Array:
-        return _with_children(column, wanted, [element(column.values)])
+        trimmed = _own_children(column)
+        return list_like(trimmed, wanted, _applied(element, trimmed.values))
 
     return convert
 
 
-def _map_conversion(key: Conversion, value: Conversion, wanted: pa.DataType) -> Conversion:
+def _map_conversion(
+    keys: tuple[DataType, DataType],
+    values: tuple[DataType, DataType] | None,
+    wanted: pa.DataType,
+    name: str,
+) -> Conversion:
+    key = conversion(*keys, f"{name}.key")
+    value = None if values is None else conversion(*values, f"{name}.value")
+
     def convert(column: pa.MapArray) -> pa.Array:
-        entries = pa.StructArray.from_arrays(
-            [key(column.keys), value(column.items)], fields=[wanted.key_field, wanted.item_field]
-        )
-        return _with_children(column, wanted, [entries])
+        trimmed = _own_children(column)
+        children = _applied(key, trimmed.keys), _applied(value, trimmed.items)
+        return list_like(trimmed, wanted, _entries(wanted, *children))
 
     return convert
 
 
-def _with_children(column: pa.Array, wanted: pa.DataType, children: list[pa.Array]) -> pa.Array:
-    """The same list structure around other children."""
-    buffers = column.buffers()[:2]
-    return pa.Array.from_buffers(
-        wanted, len(column), buffers, offset=column.offset, children=children
-    )
+def _own_children(column: pa.Array) -> pa.Array:
+    """The column without children of rows that are null or sliced away, which must not be cast."""
+    if column.offset == 0 and column.null_count == 0:
+        return column
+    return column.take(pa.array(range(0)) if len(column) == 0 else _row_numbers(len(column)))
 
 
-def _retyped(column: pa.StructArray, wanted: pa.DataType) -> pa.Array:
-    """The same struct with other nullability flags of its fields."""
-    children = [column.field(i) for i in range(column.type.num_fields)]
-    return pa.Array.from_buffers(wanted, len(column), column.buffers()[:1], children=children)
+def _row_numbers(count: int) -> pa.Array:
+    return pa.arange(0, count)
 
 
-def _refusal(source: DataType, target: DataType, name: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        "a data file has a column whose type cannot be read as its present type",
-        hint="read this table with Apache Paimon, or rewrite the old files by a full compaction",
-        column=name,
-        stored=type_name(source),
-        wanted=type_name(target),
-    )
+def _applied(step: Conversion | None, column: pa.Array) -> pa.Array:
+    return column if step is None else step(column)

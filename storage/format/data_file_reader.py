@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading data and changelog files under any later schema of their table.
 
-Which columns of a file make the columns of the read schema; how Parquet is decoded is in
-`parquet`, how a type follows a schema change in `column_mapping`. Source: FORMAT.md §2.3, §7.1.
+Which columns of a file make the columns of the read schema; how a file is decoded is in
+`file_formats`, how a type follows a schema change in `column_mapping`. Key columns are never read:
+the value columns hold the same, also in thin files. Source: FORMAT.md §2.3, §7.1.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from storage.errors import CorruptDataError, UnsupportedFeatureError
+from storage.errors import CorruptDataError
 from storage.format.arrow_types import arrow_field, arrow_type
+from storage.format.cast_arrays import CastError
 from storage.format.column_mapping import Conversion, conversion
+from storage.format.file_formats import format_of, read_batches
 from storage.format.file_meta import DataFileMeta
 from storage.format.key_value_layout import SYSTEM_FIELDS
-from storage.format.parquet import RowGroupFilter, read_batches
+from storage.format.parquet import RowGroupFilter
+from storage.format.row_selection import RowSelection
 from storage.format.schema import TableSchema
+from storage.format.type_text import type_name
 from storage.format.types import DataField
 from storage.io.file_io import FileIO
 
@@ -36,6 +42,7 @@ def read_key_values(
     *,
     batch_rows: int = BATCH_ROWS,
     keep_row_group: RowGroupFilter | None = None,
+    selection: RowSelection | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read a data or changelog file of a primary-key table.
 
@@ -51,21 +58,29 @@ def read_key_values(
         keep_row_group: leaves out row groups by the ranges of the file's columns, which have the
             names of `file_schema`. Sound for conditions on the key only: an older row of a key
             must not survive because a newer one was skipped.
+        selection: which rows to read by their position in the file, None for all.
 
     Yields:
         KeyValueBatch in file order: `_SEQUENCE_NUMBER`, `_VALUE_KIND`, then the asked columns in
         schema order.
 
     Raises:
-        CorruptDataError: damaged file, or one without system columns.
-        UnsupportedFeatureError: another format than Parquet, or a type change that cannot be
-            followed.
+        CorruptDataError: damaged file, one without system columns, or a value that cannot become
+            one of the column's present type.
+        UnsupportedFeatureError: an unknown format, or a type change that cannot be followed.
     """
-    mapping = _Mapping(file_schema, read_schema, columns, meta)
-    names = [field.name for field in SYSTEM_FIELDS]
-    for batch in _batches(file_io, path, [*names, *mapping.names], batch_rows, keep_row_group):
+    mapping = _Mapping(file_schema, read_schema, columns, meta, path)
+    schema = pa.schema([*(arrow_field(field) for field in SYSTEM_FIELDS), *mapping.fields])
+    for batch in read_batches(
+        format_of(path),
+        file_io,
+        path,
+        [*SYSTEM_FIELDS, *mapping.stored],
+        batch_rows=batch_rows,
+        keep_row_group=keep_row_group,
+        selection=selection,
+    ):
         system = [_system_column(batch, field, path) for field in SYSTEM_FIELDS]
-        schema = pa.schema([*(arrow_field(field) for field in SYSTEM_FIELDS), *mapping.fields])
         yield pa.RecordBatch.from_arrays([*system, *mapping.apply(batch)], schema=schema)
 
 
@@ -79,6 +94,7 @@ def read_rows(
     *,
     batch_rows: int = BATCH_ROWS,
     keep_row_group: RowGroupFilter | None = None,
+    selection: RowSelection | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read a file of an append table, or only the value columns of a key-value file.
 
@@ -88,9 +104,17 @@ def read_rows(
         Value batches in file order, the asked columns in schema order. With no column asked,
         batches without columns that still carry their number of rows.
     """
-    mapping = _Mapping(file_schema, read_schema, columns, meta)
+    mapping = _Mapping(file_schema, read_schema, columns, meta, path)
     schema = pa.schema(mapping.fields)
-    for batch in _batches(file_io, path, mapping.names, batch_rows, keep_row_group):
+    for batch in read_batches(
+        format_of(path),
+        file_io,
+        path,
+        mapping.stored,
+        batch_rows=batch_rows,
+        keep_row_group=keep_row_group,
+        selection=selection,
+    ):
         if mapping.fields:
             yield pa.RecordBatch.from_arrays(mapping.apply(batch), schema=schema)
         else:
@@ -106,8 +130,9 @@ class _Mapping:
         read_schema: TableSchema,
         columns: Sequence[str] | None,
         meta: DataFileMeta,
+        path: str,
     ) -> None:
-        stored = {
+        by_id = {
             field.id: field
             for field in file_schema.fields
             if meta.write_cols is None or field.name in meta.write_cols
@@ -115,48 +140,60 @@ class _Mapping:
         wanted = set(read_schema.field_names if columns is None else columns)
         targets = [field for field in read_schema.fields if field.name in wanted]
         self.fields = [arrow_field(field) for field in targets]
-        self._steps: list[tuple[str | None, Conversion, pa.DataType]] = []
-        for target in targets:
-            source = stored.get(target.id)
-            type_ = arrow_type(target.type)
-            if source is None:
-                self._steps.append((None, lambda column: column, type_))
-            else:
-                step = conversion(source.type, target.type, target.name)
-                self._steps.append((source.name, step, type_))
-        self.names = [name for name, _, _ in self._steps if name is not None]
+        self._path = path
+        self._steps = [_step(by_id.get(target.id), target) for target in targets]
+        self.stored = [step.source for step in self._steps if step.source is not None]
 
     def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns of the read schema; null where the file has none."""
         positions = {name: i for i, name in enumerate(batch.schema.names)}
-        return [
-            pa.nulls(batch.num_rows, type_)
-            if name is None or name not in positions
-            else step(batch.column(positions[name]))
-            for name, step, type_ in self._steps
-        ]
+        return [self._column(batch, step, positions) for step in self._steps]
+
+    def _column(self, batch: pa.RecordBatch, step: "_Step", positions: dict[str, int]) -> pa.Array:
+        position = None if step.source is None else positions.get(step.source.name)
+        if position is None:
+            return pa.nulls(batch.num_rows, step.type)
+        column = batch.column(position)
+        if step.convert is None:
+            return column
+        try:
+            return step.convert(column)
+        except CastError as error:
+            raise CorruptDataError(
+                "a stored value cannot become one of the column's present type",
+                detail=str(error),
+                hint="take the column back to its old type, or correct the value with that type",
+                column=step.target.name,
+                value=error.value,
+                stored=_type_text(step.source),
+                wanted=_type_text(step.target),
+                path=self._path,
+            ) from error
 
 
-def _batches(
-    file_io: FileIO,
-    path: str,
-    names: Sequence[str],
-    batch_rows: int,
-    keep_row_group: RowGroupFilter | None,
-) -> Iterator[pa.RecordBatch]:
-    extension = path.rpartition(".")[2]
-    if extension != "parquet":
-        raise UnsupportedFeatureError(
-            "data files of this format cannot be read yet",
-            hint="rewrite the table with `file.format` = parquet",
-            path=path,
-            format=extension,
-        )
-    return read_batches(file_io, path, names, batch_rows=batch_rows, keep_row_group=keep_row_group)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Step:
+    """How one column of the read schema comes about; no source means null."""
+
+    source: DataField | None
+    target: DataField
+    type: pa.DataType
+    convert: Conversion | None
+
+
+def _step(source: DataField | None, target: DataField) -> _Step:
+    type_ = arrow_type(target.type)
+    if source is None:
+        return _Step(None, target, type_, None)
+    return _Step(source, target, type_, conversion(source.type, target.type, target.name))
+
+
+def _type_text(field: DataField | None) -> str:
+    return "" if field is None else type_name(field.type)
 
 
 def _system_column(batch: pa.RecordBatch, field: DataField, path: str) -> pa.Array:
     position = batch.schema.get_field_index(field.name)
     if position < 0:
         raise CorruptDataError("a data file has no system column", column=field.name, path=path)
-    return batch.column(position).cast(arrow_type(field.type))
+    return batch.column(position)

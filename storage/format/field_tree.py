@@ -7,7 +7,7 @@ from collections.abc import Callable
 from storage.errors import InvalidSchemaChangeError
 from storage.format.types import ArrayType, DataField, DataType, MapType, RowType
 
-__all__ = ["ColumnPath", "as_path", "edit_siblings", "path_text"]
+__all__ = ["ColumnPath", "as_path", "edit_siblings", "edit_type", "path_text"]
 
 ColumnPath = str | tuple[str, ...]
 """A column's name, or the steps to a nested field: field names, `element` for what an ARRAY holds,
@@ -47,6 +47,46 @@ def edit_siblings(
         InvalidSchemaChangeError: a step leads nowhere, or `edit` refuses.
     """
     return _edit(fields, path, 0, edit)
+
+
+def edit_type(
+    fields: Siblings, path: tuple[str, ...], edit: Callable[[DataType], DataType]
+) -> Siblings:
+    """The fields with the type that `path` leads to replaced by `edit`'s result.
+
+    The last step may also be `element` or `value`, for what an ARRAY or a MAP holds.
+
+    Raises:
+        InvalidSchemaChangeError: a step leads nowhere, or `edit` refuses.
+    """
+    for index, field in enumerate(fields):
+        if field.name == path[0]:
+            type_ = _type_edited(field.type, path, 1, edit)
+            changed = dataclasses.replace(field, type=type_)
+            return (*fields[:index], changed, *fields[index + 1 :])
+    raise InvalidSchemaChangeError("no such column", column=path_text(path[:1]))
+
+
+def _type_edited(
+    type_: DataType, path: tuple[str, ...], depth: int, edit: Callable[[DataType], DataType]
+) -> DataType:
+    if depth == len(path):
+        return edit(type_)
+    match type_:
+        case RowType():
+            for index, field in enumerate(type_.fields):
+                if field.name == path[depth]:
+                    inner = _type_edited(field.type, path, depth + 1, edit)
+                    changed = dataclasses.replace(field, type=inner)
+                    fields = (*type_.fields[:index], changed, *type_.fields[index + 1 :])
+                    return dataclasses.replace(type_, fields=fields)
+        case ArrayType() if path[depth] == "element":
+            element = _type_edited(type_.element, path, depth + 1, edit)
+            return dataclasses.replace(type_, element=element)
+        case MapType() if path[depth] == "value":
+            value = _type_edited(type_.value, path, depth + 1, edit)
+            return dataclasses.replace(type_, value=value)
+    raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
 
 
 def _edit(

@@ -28,7 +28,7 @@ _MAX_SECONDS = 9_223_372_036
 
 
 def holds_nanoseconds(type_: pa.DataType) -> bool:
-    """Whether a column of this type is stored as INT96: a nanosecond timestamp, not nested."""
+    """Whether a column of this type is stored as INT96: a nanosecond timestamp."""
     return pa.types.is_timestamp(type_) and type_.unit == "ns"
 
 

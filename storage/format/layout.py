@@ -9,11 +9,9 @@ import dataclasses
 import decimal
 import re
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from storage.errors import InternalError, UnsupportedFeatureError
+from storage.format.java_numbers import java_double_text, java_float_text
 from storage.format.row_codec import RowValue, Timestamp
 from storage.format.type_text import type_name
 from storage.format.types import AtomicType, DataField, TypeRoot
@@ -54,6 +52,11 @@ class TableLayout:
     def branch_root(self) -> str:
         """Where the branch keeps its own metadata."""
         return self.root if self.branch == "main" else f"{self.root}/branch/branch-{self.branch}"
+
+    @property
+    def branches_dir(self) -> str:
+        """Directory that holds the branches."""
+        return f"{self.root}/branch"
 
     @property
     def schema_dir(self) -> str:
@@ -207,9 +210,9 @@ def _value_text(value: RowValue, field: DataField, legacy: bool) -> str:  # noqa
         case TypeRoot.DECIMAL:
             return _decimal_text(value)
         case TypeRoot.FLOAT:
-            return _java_float(np.float32(value))
+            return java_float_text(value)
         case TypeRoot.DOUBLE:
-            return _java_float(np.float64(value))
+            return java_double_text(value)
         case TypeRoot.DATE if not legacy:
             return _date_text(value)
         case TypeRoot.TIME if not legacy:
@@ -240,18 +243,6 @@ def _decimal_text(value: decimal.Decimal) -> str:
     text = "".join(str(digit) for digit in digits)
     mantissa = text if len(text) == 1 else f"{text[0]}.{text[1:]}"
     return f"{'-' if sign else ''}{mantissa}E{adjusted}"
-
-
-def _java_float(value: np.floating[Any]) -> str:
-    """Text as Java's `Double.toString` and `Float.toString` (shortest digits)."""
-    if np.isnan(value):
-        return "NaN"
-    if np.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return np.format_float_positional(value, unique=True, trim="0")
-    mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
-    return f"{mantissa}E{int(exponent)}"
 
 
 def _date_text(days: int) -> str:

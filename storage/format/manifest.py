@@ -12,7 +12,7 @@ Source: FORMAT.md §4.
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
@@ -23,6 +23,7 @@ __all__ = [
     "ENTRY_SCHEMA",
     "META_SCHEMA",
     "ManifestFileMeta",
+    "Wanted",
     "decode_entries",
     "decode_metas",
     "encode_entries",
@@ -62,6 +63,13 @@ class ManifestFileMeta:
     max_level: int | None = None
     min_row_id: int | None = None
     max_row_id: int | None = None
+
+    def may_hold(self, buckets: Collection[int] | None) -> bool:
+        """Whether it may have entries of one of some buckets; None = of any."""
+        low, high = self.min_bucket, self.max_bucket
+        if buckets is None or low is None or high is None:
+            return True
+        return any(low <= bucket <= high for bucket in buckets)
 
 
 def _optional(name: str, type_: object) -> dict[str, object]:
@@ -175,28 +183,48 @@ def encode_entries(entries: Iterable[ManifestEntry]) -> bytes:
     return writer.finish()
 
 
-def decode_entries(data: bytes, *, source: str = "") -> tuple[ManifestEntry, ...]:
+Wanted = Callable[[bytes, int, int], bool]
+"""Decides by framed partition, bucket and bucket count whether an entry is wanted."""
+
+
+def decode_entries(
+    data: bytes, *, source: str = "", wanted: Wanted | None = None
+) -> tuple[ManifestEntry, ...]:
     """The entries of a manifest file, in file order.
 
     Args:
         data: the whole file.
         source: path to name in errors.
+        wanted: leaves out entries before they are built, which is most of the work.
 
     Raises:
         CorruptDataError: damaged bytes, a required field is missing, or an unknown `_VERSION`.
         UnsupportedFeatureError: an entry uses what we would lose when rewriting it.
     """
     shared: dict[bytes, bytes] = {}  # entries of one partition hold one bytes object
-    return tuple(
-        _decoded(_entry, record, shared, source) for record in read_records(data, source=source)
-    )
+    records = read_records(data, source=source)
+    if wanted is not None:
+        records = (record for record in records if _is_wanted(record, wanted, source))
+    return tuple(_decoded(_entry, record, shared, source) for record in records)
 
 
-def encode_metas(metas: Iterable[ManifestFileMeta]) -> bytes:
-    """One manifest list with these manifests, in this order."""
+def _is_wanted(record: dict[str, Any], wanted: Wanted, source: str) -> bool:
+    try:
+        return wanted(record["_PARTITION"], record["_BUCKET"], record["_TOTAL_BUCKETS"])
+    except KeyError as error:
+        raise CorruptDataError(
+            "a manifest record lacks a required field", path=source, field=error.args[0]
+        ) from error
+
+
+def encode_metas(
+    metas: Iterable[ManifestFileMeta], *, codec: str = "zstandard", zstd_level: int = 1
+) -> bytes:
+    """One manifest list with these manifests, in this order; codec as for `ContainerWriter`."""
     metas = tuple(metas)
     with_row_ids = any(meta.min_row_id is not None for meta in metas)
-    writer = ContainerWriter(_META_SCHEMA_WITH_ROW_IDS if with_row_ids else META_SCHEMA)
+    schema = _META_SCHEMA_WITH_ROW_IDS if with_row_ids else META_SCHEMA
+    writer = ContainerWriter(schema, codec=codec, zstd_level=zstd_level)
     for meta in metas:
         writer.append(_meta_record(meta))
     return writer.finish()

@@ -7,19 +7,28 @@ process writes enters the cache at once. Source: FORMAT.md §1.3, §4.
 """
 
 import collections
+import dataclasses
 import itertools
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from storage.clock import IdSource
 from storage.format.avro_container import ContainerWriter
 from storage.format.binary_row import decode_row, encode_row
-from storage.format.file_meta import EMPTY_STATS, FileKind, ManifestEntry, SimpleStats
+from storage.format.file_meta import (
+    EMPTY_STATS,
+    FileKind,
+    IndexManifestEntry,
+    ManifestEntry,
+    SimpleStats,
+)
+from storage.format.index_manifest import decode_index_entries, encode_index_entries
 from storage.format.layout import TableLayout
 from storage.format.manifest import (
     ManifestFileMeta,
+    Wanted,
     decode_entries,
     decode_metas,
     encode_metas,
@@ -74,12 +83,14 @@ def _weight(records: tuple[object, ...] | None) -> int:
 
 _ENTRIES: _RecordCache[ManifestEntry] = _RecordCache(_CACHED_RECORDS)
 _METAS: _RecordCache[ManifestFileMeta] = _RecordCache(_CACHED_RECORDS)
+_INDEXES: _RecordCache[IndexManifestEntry] = _RecordCache(_CACHED_RECORDS)
 
 
 def clear_manifest_cache() -> None:
     """Forget every decoded manifest of this process; for tests and memory emergencies."""
     _ENTRIES.clear()
     _METAS.clear()
+    _INDEXES.clear()
 
 
 class ManifestStore:
@@ -93,6 +104,9 @@ class ManifestStore:
         layout: where the table's files are.
         id_source: gives the UUID.
         partition_types: types of the partition columns, in partition-key order.
+        codec: Avro codec of what is written.
+        zstd_level: of codec `zstandard`.
+        drop_stats_of_deleted: write DELETE entries without value statistics.
     """
 
     def __init__(
@@ -102,16 +116,23 @@ class ManifestStore:
         id_source: IdSource,
         *,
         partition_types: Sequence[DataType] = (),
+        codec: str = "zstandard",
+        zstd_level: int = 1,
+        drop_stats_of_deleted: bool = False,
     ) -> None:
         self._file_io = file_io
         self._layout = layout
         self._ids = id_source
         self._partition_types = tuple(partition_types)
+        self._codec = codec
+        self._zstd_level = zstd_level
+        self._drop_stats = drop_stats_of_deleted
         self._start_names()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         del state["_uuid"], state["_manifest_numbers"], state["_list_numbers"]
+        del state["_index_numbers"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -122,6 +143,7 @@ class ManifestStore:
         self._uuid = self._ids.uuid()
         self._manifest_numbers = itertools.count()
         self._list_numbers = itertools.count()
+        self._index_numbers = itertools.count()
 
     def write_manifests(
         self, entries: Iterable[ManifestEntry], target_size: int
@@ -136,7 +158,9 @@ class ManifestStore:
             One meta per manifest, in writing order; nothing for no entries.
         """
         metas = []
-        for group, data in _rolled(tuple(entries), target_size):
+        if self._drop_stats:
+            entries = map(_without_stats, entries)
+        for group, data in self._rolled(tuple(entries), target_size):
             name = f"manifest-{self._uuid}-{next(self._manifest_numbers)}"
             path = self._layout.manifest(name)
             self._file_io.write_bytes(path, data)
@@ -151,15 +175,37 @@ class ManifestStore:
             Its name inside `manifest/` and its size [bytes].
         """
         metas = tuple(metas)
-        data = encode_metas(metas)
+        data = encode_metas(metas, codec=self._codec, zstd_level=self._zstd_level)
         name = f"manifest-list-{self._uuid}-{next(self._list_numbers)}"
         path = self._layout.manifest(name)
         self._file_io.write_bytes(path, data)
         _METAS.put(path, metas)
         return name, len(data)
 
-    def read_manifest(self, name: str) -> tuple[ManifestEntry, ...]:
-        """The entries of a manifest, in file order; cached.
+    def write_index_manifest(self, entries: Iterable[IndexManifestEntry]) -> str:
+        """Write the complete list of a snapshot's index files.
+
+        Returns:
+            Its name inside `manifest/`.
+        """
+        entries = tuple(entries)
+        name = f"index-manifest-{self._uuid}-{next(self._index_numbers)}"
+        path = self._layout.manifest(name)
+        self._file_io.write_bytes(path, encode_index_entries(entries))
+        _INDEXES.put(path, entries)
+        return name
+
+    def read_index_manifest(self, name: str) -> tuple[IndexManifestEntry, ...]:
+        """The index files of a snapshot, in file order; cached. Raises as `read_manifest`."""
+        path = self._layout.manifest(name)
+        entries = _INDEXES.get(path)
+        if entries is None:
+            entries = decode_index_entries(self._file_io.read_bytes(path), source=path)
+            _INDEXES.put(path, entries)
+        return entries
+
+    def read_manifest(self, name: str, wanted: Wanted | None = None) -> tuple[ManifestEntry, ...]:
+        """The entries of a manifest, in file order; cached unless only some are wanted.
 
         Raises:
             FileNotFoundError: it is gone, as after expiry.
@@ -168,8 +214,12 @@ class ManifestStore:
         path = self._layout.manifest(name)
         entries = _ENTRIES.get(path)
         if entries is None:
-            entries = decode_entries(self._file_io.read_bytes(path), source=path)
-            _ENTRIES.put(path, entries)
+            data = self._file_io.read_bytes(path)
+            entries = decode_entries(data, source=path, wanted=wanted)
+            if wanted is None:
+                _ENTRIES.put(path, entries)
+        elif wanted is not None:
+            entries = tuple(e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
         return entries
 
     def read_list(self, name: str) -> tuple[ManifestFileMeta, ...]:
@@ -181,9 +231,38 @@ class ManifestStore:
             _METAS.put(path, metas)
         return metas
 
+    def may_hold_partition(self, meta: ManifestFileMeta, partitions: Collection[bytes]) -> bool:
+        """Whether a manifest may have entries of one of some framed partitions, by its stats."""
+        types, stats = self._partition_types, meta.partition_stats
+        if not partitions or len(stats.null_counts) != len(types) or not types:
+            return bool(partitions)
+        lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
+        bounds = list(zip(lows, highs, stats.null_counts, strict=True))
+        rows = (decode_row(partition, types) for partition in partitions)
+        return any(
+            all(_within(value, *bound) for value, bound in zip(row, bounds, strict=True))
+            for row in rows
+        )
+
     def delete(self, name: str) -> bool:
         """Remove a manifest or a manifest list. False when it was not there."""
         return self._file_io.delete(self._layout.manifest(name))
+
+    def _rolled(
+        self, entries: tuple[ManifestEntry, ...], target_size: int
+    ) -> Iterator[tuple[tuple[ManifestEntry, ...], bytes]]:
+        """Encode entries into files of about `target_size` [bytes]."""
+        start = 0
+        writer = self._writer(entries)
+        for end, entry in enumerate(entries, start=1):
+            writer.append(entry_record(entry))
+            if writer.size >= target_size or end == len(entries):
+                yield entries[start:end], writer.finish()
+                start, writer = end, self._writer(entries)
+
+    def _writer(self, entries: tuple[ManifestEntry, ...]) -> ContainerWriter:
+        schema = entry_schema(entries)
+        return ContainerWriter(schema, codec=self._codec, zstd_level=self._zstd_level)
 
     def _describe(self, name: str, size: int, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
         added = sum(entry.kind is FileKind.ADD for entry in entries)
@@ -226,18 +305,21 @@ class ManifestStore:
         return SimpleStats(encode_row(lows, types), encode_row(highs, types), tuple(null_counts))
 
 
-def _rolled(
-    entries: tuple[ManifestEntry, ...], target_size: int
-) -> Iterator[tuple[tuple[ManifestEntry, ...], bytes]]:
-    """Encode entries into files of about `target_size` [bytes]."""
-    schema = entry_schema(entries)
-    start = 0
-    writer = ContainerWriter(schema)
-    for end, entry in enumerate(entries, start=1):
-        writer.append(entry_record(entry))
-        if writer.size >= target_size or end == len(entries):
-            yield entries[start:end], writer.finish()
-            start, writer = end, ContainerWriter(schema)
+def _without_stats(entry: ManifestEntry) -> ManifestEntry:
+    """A DELETE without value statistics, which nobody asks for; identity stays."""
+    if entry.kind is FileKind.ADD:
+        return entry
+    file = dataclasses.replace(entry.file, value_stats=EMPTY_STATS, value_stats_cols=())
+    return dataclasses.replace(entry, file=file)
+
+
+def _within(value: object, low: object, high: object, null_count: int | None) -> bool:
+    """Whether a column with these statistics may hold a value."""
+    if value is None:
+        return null_count != 0
+    if low is None or high is None:
+        return True
+    return bool(_order(low) <= _order(value) <= _order(high))
 
 
 def _order(value: object) -> Any:

@@ -7,24 +7,38 @@ Encodings are PLAIN and dictionary only: an earlier column reader of Paimon (`Ab
 refuses any other, and from which release on that is gone is not known.
 Dictionaries cost time, so a column gets one only when a sample of it repeats itself.
 
-Timestamps with more than 6 digits are INT96 like Java's, except inside ARRAY, MAP or ROW, where
-they are INT64 nanoseconds: Java 2.1 reads both, whether 1.x reads the latter is unverified.
+Timestamps with more than 6 digits are INT96 at any depth, as Java writes them. INT64 nanoseconds,
+which other writers use, are read as well.
+
+Rows are skipped by row group: the library cannot read the page indexes that would allow more.
 """
 
-import contextlib
 import dataclasses
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.errors import CorruptDataError, InternalError, StorageUnavailableError
+from storage.errors import CorruptDataError, InternalError, InvalidOptionError
 from storage.format.arrow_types import arrow_type
+from storage.format.decode_errors import decoding
+from storage.format.file_columns import (
+    list_like,
+    map_entries,
+    selected,
+    struct_like,
+    without_nulls,
+)
 from storage.format.int96 import INT96_BYTES, holds_nanoseconds, to_int96
+from storage.format.nested_ids import key_id, value_id
 from storage.format.parquet_footer import bytes_as_int96, int96_as_bytes
+from storage.format.row_selection import RowSelection
+from storage.format.tail_holder import TailHolder
 from storage.format.types import (
     ArrayType,
     AtomicType,
@@ -47,8 +61,16 @@ __all__ = [
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
 _FIELD_ID = b"PARQUET:field_id"
-_ELEMENT_IDS = 536_870_911
-_ELEMENT_IDS_PER_FIELD = 1024
+_CODECS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "none": "none",
+    "uncompressed": "none",
+}
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 _SAMPLE_ROWS = 4096
 _DICTIONARY_SHARE = 0.2
@@ -82,35 +104,35 @@ def parquet_field(field: DataField) -> pa.Field:
 
     Carries the field id, also of nested elements (FORMAT.md §7.1).
     """
-    type_ = _with_ids(field.type, field.id, 1)
-    if holds_nanoseconds(type_):
-        type_ = INT96_BYTES
-    return _field(field.name, type_, field.type.nullable, field.id)
+    return _field(field.name, _stored_type(field.type, field.id, 1), field.type.nullable, field.id)
 
 
-def _with_ids(type_: DataType, owner: int, depth: int) -> pa.DataType:
-    """The Arrow type with field ids on everything inside; `owner` is the enclosing field's id."""
-    offset = _ELEMENT_IDS_PER_FIELD * owner + depth
-    after, before = _ELEMENT_IDS + offset, _ELEMENT_IDS - offset
+def _stored_type(type_: DataType, owner: int, depth: int) -> pa.DataType:
+    """The Arrow type handed to pyarrow, with field ids inside; `owner` is the enclosing field."""
+    after, before = value_id(owner, depth), key_id(owner, depth)
     match type_:
         case AtomicType():
-            return arrow_type(type_)
+            plain = arrow_type(type_)
+            return INT96_BYTES if holds_nanoseconds(plain) else plain
         case ArrayType(element=element):
-            inner = _with_ids(element, owner, depth + 1)
+            inner = _stored_type(element, owner, depth + 1)
             return pa.list_(_field("element", inner, element.nullable, after))
         case MultisetType(element=element):
             return pa.map_(
-                _field("key", _with_ids(element, owner, depth + 1), False, before),
+                _field("key", _stored_type(element, owner, depth + 1), False, before),
                 _field("value", pa.int32(), False, after),
             )
         case MapType(key=key, value=value):
             return pa.map_(
-                _field("key", _with_ids(key, owner, depth + 1), False, before),
-                _field("value", _with_ids(value, owner, depth + 1), value.nullable, after),
+                _field("key", _stored_type(key, owner, depth + 1), False, before),
+                _field("value", _stored_type(value, owner, depth + 1), value.nullable, after),
             )
         case RowType(fields=fields):
             return pa.struct(
-                [_field(f.name, _with_ids(f.type, f.id, 1), f.type.nullable, f.id) for f in fields]
+                [
+                    _field(f.name, _stored_type(f.type, f.id, 1), f.type.nullable, f.id)
+                    for f in fields
+                ]
             )
 
 
@@ -138,9 +160,14 @@ class ParquetSink:
     Args:
         output: binary sink.
         schema: from `parquet_field`.
-        compression: `zstd`, `snappy`, `lz4`, `gzip` or `none`.
+        compression: `zstd`, `snappy`, `lz4`, `gzip`, `brotli` or `none`.
         zstd_level: level when compression is zstd.
         plain: names of columns that never get a dictionary, such as unique keys.
+        options: of the table; those about pages and dictionaries that begin with `parquet.`
+            are carried out.
+
+    Raises:
+        InvalidOptionError: unknown compression, or a malformed option.
     """
 
     def __init__(
@@ -151,13 +178,16 @@ class ParquetSink:
         compression: str = "zstd",
         zstd_level: int = 1,
         plain: frozenset[str] = frozenset(),
+        options: Mapping[str, str] = _NO_OPTIONS,
     ) -> None:
         self._schema = schema
-        self._compression = compression
-        self._level = zstd_level if compression == "zstd" else None
+        self._compression = _codec(compression)
+        self._level = _level(options, zstd_level) if self._compression == "zstd" else None
         self._plain = plain
-        self._int96 = tuple(i for i, field in enumerate(schema) if field.type == INT96_BYTES)
-        self._output = _FooterHolder(output) if self._int96 else output
+        self._pages = _page_settings(options)
+        self._dictionaries = options.get("parquet.enable.dictionary", "true").lower() != "false"
+        self._int96 = any(_holds_int96(field.type) for field in schema)
+        self._output = TailHolder(output) if self._int96 else output
         self._writer: pq.ParquetWriter | None = None
 
     @property
@@ -170,12 +200,15 @@ class ParquetSink:
 
         Args:
             columns: in the order of the schema, equally long, at least one row; nanosecond
-                timestamps where the schema has INT96. The same array may be given twice.
+                timestamps where the schema has INT96, at any depth. The same array may be given
+                twice.
 
         Raises:
             InternalError: a column does not fit the schema, or a null is where none may be.
         """
-        stored = [to_int96(c) if i in self._int96 else c for i, c in enumerate(columns)]
+        stored = [
+            _stored(column, field.type) for column, field in zip(columns, self._schema, strict=True)
+        ]
         try:
             if self._writer is None:
                 self._writer = self._open(stored)
@@ -188,16 +221,15 @@ class ParquetSink:
         """Write the footer. A file without rows is valid, too."""
         if self._writer is None:
             self._writer = self._open(())
-        if isinstance(self._output, _FooterHolder):
+        if isinstance(self._output, TailHolder):
             self._output.hold()
             self._writer.close()
-            self._output.release()
+            self._output.release(_with_int96)
         else:
             self._writer.close()
 
     def _open(self, sample: Sequence[pa.Array]) -> pq.ParquetWriter:
-        int96_names = {self._schema.field(i).name for i in self._int96}
-        leaves = [path for field in self._schema for path in _leaf_paths(field.name, field.type)]
+        leaves = [leaf for field in self._schema for leaf in _leaves(field.name, field.type)]
         return _Writer(
             self._output,
             self._schema,
@@ -205,17 +237,20 @@ class ParquetSink:
             compression_level=self._level,
             use_dictionary=self._dictionary_columns(sample),
             # INT96 has no defined order, so it gets no statistics
-            write_statistics=[path for path in leaves if path not in int96_names],
+            write_statistics=[path for path, type_ in leaves if type_ != INT96_BYTES],
             store_schema=False,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
+            write_page_checksum=True,  # as Java does; a few percent, and damage is told
         )
 
     def _dictionary_columns(self, sample: Sequence[pa.Array]) -> list[str]:
         names: list[str] = []
+        if not self._dictionaries:
+            return names
         for i, field in enumerate(self._schema):
             if pa.types.is_nested(field.type):
-                names += _leaf_paths(field.name, field.type)
+                names += [path for path, _ in _leaves(field.name, field.type)]
             elif (
                 sample
                 and field.name not in self._plain
@@ -236,54 +271,104 @@ def _repeats(column: pa.Array) -> bool:
     return distinct <= 1 or distinct <= len(column) * _DICTIONARY_SHARE
 
 
-def _leaf_paths(path: str, type_: pa.DataType) -> list[str]:
-    """Dotted Parquet paths of the leaves below a column."""
+def _leaves(path: str, type_: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Dotted Parquet paths and types of the leaves of a column."""
     if pa.types.is_list(type_):
-        return _leaf_paths(f"{path}.list.element", type_.value_type)
+        return _leaves(f"{path}.list.element", type_.value_type)
     if pa.types.is_map(type_):
         return [
-            *_leaf_paths(f"{path}.key_value.key", type_.key_type),
-            *_leaf_paths(f"{path}.key_value.value", type_.item_type),
+            *_leaves(f"{path}.key_value.key", type_.key_type),
+            *_leaves(f"{path}.key_value.value", type_.item_type),
         ]
     if pa.types.is_struct(type_):
         children = (type_.field(i) for i in range(type_.num_fields))
-        return [leaf for f in children for leaf in _leaf_paths(f"{path}.{f.name}", f.type)]
-    return [path]
+        return [leaf for f in children for leaf in _leaves(f"{path}.{f.name}", f.type)]
+    return [(path, type_)]
 
 
-class _FooterHolder(io.RawIOBase):
-    """Passes bytes on, but keeps the footer back to change it; see `parquet_footer`."""
+def _holds_int96(type_: pa.DataType) -> bool:
+    return any(leaf == INT96_BYTES for _, leaf in _leaves("", type_))
 
-    def __init__(self, output: Any) -> None:
-        super().__init__()
-        self._output = output
-        self._held: bytearray | None = None
 
-    def writable(self) -> bool:
-        return True
+def _stored(column: pa.Array, stored: pa.DataType, *, lenient: bool = False) -> pa.Array:
+    """The column as it is handed to the library: nanosecond timestamps as INT96 bytes.
 
-    def tell(self) -> int:
-        return int(self._output.tell()) + len(self._held or b"")
+    Args:
+        column: the values.
+        stored: from `_stored_type`.
+        lenient: it lies below ROWs that were null, so that nulls prove nothing.
+    """
+    if stored == INT96_BYTES and pa.types.is_timestamp(column.type):
+        return to_int96(column)
+    if not pa.types.is_nested(stored):
+        return column
+    if pa.types.is_list(stored):
+        child = _stored(column.values, stored.value_type, lenient=lenient)
+        return list_like(column, stored, child)
+    if pa.types.is_map(stored):
+        keys = _stored(column.keys, stored.key_type, lenient=lenient)
+        items = _stored(column.items, stored.item_type, lenient=lenient)
+        return map_entries(column, stored, keys, items)
+    fields = [stored.field(i) for i in range(stored.num_fields)]
+    children = []
+    for i, field in enumerate(fields):
+        child = column.field(i)
+        cleared = not field.nullable and child.null_count > 0
+        if cleared:
+            child = _below(column, child, lenient)
+        children.append(_stored(child, field.type, lenient=lenient or cleared))
+    return struct_like(column, fields, children)
 
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        if self._held is None:
-            self._output.write(view)
-        else:
-            self._held += view
-        return view.nbytes
 
-    def hold(self) -> None:
-        self._held = bytearray()
+def _below(parent: pa.StructArray, child: pa.Array, lenient: bool) -> pa.Array:
+    """A required field of a ROW, without the nulls it has where the ROW itself is null."""
+    own = pc.any(pc.and_(child.is_null(), parent.is_valid()))
+    if not lenient and own.equals(pa.scalar(True)):
+        raise pa.ArrowInvalid("a field of a ROW may not be null, but is")
+    return without_nulls(child)
 
-    def release(self) -> None:
-        """Pass the held bytes on, with 12-byte values declared as INT96."""
-        held = bytes(self._held or b"")
-        self._held = None
-        length = int.from_bytes(held[-_TRAILER_BYTES:-4], "little")
-        start = len(held) - _TRAILER_BYTES - length
-        footer = bytes_as_int96(held[start:-_TRAILER_BYTES])
-        self._output.write(held[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC)
+
+def _with_int96(tail: bytes) -> bytes:
+    """The end of a file, with 12-byte values declared as INT96."""
+    length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little")
+    start = len(tail) - _TRAILER_BYTES - length
+    footer = bytes_as_int96(tail[start:-_TRAILER_BYTES])
+    return tail[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC
+
+
+def _codec(compression: str) -> str:
+    codec = _CODECS.get(compression.lower())
+    if codec is None:
+        raise InvalidOptionError(
+            "Parquet files cannot have this compression",
+            hint=f"use one of {', '.join(_CODECS)}",
+            compression=compression,
+        )
+    return codec
+
+
+def _level(options: Mapping[str, str], default: int) -> int:
+    return _number(options, "parquet.compression.codec.zstd.level", default) or default
+
+
+def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
+    """Arguments of the library's writer from the table's options."""
+    names = {
+        "parquet.page.size": "data_page_size",
+        "parquet.dictionary.page.size": "dictionary_pagesize_limit",
+    }
+    found = {argument: _number(options, key, None) for key, argument in names.items()}
+    return {argument: value for argument, value in found.items() if value is not None}
+
+
+def _number(options: Mapping[str, str], key: str, default: int | None) -> int | None:
+    text = options.get(key)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InvalidOptionError("an option is not a number", option=key, value=text) from error
 
 
 def read_batches(
@@ -293,6 +378,7 @@ def read_batches(
     *,
     batch_rows: int,
     keep_row_group: RowGroupFilter | None = None,
+    selection: RowSelection | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a Parquet file.
 
@@ -302,28 +388,51 @@ def read_batches(
         columns: names in the file; those it does not have are left out.
         batch_rows: largest batch [rows].
         keep_row_group: leaves out row groups, or None to read all.
+        selection: rows to give by position in the file, or None for all; row groups without a
+            wanted row are not read.
 
     Yields:
-        Batches in file order, columns in file order; INT96 columns as raw `INT96_BYTES`. With no
-        column left, batches still carry the right number of rows.
+        Batches in file order, none empty, columns in file order; INT96 columns as raw
+        `INT96_BYTES`. With no column left, batches still carry the right number of rows.
 
     Raises:
         CorruptDataError: not a Parquet file, or a damaged one.
         FileNotFoundError: there is no such file.
     """
-    with file_io.open_input(path) as source, _translated(path):
-        file = _opened(source)
-        groups = [
-            group
-            for group in range(file.num_row_groups)
-            if keep_row_group is None or keep_row_group(_ranges(file.metadata.row_group(group)))
-        ]
+    with file_io.open_input(path) as source, decoding(path, "a Parquet file"):
+        file = _opened(source, path)
         present = [name for name in columns if name in file.schema_arrow.names]
-        yield from file.iter_batches(batch_size=batch_rows, row_groups=groups, columns=present)
+        for start, groups in _wanted_runs(file.metadata, keep_row_group, selection):
+            for batch in file.iter_batches(batch_rows, row_groups=groups, columns=present):
+                chosen = selected(batch, start, selection)
+                start += batch.num_rows
+                if chosen.num_rows:
+                    yield chosen
 
 
-def _opened(source: pa.NativeFile) -> pq.ParquetFile:
-    file = pq.ParquetFile(source, pre_buffer=False)
+def _wanted_runs(
+    metadata: pq.FileMetaData, keep: RowGroupFilter | None, selection: RowSelection | None
+) -> Iterator[tuple[int, list[int]]]:
+    """Row groups to read, in runs without gaps, each with the position of its first row."""
+    position = run_start = 0
+    run: list[int] = []
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        wanted = selection is None or not selection.empty(position, group.num_rows)
+        if wanted and (keep is None or keep(_ranges(group))):
+            if not run:
+                run_start = position
+            run.append(index)
+        elif run:
+            yield run_start, run
+            run = []
+        position += group.num_rows
+    if run:
+        yield run_start, run
+
+
+def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
+    file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
     schema = file.schema
     if all(schema.column(i).physical_type != "INT96" for i in range(len(schema))):
         return file
@@ -331,10 +440,20 @@ def _opened(source: pa.NativeFile) -> pq.ParquetFile:
     source.seek(size - _TRAILER_BYTES)
     length = int.from_bytes(source.read(4), "little")
     source.seek(size - _TRAILER_BYTES - length)
-    footer = int96_as_bytes(source.read(length))
+    try:
+        footer = int96_as_bytes(source.read(length))
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise CorruptDataError(
+            "a data file cannot be decoded",
+            detail=str(error),
+            path=path,
+            expected="the footer of a Parquet file",
+        ) from error
     image = _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
     metadata = pq.read_metadata(io.BytesIO(image))
-    return pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
+    return pq.ParquetFile(
+        source, metadata=metadata, pre_buffer=False, page_checksum_verification=True
+    )
 
 
 def _ranges(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
@@ -353,22 +472,3 @@ def _ranges(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
             row_count=group.num_rows,
         )
     return ranges
-
-
-@contextlib.contextmanager
-def _translated(path: str) -> Iterator[None]:
-    """Tell damaged bytes, which pyarrow reports in several ways, from a failing store."""
-    try:
-        yield
-    except pa.ArrowInvalid as error:
-        raise CorruptDataError(
-            "not a readable Parquet file", detail=str(error), path=path
-        ) from error
-    except OSError as error:
-        if error.errno is None:
-            raise CorruptDataError(
-                "not a readable Parquet file", detail=str(error), path=path
-            ) from error
-        raise StorageUnavailableError(
-            "cannot read a data file", detail=str(error), path=path
-        ) from error

@@ -8,7 +8,6 @@ Source: FORMAT.md §2.1 (file), §2.3 (field ids). How one schema becomes the ne
 import dataclasses
 import functools
 import itertools
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from storage.errors import (
     NotFoundError,
 )
 from storage.format.arrow_types import arrow_schema
+from storage.format.documents import dump_object, parse_object
 from storage.format.type_text import field_from_json, field_to_json, type_name
 from storage.format.types import (
     KEY_PREFIX,
@@ -167,7 +167,7 @@ class TableSchema:
             value["comment"] = self.comment
         value["timeMillis"] = self.time_ms
         value.update(self.extra)
-        return json.dumps(value, indent=2, ensure_ascii=False).encode()
+        return dump_object(value)
 
     @classmethod
     def from_json(cls, data: bytes) -> "TableSchema":
@@ -177,8 +177,8 @@ class TableSchema:
             CorruptDataError: the bytes are no schema.
             UnsupportedFeatureError: a column has a type this version does not know.
         """
+        value = parse_object(data, "schema")
         try:
-            value = json.loads(data)
             version = int(value.get("version", 1))
             return cls(
                 id=int(value["id"]),

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from storage.errors import InvalidRequestError, InvalidSchemaChangeError
 from storage.format.casts import can_cast
-from storage.format.field_tree import ColumnPath, as_path, edit_siblings, path_text
+from storage.format.default_values import default_of
+from storage.format.field_tree import ColumnPath, as_path, edit_siblings, edit_type, path_text
 from storage.format.option_changes import (
     check_option_references,
     option_flag,
@@ -27,6 +28,7 @@ __all__ = [
     "AddColumn",
     "ColumnPath",
     "DropColumn",
+    "DropPrimaryKey",
     "MoveColumn",
     "RemoveOption",
     "RenameColumn",
@@ -51,6 +53,7 @@ class AddColumn:
         comment: its description.
         after: sibling to stand behind.
         first: stand before all siblings.
+        before: sibling to stand in front of.
     """
 
     name: ColumnPath
@@ -58,11 +61,15 @@ class AddColumn:
     comment: str | None = None
     after: str | None = None
     first: bool = False
+    before: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UpdateType:
-    """Change a column's type; it stays as nullable as it was."""
+    """Change a column's type; it stays as nullable as it was.
+
+    A path may end with `element` or `value`, for what an ARRAY or a MAP holds.
+    """
 
     name: ColumnPath
     type: DataType
@@ -85,11 +92,12 @@ class RenameColumn:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MoveColumn:
-    """Place a column behind a sibling, before all of them, or (neither given) at the end."""
+    """Place a column behind or in front of a sibling, before all of them, or (none given) last."""
 
     name: ColumnPath
     after: str | None = None
     first: bool = False
+    before: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -138,6 +146,11 @@ class UpdateTableComment:
     comment: str | None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class DropPrimaryKey:
+    """Make an append table of a primary-key table that has no snapshot yet."""
+
+
 SchemaChange = (
     AddColumn
     | UpdateType
@@ -150,6 +163,7 @@ SchemaChange = (
     | SetOption
     | RemoveOption
     | UpdateTableComment
+    | DropPrimaryKey
 )
 
 
@@ -201,8 +215,10 @@ def _apply(  # noqa: C901 - one line per kind of change
             return _update_nullability(schema, change)
         case UpdateComment(name=name, comment=comment):
             return _replace_field(schema, name, description=comment)
-        case UpdateDefault(name=name, default=default):
-            return _replace_field(schema, name, default=default)
+        case UpdateDefault():
+            return _update_default(schema, change)
+        case DropPrimaryKey():
+            return _drop_primary_key(schema, has_snapshots)
         case SetOption(key=key, value=value):
             options = set_option(schema.options, key, value, has_snapshots=has_snapshots)
             return dataclasses.replace(schema, options=options)
@@ -224,13 +240,24 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
         )
     ids = itertools.count(schema.highest_field_id + 1)
     field = _new_field(change, path[-1], ids)
+    change = _before_partition(schema, change, path)
 
     def add(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
         _refuse_taken(siblings, path)
-        return _placed(siblings, field, change.after, change.first)
+        return _placed(siblings, field, change)
 
     fields = edit_siblings(schema.fields, path, add)
     return dataclasses.replace(schema, fields=fields, highest_field_id=next(ids) - 1)
+
+
+def _before_partition(schema: TableSchema, change: AddColumn, path: tuple[str, ...]) -> AddColumn:
+    """With option `add-column-before-partition`, a column without a place goes before those."""
+    placed = change.first or change.after is not None or change.before is not None
+    wanted = option_flag(schema.options, "add-column-before-partition")
+    if placed or len(path) > 1 or not wanted:
+        return change
+    keys = (name for name in schema.field_names if name in schema.partition_keys)
+    return dataclasses.replace(change, before=next(keys, None))
 
 
 def _new_field(change: AddColumn, name: str, ids: Iterator[int]) -> DataField:
@@ -247,18 +274,53 @@ def _update_type(schema: TableSchema, change: UpdateType) -> TableSchema:
         )
     explicit = not option_flag(schema.options, "disable-explicit-type-casting")
 
-    def update(field: DataField) -> DataField:
-        target = dataclasses.replace(change.type, nullable=field.type.nullable)
-        if target != field.type and not can_cast(field.type, target, explicit=explicit):
+    def update(type_: DataType) -> DataType:
+        target = dataclasses.replace(change.type, nullable=type_.nullable)
+        if target != type_ and not can_cast(type_, target, explicit=explicit):
             raise InvalidSchemaChangeError(
                 "column cannot be converted to this type without losing information",
                 column=path_text(path),
-                type=type_name(field.type),
+                type=type_name(type_),
                 wanted=type_name(target),
             )
-        return dataclasses.replace(field, type=target)
+        return target
+
+    changed = dataclasses.replace(schema, fields=edit_type(schema.fields, path, update))
+    _check_default(changed.field(path[0]))
+    return changed
+
+
+def _update_default(schema: TableSchema, change: UpdateDefault) -> TableSchema:
+    path = as_path(change.name)
+
+    def update(field: DataField) -> DataField:
+        changed = dataclasses.replace(field, default=change.default)
+        _check_default(changed)
+        return changed
 
     return _edit_field(schema, path, update)
+
+
+def _check_default(field: DataField) -> None:
+    if field.default is None:
+        return
+    try:
+        default_of(field.default, field.type, field.name)
+    except InvalidRequestError as error:
+        raise InvalidSchemaChangeError(
+            "unsupported default value for the type of the column",
+            detail=str(error),
+            column=field.name,
+        ) from error
+
+
+def _drop_primary_key(schema: TableSchema, has_snapshots: bool) -> TableSchema:
+    if has_snapshots:
+        raise InvalidSchemaChangeError(
+            "cannot drop primary keys on a non-empty table",
+            hint="make a new table without primary key and copy the rows",
+        )
+    return dataclasses.replace(schema, primary_keys=())
 
 
 def _drop(schema: TableSchema, change: DropColumn) -> TableSchema:
@@ -309,7 +371,7 @@ def _move(schema: TableSchema, change: MoveColumn) -> TableSchema:
     def move(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
         index = _index(siblings, path)
         others = siblings[:index] + siblings[index + 1 :]
-        return _placed(others, siblings[index], change.after, change.first)
+        return _placed(others, siblings[index], change)
 
     return dataclasses.replace(schema, fields=edit_siblings(schema.fields, path, move))
 
@@ -320,17 +382,16 @@ def _update_nullability(schema: TableSchema, change: UpdateNullability) -> Table
         raise InvalidSchemaChangeError("a primary key cannot be null", column=path_text(path))
     fixed = option_flag(schema.options, "alter-column-null-to-not-null.disabled", default=True)
 
-    def update(field: DataField) -> DataField:
-        if fixed and field.type.nullable and not change.nullable:
+    def update(type_: DataType) -> DataType:
+        if fixed and type_.nullable and not change.nullable:
             raise InvalidSchemaChangeError(
                 "a nullable column cannot become NOT NULL",
                 column=path_text(path),
                 hint="set `alter-column-null-to-not-null.disabled` to false if no row is null",
             )
-        type_ = dataclasses.replace(field.type, nullable=change.nullable)
-        return dataclasses.replace(field, type=type_)
+        return dataclasses.replace(type_, nullable=change.nullable)
 
-    return _edit_field(schema, path, update)
+    return dataclasses.replace(schema, fields=edit_type(schema.fields, path, update))
 
 
 def _replace_field(schema: TableSchema, name: ColumnPath, **parts: str | None) -> TableSchema:
@@ -352,15 +413,19 @@ def _edit_field(
 
 
 def _placed(
-    siblings: tuple[DataField, ...], field: DataField, after: str | None, first: bool
+    siblings: tuple[DataField, ...], field: DataField, place: AddColumn | MoveColumn
 ) -> tuple[DataField, ...]:
-    if first and after is not None:
+    if place.first + (place.after is not None) + (place.before is not None) > 1:
         raise InvalidSchemaChangeError(
-            "a column is placed first or after another, not both", column=field.name
+            "a column is placed first, before or after another, not several", column=field.name
         )
-    if first:
+    if place.first:
         return (field, *siblings)
-    index = len(siblings) if after is None else _index(siblings, (after,)) + 1
+    index = len(siblings)
+    if place.after is not None:
+        index = _index(siblings, (place.after,)) + 1
+    elif place.before is not None:
+        index = _index(siblings, (place.before,))
     return (*siblings[:index], field, *siblings[index:])
 
 

@@ -6,11 +6,11 @@ Source: FORMAT.md §3.1. Where the documents live and which is the newest is in 
 
 import dataclasses
 import enum
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from storage.errors import CorruptDataError
+from storage.format.documents import dump_object, parse_object
 
 __all__ = ["BATCH_COMMIT_IDENTIFIER", "CommitKind", "Snapshot"]
 
@@ -86,6 +86,10 @@ class Snapshot:
 
     def to_json(self) -> bytes:
         """The bytes of the snapshot file: indented UTF-8 JSON; absent members are left out."""
+        return dump_object(self.members())
+
+    def members(self) -> dict[str, Any]:
+        """The members of the JSON object, unknown ones last."""
         value: dict[str, Any] = {}
         for attribute, (member, _, _) in _MEMBERS.items():
             content = getattr(self, attribute)
@@ -96,7 +100,7 @@ class Snapshot:
             if content is not None:
                 value[member] = content
         value.update(self.extra)
-        return json.dumps(value, indent=2, ensure_ascii=False).encode()
+        return value
 
     @classmethod
     def from_json(cls, data: bytes) -> "Snapshot":
@@ -105,12 +109,7 @@ class Snapshot:
         Raises:
             CorruptDataError: the bytes are no snapshot; names the member at fault.
         """
-        try:
-            value = json.loads(data)
-        except ValueError as error:
-            raise CorruptDataError("not a snapshot file", detail=repr(error)) from error
-        if not isinstance(value, dict):
-            raise CorruptDataError("not a snapshot file", found=type(value).__name__)
+        value = parse_object(data, "snapshot")
         content: dict[str, Any] = {attribute: _member(value, attribute) for attribute in _MEMBERS}
         try:
             content["commit_kind"] = CommitKind(content["commit_kind"])

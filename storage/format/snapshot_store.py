@@ -3,12 +3,20 @@
 
 Source: FORMAT.md §3.3 (hints) and §11.5 (publishing). The hint files `LATEST` and `EARLIEST` may
 be absent, stale or wrong: they only save a listing and are checked before use.
+
+A snapshot file is not changed by commits and expiry, but a rollback or a fast-forward lets an id
+name another document later. So `read` always asks the store. What was read is remembered for
+walks over many snapshots (`recall`), together with the newest of them: as long as that one is
+unchanged in the store no id below it can have changed either, because snapshots are taken back
+from the newest down. `latest` compares it, and so does `read` whatever it reads; a difference
+makes the store forget everything.
 """
 
 from collections import OrderedDict
 from typing import Any
 
-from storage.errors import NotFoundError, StorageUnavailableError
+from storage.errors import CorruptDataError, NotFoundError, StorageUnavailableError
+from storage.format.documents import read_document
 from storage.format.layout import TableLayout
 from storage.format.snapshot import Snapshot
 from storage.io.file_io import FileIO
@@ -16,18 +24,15 @@ from storage.io.file_io import FileIO
 __all__ = ["SnapshotStore"]
 
 _PREFIX = "snapshot-"
-_CACHED_SNAPSHOTS = 256
-"""Parsed documents kept in memory: more than the snapshots one scan or expiry walks over."""
+_REMEMBERED = 1024
+"""Parsed documents kept in memory: more than the snapshots one walk of an expiry goes over."""
 
 _PROBES = 8
 """Steps a stale LATEST is followed before listing: one existence check each."""
 
 
 class SnapshotStore:
-    """Snapshots of one table or branch. Picklable; the cache does not travel.
-
-    A snapshot file never changes, so `read` keeps what it has seen. A store must not outlive a
-    rollback of its table, which lets ids name new documents; make a new one then.
+    """Snapshots of one table or branch. Picklable; what it remembers does not travel.
 
     Args:
         file_io: the store of bytes.
@@ -37,10 +42,16 @@ class SnapshotStore:
     def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
         self._file_io = file_io
         self._layout = layout
-        self._cache: OrderedDict[int, Snapshot] = OrderedDict()
+        self._known: OrderedDict[int, Snapshot] = OrderedDict()
+        self._newest: Snapshot | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_file_io": self._file_io, "_layout": self._layout, "_cache": OrderedDict()}
+        return {
+            "_file_io": self._file_io,
+            "_layout": self._layout,
+            "_known": OrderedDict(),
+            "_newest": None,
+        }
 
     def latest_id(self) -> int | None:
         """Id of the newest snapshot, or None on a table without snapshots."""
@@ -60,30 +71,26 @@ class SnapshotStore:
 
     def exists(self, snapshot_id: int) -> bool:
         """Whether the snapshot's file is there."""
-        return self._file_io.exists(self._layout.snapshot_file(snapshot_id))
+        return self._file_io.is_file(self._layout.snapshot_file(snapshot_id))
 
     def ids(self) -> list[int]:
-        """All snapshot ids, ascending, by listing."""
+        """All snapshot ids, ascending, by listing; other files in the directory do not count."""
         names = (status.name for status in self._file_io.list(self._layout.snapshot_dir))
-        return sorted(
-            int(name.removeprefix(_PREFIX))
-            for name in names
-            if name.startswith(_PREFIX) and _decimal(name.removeprefix(_PREFIX))
-        )
+        numbers = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
+        return sorted(int(text) for text in numbers if _decimal(text))
 
     def read(self, snapshot_id: int) -> Snapshot:
-        """The snapshot of that id.
+        """The snapshot of that id, as the store has it now.
 
         Raises:
-            NotFoundError: it never was, or has expired.
+            NotFoundError: it never was, has expired, or was taken back.
             CorruptDataError: its file is damaged.
         """
-        cached = self._cache.get(snapshot_id)
-        if cached is not None:
-            return cached
+        path = self._layout.snapshot_file(snapshot_id)
         try:
-            data = self._file_io.read_bytes(self._layout.snapshot_file(snapshot_id))
+            snapshot = read_document(self._file_io, path, Snapshot.from_json)
         except FileNotFoundError as error:
+            self._known.pop(snapshot_id, None)
             raise NotFoundError(
                 "no such snapshot",
                 detail=f"{snapshot_id} is out of available snapshotId range",
@@ -91,12 +98,38 @@ class SnapshotStore:
                 table=self._layout.root,
                 hint="it may have expired; list the snapshots that are left",
             ) from error
-        return self._remember(Snapshot.from_json(data))
+        if snapshot.id != snapshot_id:
+            raise CorruptDataError(
+                "a snapshot file holds another snapshot",
+                path=path,
+                expected=snapshot_id,
+                found=snapshot.id,
+            )
+        if self._known.get(snapshot_id, snapshot) != snapshot:
+            self.forget()
+        return self._remember(snapshot)
+
+    def recall(self, snapshot_id: int) -> Snapshot:
+        """The same from memory where possible; for walks below a snapshot that `latest` gave.
+
+        Raises: as `read`.
+        """
+        known = self._known.get(snapshot_id)
+        return self.read(snapshot_id) if known is None else known
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot, or None on a table without snapshots."""
         newest = self.latest_id()
-        return None if newest is None else self.read(newest)
+        if newest is None:
+            self.forget()
+            return None
+        snapshot = self.read(newest)
+        before = self._newest
+        if before is not None and before != snapshot and not self._is_below(before, snapshot):
+            self.forget()
+            self._remember(snapshot)
+        self._newest = snapshot
+        return snapshot
 
     def at_time(self, time_ms: int) -> Snapshot | None:
         """The newest snapshot committed at or before a time [epoch ms], or None.
@@ -138,32 +171,54 @@ class SnapshotStore:
 
     def announce(self, snapshot: Snapshot) -> None:
         """The second half of `publish`: point the hints at a snapshot that is there."""
-        self._remember(snapshot)
+        self._newest = self._remember(snapshot)
         self._write_hint(self._layout.latest_hint, snapshot.id)
         if snapshot.id == 1:
             self._write_hint(self._layout.earliest_hint, snapshot.id)
 
     def read_again(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot as the store has it now, past the cache; None when there is none."""
-        self._cache.pop(snapshot_id, None)
+        """As `read`, but None when there is none."""
         try:
             return self.read(snapshot_id)
         except NotFoundError:
             return None
 
+    def forget(self) -> None:
+        """Remember nothing: ids may name other snapshots from now on."""
+        self._known.clear()
+        self._newest = None
+
     def write_earliest_hint(self, snapshot_id: int) -> None:
         """Record the oldest snapshot left after expiry; best effort."""
         self._write_hint(self._layout.earliest_hint, snapshot_id)
 
+    def move_latest_hint(self, snapshot_id: int | None) -> None:
+        """Point LATEST at an older snapshot before newer ones are taken back; None removes it.
+
+        Unlike other writing of hints this must not fail silently: other readers believe a LATEST
+        whose successor does not exist.
+
+        Raises:
+            StorageUnavailableError: the store did not answer.
+        """
+        if snapshot_id is None:
+            self._file_io.delete(self._layout.latest_hint)
+        else:
+            self._file_io.overwrite_bytes(self._layout.latest_hint, str(snapshot_id).encode())
+
     def delete(self, snapshot_id: int) -> bool:
         """Remove a snapshot's file (expiry, rollback). False when it was not there."""
-        self._cache.pop(snapshot_id, None)
+        self._known.pop(snapshot_id, None)
         return self._file_io.delete(self._layout.snapshot_file(snapshot_id))
 
+    def _is_below(self, before: Snapshot, newest: Snapshot) -> bool:
+        """Whether what was the newest is still part of the history."""
+        return before.id < newest.id and self.read_again(before.id) == before
+
     def _remember(self, snapshot: Snapshot) -> Snapshot:
-        self._cache[snapshot.id] = snapshot
-        while len(self._cache) > _CACHED_SNAPSHOTS:
-            self._cache.popitem(last=False)
+        self._known[snapshot.id] = snapshot
+        while len(self._known) > _REMEMBERED:
+            self._known.pop(next(iter(self._known), 0), None)
         return snapshot
 
     def _hint(self, path: str) -> int | None:
@@ -182,4 +237,5 @@ class SnapshotStore:
 
 
 def _decimal(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= len(str(2**63))
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(2**63))
+    return digits and str(int(text)) == text

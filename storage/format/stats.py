@@ -4,6 +4,11 @@
 Source: FORMAT.md §4.2 and §4.5. Columns are reduced batch by batch with Arrow kernels; only the
 two values left per column become Python values, to be truncated and put into BinaryRows. Order is
 Paimon's: -0.0 before 0.0, NaN after everything, strings and bytes by unsigned bytes.
+
+Java takes the bounds of Parquet and ORC files from their footers, so what a footer cannot say is
+not kept: bounds of TIMESTAMP(7..9) in Parquet, of bytes in ORC. Avro has no footer; there Java
+looks at the rows themselves. (Java's bounds of a CHAR in ORC are padded with blanks; ours are not,
+because a padded lower bound lies above the values it stands for.)
 """
 
 import dataclasses
@@ -16,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InvalidOptionError
-from storage.format.arrow_types import normalize
+from storage.format.arrow_types import MAX_MICROS_PRECISION, normalize
 from storage.format.file_meta import EMPTY_STATS, SimpleStats
 from storage.format.row_codec import RowValue, encode_row
 from storage.format.row_values import to_row_values
-from storage.format.types import AtomicType, DataField, DataType
+from storage.format.types import AtomicType, DataField, DataType, TypeRoot
 
 __all__ = [
     "COUNTS",
@@ -34,6 +39,8 @@ __all__ = [
 ]
 
 _TRUNCATE = re.compile(r"truncate\(\s*(\d+)\s*\)")
+_TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 _MAX_CODE_POINT = 0x10FFFF
 _LAST_BEFORE_SURROGATES, _FIRST_AFTER_SURROGATES = 0xD7FF, 0xE000
 
@@ -79,6 +86,9 @@ class StatsMode:
 NONE = StatsMode(_Kind.NONE)
 COUNTS = StatsMode(_Kind.COUNTS)
 FULL = StatsMode(_Kind.FULL)
+_NESTED_MODES = {"parquet": NONE, "orc": COUNTS, "avro": COUNTS}
+"""The most that is known of nested columns."""
+
 KEY_STATS_MODE = StatsMode(_Kind.TRUNCATE, 128)
 """Mode of key statistics, unless the column has one of its own (FORMAT.md §4.4)."""
 
@@ -91,14 +101,22 @@ class StatsAccumulator:
 
     Args:
         fields: the columns, in the order they are added.
-        modes: one for all columns, or one per column. Nested columns never have statistics.
+        modes: one for all columns, or one per column. Nested columns never have bounds, and in
+            Parquet files no null counts either.
+        file_format: of the file; decides which bounds Java would know.
     """
 
-    def __init__(self, fields: Sequence[DataField], modes: StatsMode | Sequence[StatsMode]) -> None:
+    def __init__(
+        self,
+        fields: Sequence[DataField],
+        modes: StatsMode | Sequence[StatsMode],
+        file_format: str = "avro",
+    ) -> None:
         each = [modes] * len(fields) if isinstance(modes, StatsMode) else list(modes)
         self._names = [field.name for field in fields]
         self._columns = [
-            _ColumnStats(field.type, mode) for field, mode in zip(fields, each, strict=True)
+            _ColumnStats(field.type, mode, file_format)
+            for field, mode in zip(fields, each, strict=True)
         ]
 
     def add(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
@@ -152,6 +170,7 @@ def collect_values(
     batch: pa.RecordBatch | pa.Table,
     fields: Sequence[DataField],
     modes: StatsMode | Sequence[StatsMode],
+    file_format: str = "parquet",
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
     """Dense statistics of a value batch; see `StatsAccumulator.dense_stats`.
 
@@ -159,8 +178,9 @@ def collect_values(
         batch: has at least the columns `fields`, found by name.
         fields: the columns to cover, in schema order.
         modes: one for all columns, or one per column.
+        file_format: of the file the rows are in.
     """
-    accumulator = StatsAccumulator(fields, modes)
+    accumulator = StatsAccumulator(fields, modes, file_format)
     accumulator.add([batch.column(field.name) for field in fields])
     return accumulator.dense_stats()
 
@@ -168,9 +188,12 @@ def collect_values(
 class _ColumnStats:
     """Running null count and bounds of one column."""
 
-    def __init__(self, type_: DataType, mode: StatsMode) -> None:
+    def __init__(self, type_: DataType, mode: StatsMode, file_format: str) -> None:
         self.type = type_
-        self.mode = mode if isinstance(type_, AtomicType) else NONE
+        self.mode = mode
+        if not isinstance(type_, AtomicType):
+            self.mode = NONE if NONE in (mode, _NESTED_MODES[file_format]) else COUNTS
+        self._bounded = self.mode != COUNTS and _has_bounds(type_, file_format)
         self.nulls = 0
         self.bounds: list[pa.Array] = []
 
@@ -188,7 +211,7 @@ class _ColumnStats:
             return
         array = normalize(column, self.type)
         self.nulls += array.null_count
-        if self.mode != COUNTS and array.null_count < len(array):
+        if self._bounded and array.null_count < len(array):
             self.bounds.append(_bounds(array))
 
     def range(self) -> tuple[RowValue, RowValue]:
@@ -212,6 +235,15 @@ def _stats_of(columns: Sequence[_ColumnStats]) -> SimpleStats:
         encode_row([high for _, high in ranges], types),
         tuple(column.null_count for column in columns),
     )
+
+
+def _has_bounds(type_: DataType, file_format: str) -> bool:
+    """Whether the footer of a file can say the bounds of a column of this type."""
+    if not isinstance(type_, AtomicType):
+        return False
+    if file_format == "parquet":
+        return type_.root not in _TIMESTAMPS or type_.precision <= MAX_MICROS_PRECISION
+    return file_format != "orc" or type_.root not in _BYTES
 
 
 def _bounds(array: pa.Array) -> pa.Array:

@@ -6,6 +6,7 @@ Source: FORMAT.md §2.1 (DataField) and §2.2 (types). An atomic type is a strin
 no Arrow and no files.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -88,8 +89,11 @@ def type_name(type_: DataType) -> str:
     return _sql(type_) + _not_null(type_)
 
 
+_FIELD_KEYS = frozenset({"id", "name", "type", "description", "defaultValue"})
+
+
 def field_from_json(value: Mapping[str, Any]) -> DataField:
-    """A column from its JSON object; keys other than Paimon's are dropped.
+    """A column from its JSON object; keys other than Paimon's are kept as they are.
 
     Raises:
         InvalidRequestError: a required key is absent or of the wrong type.
@@ -107,6 +111,11 @@ def field_from_json(value: Mapping[str, Any]) -> DataField:
         type=parse_type(type_),
         description=value.get("description"),
         default=value.get("defaultValue"),
+        extra=tuple(
+            (key, json.dumps(member, ensure_ascii=False))
+            for key, member in value.items()
+            if key not in _FIELD_KEYS
+        ),
     )
 
 
@@ -117,6 +126,7 @@ def field_to_json(field: DataField) -> dict[str, Any]:
         value["description"] = field.description
     if field.default is not None:
         value["defaultValue"] = field.default
+    value.update((key, json.loads(text)) for key, text in field.extra)
     return value
 
 

@@ -146,6 +146,8 @@ class DataField:
         type: its type.
         description: comment, or None.
         default: default value as text, or None.
+        extra: further members of its JSON object as JSON texts by name, kept for rewrites; no
+            part of what makes columns equal.
     """
 
     id: int
@@ -153,3 +155,4 @@ class DataField:
     type: DataType
     description: str | None = None
     default: str | None = None
+    extra: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)

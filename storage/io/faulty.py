@@ -156,6 +156,10 @@ class FaultyFileIO(FileIO):
         """See `FileIO`."""
         return self._run("delete", path, lambda: self._inner.delete(path))
 
+    def prune(self, path: str) -> None:
+        """See `FileIO`."""
+        self._run("prune", path, lambda: self._inner.prune(path))
+
     def _run(
         self,
         operation: str,

@@ -7,13 +7,18 @@ reader sees either nothing or all bytes.
 """
 
 import dataclasses
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-__all__ = ["FileIO", "FileStatus"]
+from storage.errors import RetryableError
+
+__all__ = ["FileIO", "FileStatus", "note_undeleted"]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +51,13 @@ class FileIO(Protocol):
     def read_bytes(self, path: str) -> bytes:
         """The whole file."""
 
+    def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
+        """Several whole files, in the order asked for; beside each other where that pays.
+
+        Errors arrive with the file they are about, as from `read_bytes`.
+        """
+        return (self.read_bytes(path) for path in paths)
+
     def open_input(self, path: str) -> pa.NativeFile:
         """A seekable `pyarrow.NativeFile` for reading (context manager)."""
 
@@ -71,6 +83,10 @@ class FileIO(Protocol):
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
 
+    def is_file(self, path: str) -> bool:
+        """Whether a file is there; cheaper than `exists` where directories do not exist."""
+        return self.exists(path)
+
     def size(self, path: str) -> int:
         """Size in bytes."""
 
@@ -82,3 +98,29 @@ class FileIO(Protocol):
 
     def delete(self, path: str) -> bool:
         """Remove a file. False when it was not there."""
+
+    def delete_many(self, paths: Iterable[str]) -> int:
+        """Remove files that nobody needs; one that cannot be removed stays as an orphan.
+
+        Returns:
+            How many were there and are gone. A store that does not say whether an object was
+            there counts all that are gone.
+        """
+        deleted = 0
+        for path in paths:
+            try:
+                deleted += self.delete(path)
+            except (RetryableError, OSError) as error:
+                note_undeleted(path, error)
+        return deleted
+
+    def prune(self, path: str) -> None:
+        """Remove a directory and those in it, unless they hold files.
+
+        Does nothing on stores where a directory is there only while it holds files.
+        """
+
+
+def note_undeleted(path: str, error: Exception) -> None:
+    """Log that an unneeded file stays."""
+    _LOG.debug("an unneeded file stays", extra={"path": path}, exc_info=error)

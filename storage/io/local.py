@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.errors import StorageUnavailableError, UnsupportedFeatureError
+from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
 from storage.io.file_io import FileIO, FileStatus
 
 __all__ = ["LocalFileIO", "temporary_name"]
@@ -166,6 +166,13 @@ class LocalFileIO(FileIO):
                 return False
             return True
 
+    def prune(self, path: str) -> None:
+        """See `FileIO`."""
+        with _translated("prune", path):
+            for directory, _, _ in os.walk(path, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)
+
     def _create(self, path: str, data: bytes) -> None:
         """Write a new file; on any failure nothing is left."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -259,6 +266,12 @@ def _translated(operation: str, path: str) -> Iterator[None]:
     except (IsADirectoryError, NotADirectoryError) as error:
         raise FileNotFoundError(error.errno, error.strerror, path) from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InvalidRequestError(
+                "a name is too long for the file system",
+                hint="keep partition values short, or use a store without this limit",
+                path=path,
+            ) from error
         hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise StorageUnavailableError(
             f"cannot {operation} a local file", detail=str(error), hint=hint, path=path

@@ -1,43 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the text of a warehouse location to a `FileIO` and the root path to use with it.
 
-A location is a local path (relative ones are made absolute, `~` is the home directory) or a URI
-`file:/path`, `file:///path`, `file://localhost/path`. As in Paimon, the path of a URI is taken
-literally: `%20` stays three characters, because table paths hold percent signs of their own.
+A location is a local path (relative ones are made absolute, `~` is the home directory), a URI
+`file:/path`, `file:///path`, `file://localhost/path`, or an object store's URL
+(`object_store_options`). As in Paimon, the path of a URI is taken literally: `%20` stays three
+characters, because table paths hold percent signs of their own.
 """
 
 import os
 import re
+from collections.abc import Mapping
 
-from storage.errors import InvalidRequestError, UnsupportedFeatureError
+from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
+from storage.io.object_store import ObjectStoreFileIO
+from storage.io.object_store_options import SCHEMES, locate
 
-__all__ = ["resolve_file_io"]
+__all__ = ["is_local", "resolve_file_io"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!$)")
 
+_REFUSED = {
+    "hdfs": "whether its rename can be a commit has not been tested; mount it (NFS gateway, FUSE)",
+    "viewfs": "see hdfs: mount it",
+    "oss": "use its S3 endpoint: `s3://bucket` with `s3.endpoint`, if it honours conditional puts",
+    "obs": "use its S3 endpoint: `s3://bucket` with `s3.endpoint`, if it honours conditional puts",
+}
 
-def resolve_file_io(warehouse: str) -> tuple[FileIO, str]:
-    """The store of a warehouse and its root, an absolute path without a trailing slash.
+
+def is_local(location: str) -> bool:
+    """Whether a location is a path or a `file:` URI, without looking whether it is there."""
+    scheme = _SCHEME.match(location)
+    return scheme is None or scheme.group(1).lower() == "file"
+
+
+def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) -> tuple[FileIO, str]:
+    """The store of a warehouse and its root, an absolute path or URL without a trailing slash.
+
+    Args:
+        warehouse: the location.
+        options: of an object store: endpoint, credentials and so on.
 
     Raises:
         InvalidRequestError: the location is empty or names another host.
-        UnsupportedFeatureError: the URI scheme has no `FileIO` yet.
+        InvalidOptionError: an option is unknown, malformed, or not for this kind of storage.
+        UnsupportedFeatureError: the URI scheme has no `FileIO`, or no tested one.
     """
     if not warehouse.strip():
         raise InvalidRequestError(
             "a warehouse location is empty", hint="set it to a directory such as /data/warehouse"
         )
-    scheme = _SCHEME.match(warehouse)
-    if scheme is None:
-        return LocalFileIO(), os.path.abspath(os.path.expanduser(warehouse))
-    if scheme.group(1).lower() != "file":
+    match = _SCHEME.match(warehouse)
+    scheme = "file" if match is None else match.group(1).lower()
+    if scheme in SCHEMES:
+        return ObjectStoreFileIO(warehouse, options), locate(warehouse).path
+    if scheme != "file":
+        known = ", ".join(f"{each}://" for each in ("file", *SCHEMES))
         raise UnsupportedFeatureError(
-            "this kind of storage is not supported yet",
-            hint="use a local directory or a file:// URI, for example a mounted volume",
+            "this kind of storage is not supported",
+            hint=_REFUSED.get(scheme, f"known are a local directory and {known}"),
             warehouse=warehouse,
         )
+    if options:
+        raise InvalidOptionError(
+            "store options are for object stores only",
+            hint="remove them, or give the warehouse as s3://bucket/directory",
+            key=min(options),
+        )
+    if match is None:
+        return LocalFileIO(), os.path.abspath(os.path.expanduser(warehouse))
     return LocalFileIO(), os.path.abspath(_path_of(warehouse[len("file:") :], warehouse))
 
 

@@ -4,7 +4,6 @@
 The only module of `lsm` that knows how `format.data_file` is called.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
@@ -12,7 +11,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from storage.clock import Clock, IdSource
-from storage.errors import RetryableError
 from storage.format.data_file import DataFileOptions, KeyValueFileWriter, read_key_values
 from storage.format.file_meta import DataFileMeta, FileSource
 from storage.format.layout import TableLayout
@@ -97,18 +95,13 @@ class BucketContext:
 
     def open_writer(self, level: int, source: FileSource) -> KeyValueFileWriter:
         """A writer of rolling files at a level."""
-        file_options = DataFileOptions.of(self.options)
-        # a file ends with a row group: to keep to a small target, row groups must be small too
-        row_group_bytes = min(
-            file_options.row_group_bytes, _UNPACKED * file_options.target_file_size
-        )
         return KeyValueFileWriter(
             self.file_io,
             self.directory,
             self.schema,
             id_source=self.id_source,
             clock=self.clock,
-            options=dataclasses.replace(file_options, row_group_bytes=row_group_bytes),
+            options=DataFileOptions.of(self.options, level=level),
             level=level,
             source=source,
         )
@@ -137,6 +130,9 @@ class BucketContext:
 
     def delete_files(self, files: Iterable[DataFileMeta]) -> None:
         """Remove data files nobody refers to; one that cannot be removed is left as an orphan."""
+        paths = []
         for file in files:
-            with contextlib.suppress(RetryableError, OSError):
-                self.file_io.delete(self.path_of(file))
+            path = self.path_of(file)
+            beside = path.rpartition("/")[0]
+            paths += [path, *(f"{beside}/{name}" for name in file.extra_files)]
+        self.file_io.delete_many(paths)

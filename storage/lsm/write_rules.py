@@ -6,11 +6,11 @@ Source: SEMANTICS.md §A.3 and §A.4. Data plane: whole columns.
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from storage.errors import InternalError, InvalidRequestError, UnsupportedFeatureError
+from storage.errors import InternalError, InvalidRequestError
+from storage.format.default_values import default_of, fill_null
 from storage.format.schema import TableSchema
-from storage.format.types import VALUE_KIND, AtomicType, DataField, RowKind
+from storage.format.types import VALUE_KIND, DataField, RowKind
 from storage.options import TableOptions
 
 __all__ = ["accept_rows"]
@@ -76,7 +76,9 @@ def _column(batch: pa.RecordBatch, field: DataField, wanted: pa.Field) -> pa.Arr
             hint="give the column a value, or make it nullable",
             column=field.name,
         )
-    return column if field.default is None else _with_default(column, field)
+    if field.default is None:
+        return column
+    return fill_null(column, default_of(field.default, field.type, field.name))
 
 
 def _widened(column: pa.Array, wanted: pa.Field) -> pa.Array:
@@ -91,22 +93,3 @@ def _widened(column: pa.Array, wanted: pa.Field) -> pa.Array:
             expected=wanted.type,
             found=column.type,
         ) from error
-
-
-def _with_default(column: pa.Array, field: DataField) -> pa.Array:
-    if not isinstance(field.type, AtomicType):
-        raise UnsupportedFeatureError(
-            "defaults of nested columns are not implemented",
-            hint="remove the default of the column",
-            column=field.name,
-        )
-    try:
-        default = pa.scalar(field.default).cast(column.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequestError(
-            "the default of a column is no value of its type",
-            detail=str(error),
-            hint="change the default of the column",
-            column=field.name,
-        ) from error
-    return pc.fill_null(column, default)

@@ -6,21 +6,25 @@ holds at least one schema file. Nothing else is recorded, so other engines see t
 """
 
 import re
+from collections.abc import Mapping
 
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.index.builder import check_file_indexes
 from storage.format.layout import TableLayout
 from storage.format.schema import TableSchema
 from storage.format.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 from storage.options import TableOptions
+from storage.table.bucket_mode import check_bucket_keys
 from storage.table.table import FileStoreTable
 
 __all__ = ["FileSystemCatalog"]
 
 _SUFFIX = ".db"
 _SYSTEM_DATABASE = "sys"
+_BRANCH_MARK = "$branch_"
 _BAD_NAME = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
 
 
@@ -28,10 +32,12 @@ class FileSystemCatalog:
     """Tables of one warehouse. Tables are named `database.table`.
 
     Args:
-        warehouse: directory or `file:` URI.
+        warehouse: directory, `file:` URI or URL of an object store (`storage.io.resolve`). In an
+            object store a database is there while it has tables.
         file_io: the store; None: chosen by the warehouse.
         clock: given to the tables; None: the machine's.
         ids: given to the tables; None: random.
+        options: of the object store, where `file_io` is None.
     """
 
     def __init__(
@@ -40,9 +46,10 @@ class FileSystemCatalog:
         file_io: FileIO | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         if file_io is None:
-            file_io, warehouse = resolve_file_io(warehouse)
+            file_io, warehouse = resolve_file_io(warehouse, options)
         self.file_io = file_io
         self.warehouse = warehouse.rstrip("/")
         self._clock = clock or SystemClock()
@@ -88,16 +95,24 @@ class FileSystemCatalog:
     def table(self, identifier: str) -> FileStoreTable:
         """Open a table at its newest schema.
 
+        Args:
+            identifier: `database.table`, or `database.table$branch_name` for a branch.
+
         Raises:
-            NotFoundError: there is no such table.
+            NotFoundError: there is no such table or branch.
         """
-        path = self.table_path(identifier)
-        schema = self._schemas(path).latest()
-        if schema is None:
+        identifier, mark, branch = identifier.partition(_BRANCH_MARK)
+        path, wanted = self.table_path(identifier), branch if mark else None
+        try:
+            return FileStoreTable.open(path, self.file_io, self._clock, self._ids, branch=wanted)
+        except NotFoundError as error:
             raise NotFoundError(
-                "there is no such table", table=identifier, warehouse=self.warehouse
-            )
-        return FileStoreTable.at(path, schema, self.file_io, self._clock, self._ids)
+                "there is no such table",
+                detail=error.message,
+                table=identifier,
+                branch=branch or "main",
+                warehouse=self.warehouse,
+            ) from error
 
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
@@ -116,7 +131,8 @@ class FileSystemCatalog:
         path = self.table_path(identifier)
         if schema.id != 0:
             raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        TableOptions.from_strings(schema.options)
+        check_bucket_keys(schema, TableOptions.from_strings(schema.options))
+        check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
         schemas = self._schemas(path)
         if not schemas.ids() and schemas.publish(schema):
             return FileStoreTable.at(path, schema, self.file_io, self._clock, self._ids)

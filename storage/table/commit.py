@@ -22,6 +22,7 @@ What makes it safe:
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from storage.errors import CommitConflictError, FileConflictError
 from storage.format.file_meta import CommitMessage, ManifestEntry
@@ -31,13 +32,19 @@ from storage.table.commit_changes import (
     OwnFiles,
     changes_of,
     compact_files,
+    compact_index_files,
     own_files,
+    own_index_files,
     partitions_of,
 )
 from storage.table.commit_history import CommitHistory, CommitRecord
 from storage.table.core import TableCore
+from storage.table.index_files import index_entries
 from storage.table.live_files import delta_entries, list_entries
+from storage.table.overwritten import overwritten_partitions
 from storage.table.publish import AlreadyCommitted, BeforePublish, Publisher, Request
+from storage.table.statistics import Statistics, write_statistics
+from storage.table.uncommitted import delete_files
 
 __all__ = ["CommitResult", "FileStoreCommit"]
 
@@ -135,36 +142,40 @@ class FileStoreCommit:
         messages: Sequence[CommitMessage],
         identifier: int,
         *,
+        partition: Mapping[str, Any] | None = None,
         replaces: Callable[[bytes], bool] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitResult:
         """Put new files in the place of whatever is live at commit time (SEMANTICS.md §F.4).
 
+        What is replaced, also when there are no new files:
+
+        * a partitioned table with `dynamic-partition-overwrite`: the partitions that receive new
+          files, whatever `partition` says; nothing when there are none;
+        * otherwise the partitions with the values of `partition`; without it the whole table.
+
+        Changelog files of the messages are not committed.
+
         Args:
             messages: of writers that started with empty buckets.
             identifier: as for `commit`.
-            replaces: which partitions (framed) lose their live files; None: those that receive
-                new ones. Changelog files of the messages are not committed.
+            partition: values of some partition columns; None is the null partition.
+            replaces: decides instead which partitions (framed) lose their live files.
             properties: as for `commit`.
 
         Raises:
+            InvalidRequestError: a new file does not belong to the partition, or it names a
+                column that is no partition key.
             As `commit`.
         """
         append, compact = changes_of(messages)
-        wanted = partitions_of(messages).__contains__ if replaces is None else replaces
-        if replaces is None and not append.entries:
-            return CommitResult(
-                append_snapshot_id=None,
-                compact_snapshot_id=None,
-                already_committed=False,
-                compaction_dropped=False,
-                attempts=0,
-            )
+        wanted = replaces
+        if wanted is None:
+            wanted = overwritten_partitions(self._table, partition, partitions_of(messages))
+        if wanted is None:
+            return _result(None, None, dropped=False, attempts=0)
         removal = dataclasses.replace(
-            append,
-            kind=CommitKind.OVERWRITE,
-            changelog=(),
-            removes=lambda entry: wanted(entry.partition),
+            append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
         )
         return self._commit(
             messages, removal, compact, identifier, dict(properties or {}), None, check=True
@@ -175,6 +186,25 @@ class FileStoreCommit:
     ) -> CommitResult:
         """Remove all rows, or those of some partitions (framed)."""
         return self.overwrite((), identifier, replaces=partitions or (lambda _: True))
+
+    def update_statistics(self, statistics: Statistics, identifier: int) -> CommitResult:
+        """Publish table statistics as an ANALYZE snapshot; rows stay as they are.
+
+        Args:
+            statistics: of some snapshot; later snapshots name them until the schema changes.
+            identifier: as for `commit`.
+
+        Raises:
+            InvalidRequestError: a column is not in the schema that was looked at.
+            As `commit`.
+        """
+        name = write_statistics(self._table, statistics)
+        analyze = Changes(kind=CommitKind.ANALYZE, statistics=name)
+        nothing = Changes(kind=CommitKind.COMPACT)
+        result = self._commit((), analyze, nothing, identifier, {}, None, check=False)
+        if result.already_committed:
+            self._table.delete_quietly([self._table.layout.statistics_file(name)])
+        return result
 
     def filter_committed(self, identifiers: Sequence[int]) -> list[int]:
         """Those that are larger than everything the user has committed."""
@@ -252,7 +282,7 @@ class FileStoreCommit:
             "a compaction is dropped, another writer was faster",
             extra={"table": self._table.layout.root, "reason": str(reason)},
         )
-        self._delete(compact_files(messages))
+        delete_files(self._table, compact_files(messages), compact_index_files(messages))
         return _result(append_id, None, dropped=True, attempts=attempts + 1)
 
     def _replayed(
@@ -264,10 +294,16 @@ class FileStoreCommit:
         again; then nothing is deleted, since a COMPACT of unknown outcome may still name the
         rest. Nothing is deleted either when the snapshots have expired and cannot be compared.
         """
-        own = own_files(messages)
+        own, own_index = own_files(messages), own_index_files(messages)
+        names = {entry.file.file_name for entry in own_index}
         committed = self._files_of(record.snapshots)
-        if record.append is not None and committed is not None and own.isdisjoint(committed):
-            self._delete(own)
+        if (
+            record.append is not None
+            and committed is not None
+            and own.isdisjoint(committed[0])
+            and names.isdisjoint(committed[1])
+        ):
+            delete_files(self._table, own, own_index)
         compaction = any(not message.compact.empty for message in messages)
         return CommitResult(
             append_snapshot_id=None if record.append is None else record.append.id,
@@ -277,25 +313,28 @@ class FileStoreCommit:
             attempts=attempts,
         )
 
-    def _files_of(self, snapshots: Iterable[Snapshot]) -> OwnFiles | None:
-        """Files that snapshots name in delta and changelog; None when they cannot be read."""
+    def _files_of(self, snapshots: Iterable[Snapshot]) -> tuple[OwnFiles, set[str]] | None:
+        """Files that snapshots name in delta and changelog, and names of their index files.
+
+        None when they cannot be read.
+        """
         entries: list[ManifestEntry] = []
+        index: set[str] = set()
         try:
             for snapshot in snapshots:
                 entries += delta_entries(self._table, snapshot)
                 if snapshot.changelog_manifest_list is not None:
                     metas = self._table.manifests.read_list(snapshot.changelog_manifest_list)
                     entries += list_entries(self._table, metas)
+                index |= {one.file.file_name for one in index_entries(self._table, snapshot)}
         except FileNotFoundError:
             return None
-        return {
+        files = {
             (entry.partition, entry.bucket, name)
             for entry in entries
             for name in (entry.file.file_name, *entry.file.extra_files)
         }
-
-    def _delete(self, files: OwnFiles) -> None:
-        self._table.delete_quietly(self._table.data_path(*file) for file in sorted(files))
+        return files, index
 
 
 def _result(

@@ -7,10 +7,27 @@ Source: SEMANTICS.md §F.1. Pure.
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from storage.format.file_meta import CommitMessage, DataFileMeta, FileKind, ManifestEntry
+from storage.format.file_meta import (
+    CommitMessage,
+    DataFileMeta,
+    FileKind,
+    IndexFileMeta,
+    IndexManifestEntry,
+    IndexType,
+    ManifestEntry,
+)
 from storage.format.snapshot import CommitKind
 
-__all__ = ["Changes", "OwnFiles", "changes_of", "compact_files", "own_files", "partitions_of"]
+__all__ = [
+    "Changes",
+    "OwnFiles",
+    "changes_of",
+    "compact_files",
+    "compact_index_files",
+    "own_files",
+    "own_index_files",
+    "partitions_of",
+]
 
 OwnFiles = set[tuple[bytes, int, str]]
 """Physical files as (framed partition, bucket, name)."""
@@ -24,30 +41,44 @@ class Changes:
         kind: its kind.
         entries: ADD and DELETE entries of the delta.
         changelog: ADD entries of changelog files.
-        removes: decides on live entries that are removed besides, at every attempt anew; None
-            unless overwriting.
+        index: DELETE and ADD entries of table index files.
+        removes: decides by partition (framed) on live entries and index files that are removed
+            besides, at every attempt anew; None unless overwriting.
+        statistics: name of a new statistics file, or None.
     """
 
     kind: CommitKind
     entries: tuple[ManifestEntry, ...] = ()
     changelog: tuple[ManifestEntry, ...] = ()
-    removes: Callable[[ManifestEntry], bool] | None = None
+    index: tuple[IndexManifestEntry, ...] = ()
+    removes: Callable[[bytes], bool] | None = None
+    statistics: str | None = None
 
     @property
     def empty(self) -> bool:
         """Whether nothing changes."""
-        return not (self.entries or self.changelog or self.removes)
+        return not (self.entries or self.changelog or self.index or self.removes or self.statistics)
 
 
 def changes_of(messages: Sequence[CommitMessage]) -> tuple[Changes, Changes]:
-    """The APPEND (OVERWRITE when data files are removed) and the COMPACT part of a commit."""
+    """The APPEND and the COMPACT part of a commit.
+
+    The first is an OVERWRITE when data files are removed or rows of files are marked as deleted.
+    """
     removed = [e for m in messages for e in _entries(m, FileKind.DELETE, m.data.deleted_files)]
     added = [e for m in messages for e in _entries(m, FileKind.ADD, m.data.new_files)]
     before = [e for m in messages for e in _entries(m, FileKind.DELETE, m.compact.compact_before)]
     after = [e for m in messages for e in _entries(m, FileKind.ADD, m.compact.compact_after)]
+    index = tuple(
+        entry
+        for m in messages
+        for entry in _index(m, m.data.deleted_index_files, m.data.new_index_files)
+    )
+    marks = any(entry.file.index_type == IndexType.DELETION_VECTORS for entry in index)
     append = Changes(
-        kind=CommitKind.OVERWRITE if removed else CommitKind.APPEND,
+        kind=CommitKind.OVERWRITE if removed or marks else CommitKind.APPEND,
         entries=(*removed, *added),
+        index=index,
         changelog=tuple(
             e for m in messages for e in _entries(m, FileKind.ADD, m.data.changelog_files)
         ),
@@ -55,6 +86,11 @@ def changes_of(messages: Sequence[CommitMessage]) -> tuple[Changes, Changes]:
     compact = Changes(
         kind=CommitKind.COMPACT,
         entries=(*before, *after),
+        index=tuple(
+            entry
+            for m in messages
+            for entry in _index(m, m.compact.deleted_index_files, m.compact.new_index_files)
+        ),
         changelog=tuple(
             e for m in messages for e in _entries(m, FileKind.ADD, m.compact.changelog_files)
         ),
@@ -73,6 +109,36 @@ def _entries(
             total_buckets=message.total_buckets,
             file=file,
         )
+
+
+def _index(
+    message: CommitMessage, deleted: Iterable[IndexFileMeta], new: Iterable[IndexFileMeta]
+) -> Iterator[IndexManifestEntry]:
+    for kind, files in ((FileKind.DELETE, deleted), (FileKind.ADD, new)):
+        for file in files:
+            yield IndexManifestEntry(
+                kind=kind, partition=message.partition, bucket=message.bucket, file=file
+            )
+
+
+def own_index_files(messages: Iterable[CommitMessage]) -> list[IndexManifestEntry]:
+    """Every table index file that the messages' writers made, as ADD entries."""
+    return [
+        entry
+        for message in messages
+        for entry in _index(
+            message, (), (*message.data.new_index_files, *message.compact.new_index_files)
+        )
+    ]
+
+
+def compact_index_files(messages: Iterable[CommitMessage]) -> list[IndexManifestEntry]:
+    """The table index files that only the COMPACT snapshot would name."""
+    return [
+        entry
+        for message in messages
+        for entry in _index(message, (), message.compact.new_index_files)
+    ]
 
 
 def own_files(messages: Iterable[CommitMessage]) -> OwnFiles:

@@ -55,7 +55,7 @@ class CommitHistory:
         self._user = user
         self._property = COMMITTED_PREFIX + user
         self._clear_identifier = BATCH_COMMIT_IDENTIFIER + 1
-        self._clear_to = 0
+        self._clear_to: Snapshot | None = None
 
     def properties_of(self, identifier: int) -> dict[str, str]:
         """What a snapshot of this commit must carry so that it is found after expiry."""
@@ -76,7 +76,7 @@ class CommitHistory:
         if latest is None:
             return None
         search = _Search(identifier)
-        floor = self._clear_to if identifier >= self._clear_identifier else 0
+        floor = self._clear_below(latest) if identifier >= self._clear_identifier else 0
         for snapshot in self._downwards(latest, floor):
             if snapshot.commit_user == self._user:
                 search.see_own(snapshot)
@@ -96,7 +96,7 @@ class CommitHistory:
                 identifier=identifier,
                 newest=search.larger,
             )
-        self._clear_identifier, self._clear_to = identifier, latest.id
+        self._clear_identifier, self._clear_to = identifier, latest
         return None
 
     def newest(self, latest: Snapshot | None) -> Snapshot | None:
@@ -130,6 +130,15 @@ class CommitHistory:
                 return known
         return None
 
+    def _clear_below(self, latest: Snapshot) -> int:
+        """The id up to which was looked already; 0 when a rollback has changed what is there."""
+        seen = self._clear_to
+        if seen is None or seen.id > latest.id:
+            return 0
+        if seen == latest or self._table.snapshots.read_again(seen.id) == seen:
+            return seen.id
+        return 0
+
     def _known(self, snapshot: Snapshot) -> int | None:
         text = (snapshot.properties or {}).get(self._property)
         if text is None:
@@ -149,7 +158,7 @@ class CommitHistory:
             yield latest
         for snapshot_id in range(latest.id - 1, floor, -1):
             try:
-                yield self._table.snapshots.read(snapshot_id)
+                yield self._table.snapshots.recall(snapshot_id)
             except NotFoundError:
                 return
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from storage.errors import FileConflictError
-from storage.format.file_meta import FileKind, ManifestEntry
+from storage.format.file_meta import FileKind, IndexManifestEntry, ManifestEntry
 from storage.lsm.levels import KeyOf
 
-__all__ = ["check_conflicts", "check_delta"]
+__all__ = ["check_conflicts", "check_delta", "check_vectors"]
 
 
 def check_delta(delta: Iterable[ManifestEntry]) -> None:
@@ -64,6 +64,73 @@ def check_conflicts(
             _check_bucket_count(before, entries)
         if key_of is not None:
             _check_levels(after, key_of, touched={entry.file.level for entry in entries})
+
+
+_File = tuple[bytes, int, str]
+"""Framed partition, bucket, name of a data file."""
+
+
+def check_vectors(
+    live: Callable[[bytes, int], Sequence[ManifestEntry]],
+    delta: Sequence[ManifestEntry],
+    before: Sequence[IndexManifestEntry],
+    after: Sequence[IndexManifestEntry],
+) -> None:
+    """Check that deletion vectors and the data files they are of stay together.
+
+    A vector that somebody adds to a file must not get lost because the file is compacted at the
+    same time, and a file must not be compacted away under a new vector.
+
+    Args:
+        live: as for `check_conflicts`.
+        delta: changes of data files.
+        before: index files of the state the delta is applied to.
+        after: index files of the snapshot to be.
+
+    Raises:
+        FileConflictError: a removed file keeps its vector, or a new vector is of a file that is
+            not live.
+    """
+    removed = {_file(entry) for entry in delta if entry.kind is FileKind.DELETE}
+    if before is after and not removed:
+        return
+    added = {_file(entry) for entry in delta if entry.kind is FileKind.ADD}
+    known = _vector_files(before)
+    vectors = known if before is after else _vector_files(after)
+    for _, bucket, name in sorted(vectors & (removed - added)):
+        raise _vector_conflict("a file this commit removes got a deletion vector", bucket, name)
+    alive: dict[tuple[bytes, int], set[str]] = {}
+    for partition, bucket, name in sorted(vectors - known - added):
+        if (partition, bucket) not in alive:
+            entries = live(partition, bucket)
+            alive[partition, bucket] = {entry.file.file_name for entry in entries}
+        if name not in alive[partition, bucket]:
+            raise _vector_conflict(
+                "a file whose rows this commit deletes is not live any more", bucket, name
+            )
+
+
+def _vector_conflict(detail: str, bucket: int, name: str) -> FileConflictError:
+    return FileConflictError(
+        "file deletion conflicts detected! give up committing",
+        detail=detail,
+        hint="another job compacted, overwrote or deleted rows of the bucket; start from the "
+        "newest snapshot",
+        file=name,
+        bucket=bucket,
+    )
+
+
+def _file(entry: ManifestEntry) -> _File:
+    return entry.partition, entry.bucket, entry.file.file_name
+
+
+def _vector_files(entries: Iterable[IndexManifestEntry]) -> set[_File]:
+    return {
+        (entry.partition, entry.bucket, vector.data_file_name)
+        for entry in entries
+        for vector in entry.file.deletion_vectors or ()
+    }
 
 
 def _applied(

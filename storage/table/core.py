@@ -7,11 +7,10 @@
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Iterable
 
 from storage.clock import Clock, IdSource
-from storage.errors import NotFoundError, RetryableError
+from storage.errors import NotFoundError
 from storage.format.binary_row import decode_row
 from storage.format.layout import TableLayout, partition_path
 from storage.format.manifest_store import ManifestStore
@@ -25,8 +24,6 @@ from storage.lsm.levels import KeyOf
 from storage.options import TableOptions
 
 __all__ = ["TableCore"]
-
-_LOG = logging.getLogger(__name__)
 
 _LATEST_TRIES = 4
 """A newest snapshot that expires before it is read means that others commit; look again."""
@@ -109,10 +106,4 @@ class TableCore:
         Returns:
             How many were there and are gone.
         """
-        deleted = 0
-        for path in paths:
-            try:
-                deleted += self.file_io.delete(path)
-            except (RetryableError, OSError) as error:
-                _LOG.debug("an unneeded file stays", extra={"path": path}, exc_info=error)
-        return deleted
+        return self.file_io.delete_many(paths)

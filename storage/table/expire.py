@@ -4,10 +4,10 @@
 Source: SEMANTICS.md §F.7, FORMAT.md §11.6. What is kept for certain: everything that a kept
 snapshot, a tag or a branch names.
 
-Order of a pass, so that it can stop anywhere: EARLIEST moves first (readers go by it), then data
-and changelog files, then manifests and lists, then the snapshot files from the oldest up. A pass
-that was cut off is finished by the next one, which starts from the oldest file found by listing.
-Ascending order is a promise to committers, see `publish`.
+Order of a pass, so that it can stop anywhere: EARLIEST moves first (readers go by it), then data,
+changelog and index files, then manifests and lists, then the snapshot files from the oldest up.
+A pass that was cut off is finished by the next one, which starts from the oldest file found by
+listing. Ascending order is a promise to committers, see `publish`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,9 +17,11 @@ from storage.format.file_meta import FileKind, ManifestEntry
 from storage.format.layout import TableLayout
 from storage.format.manifest import fold
 from storage.format.snapshot import CommitKind, Snapshot
-from storage.format.snapshot_store import SnapshotStore
+from storage.table.consumers import expire_consumers, min_next_snapshot
 from storage.table.core import TableCore
+from storage.table.index_files import index_entries, index_path
 from storage.table.live_files import list_entries, live_state
+from storage.table.references import other_branches
 
 __all__ = ["choose_expired", "expire_snapshots"]
 
@@ -27,7 +29,6 @@ _File = tuple[bytes, int, str]
 """Framed partition, bucket, name."""
 
 _TAG = "tag-"
-_BRANCH = "branch-"
 
 
 def choose_expired(
@@ -85,7 +86,7 @@ def expire_snapshots(
     Args:
         table: the table.
         now_ms: current time [epoch ms].
-        keep_from: smallest id that somebody still needs.
+        keep_from: smallest id that somebody besides the table's consumers still needs.
         retain_min: instead of `snapshot.num-retained.min`.
         retain_max: instead of `snapshot.num-retained.max`.
         time_retained_ms: instead of `snapshot.time-retained` [ms].
@@ -98,11 +99,15 @@ def expire_snapshots(
         StorageUnavailableError: the store failed; call again.
     """
     options = table.options
-    latest = table.snapshots.latest_id()
+    newest = table.latest_snapshot()
+    latest = None if newest is None else newest.id
     ids = [one for one in table.snapshots.ids() if latest is not None and one <= latest]
     least = options.snapshot_num_retained_min if retain_min is None else retain_min
     most = options.snapshot_num_retained_max if retain_max is None else retain_max
     age = options.snapshot_time_retained_ms if time_retained_ms is None else time_retained_ms
+    if options.consumer_expiration_time_ms is not None:
+        expire_consumers(table, now_ms=now_ms, age_ms=options.consumer_expiration_time_ms)
+    needed = [one for one in (keep_from, min_next_snapshot(table)) if one is not None]
     expired = choose_expired(
         _Times(table, ids),
         now_ms=now_ms,
@@ -110,7 +115,7 @@ def expire_snapshots(
         retain_max=max(1, most),
         time_retained_ms=age,
         limit=options.snapshot_expire_limit if limit is None else limit,
-        keep_from=keep_from,
+        keep_from=min(needed, default=None),
     )
     gone = [one for one in ids if one in expired]
     if not gone or latest is None:
@@ -132,7 +137,7 @@ class _Times(Mapping[int, int]):
 
     def __getitem__(self, snapshot_id: int) -> int:
         try:
-            return self._table.snapshots.read(snapshot_id).time_ms
+            return self._table.snapshots.recall(snapshot_id).time_ms
         except NotFoundError:
             raise KeyError(snapshot_id) from None
 
@@ -159,7 +164,7 @@ class _Deletion:
         self._stop = table.snapshots.read(stop)
         self._latest = latest
         self._tags = sorted(_tags(table, table.layout), key=lambda tag: tag.id)
-        self._pinned = [*self._tags, *_branch_snapshots(table)]
+        self._pinned = [*self._tags, *other_branches(table)]
         self._complete = True
 
     def run(self) -> None:
@@ -167,8 +172,9 @@ class _Deletion:
         data = self._unneeded_data()
         changelog = {_file(entry) for snapshot in self._gone for entry in self._changelog(snapshot)}
         paths = [self._table.data_path(*file) for file in sorted(data | changelog)]
+        index = self._unneeded_index()
         metadata = self._unneeded_metadata()
-        self._table.delete_quietly(paths)
+        self._table.delete_quietly([*paths, *index])
         self._table.delete_quietly(metadata)
 
     def _unneeded_data(self) -> set[_File]:
@@ -194,10 +200,8 @@ class _Deletion:
         """Files that snapshots after `stop` could have brought back."""
         if not self._complete:  # a former pass was cut off: ask the state itself
             yield from _all_files(live_state(self._table, self._stop).entries())
-        for snapshot_id in range(self._stop.id + 1, self._latest + 1):
-            snapshot = self._read(snapshot_id)
-            if snapshot is not None and snapshot.commit_kind is CommitKind.OVERWRITE:
-                yield from _all_files(self._entries(snapshot.delta_manifest_list))
+        for snapshot in self._overwrites():
+            yield from _all_files(self._entries(snapshot.delta_manifest_list))
 
     def _pinned_data(self, removed_by: Mapping[_File, int]) -> set[_File]:
         """Of some files, those that tags and branches name.
@@ -232,8 +236,35 @@ class _Deletion:
             *(layout.statistics_file(name) for name in sorted(filter(None, statistics))),
         ]
 
+    def _unneeded_index(self) -> list[str]:
+        """Paths of index files that nothing that stays names."""
+        unneeded = {path for one in self._gone for path in self._index_paths(one, strict=False)}
+        kept = [self._stop, *self._pinned, *(self._overwrites() if unneeded else ())]
+        for snapshot in kept:
+            if unneeded:
+                unneeded.difference_update(self._index_paths(snapshot, strict=True))
+        return sorted(unneeded)
+
+    def _index_paths(self, snapshot: Snapshot, *, strict: bool) -> Iterator[str]:
+        try:
+            entries = index_entries(self._table, snapshot)
+        except FileNotFoundError:
+            if strict:
+                raise
+            return
+        for entry in entries:
+            if entry.file.external_path is None:
+                yield index_path(self._table, entry.partition, entry.bucket, entry.file)
+
+    def _overwrites(self) -> Iterator[Snapshot]:
+        """Snapshots after `stop` that could have brought files back."""
+        for snapshot_id in range(self._stop.id + 1, self._latest + 1):
+            snapshot = self._read(snapshot_id)
+            if snapshot is not None and snapshot.commit_kind is CommitKind.OVERWRITE:
+                yield snapshot
+
     def _names(self, snapshot: Snapshot, *, strict: bool) -> Iterator[str]:
-        """Manifests of a snapshot, then its lists; index manifests are left to orphan cleaning."""
+        """Manifests of a snapshot, then its lists and its index manifest."""
         lists = [
             name
             for name in (
@@ -247,9 +278,12 @@ class _Deletion:
             try:
                 yield from [meta.file_name for meta in self._table.manifests.read_list(name)]
             except FileNotFoundError:
-                if strict:
+                # of a tag that Java kept, the changelog list went with its snapshot
+                if strict and name != snapshot.changelog_manifest_list:
                     raise
         yield from lists
+        if snapshot.index_manifest is not None:
+            yield snapshot.index_manifest
 
     def _changelog(self, snapshot: Snapshot) -> list[ManifestEntry]:
         if snapshot.changelog_manifest_list is None:
@@ -267,7 +301,7 @@ class _Deletion:
 
     def _read(self, snapshot_id: int) -> Snapshot | None:
         try:
-            return self._table.snapshots.read(snapshot_id)
+            return self._table.snapshots.recall(snapshot_id)
         except NotFoundError:
             return None
 
@@ -299,14 +333,3 @@ def _tags(table: TableCore, layout: TableLayout) -> Iterator[Snapshot]:
                     detail=str(error),
                     path=status.path,
                 ) from error
-
-
-def _branch_snapshots(table: TableCore) -> Iterator[Snapshot]:
-    for status in table.file_io.list(f"{table.layout.root}/branch"):
-        if not status.name.startswith(_BRANCH):
-            continue
-        branch = TableLayout(table.layout.root, branch=status.name.removeprefix(_BRANCH))
-        yield from _tags(table, branch)
-        store = SnapshotStore(table.file_io, branch)
-        for snapshot_id in store.ids():
-            yield store.read(snapshot_id)

@@ -4,13 +4,14 @@
 Also behind `lakeward table` checks: a violation is our bug or damage done from outside.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from storage.errors import InternalError, LakewardError
-from storage.format.file_meta import FileKind, ManifestEntry
+from storage.format.file_meta import FileKind, IndexFileMeta, IndexType, ManifestEntry
 from storage.format.snapshot import Snapshot
 from storage.lsm.levels import Levels
 from storage.table.core import TableCore
+from storage.table.index_files import index_entries, index_path
 from storage.table.live_files import LiveState, delta_entries, list_entries, live_state
 
 __all__ = ["check_table", "violations"]
@@ -41,12 +42,15 @@ def violations(table: TableCore) -> Iterator[str]:
     * record counts add up, and equal the rows of the live files;
     * the state before a snapshot is the state after its predecessor;
     * files of one level above 0 do not overlap; sequence numbers and counts of a file are sane;
-    * every data file that is named exists, with the size recorded.
+    * every data file that is named exists, with the size recorded;
+    * so does every index file; a bucket has one hash index, deletion vectors are of live files,
+      lie inside of their index file one behind the other, and each file has one at most.
     """
     earliest, latest = table.snapshots.earliest_id(), table.snapshots.latest_id()
     if earliest is None or latest is None:
         return
     seen: set[tuple[bytes, int, str]] = set()
+    seen_index: set[str] = set()
     before: tuple[Snapshot, LiveState] | None = None
     schema_ids = set(table.schemas.ids())
     for snapshot_id in range(earliest, latest + 1):
@@ -65,6 +69,7 @@ def violations(table: TableCore) -> Iterator[str]:
         yield from _files(
             table, snapshot_id, [*state.entries(), *_changelog(table, snapshot)], seen
         )
+        yield from _index_files(table, snapshot, state, seen_index)
         before = (snapshot, state)
 
 
@@ -133,6 +138,50 @@ def _bucket(
         yield f"{where}: {error}"
 
 
+def _index_files(
+    table: TableCore, snapshot: Snapshot, state: LiveState, seen: set[str]
+) -> Iterator[str]:
+    where = f"snapshot {snapshot.id}"
+    try:
+        entries = index_entries(table, snapshot)
+    except (LakewardError, FileNotFoundError) as error:
+        yield f"{where}: its index manifest cannot be read: {error}"
+        return
+    hashed: set[tuple[bytes, int]] = set()
+    marked: set[tuple[bytes, int, str]] = set()
+    for entry in entries:
+        bucket = (entry.partition, entry.bucket)
+        if entry.file.index_type == IndexType.HASH:
+            if bucket in hashed:
+                yield f"{where}: bucket {entry.bucket} has two hash indexes"
+            hashed.add(bucket)
+        live = {one.file.file_name for one in state.buckets.get(bucket, ())}
+        for text in _vectors(entry.file, live):
+            yield f"{where}: {entry.file.file_name} {text}"
+        for vector in entry.file.deletion_vectors or ():
+            file = (*bucket, vector.data_file_name)
+            if file in marked:
+                yield f"{where}: {vector.data_file_name} has two deletion vectors"
+            marked.add(file)
+        path = index_path(table, *bucket, entry.file)
+        if path not in seen:
+            seen.add(path)
+            yield from _file(table, snapshot.id, path, entry.file.file_size)
+
+
+def _vectors(file: IndexFileMeta, live: Container[str]) -> Iterator[str]:
+    end = 1  # the version byte
+    for vector in file.deletion_vectors or ():
+        name = vector.data_file_name
+        if name not in live:
+            yield f"holds the deletion vector of {name}, which is not live"
+        if vector.offset < end or vector.length <= 0:
+            yield f"holds the deletion vector of {name} in an impossible place"
+        end = vector.offset + vector.length
+    if file.deletion_vectors and end > file.file_size:
+        yield "is too short for its deletion vectors"
+
+
 def _changelog(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
     if snapshot.changelog_manifest_list is None:
         return []
@@ -152,10 +201,14 @@ def _files(
             continue
         seen.add(identity)
         path = entry.file.external_path or table.data_path(*identity)
-        try:
-            size = table.file_io.size(path)
-        except FileNotFoundError:
-            yield f"snapshot {snapshot_id} names {path}, which is not there"
-            continue
-        if size != entry.file.file_size:
-            yield f"snapshot {snapshot_id} names {path} with the wrong size"
+        yield from _file(table, snapshot_id, path, entry.file.file_size)
+
+
+def _file(table: TableCore, snapshot_id: int, path: str, recorded: int) -> Iterator[str]:
+    try:
+        size = table.file_io.size(path)
+    except FileNotFoundError:
+        yield f"snapshot {snapshot_id} names {path}, which is not there"
+        return
+    if size != recorded:
+        yield f"snapshot {snapshot_id} names {path} with the wrong size"

@@ -11,11 +11,11 @@ import collections
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.file_meta import DataFileMeta, ManifestEntry
-from storage.format.manifest import ManifestFileMeta, fold
+from storage.format.manifest import ManifestFileMeta, Wanted, fold
 from storage.format.snapshot import Snapshot
 from storage.table.core import TableCore
 
@@ -25,6 +25,7 @@ __all__ = [
     "clear_live_cache",
     "delta_entries",
     "list_entries",
+    "live_buckets",
     "live_entries",
     "live_files",
     "live_state",
@@ -38,6 +39,9 @@ _CACHED_FILES = 300_000
 
 _STATES_PER_TABLE = 4
 """States of one table that are held: the newest, and the few that readers are pinned to."""
+
+_STATES_ASKED = 256
+"""Snapshots of which is remembered that a part was read."""
 
 _STEPS = 64
 """Snapshots a state is moved forward; beyond, reading the lists anew costs about the same."""
@@ -93,6 +97,7 @@ class _StateCache:
     def __init__(self) -> None:
         self._states: collections.OrderedDict[_Key, LiveState] = collections.OrderedDict()
         self._ids: dict[str, dict[int, _Key]] = {}
+        self._asked: collections.OrderedDict[_Key, None] = collections.OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
 
@@ -117,8 +122,18 @@ class _StateCache:
             while self._held > _CACHED_FILES and len(self._states) > 1:
                 self._drop(next(iter(self._states)))
 
+    def asked_before(self, key: _Key) -> bool:
+        """Whether part of a state was asked for before; True from the second time on."""
+        with self._lock:
+            if key in self._asked:
+                return True
+            self._asked[key] = None
+            while len(self._asked) > _STATES_ASKED:
+                self._asked.popitem(last=False)
+            return False
+
     def nearest(self, root: str, snapshot_id: int) -> int | None:
-        """Id of the newest held snapshot of a table below an id."""
+        """Id of the newest held snapshot of a table or branch below an id."""
         with self._lock:
             return max((one for one in self._ids.get(root, {}) if one < snapshot_id), default=None)
 
@@ -131,6 +146,7 @@ class _StateCache:
         with self._lock:
             self._states.clear()
             self._ids.clear()
+            self._asked.clear()
             self._held = 0
 
 
@@ -168,6 +184,63 @@ def live_state(table: TableCore, snapshot: Snapshot) -> LiveState:
     return state
 
 
+def live_buckets(
+    table: TableCore,
+    snapshot: Snapshot,
+    wanted: Wanted,
+    keeps_manifest: Callable[[ManifestFileMeta], bool],
+) -> Mapping[BucketId, tuple[ManifestEntry, ...]]:
+    """Live entries of the wanted buckets, reading no more manifests than may hold some.
+
+    A state that is held, or near one that is, answers. Otherwise the manifests that are kept are
+    read. Of the first such read of a snapshot only the wanted entries are decoded, and nothing is
+    kept; from the second on whole manifests are, so that many small reads stay cheap.
+
+    Args:
+        table: the table.
+        snapshot: the state to read.
+        wanted: decides about a bucket; the same for all files of one that have one bucket count.
+        keeps_manifest: whether a manifest may hold a wanted entry.
+
+    Raises: as `live_state`.
+    """
+    key = _key(table, snapshot)
+    state = _STATES.get(key) or _advanced(table, snapshot)
+    if state is not None:
+        _STATES.put(key, snapshot.id, state)
+        return _chosen(state.buckets, wanted)
+    metas = [meta for meta in _metas(table, snapshot) if keeps_manifest(meta)]
+    if _STATES.asked_before(key):
+        if len(metas) == len(_metas(table, snapshot)) and not _too_large(table, snapshot):
+            return _chosen(live_state(table, snapshot).buckets, wanted)
+        found = list_entries(table, metas)
+        entries = (e for e in found if wanted(e.partition, e.bucket, e.total_buckets))
+    else:
+        entries = (
+            entry
+            for meta in metas
+            for entry in table.manifests.read_manifest(meta.file_name, wanted)
+        )
+    return _by_bucket(fold(entries))
+
+
+def _chosen(
+    buckets: Mapping[BucketId, tuple[ManifestEntry, ...]], wanted: Wanted
+) -> Mapping[BucketId, tuple[ManifestEntry, ...]]:
+    return {
+        (partition, bucket): entries
+        for (partition, bucket), entries in buckets.items()
+        if any(wanted(partition, bucket, entry.total_buckets) for entry in entries)
+    }
+
+
+def _by_bucket(entries: Iterable[ManifestEntry]) -> dict[BucketId, tuple[ManifestEntry, ...]]:
+    buckets: dict[BucketId, list[ManifestEntry]] = {}
+    for entry in entries:
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return {bucket: tuple(found) for bucket, found in buckets.items()}
+
+
 def live_entries(
     table: TableCore,
     snapshot: Snapshot,
@@ -182,7 +255,8 @@ def live_entries(
     if bucket is None and partition is None:
         return list(live_state(table, snapshot).entries())
     if _STATES.get(_key(table, snapshot)) is None and _too_large(table, snapshot):
-        metas = [meta for meta in _metas(table, snapshot) if _may_hold(meta, bucket)]
+        buckets = None if bucket is None else (bucket,)
+        metas = [meta for meta in _metas(table, snapshot) if meta.may_hold(buckets)]
         entries = (
             entry
             for entry in list_entries(table, metas)
@@ -210,7 +284,8 @@ def live_files(
 
 
 def _key(table: TableCore, snapshot: Snapshot) -> _Key:
-    return (table.layout.root, snapshot.base_manifest_list, snapshot.delta_manifest_list)
+    branch = table.layout.branch_root
+    return (branch, snapshot.base_manifest_list, snapshot.delta_manifest_list)
 
 
 def _metas(table: TableCore, snapshot: Snapshot) -> list[ManifestFileMeta]:
@@ -225,33 +300,28 @@ def _too_large(table: TableCore, snapshot: Snapshot) -> bool:
     return sum(meta.num_added_files - meta.num_deleted_files for meta in metas) > _WHOLE_STATE_FILES
 
 
-def _may_hold(meta: ManifestFileMeta, bucket: int | None) -> bool:
-    if bucket is None or meta.min_bucket is None or meta.max_bucket is None:
-        return True
-    return meta.min_bucket <= bucket <= meta.max_bucket
-
-
 def _loaded(table: TableCore, snapshot: Snapshot) -> LiveState:
-    buckets: dict[BucketId, list[ManifestEntry]] = {}
-    count = 0
-    for entry in fold(list_entries(table, _metas(table, snapshot))):
-        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-        count += 1
-    return LiveState({bucket: tuple(found) for bucket, found in buckets.items()}, count)
+    entries = fold(list_entries(table, _metas(table, snapshot)))
+    return LiveState(_by_bucket(entries), len(entries))
 
 
 def _advanced(table: TableCore, snapshot: Snapshot) -> LiveState | None:
-    """The state reached from an older one that is held; None when there is none near."""
-    known = _STATES.nearest(table.layout.root, snapshot.id)
+    """The state reached from an older one that is held; None when there is none near.
+
+    The snapshots between must be those the given one was built on. They are if it is unchanged
+    in the store after they were read, because a rollback removes the newest first.
+    """
+    snapshots = table.snapshots
+    known = _STATES.nearest(table.layout.branch_root, snapshot.id)
     if known is None or snapshot.id - known > _STEPS:
         return None
     try:
-        start = _STATES.get(_key(table, table.snapshots.read(known)))
-        if start is None:
+        state = _STATES.get(_key(table, snapshots.recall(known)))
+        if state is None:
             return None
-        state = start
         for snapshot_id in range(known + 1, snapshot.id):
-            state = state.after(delta_entries(table, table.snapshots.read(snapshot_id)))
-        return state.after(delta_entries(table, snapshot))
+            state = state.after(delta_entries(table, snapshots.recall(snapshot_id)))
+        state = state.after(delta_entries(table, snapshot))
     except (NotFoundError, FileNotFoundError, CorruptDataError):
         return None  # expired, or the ids were used anew: what the lists say decides
+    return state if snapshots.read_again(snapshot.id) == snapshot else None

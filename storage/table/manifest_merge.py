@@ -100,19 +100,22 @@ def merge_manifests(
 def _full(
     metas: Sequence[ManifestFileMeta], store: ManifestStore, policy: MergePolicy
 ) -> tuple[list[ManifestFileMeta], list[str]]:
-    deleted = {
-        entry.identity
+    """Rewrite what is small, holds deletions or loses a file; large manifests else stay unread."""
+    removals = [
+        entry
         for meta in metas
         if meta.num_deleted_files > 0
         for entry in _read(store, meta)
         if entry.kind is FileKind.DELETE
-    }
+    ]
+    deleted = {entry.identity for entry in removals}
+    partitions = frozenset(entry.partition for entry in removals)
     kept: list[ManifestFileMeta] = []
     rewritten: list[ManifestEntry] = []
     for meta in metas:
-        large = not _must_change(meta, policy)
-        if large and (
-            not deleted or deleted.isdisjoint(entry.identity for entry in _read(store, meta))
+        if not _must_change(meta, policy) and (
+            not store.may_hold_partition(meta, partitions)
+            or deleted.isdisjoint(entry.identity for entry in _read(store, meta))
         ):
             kept.append(meta)
         else:

@@ -3,9 +3,11 @@
 
 Protocol of one attempt, given the newest snapshot L (FORMAT.md §11.5):
 
-1. check conflicts of the delta with the state of L (`conflict`), where asked for;
+1. check conflicts of the delta with the state of L (`conflict`), where asked for; those of index
+   files always, because a writer that did not see the file it replaces would lose what is in it;
 2. write the delta's manifests once for all attempts, and for this one the base list
-   = merged(L.base ++ L.delta) and the small lists;
+   = merged(L.base ++ L.delta), the small lists and, when index files change, the complete index
+   manifest;
 3. `before_publish(L)`, then create-if-absent of `snapshot-(L+1)`;
 4. find out what happened:
    * created: the id must still follow L. A writer that slept while others committed *and* expiry
@@ -32,15 +34,18 @@ from storage.errors import (
     NotFoundError,
     StorageUnavailableError,
 )
-from storage.format.file_meta import FileKind, ManifestEntry
+from storage.format.file_meta import FileKind, IndexManifestEntry, ManifestEntry
+from storage.format.index_manifest import combine, removal
 from storage.format.manifest import ManifestFileMeta
 from storage.format.snapshot import CommitKind, Snapshot
 from storage.table.commit_changes import Changes
 from storage.table.commit_history import CommitHistory, CommitRecord
-from storage.table.conflict import check_conflicts, check_delta
+from storage.table.conflict import check_conflicts, check_delta, check_vectors
 from storage.table.core import TableCore
-from storage.table.live_files import list_entries, live_entries, live_state
+from storage.table.index_files import by_file_name, index_entries
+from storage.table.live_files import live_entries, live_state
 from storage.table.manifest_merge import MergePolicy, merge_manifests
+from storage.table.publish_outcome import Outcome, back_off
 
 __all__ = ["AlreadyCommitted", "BeforePublish", "Published", "Publisher", "Request"]
 
@@ -135,6 +140,7 @@ class Publisher:
         self._table = table
         self._user = user
         self._history = history
+        self._outcome = Outcome(table)
 
     def publish(
         self,
@@ -169,7 +175,7 @@ class Publisher:
             done = False
             try:
                 if number:
-                    self._wait(number)
+                    back_off(self._table, number)
                     latest = self._table.latest_snapshot()
                     self._ask_history(request, latest, after_append, attempts=number)
                 published = self._try(attempt, changes, request, latest, check, first=number == 0)
@@ -221,9 +227,12 @@ class Publisher:
             entries = self._entries(changes, latest)
             if check and latest is not None:
                 self._check(latest, entries, changes.kind)
+            index = self._index(changes, latest, entries)
             if attempt.delta is None or changes.removes is not None:
                 attempt.delta = self._write_delta(attempt, entries, changes)
-            snapshot = self._prepare(attempt, attempt.delta, changes, request, latest, first)
+            snapshot = self._prepare(
+                attempt, attempt.delta, changes, request, latest, first=first, index=index
+            )
         except (FileNotFoundError, NotFoundError) as error:
             if not self._moved_on(latest):
                 raise CorruptDataError(
@@ -237,9 +246,7 @@ class Publisher:
         if request.before_publish is not None:
             request.before_publish(latest)
         attempt.sent = True
-        if self._insist(snapshot, lambda: self._created(snapshot)) and self._insist(
-            snapshot, lambda: self._follows(snapshot, latest)
-        ):
+        if self._outcome.published(snapshot, latest):
             self._table.snapshots.announce(snapshot)
             return snapshot
         attempt.sent = False
@@ -252,18 +259,49 @@ class Publisher:
         removed = (
             dataclasses.replace(entry, kind=FileKind.DELETE)
             for entry in live_state(self._table, latest).entries()
-            if changes.removes(entry)
+            if changes.removes(entry.partition)
         )
         return (*removed, *changes.entries)
+
+    def _index(
+        self, changes: Changes, latest: Snapshot | None, entries: tuple[ManifestEntry, ...]
+    ) -> tuple[IndexManifestEntry, ...] | None:
+        """All index files of the snapshot to be; None: those of the newest snapshot.
+
+        Raises:
+            FileConflictError: others changed an index file, or files that its vectors are of.
+        """
+        table = self._table
+        removing = any(entry.kind is FileKind.DELETE for entry in entries)
+        if not changes.index and changes.removes is None and not removing:
+            return None
+        before = index_entries(table, latest)
+        removed = [
+            removal(entry)
+            for entry in before
+            if changes.removes is not None and changes.removes(entry.partition)
+        ]
+        delta = (*removed, *changes.index)
+        after = combine(before, delta, by_file_name=by_file_name(table)) if delta else before
+        check_vectors(self._live(latest), entries, before, after)
+        return after if delta else None
+
+    def _live(self, latest: Snapshot | None) -> Callable[[bytes, int], list[ManifestEntry]]:
+        def live(partition: bytes, bucket: int) -> list[ManifestEntry]:
+            if latest is None:
+                return []
+            return live_entries(self._table, latest, partition=partition, bucket=bucket)
+
+        return live
 
     def _check(
         self, latest: Snapshot, entries: tuple[ManifestEntry, ...], kind: CommitKind
     ) -> None:
-        def live(partition: bytes, bucket: int) -> list[ManifestEntry]:
-            return live_entries(self._table, latest, partition=partition, bucket=bucket)
-
         check_conflicts(
-            live, entries, key_of=self._table.key_of, overwrite=kind is CommitKind.OVERWRITE
+            self._live(latest),
+            entries,
+            key_of=self._table.key_of,
+            overwrite=kind is CommitKind.OVERWRITE,
         )
 
     def _write_delta(
@@ -305,13 +343,19 @@ class Publisher:
         changes: Changes,
         request: Request,
         latest: Snapshot | None,
+        *,
         first: bool,
+        index: tuple[IndexManifestEntry, ...] | None,
     ) -> Snapshot:
-        """Write this attempt's base list and make the snapshot document."""
+        """Write this attempt's base list and index manifest, and make the snapshot document."""
         table = self._table
         base = self._base(attempt, latest, merging=first)
         base_name, base_size = table.manifests.write_list(base)
         attempt.names.append(base_name)
+        index_manifest = None if latest is None else latest.index_manifest
+        if index is not None:
+            index_manifest = table.manifests.write_index_manifest(index)
+            attempt.names.append(index_manifest)
         now_ms = table.clock.now_ms()
         schema_id = table.schema.id
         carried: dict[str, str] = {}
@@ -323,6 +367,7 @@ class Publisher:
         properties = {**carried, **request.properties}
         marks = (request.watermark, None if latest is None else latest.watermark)
         same_schema = latest is not None and latest.schema_id == schema_id
+        carried_statistics = latest.statistics if latest is not None and same_schema else None
         return Snapshot(
             id=1 if latest is None else latest.id + 1,
             schema_id=schema_id,
@@ -332,7 +377,7 @@ class Publisher:
             delta_manifest_list_size=delta.list_size,
             changelog_manifest_list=delta.changelog_list,
             changelog_manifest_list_size=delta.changelog_list_size,
-            index_manifest=None if latest is None else latest.index_manifest,
+            index_manifest=index_manifest,
             commit_user=self._user,
             commit_identifier=request.identifier,
             commit_kind=changes.kind,
@@ -342,7 +387,7 @@ class Publisher:
             delta_record_count=delta.record_count,
             changelog_record_count=delta.changelog_record_count,
             watermark=max((mark for mark in marks if mark is not None), default=None),
-            statistics=latest.statistics if latest is not None and same_schema else None,
+            statistics=changes.statistics or carried_statistics,
             properties=properties or None,
             next_row_id=None if latest is None else latest.next_row_id,
             uuid=table.ids.uuid(),
@@ -370,86 +415,6 @@ class Publisher:
         attempt.names.extend(written)
         return merged
 
-    def _insist(self, snapshot: Snapshot, question: Callable[[], bool]) -> bool:
-        """Ask until the store answers.
-
-        Raises:
-            StorageUnavailableError: it never did; nothing may be deleted.
-        """
-        last = self._table.options.commit_max_retries
-        for number in range(last):
-            try:
-                return question()
-            except StorageUnavailableError as error:
-                _LOG.warning("the outcome of a commit is not known yet", exc_info=error)
-                self._wait(number + 1)
-        try:
-            return question()
-        except StorageUnavailableError as error:
-            raise StorageUnavailableError(
-                "it is unknown whether a snapshot was published",
-                detail=str(error),
-                hint="commit the same messages again once the store answers: that is safe",
-                table=self._table.layout.root,
-                snapshot=snapshot.id,
-                user=self._user,
-                identifier=snapshot.commit_identifier,
-            ) from error
-
-    def _created(self, snapshot: Snapshot) -> bool:
-        """Create the snapshot file; False when the id is another's."""
-        snapshots = self._table.snapshots
-        if snapshots.put(snapshot):
-            return True
-        there = snapshots.read_again(snapshot.id)
-        if there is None:
-            raise StorageUnavailableError(
-                "a snapshot is there and is not",
-                snapshot=snapshot.id,
-                table=self._table.layout.root,
-            )
-        return there.uuid == snapshot.uuid
-
-    def _follows(self, snapshot: Snapshot, latest: Snapshot | None) -> bool:
-        """Whether the snapshot just created is part of the table's history.
-
-        Expiry removes ids from below. While the snapshot that ours builds on is there, no id
-        above it has been removed, so ours was free because it had never been.
-        """
-        snapshots = self._table.snapshots
-        if latest is not None and snapshots.exists(latest.id):
-            return True
-        ids = snapshots.ids()
-        newer = [found for found in ids if found > snapshot.id]
-        if not newer:
-            return True
-        if newer[0] == snapshot.id + 1 and self._builds_on(newer[0], snapshot):
-            return True
-        _LOG.warning(
-            "a snapshot was created at an id that had expired; removing it and committing again",
-            extra={"table": self._table.layout.root, "snapshot": snapshot.id},
-        )
-        snapshots.delete(snapshot.id)
-        return False
-
-    def _builds_on(self, successor_id: int, snapshot: Snapshot) -> bool:
-        """Whether the base of a snapshot is the state of ours: nobody else made these files."""
-        store = self._table.manifests
-        try:
-            successor = self._table.snapshots.read_again(successor_id)
-            if successor is None:
-                return False
-            base = list_entries(self._table, store.read_list(successor.base_manifest_list))
-            before = _live_identities(base)
-            ours = {entry.identity for entry in live_state(self._table, snapshot).entries()}
-        except FileNotFoundError as error:  # both have expired meanwhile: the history will tell
-            raise StorageUnavailableError(
-                "a snapshot expired right after it was published",
-                table=self._table.layout.root,
-                snapshot=snapshot.id,
-            ) from error
-        return before == ours
-
     def _moved_on(self, latest: Snapshot | None) -> bool:
         """Whether there is a newer snapshot than the one an attempt was built on."""
         newest = self._table.snapshots.latest_id()
@@ -460,25 +425,6 @@ class Publisher:
         layout = self._table.layout
         self._table.delete_quietly(layout.manifest(name) for name in names)
 
-    def _wait(self, number: int) -> None:
-        """Back off before attempt `number`: doubling, with jitter so that rivals part."""
-        options = self._table.options
-        longest = min(
-            options.commit_min_retry_wait_ms * 2 ** (number - 1), options.commit_max_retry_wait_ms
-        )
-        jitter = int(self._table.ids.uuid()[:4], 16) / 0xFFFF
-        self._table.clock.sleep(longest * (0.5 + jitter / 2) / 1000)
-
     def _timed_out(self, started_s: float) -> bool:
         limit = self._table.options.commit_timeout_ms
         return limit is not None and self._table.clock.monotonic_s() - started_s > limit / 1000
-
-
-def _live_identities(entries: Iterable[ManifestEntry]) -> set[tuple[object, ...]]:
-    live: set[tuple[object, ...]] = set()
-    for entry in entries:
-        if entry.kind is FileKind.ADD:
-            live.add(entry.identity)
-        else:
-            live.discard(entry.identity)
-    return live

@@ -6,6 +6,7 @@ merge needs the key columns besides, and merge engines other than deduplicate ne
 since a value may depend on another. The filter is applied after merging, except in sections of
 one run, where no other version of a row exists. Row groups are left out by the same rule that
 `scan` applies to files: by key conditions anywhere, by value conditions in sections of one run.
+Rows that deletion vectors mark are left out before anything else.
 """
 
 import concurrent.futures
@@ -17,16 +18,21 @@ import pyarrow as pa
 
 from storage.errors import InvalidRequestError
 from storage.format.arrow_types import arrow_type
+from storage.format.column_mapping import keeps_values
 from storage.format.data_file import read_key_values, read_rows
+from storage.format.default_values import fill_defaults, read_defaults
 from storage.format.file_meta import DataFileMeta
 from storage.format.parquet import ColumnRange, RowGroupFilter
+from storage.format.row_selection import RowSelection
 from storage.format.types import VALUE_KIND, AtomicType, RowKind, TypeRoot
 from storage.lsm.levels import Section, SortedRun
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions import merge_function_for
 from storage.options import require_readable
 from storage.table.core import TableCore
-from storage.table.predicate import Predicate, columns_of, conjuncts, mask
+from storage.table.deletion_vectors import selections
+from storage.table.file_index import FileIndexFilter
+from storage.table.predicate import And, Predicate, columns_of, conjuncts, mask
 from storage.table.prune import Range, could_match
 from storage.table.scan import Plan, Split
 
@@ -43,6 +49,9 @@ _WITH_ROW_GROUP_RANGES = frozenset(
     }
 )
 """Types whose row group statistics have the form of decoded rows."""
+
+_Left = Mapping[str, RowSelection]
+"""Rows that deletion vectors leave, by data file name; files without a vector are not in it."""
 
 _UNPACKED = 4
 """How much larger rows are in Arrow than in a zstd file (measured 3.2 to 3.6)."""
@@ -72,6 +81,9 @@ class TableRead:
         self._table = table
         self._columns = tuple(schema.field_names if columns is None else columns)
         self._predicate = predicate
+        self._defaults = read_defaults(schema)
+        pushed = [p for p in conjuncts(predicate) if not columns_of(p) & self._defaults.keys()]
+        self._index = FileIndexFilter(table, And(tuple(pushed)) if pushed else None)
         filtered = columns_of(predicate) if predicate is not None else frozenset()
         unknown = (filtered | set(self._columns)) - set(schema.field_names)
         if unknown:
@@ -85,7 +97,7 @@ class TableRead:
             for field in schema.fields
             if isinstance(field.type, AtomicType) and field.type.root in _WITH_ROW_GROUP_RANGES
         }
-        ranged = [part for part in conjuncts(predicate) if columns_of(part) <= set(self._types)]
+        ranged = [part for part in pushed if columns_of(part) <= set(self._types)]
         keys = set(schema.trimmed_primary_keys if schema.primary_keys else ())
         self._key_conditions = tuple(p for p in conjuncts(predicate) if columns_of(p) <= keys)
         self._raw_parts = tuple(ranged)
@@ -116,11 +128,12 @@ class TableRead:
             CorruptDataError: a file violates the format.
             FileNotFoundError: a file is gone: the snapshot has expired.
         """
+        left = selections(self._table.file_io, split.deletion_vectors)
         for section in split.sections:
             if len(section) == 1:
-                batches = self._raw(split, section[0])
+                batches = self._raw(split, section[0], left)
             else:
-                batches = self._merged(split, section)
+                batches = self._merged(split, section, left)
             for batch in batches:
                 wanted = self._finish(batch)
                 if wanted.num_rows:
@@ -138,25 +151,31 @@ class TableRead:
         return pa.Table.from_batches([b for part in parts for b in part], schema=self.schema)
 
     def _finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = fill_defaults(batch, self._defaults)
         if self._predicate is not None:
             batch = batch.filter(mask(self._predicate, batch))
         if batch.num_columns == 0 and not self._columns:
             return batch
         return batch.select(list(self._columns))
 
-    def _raw(self, split: Split, run: SortedRun) -> Iterator[pa.RecordBatch]:
+    def _raw(self, split: Split, run: SortedRun, left: _Left) -> Iterator[pa.RecordBatch]:
         for file in run.files:
+            selection = left.get(file.file_name)
+            selection = self._index.narrowed(selection, self._path(split, file), file)
+            if selection is not None and selection.empty(0, file.row_count):
+                continue
             if self._table.key_of is None or file.delete_row_count == 0:
-                yield from self._read_rows(split, file)
+                yield from self._read_rows(split, file, selection)
             else:
                 keep = self._row_groups(file, self._raw_parts)
-                for batch in self._read_key_values(split, file, self._raw_columns, None, keep):
+                columns = self._raw_columns
+                for batch in self._read_key_values(split, file, columns, None, keep, selection):
                     yield _additions(batch)
 
-    def _merged(self, split: Split, section: Section) -> Iterator[pa.RecordBatch]:
+    def _merged(self, split: Split, section: Section, left: _Left) -> Iterator[pa.RecordBatch]:
         table = self._table
         share = MERGE_WINDOW_BYTES // len(section)
-        runs = [self._run(split, run, share) for run in section]
+        runs = [self._run(split, run, share, left) for run in section]
         yield from merge_runs(
             runs,
             table.schema.trimmed_primary_keys,
@@ -164,10 +183,14 @@ class TableRead:
             drop_retractions=True,
         )
 
-    def _run(self, split: Split, run: SortedRun, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    def _run(
+        self, split: Split, run: SortedRun, batch_bytes: int, left: _Left
+    ) -> Iterator[pa.RecordBatch]:
+        columns = self._merge_columns
         for file in run.files:
             keep = self._row_groups(file, self._merge_parts)
-            for batch in self._read_key_values(split, file, self._merge_columns, batch_bytes, keep):
+            selection = left.get(file.file_name)
+            for batch in self._read_key_values(split, file, columns, batch_bytes, keep, selection):
                 yield self._of_wanted_keys(batch)
 
     def _of_wanted_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -181,7 +204,9 @@ class TableRead:
             return file.external_path
         return self._table.layout.data_file(split.partition_path, split.bucket, file.file_name)
 
-    def _read_rows(self, split: Split, file: DataFileMeta) -> Iterator[pa.RecordBatch]:
+    def _read_rows(
+        self, split: Split, file: DataFileMeta, selection: RowSelection | None
+    ) -> Iterator[pa.RecordBatch]:
         return read_rows(
             self._table.file_io,
             self._path(split, file),
@@ -191,6 +216,7 @@ class TableRead:
             self._raw_columns,
             batch_rows=_BATCH_ROWS[1],
             keep_row_group=self._row_groups(file, self._raw_parts),
+            selection=selection,
         )
 
     def _read_key_values(
@@ -200,6 +226,7 @@ class TableRead:
         columns: Sequence[str],
         batch_bytes: int | None,
         keep_row_group: RowGroupFilter | None,
+        selection: RowSelection | None,
     ) -> Iterator[pa.RecordBatch]:
         least, rows = _BATCH_ROWS
         if batch_bytes is not None:
@@ -215,6 +242,7 @@ class TableRead:
             columns,
             batch_rows=rows,
             keep_row_group=keep_row_group,
+            selection=selection,
         )
 
     def _row_groups(self, file: DataFileMeta, parts: Sequence[Predicate]) -> RowGroupFilter | None:
@@ -228,7 +256,7 @@ class TableRead:
             def ranges(name: str) -> Range | None:
                 field = schema.field(name)
                 source = old.get(field.id)
-                if source is None or arrow_type(source.type) != self._types[name]:
+                if source is None or not keeps_values(source.type, field.type):
                     return None
                 found = stored.get(source.name)
                 if found is None or not isinstance(found.minimum, int | str):

@@ -10,6 +10,10 @@ Pruning (SEMANTICS.md §J), each step only where it cannot change the result:
 * conditions on values prune files that are alone in their section: no other file holds another
   version of their keys. Elsewhere a value condition must wait until after merging, unless no
   version of any row of the section can match and merging picks one of them.
+
+In a primary-key table with deletion vectors the files above level 0 hold each key at most once
+among the rows that their vectors leave, so each is a section of its own; files of level 0 do not
+show before compaction has marked what they replace (SEMANTICS.md §E).
 """
 
 import dataclasses
@@ -17,33 +21,26 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from storage.format.arrow_types import arrow_type
-from storage.format.binary_row import decode_row
-from storage.format.bucket import assign_buckets
 from storage.format.file_meta import DataFileMeta, ManifestEntry
-from storage.format.schema import TableSchema
+from storage.format.layout import POSTPONE_BUCKET
+from storage.format.manifest import ManifestFileMeta
 from storage.format.snapshot import Snapshot
 from storage.lsm.levels import Section, SortedRun, sections
 from storage.options import require_readable
 from storage.table.core import TableCore
-from storage.table.live_files import live_entries, live_state
+from storage.table.deletion_vectors import DeletionFile, deletion_files
+from storage.table.live_files import BucketId, live_buckets, live_entries, live_state
 from storage.table.predicate import (
     And,
     Compare,
-    In,
     Op,
     Predicate,
-    columns_of,
     conjuncts,
 )
-from storage.table.prune import Range, could_match
+from storage.table.scan_pruning import Pruning
+from storage.table.time_travel import chosen_snapshot
 
-__all__ = ["Plan", "Split", "TableScan"]
-
-
-_PICKS_A_ROW = frozenset({"deduplicate", "first-row"})
+__all__ = ["Plan", "Split", "TableScan", "skips_level_0"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +54,8 @@ class Split:
         bucket: bucket id.
         sections: ascending by key; the runs of each are merged.
         raw: whether no section needs merging.
+        deletion_vectors: where the vectors of the files lie, by file name; files without a
+            deleted row are left out.
     """
 
     snapshot_id: int
@@ -65,6 +64,7 @@ class Split:
     bucket: int
     sections: tuple[Section, ...]
     raw: bool
+    deletion_vectors: tuple[tuple[str, DeletionFile], ...] = ()
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
@@ -75,6 +75,14 @@ class Split:
     def row_count(self) -> int:
         """Rows before merging, deletes included."""
         return sum(file.row_count for file in self.files)
+
+    @property
+    def live_row_count(self) -> int | None:
+        """Rows that a read without a filter gives; None when only reading can tell."""
+        unknown = any(vector.cardinality is None for _, vector in self.deletion_vectors)
+        if unknown or not self.raw or any(file.delete_row_count for file in self.files):
+            return None
+        return self.row_count - sum(file.cardinality or 0 for _, file in self.deletion_vectors)
 
     @property
     def size(self) -> int:
@@ -104,12 +112,14 @@ class TableScan:
         snapshot_id: snapshot to read; None = the newest.
         predicate: rows wanted; what the plan cannot decide is left to the reader.
         buckets: buckets wanted; None = all.
+        all_levels: also files of level 0 where batch reads leave them out.
     """
 
     table: TableCore
     snapshot_id: int | None = None
     predicate: Predicate | None = None
     buckets: frozenset[int] | None = None
+    all_levels: bool = False
 
     def with_snapshot(self, snapshot_id: int | None) -> "TableScan":
         """Read this snapshot; None = the newest."""
@@ -132,6 +142,13 @@ class TableScan:
         """Only these buckets."""
         return dataclasses.replace(self, buckets=frozenset(buckets))
 
+    def with_all_levels(self) -> "TableScan":
+        """Also files of level 0 of tables whose batch reads leave them out, merged.
+
+        What the first read of a stream shows: rows of level 0 must not come twice or never.
+        """
+        return dataclasses.replace(self, all_levels=True)
+
     def live_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """All live files of a snapshot; filters do not count."""
         return live_entries(self.table, snapshot)
@@ -151,27 +168,52 @@ class TableScan:
             snapshot = self._snapshot()
         if snapshot is None:
             return Plan(snapshot_id=None, splits=())
-        pruning = _Pruning(self.table, self.predicate)
+        pruning = Pruning(self.table, self.predicate)
         found: list[Split] = []
-        state = live_state(self.table, snapshot)
-        for partition, group in itertools.groupby(sorted(state.buckets), key=lambda one: one[0]):
+        buckets = self._buckets(snapshot, pruning)
+        vectors = None
+        if self.table.options.deletion_vectors_enabled:
+            vectors = deletion_files(self.table, snapshot)
+        for partition, group in itertools.groupby(sorted(buckets), key=lambda one: one[0]):
             if not pruning.keeps_partition(partition):
                 continue
             path = self.table.partition_path(partition)
             for _, bucket in group:
-                entries = state.buckets[(partition, bucket)]
+                entries = buckets[(partition, bucket)]
                 if self._wants(bucket, entries, pruning):
-                    found += self._splits(snapshot, partition, path, bucket, entries, pruning)
+                    splits = self._splits(snapshot, partition, path, bucket, entries, pruning)
+                    found += splits if vectors is None else _marked(splits, vectors)
         return Plan(snapshot_id=snapshot.id, splits=tuple(found))
 
     def _snapshot(self) -> Snapshot | None:
         if self.snapshot_id is None:
-            return self.table.latest_snapshot()
+            return chosen_snapshot(self.table)
         return self.table.snapshots.read(self.snapshot_id)
 
-    def _wants(self, bucket: int, entries: Sequence[ManifestEntry], pruning: "_Pruning") -> bool:
-        if self.buckets is not None and bucket not in self.buckets:
-            return False
+    def _buckets(
+        self, snapshot: Snapshot, pruning: Pruning
+    ) -> Mapping[BucketId, Sequence[ManifestEntry]]:
+        """Live files by bucket, at least of those wanted."""
+        if self.buckets is None and not pruning.chooses_buckets:
+            return live_state(self.table, snapshot).buckets
+        partitions: dict[bytes, bool] = {}
+
+        def wanted(partition: bytes, bucket: int, total_buckets: int) -> bool:
+            if self.buckets is not None and bucket not in self.buckets:
+                return False
+            kept = partitions.get(partition)
+            if kept is None:
+                kept = partitions[partition] = pruning.keeps_partition(partition)
+            return kept and pruning.keeps_bucket(bucket, total_buckets)
+
+        def keeps(meta: ManifestFileMeta) -> bool:
+            return meta.may_hold(self.buckets) and pruning.keeps_manifest(meta)
+
+        return live_buckets(self.table, snapshot, wanted, keeps)
+
+    def _wants(self, bucket: int, entries: Sequence[ManifestEntry], pruning: Pruning) -> bool:
+        if bucket == POSTPONE_BUCKET or (self.buckets is not None and bucket not in self.buckets):
+            return False  # postponed rows show when a job has given them buckets
         return any(pruning.keeps_bucket(bucket, entry.total_buckets) for entry in entries)
 
     def _splits(
@@ -181,9 +223,14 @@ class TableScan:
         path: str,
         bucket: int,
         entries: Sequence[ManifestEntry],
-        pruning: "_Pruning",
+        pruning: Pruning,
     ) -> Iterator[Split]:
-        files = [entry.file for entry in entries if pruning.keeps_by_key(entry.file)]
+        skips = not self.all_levels and skips_level_0(self.table)
+        files = [
+            entry.file
+            for entry in entries
+            if not (skips and entry.file.level == 0) and pruning.keeps_by_key(entry.file)
+        ]
         for group in self._packed(self._sections(files, pruning)):
             yield Split(
                 snapshot_id=snapshot.id,
@@ -194,11 +241,13 @@ class TableScan:
                 raw=all(len(section) == 1 for section in group),
             )
 
-    def _sections(self, files: Sequence[DataFileMeta], pruning: "_Pruning") -> Iterator[Section]:
+    def _sections(self, files: Sequence[DataFileMeta], pruning: Pruning) -> Iterator[Section]:
         key_of = self.table.key_of
         if key_of is None:
             ordered = sorted(files, key=lambda file: file.min_sequence_number)
-            cut: Iterable[Section] = ((SortedRun(file.level, (file,)),) for file in ordered)
+            cut: Iterable[Section] = _singly(ordered)
+        elif self.table.options.deletion_vectors_enabled and _without_versions(files):
+            cut = _singly(sorted(files, key=lambda file: key_of(file.min_key)))
         else:
             cut = sections(files, key_of)
         for section in cut:
@@ -228,167 +277,33 @@ class TableScan:
             yield tuple(group)
 
 
-class _Pruning:
-    """A predicate taken apart by what it can prune."""
-
-    def __init__(self, table: TableCore, predicate: Predicate | None) -> None:
-        schema = table.schema
-        self._table = table
-        self._schema = schema
-        parts = conjuncts(predicate)
-        self._types = {field.name: arrow_type(field.type) for field in schema.fields}
-        self._partition = _within(parts, schema.partition_keys)
-        self._key = _within(parts, schema.trimmed_primary_keys if schema.primary_keys else ())
-        self._values = tuple(part for part in parts if part not in self._partition)
-        self._wanted_buckets: dict[int, frozenset[int] | None] = {}
-        self._bucket_keys = _equal_values(parts, schema.bucket_keys) if parts else None
-
-    def keeps_partition(self, partition: bytes) -> bool:
-        """Whether a partition may hold a wanted row."""
-        if not self._partition:
-            return True
-        fields = self._schema.partition_fields
-        values = decode_row(partition, [field.type for field in fields])
-        ranges = {
-            field.name: Range(low=value, high=value, null_count=int(value is None), row_count=1)
-            for field, value in zip(fields, values, strict=True)
-        }
-        return all(could_match(part, ranges.get, self._types) for part in self._partition)
-
-    def keeps_bucket(self, bucket: int, total_buckets: int) -> bool:
-        """Whether a bucket may hold a wanted row, by equality on all bucket-key columns."""
-        if self._bucket_keys is None or total_buckets <= 1:
-            return True
-        if total_buckets not in self._wanted_buckets:
-            self._wanted_buckets[total_buckets] = self._buckets_of(total_buckets)
-        wanted = self._wanted_buckets[total_buckets]
-        return wanted is None or bucket in wanted
-
-    def _buckets_of(self, total_buckets: int) -> frozenset[int] | None:
-        fields = [self._schema.field(name) for name in self._schema.bucket_keys]
-        rows = list(itertools.product(*(self._bucket_keys or ())))
-        try:
-            columns = [
-                _as_column([row[position] for row in rows], self._types[field.name])
-                for position, field in enumerate(fields)
-            ]
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            return None  # not a value of the column; evaluation decides
-        found = assign_buckets(
-            columns,
-            [field.type for field in fields],
-            total_buckets,
-            self._table.options.bucket_function,
-        )
-        return frozenset(found.tolist())
-
-    def keeps_by_key(self, file: DataFileMeta) -> bool:
-        """Whether a file may hold a wanted key."""
-        if not self._key:
-            return True
-        fields = self._schema.key_fields
-        types = [field.type for field in fields]
-        lows, highs = decode_row(file.min_key, types), decode_row(file.max_key, types)
-        # only a prefix of equal values bounds the next key column
-        ranges: dict[str, Range] = {}
-        for field, low, high in zip(fields, lows, highs, strict=True):
-            if low is None or high is None:
-                break
-            ranges[field.name] = Range(low=low, high=high, null_count=0, row_count=file.row_count)
-            if low != high:
-                break
-        ranges |= {
-            name: known
-            for name, known in _key_ranges(file, self._schema).items()
-            if name not in ranges
-        }
-        return all(could_match(part, ranges.get, self._types) for part in self._key)
-
-    def keeps_section(self, section: Section) -> bool:
-        """Whether a section of several runs may hold a wanted row.
-
-        Where merging picks one of the versions of a row, a section goes if no version can match.
-        """
-        if not self._values or self._table.options.merge_engine not in _PICKS_A_ROW:
-            return True
-        return any(self.keeps_by_values(file) for run in section for file in run.files)
-
-    def keeps_by_values(self, file: DataFileMeta) -> bool:
-        """Whether a file that is alone in its section may hold a wanted row."""
-        if not self._values:
-            return True
-        file_schema = self._table.schemas.read(file.schema_id)
-        ranges = _value_ranges(file, file_schema, self._schema)
-        return all(could_match(part, ranges, self._types) for part in self._values)
+def skips_level_0(table: TableCore) -> bool:
+    """Whether batch reads leave out files of level 0: what they replace is not marked yet."""
+    options = table.options
+    if not table.schema.primary_keys:
+        return False
+    if options.deletion_vectors_enabled:
+        return not options.deletion_vectors_merge_on_read
+    return options.merge_engine == "first-row"
 
 
-def _within(parts: Sequence[Predicate], names: Iterable[str]) -> tuple[Predicate, ...]:
-    allowed = frozenset(names)
-    return tuple(part for part in parts if columns_of(part) <= allowed)
+def _without_versions(files: Iterable[DataFileMeta]) -> bool:
+    """Whether no key is in two of the files, where deletion vectors mark replaced rows."""
+    return all(file.level > 0 and not file.delete_row_count for file in files)
 
 
-def _equal_values(
-    parts: Sequence[Predicate], columns: Sequence[str]
-) -> tuple[tuple[Any, ...], ...] | None:
-    """Per column the values that `=` or `IN` allow; None when a column is not so bound."""
-    bound: dict[str, tuple[Any, ...]] = {}
-    for part in parts:
-        if isinstance(part, Compare) and part.op is Op.EQ and part.literal is not None:
-            bound[part.column] = (part.literal,)
-        elif isinstance(part, In) and None not in part.literals:
-            bound.setdefault(part.column, part.literals)
-    if not columns or any(name not in bound for name in columns):
-        return None
-    return tuple(bound[name] for name in columns)
+def _singly(files: Iterable[DataFileMeta]) -> Iterator[Section]:
+    return ((SortedRun(file.level, (file,)),) for file in files)
 
 
-def _as_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    if all(isinstance(value, str) for value in values):
-        return pa.array(values, pa.string()).cast(type_)
-    return pa.array(values, type_)
-
-
-def _key_ranges(file: DataFileMeta, schema: TableSchema) -> dict[str, Range]:
-    """Ranges of key columns from the key statistics, whose bounds may be cut but stay bounds."""
-    fields = schema.key_fields
-    stats = file.key_stats
-    if len(stats.null_counts) != len(fields):
-        return {}
-    types = [field.type for field in fields]
-    lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-    return {
-        field.name: Range(low=low, high=high, null_count=nulls, row_count=file.row_count)
-        for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True)
-    }
-
-
-def _value_ranges(
-    file: DataFileMeta, file_schema: TableSchema, schema: TableSchema
-) -> Callable[[str], Range | None]:
-    """Ranges of value columns, mapped by field id from the file's schema to the read schema."""
-    names = file.value_stats_cols
-    if names is None:
-        names = file_schema.field_names if file.write_cols is None else file.write_cols
-    stats = file.value_stats
-    found: dict[int, tuple[Any, Range]] = {}
-    if len(stats.null_counts) == len(names) > 0:
-        fields = [file_schema.field(name) for name in names]
-        types = [field.type for field in fields]
-        lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-        for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True):
-            known = Range(low=low, high=high, null_count=nulls, row_count=file.row_count)
-            found[field.id] = (field.type, known)
-    in_file = {field.id for field in file_schema.fields}
-
-    def ranges(name: str) -> Range | None:
-        field = schema.field(name)
-        if field.id not in in_file:
-            return Range(null_count=file.row_count, row_count=file.row_count)
-        type_, known = found.get(field.id, (None, None))
-        if known is None or type_ is None:
-            return None
-        if arrow_type(type_) != arrow_type(field.type):  # cast at read: bounds may not carry over
-            return Range(null_count=None, row_count=None)
-        return known
-
-    return ranges
+def _marked(
+    splits: Iterable[Split], vectors: Callable[[BucketId], Mapping[str, DeletionFile]]
+) -> Iterator[Split]:
+    """Splits of one bucket with the deletion vectors of their files."""
+    known: Mapping[str, DeletionFile] | None = None
+    for split in splits:
+        if known is None:
+            known = vectors((split.partition, split.bucket))
+        names = [file.file_name for file in split.files if file.file_name in known]
+        located = tuple((name, known[name]) for name in names)
+        yield dataclasses.replace(split, deletion_vectors=located) if located else split

@@ -2,13 +2,20 @@
 """`FileStoreTable`: the one object through which a table is read, written and changed."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
-from storage.errors import CommitConflictError, NotFoundError
+from storage.errors import (
+    CommitConflictError,
+    InvalidOptionError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from storage.format.file_meta import CommitMessage, DataFileMeta
+from storage.format.index.builder import check_file_indexes
 from storage.format.layout import TableLayout
 from storage.format.manifest_store import ManifestStore
 from storage.format.schema import TableSchema
@@ -18,31 +25,46 @@ from storage.format.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 from storage.lsm.merge_tree_writer import MergeTreeWriter
-from storage.options import TableOptions
+from storage.options import TableOptions, find_option
+from storage.table.bucket_mode import check_bucket_keys, require_keyed_buckets
+from storage.table.bucket_writers import open_merge_tree_writer
 from storage.table.commit import FileStoreCommit
-from storage.table.commit_changes import own_files
 from storage.table.core import TableCore
+from storage.table.dynamic_bucket import AssignerShare
+from storage.table.fallback import FALLBACK_BRANCH, read_with_fallback
 from storage.table.live_files import live_files
 from storage.table.predicate import Predicate
 from storage.table.read import TableRead
-from storage.table.scan import TableScan
-from storage.table.write import TableWrite, open_bucket
+from storage.table.row_delete import DeleteResult, delete_where
+from storage.table.scan import Plan, TableScan
+from storage.table.time_travel import TimeTravel, travel_of
+from storage.table.uncommitted import delete_uncommitted
+from storage.table.write import TableWrite
 
-__all__ = ["FileStoreTable"]
+__all__ = ["MAIN_BRANCH", "FileStoreTable"]
 
 _ALTER_TRIES = 20
 """Lost races before a schema change gives up; each loser applies its change on the winner's."""
 
 _DATA_DIRECTORY = "data-file.path-directory"
+_BRANCH = "branch"
+MAIN_BRANCH = "main"
+_CODECS = {"none": "null", "null": "null", "deflate": "deflate", "snappy": "snappy"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileStoreTable(TableCore):
-    """A table at one version of its schema. Picklable, safe for several threads.
+    """A table, or a branch of it, at one version of its schema.
 
-    Made by `open` or by a catalog. Rows are read and written in `schema`; `latest` gives the
-    table at its newest version.
+    Picklable, safe for several threads. Made by `open` or by a catalog. Rows are read and written
+    in `schema`; `latest` gives the table at its newest version. After a branch was
+    fast-forwarded, or to see options that were changed, ask for `latest`.
+
+    Attributes:
+        dynamic_options: what `with_options` set, which `schema` holds already; None = taken away.
     """
+
+    dynamic_options: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def open(
@@ -50,36 +72,51 @@ class FileStoreTable(TableCore):
         file_io: FileIO | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
+        options: Mapping[str, str] | None = None,
+        *,
+        branch: str | None = None,
     ) -> "FileStoreTable":
         """Open a table by its directory, at its newest schema.
 
         Args:
-            path: table directory or `file:` URI.
+            path: table directory, `file:` URI or URL of an object store.
             file_io: the store; None: chosen by the path.
             clock: time; None: the machine's.
             ids: names; None: random.
+            options: of the object store, where `file_io` is None.
+            branch: None: what option `branch` of the table says, else `main`.
 
         Raises:
-            NotFoundError: there is no table.
+            NotFoundError: there is no table, or no such branch.
             CorruptDataError: its schema is damaged.
         """
         if file_io is None:
-            file_io, path = resolve_file_io(path)
+            file_io, path = resolve_file_io(path, options)
         root = path.rstrip("/")
-        schema = SchemaStore(file_io, TableLayout(root)).latest()
+        schema = SchemaStore(file_io, TableLayout(root, branch=branch or MAIN_BRANCH)).latest()
         if schema is None:
-            raise NotFoundError("there is no table here", path=root)
-        return FileStoreTable.at(root, schema, file_io, clock or SystemClock(), ids or RandomIds())
+            raise NotFoundError("there is no table here", path=root, branch=branch or MAIN_BRANCH)
+        table = FileStoreTable.at(
+            root, schema, file_io, clock or SystemClock(), ids or RandomIds(), branch or MAIN_BRANCH
+        )
+        wanted = schema.options.get(_BRANCH, MAIN_BRANCH)
+        return table if branch is not None else table.at_branch(wanted)
 
     @staticmethod
     def at(
-        root: str, schema: TableSchema, file_io: FileIO, clock: Clock, ids: IdSource
+        root: str,
+        schema: TableSchema,
+        file_io: FileIO,
+        clock: Clock,
+        ids: IdSource,
+        branch: str = MAIN_BRANCH,
     ) -> "FileStoreTable":
         """A table whose schema is known already; nothing is read."""
         layout = TableLayout(
-            root, data_directory=schema.options.get(_DATA_DIRECTORY, "").strip("/")
+            root,
+            branch=branch,
+            data_directory=schema.options.get(_DATA_DIRECTORY, "").strip("/"),
         )
-        types = [field.type for field in schema.partition_fields]
         return FileStoreTable(
             file_io=file_io,
             layout=layout,
@@ -88,18 +125,73 @@ class FileStoreTable(TableCore):
             ids=ids,
             snapshots=SnapshotStore(file_io, layout),
             schemas=SchemaStore(file_io, layout),
-            manifests=ManifestStore(file_io, layout, ids, partition_types=types),
+            manifests=_manifest_store(file_io, layout, ids, schema),
         )
 
+    def at_branch(self, branch: str) -> "FileStoreTable":
+        """The table at a branch, at its newest schema and without dynamic options.
+
+        Raises:
+            NotFoundError: there is no such branch.
+        """
+        if branch == self.layout.branch:
+            return self
+        layout = TableLayout(self.layout.root, branch=branch)
+        schema = SchemaStore(self.file_io, layout).latest()
+        if schema is None:
+            raise NotFoundError(
+                f"Branch name '{branch}' doesn't exist.", table=self.layout.root, branch=branch
+            )
+        root = self.layout.root
+        return FileStoreTable.at(root, schema, self.file_io, self.clock, self.ids, branch)
+
+    def with_options(self, options: Mapping[str, str | None]) -> "FileStoreTable":
+        """The table with other options, for this object only; nothing is stored.
+
+        Options of time travel (`scan.snapshot-id`, `scan.tag-name`, `scan.timestamp-millis`,
+        `scan.timestamp`, `scan.watermark`, `scan.version`, `scan.mode`) choose what is read, and
+        give the table the schema of that snapshot; `branch` opens the table at a branch.
+
+        Args:
+            options: texts by key, on top of earlier ones; None takes an option away.
+
+        Raises:
+            InvalidOptionError: a value is bad, options contradict each other, or an option must
+                not differ from that of the table.
+            NotFoundError: there is no such branch, snapshot or tag.
+        """
+        _check_dynamic(options, self.schema)
+        rest = {key: value for key, value in options.items() if key != _BRANCH}
+        if options.get(_BRANCH):
+            table = self.at_branch(options[_BRANCH] or MAIN_BRANCH)
+            return table.with_options({**self.dynamic_options, **rest}) if rest else table
+        table = dataclasses.replace(self, dynamic_options={**self.dynamic_options, **rest})
+        table = table._at_schema(self.schemas.read(self.schema.id))
+        TableOptions.from_strings(table.schema.options)
+        travel = travel_of(table.schema.options)
+        snapshot = None if travel.to_newest else travel.resolve(table)
+        return table if snapshot is None else table.with_schema(snapshot.schema_id)
+
     def with_schema(self, schema_id: int) -> "FileStoreTable":
-        """The table at a version of its schema.
+        """The table at a version of its schema; dynamic options stay.
 
         Raises:
             NotFoundError: there is no such version.
         """
-        if schema_id == self.schema.id:
+        return (
+            self if schema_id == self.schema.id else self._at_schema(self.schemas.read(schema_id))
+        )
+
+    def _at_schema(self, stored: TableSchema) -> "FileStoreTable":
+        schema = stored
+        if self.dynamic_options:
+            texts = {**stored.options, **self.dynamic_options}
+            kept = {key: text for key, text in texts.items() if text is not None}
+            schema = dataclasses.replace(stored, options=kept)
+        if schema == self.schema:
             return self
-        return dataclasses.replace(self, schema=self.schemas.read(schema_id))
+        store = _manifest_store(self.file_io, self.layout, self.ids, schema)
+        return dataclasses.replace(self, schema=schema, manifests=store)
 
     def latest(self) -> "FileStoreTable":
         """The table at its newest schema; one listing.
@@ -107,10 +199,13 @@ class FileStoreTable(TableCore):
         Raises:
             NotFoundError: the table was dropped.
         """
+        return self._at_schema(self._newest_schema())
+
+    def _newest_schema(self) -> TableSchema:
         schema = self.schemas.latest()
         if schema is None:
             raise NotFoundError("there is no table here any more", path=self.layout.root)
-        return self.with_schema(schema.id)
+        return schema
 
     def new_scan(self) -> TableScan:
         """A scan of the newest snapshot without filters."""
@@ -123,7 +218,13 @@ class FileStoreTable(TableCore):
         return TableRead(self, columns, predicate)
 
     def new_write(
-        self, commit_user: str, *, compaction: bool = True, overwrite: bool = False
+        self,
+        commit_user: str,
+        *,
+        compaction: bool = True,
+        overwrite: bool = False,
+        share: AssignerShare | None = None,
+        index_directory: pathlib.Path | None = None,
     ) -> TableWrite:
         """A writer of rows of any bucket.
 
@@ -131,11 +232,20 @@ class FileStoreTable(TableCore):
             commit_user: who will commit.
             compaction: whether to compact what is due.
             overwrite: for `FileStoreCommit.overwrite`: take every bucket to be empty.
+            share: see `TableWrite`.
+            index_directory: see `TableWrite`.
 
         Raises:
             UnsupportedFeatureError: an option asks for what this version would get wrong.
         """
-        return TableWrite(self, commit_user, compaction=compaction, overwrite=overwrite)
+        return TableWrite(
+            self,
+            commit_user,
+            compaction=compaction,
+            overwrite=overwrite,
+            share=share,
+            index_directory=index_directory,
+        )
 
     def new_commit(self, commit_user: str) -> FileStoreCommit:
         """A committer."""
@@ -161,35 +271,72 @@ class FileStoreTable(TableCore):
         Raises:
             NotFoundError: there is no such snapshot (any more).
             InvalidRequestError: the partition was written with another number of buckets.
-            UnsupportedFeatureError: the table cannot be written by this version.
+            UnsupportedFeatureError: the table cannot be written by this version, has no primary
+                key, or finds the buckets of its rows by an index.
         """
+        require_keyed_buckets(self.schema, self.options)
         snapshot = None if snapshot_id is None else self.snapshots.read(snapshot_id)
-        return open_bucket(self, partition, bucket, snapshot)
+        return open_merge_tree_writer(self, partition, bucket, snapshot)
 
     def to_arrow(
         self,
         snapshot_id: int | None = None,
         columns: Sequence[str] | None = None,
         predicate: Predicate | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+        version: str | None = None,
     ) -> pa.Table:
         """All rows of a snapshot.
 
+        Without any way of choosing the snapshot it is the one that the table's options choose,
+        else the newest; the newest is read in this schema, others in the schema that they had.
+
         Args:
-            snapshot_id: None: the newest, in this schema; otherwise rows come in the schema that
-                the snapshot had.
+            snapshot_id: this one.
             columns: in the order wanted; None = all.
             predicate: rows wanted; None = all.
+            tag: the one a tag keeps.
+            timestamp_ms: the newest that was committed at or before this time [epoch ms].
+            watermark: the first that has reached this watermark [epoch ms].
+            version: the one of the tag of this name, else with this id.
 
         Raises:
-            NotFoundError: there is no such snapshot (any more).
-            InvalidRequestError: a column is unknown.
+            NotFoundError: there is no such snapshot (any more), or tag.
+            InvalidRequestError: a column is unknown, or snapshots are chosen in two ways.
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
+        travel = TimeTravel(
+            snapshot_id=snapshot_id,
+            tag=tag,
+            timestamp_ms=timestamp_ms,
+            watermark=watermark,
+            version=version,
+        )
+        if travel.to_newest:
+            travel = travel_of(self.schema.options)
+        if FALLBACK_BRANCH in self.schema.options:
+            return read_with_fallback(*self._with_fallback(travel), columns, predicate)
+        snapshot = travel.resolve(self)
         table = self
-        if snapshot_id is not None:
-            table = self.with_schema(self.snapshots.read(snapshot_id).schema_id)
-        scan = table.new_scan().with_snapshot(snapshot_id).with_filter(predicate)
-        return table.new_read(columns, predicate).to_table(scan.plan())
+        if snapshot is not None and not travel.to_newest:
+            table = self.with_schema(snapshot.schema_id)
+        scan = table.new_scan().with_filter(predicate)
+        plan = Plan(snapshot_id=None, splits=()) if snapshot is None else scan.plan(snapshot)
+        return table.new_read(columns, predicate).to_table(plan)
+
+    def _with_fallback(self, travel: TimeTravel) -> "tuple[FileStoreTable, FileStoreTable]":
+        if not travel.to_newest:
+            raise UnsupportedFeatureError(
+                "time travel on a table with a fallback branch is not implemented",
+                hint=f"take the option away: with_options({{'{FALLBACK_BRANCH}': None}})",
+                option=FALLBACK_BRANCH,
+            )
+        table = self.with_options({FALLBACK_BRANCH: None})
+        fallback = self.at_branch(self.schema.options[FALLBACK_BRANCH])
+        return table, fallback.with_options({FALLBACK_BRANCH: None})
 
     def alter(self, changes: Sequence[SchemaChange]) -> "FileStoreTable":
         """Apply schema changes on top of the newest schema, as one new version.
@@ -203,19 +350,57 @@ class FileStoreTable(TableCore):
             StorageUnavailableError: it is unknown whether the change was made; look and repeat.
         """
         for _ in range(_ALTER_TRIES):
-            table = self.latest()
+            newest = self._newest_schema()
+            table = self._at_schema(newest)
             if not changes:
                 return table
             has_snapshots = self.snapshots.latest_id() is not None
-            schema = evolve(table.schema, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
-            TableOptions.from_strings(schema.options)
+            schema = evolve(newest, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
+            check_bucket_keys(schema, TableOptions.from_strings(schema.options))
+            check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
             if self.schemas.publish(schema):
                 return table.with_schema(schema.id)
         raise CommitConflictError(
             "others changed the schema each time", hint="try again", table=self.layout.root
         )
 
+    def delete_where(
+        self, predicate: Predicate, commit_user: str, *, identifier: int | None = None
+    ) -> DeleteResult:
+        """Delete rows of an append table with deletion vectors; see `row_delete.delete_where`."""
+        return delete_where(self, predicate, commit_user, identifier=identifier)
+
     def delete_uncommitted(self, messages: Iterable[CommitMessage]) -> None:
         """Remove the files of messages that were not and will not be committed."""
-        files = sorted(own_files(messages))
-        self.delete_quietly(self.data_path(*file) for file in files)
+        delete_uncommitted(self, messages)
+
+
+def _manifest_store(
+    file_io: FileIO, layout: TableLayout, ids: IdSource, schema: TableSchema
+) -> ManifestStore:
+    options = schema.options
+    level = options.get("file.compression.zstd-level", "1").strip()
+    compression = options.get("manifest.compression", "zstd").strip().lower()
+    drop_stats = options.get("manifest.delete-file-drop-stats", "false").strip().lower()
+    return ManifestStore(
+        file_io,
+        layout,
+        ids,
+        partition_types=[field.type for field in schema.partition_fields],
+        codec=_CODECS.get(compression, "zstandard"),
+        zstd_level=int(level) if level.isdecimal() else 1,
+        drop_stats_of_deleted=drop_stats == "true",
+    )
+
+
+def _check_dynamic(options: Mapping[str, str | None], schema: TableSchema) -> None:
+    for key, value in options.items():
+        row = find_option(key)
+        if row is None or row.mutable or schema.options.get(key) == value:
+            continue
+        raise InvalidOptionError(
+            f"Change '{key}' is not supported yet.",
+            hint="it is fixed when the table is made",
+            value=value,
+            table_value=schema.options.get(key),
+        )

@@ -1,29 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writing rows of any partition and bucket from one process.
 
-Partitions and buckets are assigned to whole columns at once; every bucket has its own merge tree
-writer. The streaming pipeline does the same over many processes, with `bucket_writer`.
+Partitions and buckets are assigned to whole columns at once; every bucket has its own writer.
+The streaming pipeline does the same over many processes, with `bucket_writer`.
 """
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError, UnsupportedFeatureError
-from storage.format.binary_row import encode_rows, frame
-from storage.format.bucket import assign_buckets
-from storage.format.file_meta import EMPTY_ROW, CommitMessage, ManifestEntry
-from storage.format.snapshot import Snapshot
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.bucket import hash_rows
+from storage.format.file_meta import CommitMessage, IndexType
+from storage.format.snapshot import CommitKind, Snapshot
 from storage.format.types import VALUE_KIND, RowKind
-from storage.lsm.bucket import BucketContext
-from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options import require_writable
-from storage.table.commit_changes import own_files
+from storage.table.append_compact import compact_unaware
+from storage.table.bucket_mode import BucketMode, require_buckets
+from storage.table.bucket_writers import BucketWriter, open_bucket
 from storage.table.core import TableCore
-from storage.table.live_files import live_entries
+from storage.table.cross_partition import CrossPartitionBuckets
+from storage.table.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
+from storage.table.index_files import index_files
+from storage.table.live_files import BucketId, live_entries
+from storage.table.rows_by_bucket import bucket_groups, key_column, partition_groups, split_codes
+from storage.table.uncommitted import delete_uncommitted
 
 __all__ = ["TableWrite", "bucket_groups", "open_bucket"]
+
+_PlacedRows = tuple[bytes, int, pa.RecordBatch]
+"""Rows of one (framed partition, bucket)."""
 
 
 class TableWrite:
@@ -32,13 +41,21 @@ class TableWrite:
     Protocol: `write` and `compact` any number of times, `prepare_commit`, commit the messages,
     and so on. The first write after `prepare_commit` starts from the newest snapshot, so commit
     before writing on. A context manager; leaving it removes files that were not handed over.
-    One `TableWrite` per table and time, or their sequence numbers may tie.
+    One `TableWrite` per table and time, or their sequence numbers may tie; where an index decides
+    on buckets, one writing job per table, or keys may come to be in two buckets.
 
     Args:
         table: the table.
         commit_user: who will commit.
         compaction: whether to compact what is due after flushes.
         overwrite: start every bucket empty, for messages given to `FileStoreCommit.overwrite`.
+        share: of the keys, where dynamic buckets are assigned by several processes; the rows
+            of one bucket must reach one of them.
+        index_directory: where the key index of a cross-partition table lies; None: below the
+            system's temporary directory.
+
+    Raises:
+        UnsupportedFeatureError: an option or the kind of table cannot be written.
     """
 
     def __init__(
@@ -48,14 +65,22 @@ class TableWrite:
         *,
         compaction: bool = True,
         overwrite: bool = False,
+        share: AssignerShare | None = None,
+        index_directory: pathlib.Path | None = None,
     ) -> None:
-        require_writable(table.options)
+        require_writable(table.options, keyed=bool(table.schema.primary_keys))
         self.commit_user = commit_user
         self._table = table
         self._compaction = compaction
         self._overwrite = overwrite
-        self._writers: dict[tuple[bytes, int], MergeTreeWriter] = {}
+        self._mode = require_buckets(table.schema, table.options)
+        self._placement = _placement(
+            table, self._mode, commit_user, share, index_directory, overwrite=overwrite
+        )
+        self._writers: dict[tuple[bytes, int], BucketWriter] = {}
+        self._merged: list[CommitMessage] = []
         self._pinned: Snapshot | None = None
+        self._begun = False
 
     def __enter__(self) -> "TableWrite":
         return self
@@ -71,21 +96,23 @@ class TableWrite:
 
         Raises:
             InvalidRequestError: a column is missing, null where it must not be, or of a type
-                that does not fit.
+                that does not fit; a row is no insert and the table has no primary key.
         """
         if batch.num_rows == 0:
             return
+        self._begin()
         if batch.schema.get_field_index(VALUE_KIND) < 0:
             kinds = np.full(batch.num_rows, RowKind.INSERT.value, np.int8)
             batch = batch.append_column(VALUE_KIND, pa.array(kinds))
-        for partition, bucket, indices in bucket_groups(batch, self._table):
-            part = batch if indices is None else batch.take(pa.array(indices))
+        for partition, bucket, part in self._placement.place(batch):
             self._writer(partition, bucket).write(part)
 
     def compact(
         self, *, full: bool = False, partition: bytes | None = None, bucket: int | None = None
     ) -> bool:
         """Compact what is written and what was there.
+
+        On an append table without buckets only what was there.
 
         Args:
             full: merge everything into the last level; otherwise only what is due.
@@ -95,7 +122,13 @@ class TableWrite:
         Returns:
             Whether anything was compacted.
         """
-        snapshot = None if self._overwrite else self._snapshot()
+        self._begin()
+        snapshot = self._pinned
+        if self._mode is BucketMode.UNAWARE:
+            if snapshot is None or self._merged:
+                return False
+            self._merged = compact_unaware(self._table, snapshot, full=full, partition=partition)
+            return bool(self._merged)
         if snapshot is not None:
             entries = live_entries(self._table, snapshot, partition=partition, bucket=bucket)
             for where in sorted({(entry.partition, entry.bucket) for entry in entries}):
@@ -108,165 +141,174 @@ class TableWrite:
 
     def prepare_commit(self) -> list[CommitMessage]:
         """Flush everything and hand it over; buckets without changes are left out."""
-        messages: list[CommitMessage] = []
+        messages, self._merged = self._merged, []
         done = False
         try:
             messages.extend(
                 self._writers[where].prepare_commit() for where in sorted(self._writers)
             )
+            messages = _with_indexes(messages, self._placement.finish())
             done = True
         finally:
             if not done:  # nobody will hear of what was handed over
-                files = sorted(own_files(messages))
-                self._table.delete_quietly(self._table.data_path(*file) for file in files)
+                delete_uncommitted(self._table, messages)
         self._writers.clear()
-        self._pinned = None
+        self._pinned, self._begun = None, False
         return [one for one in messages if not (one.data.empty and one.compact.empty)]
 
     def close(self) -> None:
         """Remove files that were not handed over. May be called twice."""
         writers, self._writers = self._writers, {}
+        merged, self._merged = self._merged, []
         for writer in writers.values():
             writer.close()
+        delete_uncommitted(self._table, merged)
+        self._placement.close()
 
-    def _snapshot(self) -> Snapshot | None:
-        if self._pinned is None and not self._writers:
-            self._pinned = self._table.latest_snapshot()
-        return self._pinned
+    def _begin(self) -> None:
+        """Start a commit interval from the newest snapshot."""
+        if self._begun:
+            return
+        latest = self._table.latest_snapshot()
+        self._placement.begin(latest)
+        self._pinned = None if self._overwrite else latest
+        self._begun = True
 
-    def _writer(self, partition: bytes, bucket: int) -> MergeTreeWriter:
+    def _writer(self, partition: bytes, bucket: int) -> BucketWriter:
         writer = self._writers.get((partition, bucket))
         if writer is None:
-            snapshot = None if self._overwrite else self._snapshot()
             writer = open_bucket(
-                self._table, partition, bucket, snapshot, compaction=self._compaction
+                self._table, partition, bucket, self._pinned, compaction=self._compaction
             )
             self._writers[(partition, bucket)] = writer
         return writer
 
 
-def open_bucket(
+class _Placement:
+    """Where rows go: by the row alone. Other ways derive from this one."""
+
+    def __init__(self, table: TableCore) -> None:
+        self._table = table
+
+    def begin(self, snapshot: Snapshot | None) -> None:
+        """Start a commit interval after this snapshot."""
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+        """Cut rows by partition and bucket."""
+        for partition, bucket, rows in bucket_groups(batch, self._table):
+            yield partition, bucket, batch if rows is None else batch.take(pa.array(rows))
+
+    def finish(self) -> Mapping[BucketId, IndexChange]:
+        """End the interval: what changes in the table's indexes."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class _DynamicPlacement(_Placement):
+    def __init__(self, table: TableCore, share: AssignerShare | None, *, fresh: bool) -> None:
+        super().__init__(table)
+        self._buckets = DynamicBuckets(table, share, fresh=fresh)
+        schema = table.schema
+        self._keys = tuple(schema.trimmed_primary_keys)
+        self._types = [schema.field(name).type for name in self._keys]
+
+    def begin(self, snapshot: Snapshot | None) -> None:
+        self._buckets.begin(index_files(self._table, snapshot, IndexType.HASH))
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+        columns = [key_column(batch, name, self._table) for name in self._keys]
+        hashes = hash_rows(columns, self._types)
+        for partition, rows in partition_groups(batch, self._table):
+            own = hashes if rows is None else hashes[rows]
+            buckets = self._buckets.assign(partition, own).astype(np.int64)
+            for bucket, chosen in split_codes(buckets):
+                if rows is not None:
+                    chosen = rows if chosen is None else rows[chosen]
+                yield partition, bucket, batch if chosen is None else batch.take(pa.array(chosen))
+
+    def finish(self) -> Mapping[BucketId, IndexChange]:
+        return self._buckets.write_index_files()
+
+
+class _CrossPartitionPlacement(_Placement):
+    """Keeps the key index as long as the table holds what was handed over and nothing else."""
+
+    def __init__(self, table: TableCore, commit_user: str, directory: pathlib.Path | None) -> None:
+        super().__init__(table)
+        self._user = commit_user
+        self._buckets = CrossPartitionBuckets(table, directory)
+        self._known: int | None = None
+        self._placed = False
+
+    def begin(self, snapshot: Snapshot | None) -> None:
+        newest = 0 if snapshot is None else snapshot.id
+        if self._known is None or self._buckets.lost or not self._followed(newest):
+            self._buckets.bootstrap(None if snapshot is None else snapshot.id)
+        self._known, self._placed = newest, False
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+        self._placed = True
+        yield from self._buckets.place(batch)
+
+    def close(self) -> None:
+        self._known = None
+        self._buckets.close()
+
+    def _followed(self, newest: int) -> bool:
+        """Whether the index still says what the table holds."""
+        ours = False
+        if self._known is None or newest < self._known:
+            return False
+        try:
+            for snapshot_id in range(self._known + 1, newest + 1):
+                snapshot = self._table.snapshots.read(snapshot_id)
+                if snapshot.commit_kind is CommitKind.COMPACT:
+                    continue
+                if snapshot.commit_user != self._user or ours:
+                    return False
+                ours = True
+        except NotFoundError:
+            return False
+        return ours == self._placed
+
+
+def _placement(
     table: TableCore,
-    partition: bytes,
-    bucket: int,
-    snapshot: Snapshot | None,
+    mode: BucketMode,
+    commit_user: str,
+    share: AssignerShare | None,
+    index_directory: pathlib.Path | None,
     *,
-    compaction: bool = True,
-) -> MergeTreeWriter:
-    """A writer of one bucket that continues from its live files in a snapshot.
-
-    Args:
-        table: the table.
-        partition: framed.
-        bucket: bucket id.
-        snapshot: None: the bucket is taken to be empty.
-        compaction: whether to compact what is due.
-
-    Raises:
-        InvalidRequestError: the partition was written with another number of buckets.
-        UnsupportedFeatureError: the table has no primary key, or an option that would be wrong.
-    """
-    require_writable(table.options)
-    if not table.schema.primary_keys:
-        raise UnsupportedFeatureError(
-            "tables without a primary key cannot be written yet",
-            hint="create the table with a primary key",
+    overwrite: bool,
+) -> _Placement:
+    if mode is BucketMode.DYNAMIC:
+        return _DynamicPlacement(table, share, fresh=overwrite)
+    if mode is not BucketMode.CROSS_PARTITION:
+        return _Placement(table)
+    if overwrite:
+        raise InvalidRequestError(
+            "a cross-partition table cannot be overwritten",
+            detail="keys of the partitions that stay could come to be there twice",
+            hint="truncate the table, then write",
             table=table.layout.root,
         )
-    entries: list[ManifestEntry] = []
-    if snapshot is not None:
-        entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
-        others = entries or live_entries(table, snapshot, partition=partition)
-        _check_bucket_count(table, others)
-    context = BucketContext(
-        file_io=table.file_io,
-        layout=table.layout,
-        schema=table.schema,
-        options=table.options,
-        partition=partition,
-        partition_path=table.partition_path(partition),
-        bucket=bucket,
-        schemas=table.schemas.read,
-        clock=table.clock,
-        id_source=table.ids,
-    )
-    files = tuple(entry.file for entry in entries)
-    return MergeTreeWriter(context, files, compaction=compaction)
+    return _CrossPartitionPlacement(table, commit_user, index_directory)
 
 
-def _check_bucket_count(table: TableCore, entries: Iterable[ManifestEntry]) -> None:
-    wanted = table.options.bucket
-    for entry in entries:
-        if entry.total_buckets != wanted:
-            raise InvalidRequestError(
-                f"the table has a new bucket num {wanted}, but the previous bucket num of the "
-                f"partition is {entry.total_buckets}",
-                hint="Please switch to batch mode, and perform INSERT OVERWRITE to rescale the "
-                "partition, or set `bucket` back",
-                table=table.layout.root,
-                partition=table.partition_path(entry.partition),
+def _with_indexes(
+    messages: Iterable[CommitMessage], changes: Mapping[BucketId, IndexChange]
+) -> list[CommitMessage]:
+    """The messages, with the new index file of each bucket in its own."""
+    found = []
+    for message in messages:
+        change = changes.get((message.partition, message.bucket))
+        if change is not None:
+            replaced = () if change.replaced is None else (change.replaced,)
+            data = dataclasses.replace(
+                message.data, new_index_files=(change.new,), deleted_index_files=replaced
             )
-
-
-def bucket_groups(
-    batch: pa.RecordBatch, table: TableCore
-) -> Iterator[tuple[bytes, int, np.ndarray | None]]:
-    """Cut rows by partition and bucket. Data plane: no Python object per row.
-
-    Args:
-        batch: rows with the partition and bucket-key columns in the table's types.
-        table: the table; its buckets are fixed.
-
-    Yields:
-        (framed partition, bucket, ascending row indices; None = all rows), partitions in order
-        of appearance.
-    """
-    schema = table.schema
-    buckets = _buckets(batch, table)
-    names = schema.partition_keys
-    if not names:
-        for code, indices in _groups(buckets):
-            yield EMPTY_ROW, code, indices
-        return
-    types = [schema.field(name).type for name in names]
-    columns = [_column(batch, name, schema.arrow_schema.field(name).type) for name in names]
-    rows = encode_rows(columns, types).dictionary_encode()
-    framed = [
-        frame(rows.dictionary[code].as_py(), len(names)) for code in range(len(rows.dictionary))
-    ]
-    width = int(buckets.max()) + 1
-    codes = rows.indices.to_numpy(zero_copy_only=False).astype(np.int64) * width + buckets
-    for code, indices in _groups(codes):
-        yield framed[code // width], code % width, indices
-
-
-def _buckets(batch: pa.RecordBatch, table: TableCore) -> np.ndarray:
-    schema, options = table.schema, table.options
-    if options.bucket == 1:
-        return np.zeros(batch.num_rows, np.int64)
-    columns = [
-        _column(batch, name, schema.arrow_schema.field(name).type) for name in schema.bucket_keys
-    ]
-    types = [schema.field(name).type for name in schema.bucket_keys]
-    return assign_buckets(columns, types, options.bucket, options.bucket_function).astype(np.int64)
-
-
-def _column(batch: pa.RecordBatch, name: str, wanted: pa.DataType) -> pa.Array:
-    position = batch.schema.get_field_index(name)
-    if position < 0:
-        raise InvalidRequestError("rows lack a key column", column=name)
-    column = batch.column(position)
-    return column if column.type == wanted else column.cast(wanted)
-
-
-def _groups(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray | None]]:
-    first = int(codes[0])
-    if (codes == first).all():
-        yield first, None
-        return
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    ends = np.r_[starts[1:], len(order)]
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield int(ordered[start]), order[start:end]
+            message = dataclasses.replace(message, data=data)
+        found.append(message)
+    return found

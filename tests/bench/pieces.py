@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single pieces against the plain library call that does the same: buckets, sorting, files, scans.
 
-The last figures are the decoder's (`decode_events`).
+Then planning (`planning`). The last figures are the decoder's (`decode_events`).
 """
 
 from pathlib import Path
@@ -10,16 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.format.bucket import assign_buckets
+from storage.format.bucket import assign_buckets, hash_rows
 from storage.format.data_file import key_value_schema
 from storage.format.file_meta import FileSource
+from storage.format.key_hash import key_hashes
 from storage.format.type_text import parse_type
 from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions.pick_row import Deduplicate
 from storage.table.catalog import FileSystemCatalog
+from storage.table.dynamic_bucket import PartitionIndex
+from storage.table.key_index import KeyIndex
 from storage.table.live_files import live_entries
-from tests.bench import decode_events, workload
+from tests.bench import decode_events, planning, workload
 from tests.bench.measure import Figure, interleaved, rate
 from tests.bench.merge import bucket_context
 
@@ -31,29 +34,42 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
     """All figures of this part."""
     rows, rounds = (ROWS // 10, 3) if quick else (ROWS, 7)
     return [
-        *_buckets(rows, rounds),
+        *_buckets(rows, rounds, scratch),
         *_sorting(rows, rounds),
         *_writing(rows, rounds, scratch),
         *_scanning(rows, rounds, scratch),
+        *planning.run(rounds, scratch / "plan"),
         *_decoding(rows // 10, rounds),
     ]
 
 
-def _buckets(rows: int, rounds: int) -> list[Figure]:
+def _buckets(rows: int, rounds: int, scratch: Path) -> list[Figure]:
     rng = np.random.default_rng(5)
     numbers = pa.array(rng.integers(0, 1 << 40, rows))
     texts = pa.array([f"customer-{number:012d}" for number in numbers.to_pylist()])
     bigint, string = parse_type("BIGINT NOT NULL"), parse_type("STRING NOT NULL")
+    hashes = hash_rows([numbers], [bigint])
+    dynamic = PartitionIndex(target_rows=rows // 4)
+    dynamic.assign(hashes)
+    keys = key_hashes([numbers], [bigint], (1, 2))
+    places = KeyIndex(scratch / "keys", memory_entries=rows // 10)
+    places.put(keys[: rows // 2], np.arange(rows // 2))
+    places.put(keys[rows // 2 :], np.arange(rows - rows // 2))
     samples = interleaved(
         rounds,
         {
             "bigint": lambda: assign_buckets([numbers], [bigint], 16),
             "string": lambda: assign_buckets([texts], [string], 16),
+            "dynamic": lambda: dynamic.assign(hashes),
+            "places": lambda: places.find(keys),
         },
     )
+    places.close()
     return [
-        rate("bucket of a BIGINT key", samples, "bigint", rows, goal=17e6),
+        rate("bucket of a BIGINT key", samples, "bigint", rows, goal=20e6),
         rate("bucket of a 21-byte STRING key", samples, "string", rows, goal=3e6),
+        rate("dynamic bucket of a known key hash", samples, "dynamic", rows),
+        rate("place of a key in the cross-partition index", samples, "places", rows),
     ]
 
 
@@ -177,6 +193,7 @@ def _scanning(rows: int, rounds: int, scratch: Path) -> list[Figure]:
                 "ours",
                 expected.num_rows,
                 versus="pyarrow",
+                goal=0.8,
                 note="peer: pyarrow.parquet on the live files, threads as by default",
             )
         )

@@ -7,7 +7,7 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 __all__ = [
@@ -37,31 +37,15 @@ LATER: Mapping[str, str] = {
     "changelog-producer=full-compaction": "the full-compaction changelog producer",
     "streaming-scan": "streaming scans",
     "incremental-read": "incremental reads",
-    "consumers": "consumers",
     # files
-    "file.format=orc": "ORC data files",
-    "file.format=avro": "Avro data files",
-    "deletion-vectors": "deletion vectors",
-    "file-index": "file indexes",
-    "thin-files": "writing files without key columns",
+    "deletion-vector-compaction": "compaction that marks replaced rows in deletion vectors",
     # buckets and tables
-    "dynamic-bucket": "dynamic buckets",
-    "append-write": "writing append tables",
-    "static-overwrite": "INSERT OVERWRITE of a static partition",
-    "default-value-option": "default values as read-time options",
     # metadata
-    "tags": "tags",
-    "branches": "branches",
-    "rollback": "rollback",
+    "auto-tags": "automatic tags",
     "orphan-files": "removal of orphan files",
     "partition-expiration": "partition expiration",
-    "drop-primary-key": "dropping the primary key",
     "system-tables": "system tables",
-    "scan.timestamp": "time travel by timestamp",
-    "scan.watermark": "time travel by watermark",
-    "scan.version": "time travel by tag name or snapshot id",
     "scan.mode": "scan modes that choose another snapshot",
-    "statistics": "table statistics",
     "sql": "SQL statements",
 }
 """Feature -> the capability that brings it. Delete an entry when the feature is there."""
@@ -84,13 +68,9 @@ def read_needs(options: Mapping[str, str]) -> Iterator[str]:
         yield "sequence.field"
     if options.get("sequence.snapshot-ordering") == "true":
         yield "sequence.snapshot-ordering"
-    if options.get("deletion-vectors.enabled") == "true":
-        yield "deletion-vectors"
     file_format = options.get("file.format", "parquet")
     if file_format != "parquet":
         yield f"file.format={file_format}"
-    if "scan.fallback-branch" in options or options.get("branch", "main") != "main":
-        yield "branches"
 
 
 _WRITE_PREFIXES = {
@@ -98,8 +78,7 @@ _WRITE_PREFIXES = {
     "file-index.": "file-index",
     "partition.expiration-": "partition-expiration",
     "streaming-read-": "streaming-scan",
-    "tag.": "tags",
-    "consumer": "consumers",
+    "tag.": "auto-tags",
 }
 
 
@@ -113,10 +92,8 @@ def option_needs(options: Mapping[str, str]) -> Iterator[str]:
         yield "rowkind.field"
     if options.get("force-lookup") == "true":
         yield "force-lookup"
-    if options.get("dynamic-partition-overwrite") == "false":
-        yield "static-overwrite"
-    if options.get("data-file.thin-mode") == "true":
-        yield "thin-files"
+    if options.get("deletion-vectors.enabled") == "true":
+        yield "deletion-vector-compaction"
     if "full-compaction.delta-commits" in options:
         yield "changelog-producer=full-compaction"
     if "table-read.sequence-number.enabled" in options:
@@ -125,69 +102,45 @@ def option_needs(options: Mapping[str, str]) -> Iterator[str]:
         for prefix, feature in _WRITE_PREFIXES.items():
             if key.startswith(prefix):
                 yield feature
-        if key.startswith("fields.") and key.endswith(".default-value"):
-            yield "default-value-option"
 
 
 # --------------------------------------------------------------------------------- cases
 
 _CALLS = {
-    "create_tag": "tags",
-    "delete_tag": "tags",
-    "create_branch": "branches",
-    "reset_consumer": "consumers",
     "rewrite_file_index": "file-index",
-    "rollback_to": "rollback",
     "remove_orphan_files": "orphan-files",
 }
 _UNITS = {
-    "auto_tag": "tags",
+    "auto_tag": "auto-tags",
     "partition_expire": "partition-expiration",
-    "hash_assign": "dynamic-bucket",
 }
 _SYSTEM_TABLE = re.compile(r"\$(\w+)")
-SQL_FACTS = frozenset({"files", "snapshots"})
+SQL_FACTS = frozenset({"files", "snapshots", "tags"})
 """Relations beside the table that a `check.sql` may look at already: see `session.facts`."""
 
 _BATCH_MODES = frozenset(
-    {"default", "latest", "latest-full", "full", "from-snapshot", "from-snapshot-full"}
+    {
+        *("default", "latest", "latest-full", "full", "from-snapshot", "from-snapshot-full"),
+        *("from-timestamp", "compacted-full"),
+    }
 )
-"""Modes that in a batch read mean the newest snapshot, or the one `scan.snapshot-id` names."""
-
-_WRITES = frozenset({"write", "commit_as", "filter_and_commit", "prepare"})
+"""Modes that in a batch read mean one snapshot: the newest, or one that options choose."""
 
 
 def case_needs(case: Mapping[str, Any]) -> Iterator[str]:
     """Features a case cannot run without; what only single checks need is not among them."""
     table = case.get("table")
     if table is not None:
-        yield from _table_needs(table, case["steps"])
+        yield from option_needs(table.get("options") or {})
     for step in case["steps"]:
         for kind, body in step.items():
             yield from step_needs(kind, body)
 
 
-def _table_needs(table: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    options = table.get("options") or {}
-    yield from option_needs(options)
-    if table.get("primary_key"):
-        if int(options.get("bucket", 1)) < 0:
-            yield "dynamic-bucket"
-    elif any(kind in _WRITES for step in steps for kind in step):
-        yield "append-write"
-
-
 def step_needs(kind: str, body: Any) -> Iterator[str]:
     """Features without which a step that changes the table cannot run."""
-    if kind == "write":
-        if body.get("overwrite"):
-            yield "static-overwrite"
-        if "branch" in body:
-            yield "branches"
-    elif kind == "alter":
+    if kind == "alter":
         yield from option_needs(body.get("set_options") or {})
-        if "drop_primary_key" in body:
-            yield "drop-primary-key"
     elif kind == "call":
         yield from (_CALLS[name] for name in body if name in _CALLS)
     elif kind == "unit":
@@ -205,9 +158,8 @@ def check_needs(kind: str, body: Any) -> Iterator[str]:
         return
     table = str(body.get("table", ""))
     sql = str(body.get("sql", ""))
-    if table.startswith("$branch_"):
-        yield "branches"
-    elif table or "sys." in sql or set(_SYSTEM_TABLE.findall(sql)) - SQL_FACTS:
+    system = table and not table.startswith("$branch_")
+    if system or "sys." in sql or set(_SYSTEM_TABLE.findall(sql)) - SQL_FACTS:
         yield "system-tables"
     if sql and not sql.lstrip().upper().startswith("SELECT"):
         yield "sql"
@@ -216,13 +168,5 @@ def check_needs(kind: str, body: Any) -> Iterator[str]:
     for key in body.get("options") or {}:
         if key.startswith("incremental-"):
             yield "incremental-read"
-        elif key == "scan.tag-name":
-            yield "tags"
-        elif key.startswith("scan.timestamp"):
-            yield "scan.timestamp"
-        elif key in ("scan.watermark", "scan.version"):
-            yield key
         elif key == "scan.mode" and str(body["options"][key]) not in _BATCH_MODES:
             yield "scan.mode"
-        elif key.startswith("deletion-vectors."):
-            yield "deletion-vectors"

@@ -26,7 +26,11 @@ from tests.reporting import CaseReport
 
 __all__ = ["run_case"]
 
-_READ_OPTIONS = {"scan.snapshot-id", "scan.mode"}
+_READ_OPTIONS = {
+    *("scan.snapshot-id", "scan.tag-name", "scan.timestamp-millis", "scan.timestamp"),
+    *("scan.watermark", "scan.version", "scan.mode"),
+}
+_BRANCH = "$branch_"
 _FROM = re.compile(r"\b(?:FROM|JOIN)\s+`?(\w+)(?:\$(\w+))?", re.IGNORECASE)
 
 
@@ -119,9 +123,10 @@ def _run_step(run: _Run, place: str, kind: str, body: Any) -> None:
 
 def _write(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
     if "overwrite" in body:
-        run.open_session.overwrite(body["rows"])
+        run.open_session.overwrite(body["rows"], body["overwrite"])
     else:
-        run.open_session.write(body["rows"], write_only=body.get("write_only", False))
+        with run.open_session.on_branch(body.get("branch", "main")):
+            run.open_session.write(body["rows"], write_only=body.get("write_only", False))
     yield from ()
 
 
@@ -144,8 +149,17 @@ def _call(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
             run.open_session.truncate()
         elif name == "drop_partition":
             run.open_session.truncate(arguments)
+        elif name in _SESSION_CALLS:
+            getattr(run.open_session, name)(**arguments)
+        elif name == "rewrite_file_index":
+            run.open_session.rewrite_file_index()
         else:
             yield f"the runner has no call `{name}`"
+
+
+_SESSION_CALLS = frozenset(
+    {"create_tag", "delete_tag", "create_branch", "reset_consumer", "rollback_to"}
+)
 
 
 def _commit_as(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
@@ -235,12 +249,13 @@ def _look(
 ) -> tuple[list[tuple[Any, ...]], Sequence[DataField] | None, int]:
     """Rows in the comparable form, their columns (None: as SQLite gives them), files opened."""
     options = dict(body.get("options") or {})
-    if body.get("table") or set(options) - _READ_OPTIONS:
+    table = body.get("table") or f"{_BRANCH}main"
+    if not table.startswith(_BRANCH) or set(options) - _READ_OPTIONS:
         raise ValueError(f"the runner cannot read {body.get('table', '')} with {options}")
-    snapshot = options.get("scan.snapshot-id")
     predicate = parse_predicate(body["filter"]) if "filter" in body else None
     rows, fields, opened = run.open_session.read(
-        snapshot_id=None if snapshot is None else int(snapshot),
+        options=options,
+        branch=table.removeprefix(_BRANCH),
         columns=body.get("columns"),
         predicate=predicate,
     )

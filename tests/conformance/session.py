@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of one case and what steps do to it: the only place that calls the storage layer."""
 
+import contextlib
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +14,12 @@ from pyarrow import parquet
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock, SeededIds
 from storage.format.binary_row import decode_row
+from storage.format.data_file_options import INDEX_SUFFIX
 from storage.format.schema import new_schema
 from storage.format.schema_changes import (
     AddColumn,
     DropColumn,
+    DropPrimaryKey,
     RenameColumn,
     SchemaChange,
     SetOption,
@@ -28,11 +31,15 @@ from storage.format.snapshot import CommitKind, Snapshot
 from storage.format.types import DataField
 from storage.io.faulty import FaultyFileIO
 from storage.io.local import LocalFileIO
+from storage.table.branches import create_branch
 from storage.table.catalog import FileSystemCatalog
+from storage.table.consumers import delete_consumer, write_consumer
 from storage.table.expire import expire_snapshots
 from storage.table.predicate import Predicate
+from storage.table.rewrite_index import rewrite_file_index
+from storage.table.rollback import rollback_to
 from storage.table.table import FileStoreTable
-from storage.table.write import bucket_groups
+from storage.table.tags import all_tags, create_tag, delete_tag
 from tests.conformance.sql_types import parse_sql_type
 from tests.conformance.values import change_rows, input_batch
 from tests.golden.values import from_internal, from_text
@@ -81,17 +88,17 @@ class TableSession:
         self._identifier += 1
         self.commit(_USER, self._identifier, self._messages(_USER, rows, write_only=write_only))
 
-    def overwrite(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Replace the partitions that receive rows, with the next identifier."""
+    def overwrite(self, rows: Sequence[Sequence[Any]], partition: Mapping[str, Any]) -> None:
+        """Replace partitions as the table's options say, with the next identifier."""
         self._identifier += 1
-        messages = []
         batch = input_batch(rows, self.fields)
-        for partition, bucket, places in bucket_groups(batch, self.table) if rows else ():
-            writer = self.table.bucket_writer(partition, bucket, None)
-            writer.write(batch if places is None else batch.take(pa.array(places)))
-            messages.append(writer.prepare_commit())
+        with self.table.new_write(_USER, overwrite=True) as writer:
+            if batch.num_rows:
+                writer.write(batch)
+            messages = writer.prepare_commit()
         identifier = self._identifier
-        self._publish(lambda: self.table.new_commit(_USER).overwrite(messages, identifier))
+        commit = self.table.new_commit(_USER)
+        self._publish(lambda: commit.overwrite(messages, identifier, partition=partition))
 
     def truncate(self, partition: Mapping[str, Any] | None = None) -> None:
         """Remove all rows, or those of the partitions with some values."""
@@ -109,6 +116,10 @@ class TableSession:
 
         identifier = self._identifier
         self._publish(lambda: self.table.new_commit(_USER).truncate(identifier, partitions=wanted))
+
+    def rewrite_file_index(self) -> None:
+        """Give every file the indexes that the options ask for."""
+        self._publish(lambda: rewrite_file_index(self.table))
 
     def compact(self) -> None:
         """A full compaction of every bucket and one commit, with the next identifier."""
@@ -176,6 +187,38 @@ class TableSession:
             time_retained_ms=0,
         )
 
+    def create_tag(self, tag: str, snapshot: int | None = None) -> None:
+        """Tag a snapshot, or the newest."""
+        create_tag(self.table, tag, snapshot)
+
+    def delete_tag(self, tag: str) -> None:
+        """Remove a tag and what only it names."""
+        delete_tag(self.table, tag)
+
+    def create_branch(self, branch: str, tag: str | None = None) -> None:
+        """Make an empty branch, or one at a tag."""
+        create_branch(self.table, branch, tag=tag)
+
+    def reset_consumer(self, consumer_id: str, next_snapshot_id: int | None = None) -> None:
+        """Set how far a consumer has come; None removes it."""
+        if next_snapshot_id is None:
+            delete_consumer(self.table, consumer_id)
+        else:
+            write_consumer(self.table, consumer_id, next_snapshot_id)
+
+    def rollback_to(self, snapshot_id: int | None = None, tag: str | None = None) -> None:
+        """Make an older snapshot the newest again."""
+        rollback_to(self.table, snapshot_id, tag=tag)
+
+    @contextlib.contextmanager
+    def on_branch(self, branch: str) -> Iterator[None]:
+        """Write to a branch for a while."""
+        main, self.table = self.table, self.table.at_branch(branch)
+        try:
+            yield
+        finally:
+            self.table = main
+
     # ------------------------------------------------------------------------ looking
 
     @property
@@ -186,7 +229,8 @@ class TableSession:
     def read(
         self,
         *,
-        snapshot_id: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        branch: str = "main",
         columns: Sequence[str] | None = None,
         predicate: Predicate | None = None,
     ) -> tuple[pa.Table, tuple[DataField, ...], int]:
@@ -195,16 +239,18 @@ class TableSession:
         Returns:
             The rows, their columns, and the number of data files that were opened.
         """
-        schema = self.table.schema
+        table = self.table.at_branch(branch)
+        if options:
+            table = table.with_options({key: str(value) for key, value in options.items()})
+        schema = table.schema
         before = len(self._file_io.operations)
-        rows = self.table.to_arrow(snapshot_id=snapshot_id, columns=columns, predicate=predicate)
-        if snapshot_id is not None:
-            schema = self.table.schemas.read(self.table.snapshots.read(snapshot_id).schema_id)
+        rows = table.to_arrow(columns=columns, predicate=predicate)
         opened = {
             path
             for operation, path in self._file_io.operations[before:]
             if operation in ("open_input", "read_bytes")
             and pathlib.PurePath(path).parent.name.startswith("bucket-")
+            and not path.endswith(INDEX_SUFFIX)
         }
         fields = schema.fields if columns is None else tuple(map(schema.field, columns))
         return rows, fields, len(opened)
@@ -230,6 +276,11 @@ class TableSession:
             entries = [] if latest is None else self.table.new_scan().live_entries(latest)
             return ["bucket", "level", "record_count", "schema_id"], [
                 (e.bucket, e.file.level, e.file.row_count, e.file.schema_id) for e in entries
+            ]
+        if name == "tags":
+            return ["tag_name", "snapshot_id", "schema_id", "record_count"], [
+                (t.name, t.snapshot.id, t.snapshot.schema_id, t.snapshot.total_record_count)
+                for t in all_tags(self.table)
             ]
         raise ValueError(f"no facts called {name}")
 
@@ -309,6 +360,8 @@ def _schema_changes(body: Mapping[str, Any]) -> list[SchemaChange]:
         changes.append(UpdateType(name, parse_sql_type(type_)))
     if "set_default" in body:
         changes.append(UpdateDefault(*body["set_default"]))
+    if body.get("drop_primary_key"):
+        changes.append(DropPrimaryKey())
     if "update_nullability" in body:
         changes.append(UpdateNullability(*body["update_nullability"]))
     return changes

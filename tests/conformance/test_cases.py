@@ -38,8 +38,7 @@ _REFUSED = {
     "changelog-producer=full-compaction": {"changelog-producer": "full-compaction"},
     "file.format=orc": {"file.format": "orc"},
     "file.format=avro": {"file.format": "avro"},
-    "deletion-vectors": {"deletion-vectors.enabled": "true"},
-    "dynamic-bucket": {"bucket": "-1"},
+    "deletion-vector-compaction": {"deletion-vectors.enabled": "true"},
 }
 
 

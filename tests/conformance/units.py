@@ -7,9 +7,12 @@ Each function takes the body of a `unit` step and the case's `expect` and yields
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from storage.format.file_meta import EMPTY_STATS, DataFileMeta
 from storage.lsm.compaction_policy import CompactionPolicy, pick
 from storage.lsm.levels import Levels, sections
+from storage.table.dynamic_bucket import AssignerShare, PartitionIndex
 from storage.table.expire import choose_expired
 
 __all__ = ["UNITS", "run_unit"]
@@ -111,9 +114,30 @@ def _snapshot_expire(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iter
         yield f"remaining: expected {expect['remaining']}, found {remaining}"
 
 
+def _hash_assign(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator[str]:
+    assigners = body["num_assigners"]
+    index = PartitionIndex(
+        body["target_row_num"],
+        body.get("max_buckets", -1),
+        AssignerShare(body["assigner"], assigners, assigners),
+    )
+    # one key after another and all at once must give the same
+    hashes = np.array(body["hashes"], np.int32)
+    found = [int(index.assign(hashes[i : i + 1])[0]) for i in range(len(hashes))]
+    if index.assign(hashes).tolist() != found:
+        yield f"buckets: {found} changed when they were asked for again"
+    if "buckets" in expect and found != expect["buckets"]:
+        yield f"buckets: expected {expect['buckets']}, found {found}"
+    if "buckets_prefix" in expect and found[:-1] != expect["buckets_prefix"]:
+        yield f"buckets: expected {expect['buckets_prefix']} first, found {found}"
+    if "last_in" in expect and found[-1] not in expect["last_in"]:
+        yield f"buckets: expected the last in {expect['last_in']}, found {found}"
+
+
 UNITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[str]]] = {
     "universal_pick": _universal_pick,
     "interval_partition": _interval_partition,
     "snapshot_expire": _snapshot_expire,
+    "hash_assign": _hash_assign,
 }
 """Functions that exist; a case that asks for another one must be left out by `features`."""

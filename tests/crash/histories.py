@@ -23,6 +23,8 @@ from storage.io.local import LocalFileIO
 from storage.table.expire import expire_snapshots
 from storage.table.invariants import check_table
 from storage.table.live_files import clear_live_cache
+from storage.table.predicate_text import parse_predicate
+from storage.table.row_delete import delete_where
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, prepared, reopened, rows_of
 
@@ -40,10 +42,12 @@ class History:
     Attributes:
         steps: in order; step n commits with identifier n. Each can be repeated.
         options: of the table.
+        keys: its primary key.
     """
 
     steps: Sequence[Step]
     options: dict[str, str]
+    keys: tuple[str, ...] = ("k",)
 
 
 def write_step(rows: Rows, *, full: bool = False, parts: int = 1) -> Step:
@@ -82,6 +86,15 @@ def expire_step(retain: int) -> Step:
     return step
 
 
+def delete_step(text: str) -> Step:
+    """Mark rows of an append table as deleted."""
+
+    def step(table: FileStoreTable, identifier: int) -> None:
+        delete_where(table, parse_predicate(text), USER, identifier=identifier)
+
+    return step
+
+
 def other_writer_step(rows: Rows) -> Step:
     """Another user commits in between."""
 
@@ -110,7 +123,9 @@ class Run:
     def __init__(self, directory: pathlib.Path, history: History) -> None:
         self._history = history
         self._plain = LocalFileIO(durable=False)
-        self._table = make_table(directory, options=history.options, clock=ManualClock())
+        self._table = make_table(
+            directory, keys=history.keys, options=history.options, clock=ManualClock()
+        )
 
     def states(self) -> tuple[list[Rows], list[int]]:
         """Run without faults: the rows after each step, and operations done by its end."""

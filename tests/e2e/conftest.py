@@ -5,8 +5,9 @@ import pytest
 
 from ingest.session import build_session, default_master
 from tests.e2e.kafka_broker import kafka_broker
+from tests.e2e.s3_server import s3_server
 
-__all__ = ["kafka_broker", "spark"]
+__all__ = ["kafka_broker", "s3_server", "spark"]
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,19 @@
 """Compares `extra.json` of a golden case: partitions, filters, tags and what comes later."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from storage.format.binary_row import decode_row
+from storage.format.row_selection import Only
 from storage.format.snapshot import Snapshot
 from storage.format.types import DataField
+from storage.table.branches import branch_names
+from storage.table.consumers import all_consumers
+from storage.table.file_index import FileIndexFilter
 from storage.table.predicate_text import parse_predicate
+from storage.table.statistics import read_statistics
 from tests.conformance.values import expected_rows, found_rows
 from tests.golden.values import difference, from_internal, rows_from_text
 
@@ -49,14 +55,17 @@ def extra_needs(key: str, content: Any, reading: Sequence[str]) -> Iterator[Extr
     elif key == "filters":
         yield ExtraPart(key, rows, content, _check_filters)
         if any("file_index" in item for item in content):
-            yield ExtraPart("file index verdicts", ["file-index"], content, _unknown)
+            yield ExtraPart("file index verdicts", [*rows, "file-index"], content, _check_verdicts)
     elif key == "tags":
         yield ExtraPart(key, rows, content, _check_tags)
+    elif key == "branches":
+        yield ExtraPart(key, rows, content, _check_branches)
+    elif key == "consumers":
+        yield ExtraPart(key, [], content, _check_consumers)
+    elif key == "statistics":
+        yield ExtraPart(key, [], content, _check_statistics)
     else:
         feature = {
-            "branches": "branches",
-            "consumers": "consumers",
-            "statistics": "statistics",
             "long_lived_changelogs": "streaming-scan",
         }.get(key, key)
         yield ExtraPart(key, [feature], content, _unknown)
@@ -113,6 +122,42 @@ def _check_tags(case: "Case", content: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: {text}"
 
 
+def _check_branches(case: "Case", content: Mapping[str, Any]) -> Iterator[str]:
+    if sorted(content) != branch_names(case.table):
+        yield f"expected {sorted(content)}, found {branch_names(case.table)}"
+    for name, item in content.items():
+        unknown = set(item) - {"latest_snapshot", "rows", "snapshots"}
+        if unknown:
+            yield f"unknown keys {sorted(unknown)}"
+        branch = case.table.at_branch(name)
+        fields = branch.schema.fields
+        if branch.snapshots.latest_id() != item["latest_snapshot"]:
+            yield f"{name}: newest snapshot {branch.snapshots.latest_id()}"
+        if list(map(str, branch.snapshots.ids())) != sorted(item["snapshots"]):
+            yield f"{name}: snapshots {branch.snapshots.ids()}"
+        for snapshot_id, rows in [(None, item["rows"]), *item["snapshots"].items()]:
+            number = None if snapshot_id is None else int(snapshot_id)
+            found = branch.to_arrow(snapshot_id=number)
+            text = difference(
+                expected_rows(rows, fields, case.unordered),
+                found_rows(found, fields, case.unordered),
+            )
+            if text:
+                yield f"{name}, snapshot {snapshot_id}: {text}"
+
+
+def _check_consumers(case: "Case", content: Mapping[str, int]) -> Iterator[str]:
+    if all_consumers(case.table) != content:
+        yield f"expected {dict(content)}, found {all_consumers(case.table)}"
+
+
+def _check_statistics(case: "Case", content: Mapping[str, Any]) -> Iterator[str]:
+    found = read_statistics(case.table)
+    document = None if found is None else json.loads(found.to_json())
+    if document != content:
+        yield f"expected {dict(content)}, found {document}"
+
+
 def _check_filters(case: "Case", content: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     fields = case.table.schema.fields
     for item in content:
@@ -130,6 +175,37 @@ def _check_filters(case: "Case", content: Sequence[Mapping[str, Any]]) -> Iterat
         missing = set(item["files_after_scan"]) - kept
         if missing:
             yield f"{text}: files {sorted(missing)} must not be pruned"
+
+
+def _check_verdicts(case: "Case", content: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What the index alone says of every file; Java's `skip` and no rows are the same here."""
+    table = case.table
+    fields = {field.name: field for field in table.schema.fields}
+    snapshot = table.latest_snapshot()
+    if snapshot is None:
+        yield "the table has no snapshot"
+        return
+    entries = {entry.file.file_name: entry for entry in table.new_scan().live_entries(snapshot)}
+    for item in content:
+        text = _filter_text(item["filter"], fields)
+        predicate = parse_predicate(text)
+        index = FileIndexFilter(table, predicate)
+        splits = table.new_scan().with_filter(predicate).plan().splits
+        kept = {file.file_name for split in splits for file in split.files}
+        expected = item["file_index"]
+        if set(expected) != set(entries):
+            yield f"{text}: verdicts of {sorted(expected)}, files {sorted(entries)}"
+            continue
+        for name, verdict in expected.items():
+            entry = entries[name]
+            partition = table.partition_path(entry.partition)
+            path = table.layout.data_file(partition, entry.bucket, name)
+            found = index.selection(path, entry.file)
+            rows = list(found.rows) if isinstance(found, Only) else "remain"
+            if rows != ([] if verdict == "skip" else verdict):
+                yield f"{text}: {name}: expected {verdict}, found {rows}"
+            if rows == [] and entry.file.embedded_index is not None and name in kept:
+                yield f"{text}: {name}: planned although its metadata says it has no such row"
 
 
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares `files.json` of a golden case with the snapshots and manifests as we read them."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from changelog.snapshot_changelog import changelog_entries
 from storage.format.binary_row import decode_row
-from storage.format.file_meta import DataFileMeta, FileSource, ManifestEntry
+from storage.format.file_meta import DataFileMeta, FileSource, IndexType, ManifestEntry
 from storage.format.schema import TableSchema
 from storage.format.snapshot import Snapshot
 from storage.format.types import DataField
+from storage.table.deletion_vectors import deletion_files, load_vectors
+from storage.table.index_files import index_entries, read_hash_index
 from storage.table.table import FileStoreTable
 from tests.golden.values import from_internal, rows_from_text
 
 if TYPE_CHECKING:
     from tests.golden.runner import Case
 
-__all__ = ["FilePart", "check_files", "file_needs", "format_needs"]
+__all__ = ["check_files", "format_needs"]
 
 _SNAPSHOT_KEYS = {
     *("schema_id", "columns", "commit_kind", "commit_identifier", "total_record_count"),
@@ -29,16 +30,8 @@ _FILE_KEYS = {
     *("max_seq", "schema_id", "extra_files", "embedded_index", "source", "min_key", "max_key"),
     *("value_stats", "deleted_positions"),
 }
+_INDEX_KEYS = {"type", "partition", "bucket", "name", "rows", "hashes"}
 _STATS_KEYS = {"dense_columns", "min", "max", "null_count", "min_hex", "max_hex"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FilePart:
-    """Something in files.json that needs a later feature."""
-
-    part: str
-    feature: str
-    check: Callable[["Case"], Iterator[str]]
 
 
 def format_needs(files: Mapping[str, Any], kind: str) -> list[str]:
@@ -46,18 +39,6 @@ def format_needs(files: Mapping[str, Any], kind: str) -> list[str]:
     names = {file["name"] for content in files.values() for file in content.get(kind) or []}
     formats = {name.rpartition(".")[2] for name in names} - {"parquet"}
     return [f"file.format={name}" for name in sorted(formats)]
-
-
-def file_needs(files: Mapping[str, Any]) -> Iterator[FilePart]:
-    """What files.json says about index files, which a later release reads."""
-    kinds = {index["type"] for content in files.values() for index in content["index_files"]}
-    features = {"HASH": "dynamic-bucket", "DELETION_VECTORS": "deletion-vectors"}
-    for kind in sorted(kinds):
-        yield FilePart(f"index files {kind}", features.get(kind, kind), _no_index_reader)
-
-
-def _no_index_reader(case: "Case") -> Iterator[str]:
-    yield f"index files of {case.description['name']} have no reader in the runner"
 
 
 def check_files(case: "Case") -> Iterator[str]:
@@ -84,6 +65,8 @@ def _check_snapshot(
             yield f"{key}: expected {expected.get(key)}, found {value}"
     entries = table.new_scan().live_entries(snapshot)
     yield from _compare(table, expected.get("files", []), entries)
+    yield from _compare_positions(table, snapshot, expected.get("files", []))
+    yield from _compare_index(table, snapshot, expected.get("index_files", []))
     yield from _compare(
         table, expected.get("changelog_files") or [], changelog_entries(table, snapshot)
     )
@@ -114,6 +97,52 @@ def _compare(
     for key in sorted(found.keys() & wanted.keys()):
         for text in _check_file(table, wanted[key], found[key]):
             yield f"file {key[1]}: {text}"
+
+
+def _compare_positions(
+    table: FileStoreTable, snapshot: Snapshot, expected: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    located = deletion_files(table, snapshot)
+    found: dict[str, list[int]] = {}
+    for entry in table.new_scan().live_entries(snapshot):
+        known = located((entry.partition, entry.bucket))
+        name = entry.file.file_name
+        if name in known:
+            found |= {
+                name: sorted(rows)
+                for name, rows in load_vectors(table.file_io, {name: known[name]}).items()
+            }
+    wanted = {
+        file["name"]: file["deleted_positions"] for file in expected if "deleted_positions" in file
+    }
+    wanted = {name: positions for name, positions in wanted.items() if positions is not None}
+    if found != wanted:
+        yield f"deleted positions: expected {wanted}, found {found}"
+
+
+def _compare_index(
+    table: FileStoreTable, snapshot: Snapshot, expected: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    partition = table.schema.partition_fields
+    found = []
+    for entry in index_entries(table, snapshot):
+        facts = {
+            "type": entry.file.index_type,
+            "partition": _decoded(entry.partition, partition),
+            "bucket": entry.bucket,
+            "name": entry.file.file_name,
+            "rows": entry.file.row_count,
+        }
+        if entry.file.index_type == IndexType.HASH:
+            hashes = read_hash_index(table, entry.partition, entry.bucket, entry.file)
+            facts["hashes"] = sorted(hashes.tolist())
+        found.append(facts)
+    wanted = [{**one, "partition": _row(one["partition"], partition)} for one in expected]
+    for one in wanted:
+        if set(one) - _INDEX_KEYS:
+            yield f"unknown keys {sorted(set(one) - _INDEX_KEYS)} in index_files"
+    if sorted(found, key=repr) != sorted(wanted, key=repr):
+        yield f"index files: expected {wanted}, found {found}"
 
 
 def _check_file(

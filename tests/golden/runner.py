@@ -20,7 +20,7 @@ from storage.table.table import FileStoreTable
 from tests.conformance.features import later, read_needs
 from tests.conformance.values import change_rows, expected_changes, expected_rows, found_rows
 from tests.golden.extras import check_extra, extra_needs
-from tests.golden.files import check_files, file_needs, format_needs
+from tests.golden.files import check_files, format_needs
 from tests.golden.values import difference
 from tests.reporting import CaseReport
 
@@ -125,8 +125,6 @@ def _parts(case: Case) -> Iterator[tuple[str, list[str], _Check]]:
     reading = [*read_needs(case.options), *data_formats]
     formats = [*data_formats, *format_needs(case.expected["files"], "changelog_files")]
     yield "files", [], check_files
-    for need in file_needs(case.expected["files"]):
-        yield need.part, [need.feature], need.check
     yield "changelog", formats, _check_changelog
     if _expired_changes(case):
         yield "changes of expired snapshots", ["streaming-scan"], _check_changelog

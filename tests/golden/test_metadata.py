@@ -106,7 +106,7 @@ def test_statistics_are_those_java_stored(case):
             for name in schema.field_names
         ]
         rows = pq.read_table(path, partitioning=None)
-        statistics = StatsAccumulator(schema.fields, modes)
+        statistics = StatsAccumulator(schema.fields, modes, "parquet")
         for batch in rows.to_batches(max_chunksize=3):
             statistics.add([batch[name] for name in schema.field_names])
         stats, names = statistics.dense_stats()

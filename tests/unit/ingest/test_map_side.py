@@ -16,6 +16,7 @@ from ingest.reduce_side import reduce_chunks
 from ingest.settings import load_settings
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
+from ingest.table_cache import Warehouse
 from storage.errors import InternalError
 from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn
@@ -95,7 +96,8 @@ def write_and_read(table, settings, plan, chunks):
     for chunk in chunks:
         by_bucket.setdefault((chunk.table, chunk.bucket), []).append(chunk)
     results = [
-        reduce_chunks(settings.sink.warehouse, plan, reversed(part)) for part in by_bucket.values()
+        reduce_chunks(Warehouse.of(settings.sink), plan, reversed(part))
+        for part in by_bucket.values()
     ]
     messages = [result.message for result in results if result.table == "shop.items"]
     table.new_commit("shop").commit(messages, plan.identifier)
@@ -168,7 +170,7 @@ def test_a_record_that_does_not_decode_becomes_a_quarantine_row(catalog, setting
     assert report.bad == {TOPIC: {"json": 1}}
     quarantine = catalog.table("lakeward._quarantine")
     part = [chunk for chunk in chunks if chunk.table != "shop.items"]
-    result = reduce_chunks(settings.sink.warehouse, plan, part)
+    result = reduce_chunks(Warehouse.of(settings.sink), plan, part)
     quarantine.new_commit("shop").commit([result.message], 1)
     (row,) = quarantine.to_arrow().to_pylist()
     assert (row["topic"], row["partition"], row["offset"]) == (TOPIC, 0, 0)
@@ -187,7 +189,7 @@ def test_chunks_of_another_schema_are_refused(catalog, settings):
     chunks, _ = run_map(settings, plan_of({"shop.items": 0}), [raw([event("c", 1, "x")])])
     table.alter([AddColumn("more", STRING)])
     with pytest.raises(InternalError, match="schema"):
-        reduce_chunks(settings.sink.warehouse, plan_of({"shop.items": 1}), chunks)
+        reduce_chunks(Warehouse.of(settings.sink), plan_of({"shop.items": 1}), chunks)
 
 
 def test_payload_columns_are_the_tables_then_kind_and_offset(catalog, settings):

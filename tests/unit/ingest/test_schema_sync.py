@@ -6,6 +6,7 @@ import pytest
 from ingest.formats.events import ObservedField, SchemaDelta, SourceTable
 from ingest.formats.widening import union_type
 from ingest.schema_sync import NewTable, Refused, reconcile
+from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn, UpdateType, evolve
 from storage.format.type_text import parse_type
 from tests.unit.ingest.debezium_events import ORDERS, schema
@@ -155,3 +156,19 @@ def test_incompatible_column_does_not_hold_up_the_others():
 def test_union_of_types(current, observed, union):
     expected = None if union is None else parse_type(union)
     assert union_type(parse_type(current), parse_type(observed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "keys", "reason"),
+    [
+        ({"bucket": "-1"}, ("id",), "bucket by bucket"),
+        ({"bucket": "-2"}, ("id",), "postponed"),
+        ({"bucket": "-1"}, (), "without a primary key"),
+    ],
+)
+def test_tables_whose_buckets_the_stream_cannot_know_are_refused(options, keys, reason):
+    columns = [("id", parse_type("BIGINT NOT NULL")), ("v", parse_type("STRING"))]
+    existing = new_schema(columns, primary_keys=keys, options=options, now_ms=0)
+    decision = reconcile(existing, [delta()], now_ms=1)
+    assert reason in decision.action.reason
+    assert not decision.complete

@@ -209,6 +209,37 @@ def test_checkpoint_in_an_object_store_is_refused(load):
         load(FILES, {"pipeline.checkpoint": "s3://bucket/state"})
 
 
+STORE = """
+sink.warehouse: s3://lake/ware/house/
+sink.options: {s3.endpoint: "http://minio:9000", s3.access-key: AKIA1, s3.secret-key: hush}
+"""
+
+
+def in_a_store(text=FILES):
+    return "\n".join(line for line in text.splitlines() if "sink" not in line) + STORE
+
+
+def test_a_warehouse_in_an_object_store(load):
+    settings = load(in_a_store(), {"pipeline.checkpoint": "/var/lib/shop"})
+    assert settings.sink.warehouse == "s3://lake/ware/house"
+    assert settings.sink.options["s3.secret-key"] == "hush"
+    assert Settings.from_json(settings.to_json()) == settings
+    for text in (repr(settings), repr(settings.sink), str(settings.redacted())):
+        assert "hush" not in text
+        assert "AKIA1" not in text
+
+
+def test_a_warehouse_in_an_object_store_needs_a_checkpoint_elsewhere(load):
+    with pytest.raises(InvalidOptionError, match=r"pipeline\.checkpoint"):
+        load(in_a_store())
+
+
+def test_unknown_store_options_are_refused(load):
+    text = in_a_store().replace("s3.endpoint", "s3.enpoint")
+    with pytest.raises(InvalidOptionError, match=r"s3\.endpoint"):
+        load(text, {"pipeline.checkpoint": "/var/lib/shop"})
+
+
 def test_table_rules_later_ones_win_key_by_key(load):
     settings = load(
         FILES

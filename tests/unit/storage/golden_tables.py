@@ -37,7 +37,11 @@ class GoldenTable:
 
     def parquet_files(self) -> list[tuple[pathlib.Path, ManifestEntry]]:
         """Every Parquet data and changelog file with an entry that adds it."""
-        paths = {path.name: path for path in self.root.rglob("*.parquet")}
+        return self.files("parquet")
+
+    def files(self, file_format: str) -> list[tuple[pathlib.Path, ManifestEntry]]:
+        """Every data and changelog file of a format with an entry that adds it."""
+        paths = {path.name: path for path in self.root.rglob(f"*.{file_format}")}
         entries = [e for m in self.manifests() for e in decode_entries(m.read_bytes())]
         added = {e.file.file_name: e for e in entries if e.kind is FileKind.ADD}
         return [(paths[name], added[name]) for name in sorted(paths) if name in added]

@@ -560,9 +560,9 @@ def test_a_small_commit_costs_few_operations(tmp_path: pathlib.Path) -> None:
     start = len(store.operations)
     table.new_commit("user").commit(messages, 9)
     assert [operation for operation, _ in store.operations[start:]] == [
-        *("read_bytes", "exists", "exists"),  # LATEST and whether it is true
+        *("read_bytes", "exists", "exists", "read_bytes"),  # LATEST, whether it is true, snapshot
         *("write_bytes", "write_bytes", "write_bytes"),  # manifest, delta list, base list
-        *("put_if_absent", "exists", "overwrite_bytes"),  # publish, confirm, LATEST
+        *("put_if_absent", "read_bytes", "overwrite_bytes"),  # publish, confirm, LATEST
     ]
 
 

@@ -9,10 +9,14 @@ from storage.format.file_meta import (
     EMPTY_ROW,
     EMPTY_STATS,
     DataFileMeta,
+    DeletionVectorMeta,
     FileKind,
+    IndexFileMeta,
+    IndexManifestEntry,
+    IndexType,
     ManifestEntry,
 )
-from storage.table.conflict import check_conflicts, check_delta
+from storage.table.conflict import check_conflicts, check_delta, check_vectors
 
 ADD, DELETE = FileKind.ADD, FileKind.DELETE
 
@@ -117,3 +121,60 @@ def test_a_delta_names_a_file_at_a_level_once(kinds: tuple[FileKind, FileKind]) 
     with pytest.raises(FileConflictError, match="twice"):
         check_delta([entry(kinds[0], "a"), entry(kinds[1], "a")])
     check_delta([entry(kinds[0], "a"), entry(kinds[1], "a", level=1)])
+
+
+def vectors(name: str, files: str, bucket: int = 0) -> IndexManifestEntry:
+    metas = tuple(
+        DeletionVectorMeta(data_file_name=one, offset=1, length=22, cardinality=1) for one in files
+    )
+    file = IndexFileMeta(
+        index_type=IndexType.DELETION_VECTORS,
+        file_name=name,
+        file_size=31,
+        row_count=len(metas),
+        deletion_vectors=metas,
+    )
+    return IndexManifestEntry(kind=ADD, partition=EMPTY_ROW, bucket=bucket, file=file)
+
+
+def check_marks(
+    live: str,
+    delta: Sequence[ManifestEntry],
+    before: Sequence[IndexManifestEntry],
+    after: Sequence[IndexManifestEntry],
+) -> None:
+    def of_bucket(partition: bytes, bucket: int) -> list[ManifestEntry]:
+        return [entry(ADD, name) for name in live] if bucket == 0 else []
+
+    check_vectors(of_bucket, delta, before, after)
+
+
+def test_a_new_vector_needs_its_file() -> None:
+    check_marks("ab", [], [], [vectors("i", "ab")])
+    check_marks("a", [entry(ADD, "b")], [], [vectors("i", "ab")])
+    with pytest.raises(FileConflictError, match="file deletion conflicts"):
+        check_marks("a", [], [], [vectors("i", "ab")])
+    with pytest.raises(FileConflictError, match="file deletion conflicts"):
+        check_marks("ab", [], [], [vectors("i", "ab", bucket=1)])
+
+
+def test_a_removed_file_must_not_keep_a_vector() -> None:
+    before = [vectors("i", "ab")]
+    removal = [entry(DELETE, "a"), entry(ADD, "c")]
+    with pytest.raises(FileConflictError, match="got a deletion vector"):
+        check_marks("ab", removal, before, before)
+    with pytest.raises(FileConflictError, match="got a deletion vector"):
+        check_marks("ab", removal, [], before)
+    check_marks("ab", removal, before, [vectors("j", "b")])
+    check_marks("ab", [entry(DELETE, "c")], before, before)
+
+
+def test_an_upgraded_file_keeps_its_vector() -> None:
+    before = [vectors("i", "a")]
+    check_marks("a", [entry(DELETE, "a", level=0), entry(ADD, "a", level=5)], before, before)
+
+
+def test_vectors_left_over_by_others_do_not_matter() -> None:
+    stale = [vectors("i", "z")]
+    check_marks("a", [], stale, [vectors("j", "za")])
+    check_marks("a", [entry(DELETE, "a")], stale, stale)

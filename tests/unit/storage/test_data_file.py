@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key-value files have the same Parquet layout and metadata as Java's."""
+"""Data files have the same layout and metadata as Java's."""
 
+import contextlib
 import dataclasses
 import itertools
 import zlib
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from storage.clock import SeededIds
-from storage.errors import InternalError, UnsupportedFeatureError
+from storage.clock import ManualClock, SeededIds
+from storage.errors import InternalError, StorageUnavailableError, UnsupportedFeatureError
 from storage.format.data_file import (
     CHANGELOG_PREFIX,
     DataFileNames,
     DataFileOptions,
+    KeyValueFileWriter,
+    RowFileWriter,
     data_file_name,
     read_key_values,
     read_rows,
 )
-from storage.format.file_meta import EMPTY_STATS, FileSource
-from storage.format.parquet import ParquetSink, parquet_field
+from storage.format.file_meta import FileSource
 from storage.format.row_codec import decode_row
 from storage.format.type_text import parse_type
 from storage.io.faulty import Fault, FaultyFileIO, SimulatedCrash
@@ -38,6 +41,14 @@ from tests.unit.storage.key_value_files import (
 )
 
 PARQUET_CASES = [case for case in CASES if GoldenTable(case).parquet_files()]
+BEFORE_1970 = ("types_orc", "types_append_orc")
+"""Have timestamps that cannot be written again as ORC."""
+FORMAT_CASES = [
+    (case, file_format)
+    for case in CASES
+    for file_format in ("parquet", "orc", "avro")
+    if GoldenTable(case).files(file_format) and case not in BEFORE_1970
+]
 
 
 def layout_text(path):
@@ -51,43 +62,31 @@ def layout_text(path):
 
 
 class TestAgainstJava:
-    @pytest.mark.parametrize("case", PARQUET_CASES)
-    def test_rewritten_files_have_the_layout_and_metadata_of_java(self, case, tmp_path):
+    @pytest.mark.parametrize(("case", "file_format"), FORMAT_CASES)
+    def test_rewritten_files_have_the_layout_and_metadata_of_java(
+        self, case, file_format, tmp_path
+    ):
         golden = GoldenTable(case)
-        schemas = golden.schemas
-        for path, entry in golden.parquet_files():
-            schema = schemas[entry.file.schema_id]
-            if not schema.primary_keys:
-                continue
-            batches = list(read_key_values(STORE, str(path), entry.file, schema, schema))
-            (meta,) = write_all(
-                tmp_path,
-                schema,
-                *batches,
-                options=dataclasses.replace(
-                    DataFileOptions.of(TableOptions.from_strings(schema.options)),
-                    dense_stats=schema.options.get("metadata.stats-dense-store") != "false",
-                ),
-                names=DataFileNames(SeededIds(zlib.crc32(path.name.encode()))),
-                level=entry.file.level,
-                source=FileSource(entry.file.file_source),
-            )
-            if "thin" not in case:
+        for path, entry in golden.files(file_format):
+            schema = golden.schemas[entry.file.schema_id]
+            batches = read_file(path, entry.file, schema)
+            meta = rewritten(tmp_path, path, entry.file, schema, batches)
+            if file_format == "parquet":
                 assert layout_text(tmp_path / meta.file_name) == layout_text(path)
-            assert without_int96_bounds(meta, schema) == without_int96_bounds(
-                dataclasses.replace(
-                    entry.file,
-                    file_name=meta.file_name,
-                    file_size=meta.file_size,
-                    creation_time_ms=meta.creation_time_ms,
-                    extra_files=(),
-                    embedded_index=None,
-                ),
-                schema,
+            beside = tuple(
+                name.replace(path.name, meta.file_name) for name in entry.file.extra_files
             )
-            assert read_back(tmp_path, meta, schema).to_batches() == (
-                pa.Table.from_batches(batches).to_batches()
+            assert meta == dataclasses.replace(
+                entry.file,
+                file_name=meta.file_name,
+                file_size=meta.file_size,
+                creation_time_ms=meta.creation_time_ms,
+                extra_files=beside,
+                embedded_index=meta.embedded_index,
             )
+            assert (meta.embedded_index is None) == (entry.file.embedded_index is None)
+            again = read_file(tmp_path / meta.file_name, meta, schema)
+            assert pa.Table.from_batches(again) == pa.Table.from_batches(batches)
 
     @pytest.mark.parametrize("case", PARQUET_CASES)
     def test_append_files_read_completely(self, case):
@@ -97,17 +96,6 @@ class TestAgainstJava:
             batches = list(read_rows(STORE, str(path), entry.file, schema, schema))
             assert sum(batch.num_rows for batch in batches) == entry.file.row_count
             assert all(batch.schema == schema.arrow_schema for batch in batches)
-
-    def test_append_layout_is_that_of_java(self, tmp_path):
-        golden = GoldenTable("types_append_parquet")
-        for path, entry in golden.parquet_files():
-            schema = golden.schemas[entry.file.schema_id]
-            (batch,) = read_rows(STORE, str(path), entry.file, schema, schema)
-            with STORE.open_output(f"{tmp_path}/{path.name}") as output:
-                sink = ParquetSink(output, pa.schema([parquet_field(f) for f in schema.fields]))
-                sink.write(batch.columns)
-                sink.close()
-            assert layout_text(tmp_path / path.name) == layout_text(path)
 
     @pytest.mark.parametrize("case", ["schema_evolution_pk", "schema_evolution_append"])
     def test_files_of_old_schemas_read_under_the_newest(self, case):
@@ -133,16 +121,38 @@ class TestAgainstJava:
                 assert batch.column("r").field("z").null_count == batch.num_rows
 
 
-def without_int96_bounds(meta, schema):
-    """Java has no bounds for INT96 columns, since Parquet has none; we compute them."""
-    names = meta.value_stats_cols or schema.field_names
-    fields = [schema.field(name) for name in names]
-    types = [field.type for field in fields]
-    keep = [getattr(type_, "precision", 0) <= 6 or type_.root.value == "DECIMAL" for type_ in types]
-    stats = meta.value_stats
-    low, high = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
-    bounds = [(a, b) for a, b, kept in zip(low, high, keep, strict=True) if kept]
-    return dataclasses.replace(meta, value_stats=EMPTY_STATS), str(bounds), stats.null_counts
+def read_file(path, meta, schema):
+    read = read_key_values if schema.primary_keys else read_rows
+    return list(read(STORE, str(path), meta, schema, schema))
+
+
+def rewritten(directory, path, meta, schema, batches):
+    """Write the rows of one of Java's files again, with what its table's options say."""
+    options = TableOptions.from_strings(schema.options)
+    arguments = {
+        "id_source": SeededIds(zlib.crc32(path.name.encode())),
+        "clock": ManualClock(1_700_000_000_000),
+        "source": FileSource(meta.file_source),
+    }
+    if schema.primary_keys:
+        changelog = path.name.startswith("changelog")
+        file_options = DataFileOptions.of(options, level=meta.level, changelog=changelog)
+        writer = KeyValueFileWriter(
+            STORE, str(directory), schema, options=file_options, level=meta.level, **arguments
+        )
+    else:
+        writer = RowFileWriter(
+            STORE,
+            str(directory),
+            schema,
+            options=DataFileOptions.of(options),
+            first_sequence=meta.min_sequence_number,
+            **arguments,
+        )
+    for batch in batches:
+        writer.write(batch)
+    (written,) = writer.close()
+    return written
 
 
 class TestWriter:
@@ -242,9 +252,13 @@ class TestWriter:
         with pytest.raises(InternalError, match="do not fit"):
             write_all(tmp_path, NUMBERS, batch)
 
-    def test_only_parquet_is_written(self, tmp_path):
-        with pytest.raises(UnsupportedFeatureError, match="parquet"):
-            writer_of(tmp_path, NUMBERS, options=DataFileOptions(file_format="orc"))
+    def test_an_unknown_format_is_refused_and_leaves_nothing(self, tmp_path):
+        writer = writer_of(tmp_path, NUMBERS, options=DataFileOptions(file_format="csv"))
+        writer.write(numbers(0, 1))
+        with pytest.raises(UnsupportedFeatureError, match="csv"):
+            writer.close()
+        writer.abort()
+        assert list(tmp_path.iterdir()) == []
 
     def test_only_encodings_that_old_readers_know(self, tmp_path):
         schema = schema_of(("k", "INT NOT NULL"), ("s", "STRING"), ("b", "BOOLEAN"),
@@ -279,3 +293,120 @@ class TestWriter:
         (meta,) = write_all(tmp_path, schema, batch, options=sparse, prefix="b-")
         assert meta.value_stats_cols is None
         assert meta.value_stats.null_counts == (0, 0, None)
+
+
+class TestOptions:
+    def of(self, raw, **arguments):
+        return DataFileOptions.of(TableOptions.from_strings(raw), **arguments)
+
+    def test_single_levels_have_their_own_format_compression_and_statistics(self):
+        raw = {
+            "file.format.per.level": "0:avro,3:ORC",
+            "file.compression.per.level": "0:snappy",
+            "metadata.stats-mode.per.level": "0:none,5:full",
+        }
+        found = [self.of(raw, level=level) for level in (0, 3, 5, None)]
+        assert [o.file_format for o in found] == ["avro", "orc", "parquet", "parquet"]
+        assert [o.compression for o in found] == ["snappy", "zstd", "zstd", "zstd"]
+        assert [o.stats_mode for o in found] == ["none", "truncate(16)", "full", "truncate(16)"]
+
+    def test_changelog_files_have_their_own_or_those_of_the_level(self):
+        raw = {
+            "file.format.per.level": "0:avro",
+            "file-index.bitmap.columns": "v",
+            "changelog-file.prefix": "log-",
+        }
+        shared = self.of(raw, level=0, changelog=True)
+        assert (shared.file_format, shared.prefix, shared.indexes) == ("avro", "log-", ())
+        assert len(self.of(raw, level=0).indexes) == 1
+        raw |= {
+            "changelog-file.format": "orc",
+            "changelog-file.compression": "lz4",
+            "changelog-file.stats-mode": "none",
+        }
+        own = self.of(raw, level=0, changelog=True)
+        assert (own.file_format, own.compression, own.stats_mode) == ("orc", "lz4", "none")
+
+    def test_append_tables_have_larger_files(self):
+        assert self.of({}).target_file_size == 2 * self.of({}, level=0).target_file_size
+        assert self.of({"target-file-size": "1 mb"}).target_file_size == 1 << 20
+
+    def test_row_groups_follow_the_block_size_and_a_small_target(self):
+        usual = self.of({}, level=0).row_group_bytes
+        assert self.of({"file.block-size": "1 mb"}, level=0).row_group_bytes < usual
+        assert self.of({"target-file-size": "1 mb"}, level=0).row_group_bytes < usual
+
+    def test_only_the_first_columns_get_statistics(self, tmp_path):
+        schema = schema_of(("k", "INT NOT NULL"), ("a", "INT"), ("b", "INT"), ("c", "INT"))
+        batch = key_values(schema, {"k": [1], "a": [1], "b": [1], "c": [1]})
+        options = DataFileOptions(stats_first_columns=1, field_stats_modes={"c": "full"})
+        (meta,) = write_all(tmp_path, schema, batch, options=options)
+        assert meta.value_stats_cols == ("k", "c")
+        assert meta.key_stats.null_counts == (0,)
+
+
+class TestThinMode:
+    def test_keys_are_left_out_and_read_from_the_values(self, tmp_path):
+        batch = numbers(0, 100)
+        (meta,) = write_all(tmp_path, NUMBERS, batch, options=DataFileOptions(thin=True))
+        (full,) = write_all(tmp_path, NUMBERS, batch, prefix="full-")
+        names = pq.read_schema(tmp_path / meta.file_name).names
+        assert names == ["_SEQUENCE_NUMBER", "_VALUE_KIND", "k", "v"]
+        assert read_back(tmp_path, meta, NUMBERS) == read_back(tmp_path, full, NUMBERS)
+        assert (meta.min_key, meta.max_key) == (full.min_key, full.max_key)
+        assert meta.key_stats == full.key_stats
+
+    def test_key_statistics_are_those_of_the_value_column(self, tmp_path):
+        schema = schema_of(("k", "STRING NOT NULL"), ("v", "STRING"))
+        batch = key_values(schema, {"k": ["k" * 150], "v": ["v"]})
+        options = DataFileOptions(thin=True, stats_mode="none")
+        (meta,) = write_all(tmp_path, schema, batch, options=options)
+        types = [schema.fields[0].type]
+        assert meta.value_stats_cols == ("k",)
+        assert decode_row(meta.value_stats.min_values, types) == ("k" * 128,)
+        assert decode_row(meta.key_stats.min_values, types) == ("k" * 128,)
+        options = DataFileOptions(thin=True, field_stats_modes={"k": "counts"})
+        (meta,) = write_all(tmp_path, schema, batch, options=options, prefix="b-")
+        assert decode_row(meta.key_stats.min_values, types) == (None,)
+
+
+class TestFileIndex:
+    OPTIONS: ClassVar = {
+        "file-index.bitmap.columns": "v",
+        "file-index.in-manifest-threshold": "0 b",
+    }
+
+    def options_of(self, **raw):
+        return DataFileOptions.of(TableOptions.from_strings({**self.OPTIONS, **raw}), level=0)
+
+    def test_a_large_index_is_a_file_of_its_own(self, tmp_path):
+        (meta,) = write_all(tmp_path, NUMBERS, numbers(0, 50), options=self.options_of())
+        assert meta.extra_files == (f"{meta.file_name}.index",)
+        assert meta.embedded_index is None
+        assert (tmp_path / meta.extra_files[0]).is_file()
+
+    def test_a_small_one_is_in_the_metadata(self, tmp_path):
+        options = self.options_of(**{"file-index.in-manifest-threshold": "1 mb"})
+        (meta,) = write_all(tmp_path, NUMBERS, numbers(0, 50), options=options)
+        assert meta.extra_files == ()
+        separate = self.options_of()
+        (other,) = write_all(tmp_path, NUMBERS, numbers(0, 50), options=separate, prefix="b-")
+        assert meta.embedded_index == (tmp_path / other.extra_files[0]).read_bytes()
+
+    def test_abort_removes_the_index_too(self, tmp_path):
+        writer = writer_of(tmp_path, NUMBERS, options=self.options_of())
+        writer.write(numbers(0, 50))
+        writer.close()
+        assert len(list(tmp_path.iterdir())) == 2
+        writer.abort()
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("operation", [1, 2])
+    def test_a_failing_store_leaves_no_index_without_its_file(self, tmp_path, operation):
+        file_io = FaultyFileIO(STORE, Fault(operation, "error"))
+        writer = writer_of(tmp_path, NUMBERS, file_io=file_io, options=self.options_of())
+        writer.write(numbers(0, 50))
+        with contextlib.suppress(StorageUnavailableError):
+            writer.close()
+        writer.abort()
+        assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,7 @@ import io
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyroaring
 import pytest
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
@@ -20,6 +21,7 @@ from storage.format.data_file import (
 )
 from storage.format.file_meta import EMPTY_ROW, EMPTY_STATS, DataFileMeta
 from storage.format.int96 import from_int96, to_int96
+from storage.format.row_selection import Except
 from storage.format.type_text import parse_type
 from tests.unit.storage.key_value_files import (
     NUMBERS,
@@ -91,12 +93,16 @@ class TestReader:
         with pytest.raises(FileNotFoundError):
             read_back(tmp_path, gone, NUMBERS)
 
-    @pytest.mark.parametrize("extension", ["orc", "avro"])
-    def test_other_formats_are_refused(self, tmp_path, extension):
+    def test_the_format_is_told_by_the_name(self, tmp_path):
         (meta,) = write_all(tmp_path, NUMBERS, numbers(0, 1))
-        other = dataclasses.replace(meta, file_name=f"data-1.{extension}")
-        with pytest.raises(UnsupportedFeatureError, match=extension):
-            read_back(tmp_path, other, NUMBERS)
+        for extension in ("orc", "avro"):
+            other = dataclasses.replace(meta, file_name=f"data-1.{extension}")
+            (tmp_path / other.file_name).write_bytes((tmp_path / meta.file_name).read_bytes())
+            with pytest.raises(CorruptDataError):
+                read_back(tmp_path, other, NUMBERS)
+        unknown = dataclasses.replace(meta, file_name="data-1.csv")
+        with pytest.raises(UnsupportedFeatureError, match="csv"):
+            read_back(tmp_path, unknown, NUMBERS)
 
     def test_column_names_may_hold_dots(self, tmp_path):
         schema = schema_of(("k", "INT NOT NULL"), ("k.x", "INT"), ("a b", "INT"))
@@ -164,22 +170,45 @@ class TestEvolution:
         assert table["v"].cast(pa.int64()).to_pylist() == [1_700_000_000_123_000_000]
 
     @pytest.mark.parametrize(
-        ("old", "new"),
+        ("old", "new", "value", "expected"),
         [
-            ("BIGINT", "INT"),
-            ("STRING", "INT"),
-            ("STRING", "VARCHAR(3)"),
-            ("DECIMAL(10, 2)", "DECIMAL(11, 4)"),
-            ("TIMESTAMP(6)", "TIMESTAMP(3)"),
-            ("TIMESTAMP(6)", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
-            ("DOUBLE", "STRING"),
-            ("DATE", "TIMESTAMP(3)"),
-            ("INT", "VARCHAR(5)"),
+            ("BIGINT", "INT", 2**31 + 5, -(2**31) + 5),
+            ("STRING", "INT", "-7.9", -7),
+            ("STRING", "VARCHAR(3)", "äbcd", "äbc"),
+            ("DECIMAL(10, 2)", "DECIMAL(3, 1)", decimal.Decimal("-0.05"), decimal.Decimal("-0.1")),
+            ("DECIMAL(10, 2)", "DECIMAL(3, 1)", decimal.Decimal("99.95"), None),
+            ("DOUBLE", "STRING", 1e10, "1.0E10"),
+            ("INT", "VARCHAR(2)", 123, "12"),
         ],
     )
-    def test_other_changes_are_refused_before_reading(self, old, new):
+    def test_narrowed_types_are_cast_as_java_does(self, tmp_path, old, new, value, expected):
+        first = schema_of(("k", "INT NOT NULL"), ("v", old))
+        second = schema_of(("k", "INT NOT NULL"), ("v", new))
+        table = self.read_as(tmp_path, first, second, {"k": [1, 2], "v": [value, None]})
+        assert table["v"].to_pylist() == [expected, None]
+        assert table.schema.field("v") == second.arrow_schema.field("v")
+
+    def test_a_value_that_cannot_follow_is_named(self, tmp_path):
+        first = schema_of(("k", "INT NOT NULL"), ("old", "STRING", 1))
+        second = schema_of(("k", "INT NOT NULL"), ("new", "INT", 1))
+        with pytest.raises(CorruptDataError) as failure:
+            self.read_as(tmp_path, first, second, {"k": [1, 2], "old": ["5", "five"]})
+        text = str(failure.value)
+        assert "column=`new`" in text
+        assert "value=`five`" in text
+        assert "data-" in text
+
+    def test_a_value_that_is_not_wanted_does_no_harm(self, tmp_path):
+        first = schema_of(("k", "INT NOT NULL"), ("v", "STRING"))
+        second = schema_of(("k", "INT NOT NULL"), ("v", "INT"))
+        batch = key_values(first, {"k": [1, 2], "v": ["five", "6"]})
+        (meta,) = write_all(tmp_path, first, batch)
+        table = read_back(tmp_path, meta, first, second, selection=Except(pyroaring.BitMap([0])))
+        assert table["v"].to_pylist() == [6]
+
+    def test_changes_that_no_schema_change_makes_are_refused_before_reading(self):
         with pytest.raises(UnsupportedFeatureError, match="column=`c`"):
-            conversion(parse_type(old), parse_type(new), "c")
+            conversion(parse_type("DATE"), parse_type("INT"), "c")
 
     def test_nested_rows_in_lists_and_maps_follow_ids(self, tmp_path):
         def nested(x_name, x_type, extra):

@@ -7,18 +7,24 @@ import os
 import pickle
 import threading
 
-import pyarrow as pa
 import pytest
 
 from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.io.resolve import resolve_file_io
+from tests.unit.storage.file_io_contract import FileIOContract
 
 
 @pytest.fixture
 def store():
     return LocalFileIO()
+
+
+class TestContract(FileIOContract):
+    @pytest.fixture
+    def root(self, tmp_path):
+        return str(tmp_path)
 
 
 def names_in(directory):
@@ -121,76 +127,6 @@ def test_every_published_byte_and_name_is_synced(tmp_path, monkeypatch):
     assert synced == []
 
 
-def fail_while_writing(store, path):
-    with store.open_output(path) as sink:
-        sink.write(b"abc")
-        raise RuntimeError("boom")
-
-
-def test_an_output_appears_whole_or_not_at_all(store, tmp_path):
-    path = f"{tmp_path}/p=1/bucket-0/data-0"
-    with store.open_output(path) as sink:
-        sink.write(b"abc")
-    assert store.read_bytes(path) == b"abc"
-    with pytest.raises(RuntimeError, match="boom"):
-        fail_while_writing(store, path + "x")
-    assert not store.exists(path + "x")
-    with pytest.raises(FileExistsError), store.open_output(path):
-        pass
-    assert store.read_bytes(path) == b"abc"
-
-
-def test_write_bytes_creates_and_never_replaces(store, tmp_path):
-    store.write_bytes(f"{tmp_path}/m", b"1")
-    with pytest.raises(FileExistsError):
-        store.write_bytes(f"{tmp_path}/m", b"2")
-    assert store.read_bytes(f"{tmp_path}/m") == b"1"
-
-
-def test_overwrite_replaces_in_one_step(store, tmp_path):
-    store.overwrite_bytes(f"{tmp_path}/LATEST", b"1")
-    store.overwrite_bytes(f"{tmp_path}/LATEST", b"22")
-    assert store.read_bytes(f"{tmp_path}/LATEST") == b"22"
-    assert names_in(tmp_path) == ["LATEST"]
-
-
-def test_listing_is_sorted_and_empty_for_a_missing_directory(store, tmp_path):
-    for name in ("b", "a.x", "a/1", "c/d/2"):
-        store.write_bytes(f"{tmp_path}/{name}", b"12")
-    found = store.list(str(tmp_path))
-    assert [(s.name, s.directory, s.size) for s in found] == [
-        ("a", True, 0),
-        ("a.x", False, 2),
-        ("b", False, 2),
-        ("c", True, 0),
-    ]
-    assert all(status.modified_ms > 1_500_000_000_000 for status in found)
-    assert store.list(f"{tmp_path}/missing") == []
-    walked = [status.path for status in store.walk(str(tmp_path))]
-    assert walked == sorted(walked)
-    assert walked == [f"{tmp_path}/{name}" for name in ("a.x", "a/1", "b", "c/d/2")]
-
-
-def test_delete_and_exists_and_size(store, tmp_path):
-    path = f"{tmp_path}/f"
-    assert not store.exists(path)
-    assert store.delete(path) is False
-    store.write_bytes(path, b"123")
-    assert store.exists(path)
-    assert store.size(path) == 3
-    assert store.exists(str(tmp_path))
-    assert not store.exists(f"{path}/below-a-file")
-    assert store.delete(path) is True
-    assert not store.exists(path)
-
-
-def test_missing_files_raise_file_not_found(store, tmp_path):
-    missing = f"{tmp_path}/missing"
-    for call in (store.read_bytes, store.open_input, store.size):
-        with pytest.raises(FileNotFoundError):
-            call(missing)
-
-
 def test_passing_faults_become_storage_unavailable(store, tmp_path, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, "no space left on device")
@@ -199,14 +135,6 @@ def test_passing_faults_become_storage_unavailable(store, tmp_path, monkeypatch)
     with pytest.raises(StorageUnavailableError, match="free some space"):
         store.write_bytes(f"{tmp_path}/f", b"1")
     assert names_in(tmp_path) == []
-
-
-def test_input_is_seekable(store, tmp_path):
-    store.write_bytes(f"{tmp_path}/f", b"0123456789")
-    with store.open_input(f"{tmp_path}/f") as source:
-        assert isinstance(source, pa.NativeFile)
-        source.seek(4)
-        assert source.read(3) == b"456"
 
 
 def test_is_a_file_io_and_pickles():
@@ -245,7 +173,7 @@ def test_unusable_locations_are_refused(location):
         resolve_file_io(location)
 
 
-@pytest.mark.parametrize("location", ["s3://bucket/w", "oss://b/w", "hdfs://nn:8020/w"])
+@pytest.mark.parametrize("location", ["oss://b/w", "hdfs://nn:8020/w", "ftp://b/w"])
 def test_other_stores_are_refused_with_a_hint(location):
     with pytest.raises(UnsupportedFeatureError, match="hint"):
         resolve_file_io(location)

@@ -108,6 +108,20 @@ def test_options_of_one_column_are_kept_by_column():
     assert options.field_stats_modes == {"a.b": "counts"}
 
 
+def test_values_by_level_are_read_and_checked():
+    options = TableOptions.from_strings({"file.format.per.level": "0:avro, 3:parquet"})
+    assert options.file_format_per_level == {0: "avro", 3: "parquet"}
+    assert options.file_compression_per_level == {}
+    for text in ("avro", "0", "x:avro", "0:", "-1:avro"):
+        with pytest.raises(InvalidOptionError, match=r"file\.format\.per\.level"):
+            TableOptions.from_strings({"file.format.per.level": text})
+
+
+def test_defaults_shown_by_reads_are_kept_by_key():
+    raw = {"fields.a.default-value": " x "}
+    assert TableOptions.from_strings(raw).read_defaults == raw
+
+
 def test_unknown_keys_are_kept_and_logged_once(caplog):
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
@@ -141,17 +155,13 @@ def test_values_that_make_no_sense_are_refused(raw):
         ({"merge-engine": "partial-update"}, False),
         ({"merge-engine": "first_row"}, False),
         ({"sequence.field": "ts"}, False),
-        ({"deletion-vectors.enabled": "true"}, False),
-        ({"branch": "dev"}, False),
+        ({"deletion-vectors.enabled": "true"}, True),
         ({"type": "object-table"}, False),
         ({"changelog-producer": "lookup"}, True),
         ({"rowkind.field": "op"}, True),
         ({"record-level.expire-time": "1 d"}, True),
-        ({"file.format": "orc"}, True),
         ({"force-lookup": "true"}, True),
         ({"partition.expiration-time": "7 d"}, True),
-        ({"bucket": "-1"}, True),
-        ({"bucket": "-2"}, True),
     ],
 )
 def test_what_is_not_implemented_is_refused_by_name(raw, reads):
@@ -166,9 +176,9 @@ def test_what_is_not_implemented_is_refused_by_name(raw, reads):
 
 
 def test_fixed_reading_positions_stop_reading_only():
-    options = TableOptions.from_strings({"bucket": "1", "scan.snapshot-id": "3"})
+    options = TableOptions.from_strings({"bucket": "1", "incremental-between": "3,5"})
     require_writable(options)
-    with pytest.raises(UnsupportedFeatureError, match=r"scan\.snapshot-id"):
+    with pytest.raises(UnsupportedFeatureError, match="incremental-between"):
         require_readable(options)
 
 
@@ -226,3 +236,23 @@ def test_options_md_is_up_to_date(capsys):
     assert page.read_text(encoding="utf-8") == options_page(), "run `make docs`"
     assert main(["--check"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "match"),
+    [
+        ({"merge-engine": "first-row"}, "First row merge engine does not need deletion vectors"),
+        ({"changelog-producer": "full-compaction"}, "Deletion vectors mode is only supported for"),
+    ],
+)
+def test_what_does_not_go_with_deletion_vectors(raw, match):
+    with pytest.raises(InvalidOptionError, match=match):
+        TableOptions.from_strings({"deletion-vectors.enabled": "true", **raw})
+
+
+def test_only_tables_with_keys_cannot_be_written_with_deletion_vectors():
+    options = TableOptions.from_strings({"bucket": "1", "deletion-vectors.enabled": "true"})
+    require_readable(options)
+    require_writable(options, keyed=False)
+    with pytest.raises(UnsupportedFeatureError, match="deletion-vectors"):
+        require_writable(options)

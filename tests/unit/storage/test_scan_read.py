@@ -232,7 +232,7 @@ def test_bucket_files_advance_by_deltas_only(tmp_path: pathlib.Path) -> None:
             }
         read = [path for operation, path in store.operations[start:] if operation == "read_bytes"]
         assert all("/snapshot/" in path for path in read), "what this process wrote is known"
-        assert len(read) <= 3
+        assert len(read) <= 5  # a look at the snapshot each, the steps to it, a last look
     assert table.bucket_files(None, partition, 0) == ()
 
 
@@ -261,7 +261,7 @@ def test_append_tables_are_read_file_by_file(case: str) -> None:
     assert table.to_arrow().num_rows == snapshot.total_record_count
 
 
-@pytest.mark.parametrize("case", ["dv_v1", "aggregation", "partial_update", "first_row"])
+@pytest.mark.parametrize("case", ["aggregation", "partial_update", "first_row"])
 def test_tables_that_would_be_read_wrongly_are_refused(case: str) -> None:
     with pytest.raises(UnsupportedFeatureError):
         golden(case).to_arrow()

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
+
 import pytest
 
 from storage.errors import InvalidSchemaChangeError
-from storage.format.schema import new_schema
+from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import (
     AddColumn,
     DropColumn,
+    DropPrimaryKey,
     MoveColumn,
     RemoveOption,
     RenameColumn,
@@ -202,3 +205,75 @@ def test_options_fixed_by_data():
     assert schema.options["merge-engine"] == "first-row"
     with pytest.raises(InvalidSchemaChangeError, match="kind of a table"):
         evolve(table(), [SetOption("type", "format-table")], 5, has_snapshots=False)
+
+
+def test_types_inside_lists_and_maps_change_by_path():
+    nested = {"type": "MAP", "key": "STRING", "value": {"type": "ARRAY", "element": "INT"}}
+    schema = new_schema([("m", parse_type(nested)), ("l", golden_type(ARRAY))], now_ms=0)
+    evolved = changed(
+        UpdateType(("m", "value", "element"), parse_type("BIGINT")),
+        UpdateType(("l", "element", "x"), parse_type("STRING")),
+        UpdateNullability(("l", "element", "y"), nullable=True),
+        schema=schema,
+    )
+    assert type_to_json(evolved.field("m").type)["value"]["element"] == "BIGINT"
+    assert type_to_json(evolved.field("l").type)["element"]["fields"][0]["type"] == "STRING"
+    refused(UpdateType(("m", "key"), parse_type("BIGINT")), schema=schema, match="no such column")
+    refused(UpdateType(("m", "element"), parse_type("INT")), schema=schema, match="no such column")
+    refused(UpdateType(("l", "element", "z"), parse_type("INT")), schema=schema, match="z")
+    refused(UpdateType(("m", "value"), parse_type("INT")), schema=schema, match="losing")
+
+
+def test_nested_fields_are_moved_and_dropped():
+    schema = changed(
+        AddColumn(("r", "z"), parse_type("INT"), before="y"),
+        MoveColumn(("r", "x")),
+        MoveColumn(("l", "element", "y"), first=True),
+        DropColumn(("r", "y")),
+    )
+    assert [field.name for field in schema.field("r").type.fields] == ["z", "x"]
+    assert [field.name for field in schema.field("l").type.element.fields] == ["y", "x"]
+    refused(DropColumn(("r", "x")), DropColumn(("r", "y")), match="last column")
+    refused(MoveColumn("a", first=True, before="s"), match="not several")
+
+
+def test_columns_are_placed_before_another_and_before_partitions():
+    assert changed(MoveColumn("s", before="k")).field_names[0] == "s"
+    assert changed(AddColumn("n", parse_type("INT"), before="a")).field_names[2] == "n"
+    old = table(**{"add-column-before-partition": "true"})
+    added = changed(AddColumn("n", parse_type("INT")), schema=old)
+    assert added.field_names[:3] == ("k", "n", "p")
+    last = changed(AddColumn("n", parse_type("INT"), after="a"), schema=old)
+    assert last.field_names[3] == "n"
+
+
+def test_defaults_are_values_of_their_columns():
+    assert changed(UpdateDefault("r", "{1, a}")).field("r").default == "{1, a}"
+    refused(UpdateDefault("a", "three"), match="unsupported default")
+    refused(UpdateDefault("r", "{1}"), match="unsupported default")
+    refused(
+        UpdateDefault("s", "x"), UpdateType("s", parse_type("INT")), match="unsupported default"
+    )
+    assert changed(UpdateDefault("a", None)).field("a").default is None
+
+
+def test_the_primary_key_goes_only_without_data():
+    refused(DropPrimaryKey(), match="non-empty")
+    schema = evolve(table(), [DropPrimaryKey()], 5, has_snapshots=False)
+    assert (schema.primary_keys, schema.partition_keys) == ((), ("p",))
+
+
+def test_members_of_columns_that_nobody_knows_are_kept():
+    text = (
+        b'{"version":3,"id":0,"fields":[{"id":0,"name":"a","type":"INT","mask":{"by":"x"}},'
+        b'{"id":1,"name":"r","type":{"type":"ROW","fields":[{"id":2,"name":"x","type":"INT",'
+        b'"tags":[1]}]}}],"highestFieldId":2,"partitionKeys":[],"primaryKeys":[],"options":{},'
+        b'"timeMillis":0}'
+    )
+    schema = TableSchema.from_json(text)
+    evolved = changed(UpdateComment("a", "c"), UpdateType(("r", "x"), parse_type("BIGINT")),
+                      schema=schema)  # fmt: skip
+    fields = json.loads(evolved.to_json())["fields"]
+    assert fields[0]["mask"] == {"by": "x"}
+    assert fields[0]["description"] == "c"
+    assert fields[1]["type"]["fields"][0]["tags"] == [1]

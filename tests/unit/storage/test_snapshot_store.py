@@ -121,6 +121,74 @@ def test_stores_travel_without_their_cache(store):
     assert again.latest() == snapshot(1)
 
 
+class Counting(LocalFileIO):
+    """Counts the snapshot files that are read."""
+
+    def __init__(self):
+        super().__init__(durable=False)
+        self.read = []
+
+    def read_bytes(self, path):
+        if "snapshot-" in path:
+            self.read.append(int(path.rpartition("-")[2]))
+        return super().read_bytes(path)
+
+
+def test_a_walk_below_the_newest_reads_each_snapshot_once(layout):
+    files = Counting()
+    store = SnapshotStore(files, layout)
+    publish(SnapshotStore(files, layout), 1, 2, 3)
+    for _ in range(3):
+        assert [store.recall(one).id for one in range(store.latest().id, 0, -1)] == [3, 2, 1]
+    assert files.read == [3, 2, 1, 3, 3]
+    publish(SnapshotStore(files, layout), 4)
+    assert store.latest().id == 4
+    assert files.read[5:] == [4, 3]  # that the one known as the newest is still there
+    store.recall(2)
+    assert len(files.read) == 7
+
+
+@pytest.mark.parametrize("reads", [(), (1,), (2,), (1, 2, 3)])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ids_that_were_taken_back_and_used_anew_are_not_mistaken(layout, reads, count):
+    store, other = (SnapshotStore(LocalFileIO(durable=False), layout) for _ in range(2))
+    publish(other, 1, 2, 3)
+    assert store.latest().id == 3
+    for one in reads:
+        store.recall(one)
+    for one in (3, 2):
+        other.delete(one)
+    for one in range(2, 2 + count):
+        other.publish(snapshot(one, user="new"))
+    assert store.latest() == snapshot(1 + count, user="new")
+    assert store.recall(1) == snapshot(1)
+    for one in range(2, 2 + count):
+        assert store.recall(one) == store.read(one) == snapshot(one, user="new")
+
+
+def test_one_changed_snapshot_makes_the_store_forget_all(store):
+    publish(store, 1, 2, 3)
+    for one in (3, 2):
+        store._file_io.delete(store._layout.snapshot_file(one))
+    for one in (2, 3):
+        store._file_io.put_if_absent(
+            store._layout.snapshot_file(one), snapshot(one, user="new").to_json()
+        )
+    assert store.read(2).commit_user == "new"
+    assert store.recall(3).commit_user == "new"
+
+
+def test_a_schema_that_is_replaced_is_noticed_by_a_listing(layout):
+    store, other = (SchemaStore(LocalFileIO(durable=False), layout) for _ in range(2))
+    for name in ("a", "longer"):
+        schema = new_schema([(name, parse_type("INT"))], now_ms=0)
+        LocalFileIO(durable=False).overwrite_bytes(layout.schema_file(0), schema.to_json())
+        assert store.latest() == schema
+        assert store.read(0) == schema
+        other.forget()
+        assert other.read(0) == schema
+
+
 def test_schemas(layout):
     store = SchemaStore(LocalFileIO(durable=False), layout)
     assert store.latest() is None

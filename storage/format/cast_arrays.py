@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all casts of columns share: values as numpy arrays and back, and how a cast fails."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["CastError", "numbers_of", "parts_of", "rebuilt", "require_all"]
+
+
+class CastError(ValueError):
+    """A value has no image in the wanted type.
+
+    Attributes:
+        value: text of the first such value.
+    """
+
+    def __init__(self, reason: str, value: str) -> None:
+        super().__init__(reason)
+        self.value = value
+
+
+def numbers_of(column: pa.Array, stored: pa.DataType | None = None) -> np.ndarray[Any, Any]:
+    """The values as numpy numbers; zero where the column is null.
+
+    Args:
+        column: numbers, or anything that has the bits of `stored`.
+        stored: the number type to look at the bits as; that of the column unless given.
+    """
+    if stored is not None:
+        column = column.view(stored)
+    if column.null_count:
+        column = column.fill_null(0)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def rebuilt(values: np.ndarray[Any, Any], like: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Numbers as a column of `wanted`, null where `like` is."""
+    nulls = like.is_null().to_numpy(zero_copy_only=False) if like.null_count else None
+    if pa.types.is_integer(wanted) or pa.types.is_floating(wanted) or pa.types.is_boolean(wanted):
+        return pa.array(values, wanted, mask=nulls)
+    stored = pa.int32() if wanted.bit_width == 32 else pa.int64()
+    return pa.array(values, stored, mask=nulls).view(wanted)
+
+
+def require_all(valid: pa.Array, texts: pa.Array, reason: str) -> None:
+    """Check that a condition holds wherever it is not null.
+
+    Raises:
+        CastError: for the first text that does not keep it.
+    """
+    broken = pc.index(valid, pa.scalar(False)).as_py()
+    if broken >= 0:
+        raise CastError(reason, str(texts[broken].as_py()))
+
+
+def parts_of(texts: pa.Array, pattern: str) -> dict[str, pa.Array]:
+    """Named groups of a regular expression, by name; null where a text does not match."""
+    found = pc.extract_regex(texts, pattern)
+    valid = found.is_valid()
+    return {
+        name: pc.if_else(valid, found.field(i), pa.scalar(None, pa.string()))
+        for i, name in enumerate(found.type.names)
+    }

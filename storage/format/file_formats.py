@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three formats of data files behind one sink and one reader.
+
+Which format a file has is told by its name, never by the table's options (FORMAT.md §7.2): a table
+may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro_rows`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from storage.errors import UnsupportedFeatureError
+from storage.format.avro_rows import AvroSink
+from storage.format.avro_rows import read_batches as read_avro
+from storage.format.file_columns import conform_batch
+from storage.format.orc import OrcSink
+from storage.format.orc import read_batches as read_orc
+from storage.format.parquet import ParquetSink, RowGroupFilter, parquet_field
+from storage.format.parquet import read_batches as read_parquet
+from storage.format.row_selection import RowSelection
+from storage.format.types import DataField
+from storage.io.file_io import FileIO
+
+__all__ = ["FORMATS", "RowSink", "format_of", "open_sink", "read_batches"]
+
+FORMATS = ("parquet", "orc", "avro")
+"""Values of `file.format`, which are also the last parts of file names."""
+
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+
+class RowSink(Protocol):
+    """Writes one data file.
+
+    Protocol: `write` any number of times, then `close` once. The caller owns the output, and
+    abandons a sink by leaving the output as after a failure.
+    """
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far; after `close` the exact file size."""
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        """Write one row group, stripe or run of blocks.
+
+        Args:
+            columns: one per field of the layout, of `arrow_type(field.type)`, equally long, at
+                least one row. The same array may be given twice.
+
+        Raises:
+            InternalError: a column does not fit its field, or a null is where none may be.
+        """
+
+    def close(self) -> None:
+        """Write what is left and the footer. A file without rows is valid, too."""
+
+
+def format_of(file_name: str) -> str:
+    """The format a file's name tells: its last extension.
+
+    Raises:
+        UnsupportedFeatureError: none of ours.
+    """
+    found = file_name.rpartition(".")[2].lower()
+    if found in FORMATS:
+        return found
+    raise UnsupportedFeatureError(
+        "data files of this format cannot be read",
+        hint=f"known formats are {', '.join(FORMATS)}",
+        path=file_name,
+        format=found,
+    )
+
+
+def open_sink(
+    file_format: str,
+    output: Any,
+    layout_fields: Sequence[DataField],
+    *,
+    compression: str = "zstd",
+    zstd_level: int = 1,
+    plain: frozenset[str] = frozenset(),
+    options: Mapping[str, str] = _NO_OPTIONS,
+) -> RowSink:
+    """A sink for one file.
+
+    Args:
+        file_format: one of `FORMATS`.
+        output: binary sink with `write` and `tell`.
+        layout_fields: the file's columns in order, with their field ids.
+        compression: `file.compression`.
+        zstd_level: level when compression is zstd.
+        plain: columns that never get a dictionary, such as unique keys.
+        options: the table's options; those named after the format shape its files.
+
+    Raises:
+        UnsupportedFeatureError: the format does not exist or cannot hold a column's type.
+        InvalidOptionError: unknown compression, or a malformed option of the format.
+    """
+    match file_format:
+        case "parquet":
+            return ParquetSink(
+                output,
+                pa.schema([parquet_field(field) for field in layout_fields]),
+                compression=compression,
+                zstd_level=zstd_level,
+                plain=plain,
+                options=options,
+            )
+        case "orc":
+            return OrcSink(output, layout_fields, compression=compression, options=options)
+        case "avro":
+            return AvroSink(
+                output,
+                layout_fields,
+                compression=compression,
+                zstd_level=zstd_level,
+                options=options,
+            )
+        case _:
+            raise _cannot("written", file_format)
+
+
+def read_batches(
+    file_format: str,
+    file_io: FileIO,
+    path: str,
+    columns: Sequence[DataField],
+    *,
+    batch_rows: int,
+    keep_row_group: RowGroupFilter | None = None,
+    selection: RowSelection | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read some columns of a data file.
+
+    Args:
+        file_format: from `format_of`.
+        file_io: the store.
+        path: the file.
+        columns: fields of the file's own schema; found in the file by name.
+        batch_rows: largest batch [rows].
+        keep_row_group: leaves out row groups by their statistics, or None to read all. Formats
+            without such statistics give all rows.
+        selection: which rows to give by position in the file, or None for all; groups of rows
+            without a wanted one are not decoded where the format allows it.
+
+    Yields:
+        Batches in file order, never empty; the columns in the order asked, absent ones left out,
+        each of `arrow_type` of its field. With no column left, batches without columns that
+        still carry their number of rows.
+
+    Raises:
+        CorruptDataError: a damaged file, or one of another format.
+        UnsupportedFeatureError: the format is none of ours, or a value has no Arrow form.
+        FileNotFoundError: there is no such file.
+    """
+    match file_format:
+        case "avro":
+            yield from read_avro(file_io, path, columns, batch_rows=batch_rows, selection=selection)
+        case "orc":
+            yield from read_orc(file_io, path, columns, batch_rows=batch_rows, selection=selection)
+        case "parquet":
+            batches = read_parquet(
+                file_io,
+                path,
+                [field.name for field in columns],
+                batch_rows=batch_rows,
+                keep_row_group=keep_row_group,
+                selection=selection,
+            )
+            for batch in batches:
+                yield conform_batch(batch, columns, path)
+        case _:
+            raise _cannot("read", file_format)
+
+
+def _cannot(verb: str, file_format: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"data files of this format cannot be {verb}",
+        hint=f"set `file.format` to one of {', '.join(FORMATS)}",
+        format=file_format,
+    )

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bitmap file index: the rows of every distinct value.
+
+Source: FORMAT.md §10.4. Version 1 lists all values in its head, version 2 keeps them sorted in
+blocks, so that a lookup reads one block and one bitmap. A value of one row has no bitmap: its row
+is in the offset.
+"""
+
+import bisect
+import itertools
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyroaring
+
+from storage.errors import InvalidOptionError
+from storage.format.index.grouping import DistinctRows, RowGrouping, cuts
+from storage.format.index.roaring import bitmap_of, decode, encode
+from storage.format.index.values import IndexKey, KeyCodec, big_endian
+from storage.format.index.window import Window
+from storage.format.types import AtomicType
+
+__all__ = ["DEFAULT_BLOCK_SIZE", "BitmapBuilder", "BitmapReader", "content"]
+
+DEFAULT_BLOCK_SIZE = 16 * 1024
+VERSIONS = (1, 2)
+
+_HEAD = struct.Struct(">bii?")
+_INT = struct.Struct(">i")
+_UNKNOWN_LENGTH = -1
+
+Integers = npt.NDArray[np.int64]
+
+
+class BitmapBuilder:
+    """Builds the index of one column.
+
+    Args:
+        type_: of the column.
+        version: of the format, 1 or 2.
+        block_size: most bytes of a block of version 2.
+
+    Raises:
+        InvalidOptionError: there is no such version.
+    """
+
+    def __init__(
+        self, type_: AtomicType, *, version: int = 2, block_size: int = DEFAULT_BLOCK_SIZE
+    ) -> None:
+        if version not in VERSIONS:
+            raise InvalidOptionError(
+                "there is no such version of the bitmap index", hint="give 1 or 2", version=version
+            )
+        self._codec = KeyCodec(type_)
+        self._version = version
+        self._block_size = block_size
+        self._grouping = RowGrouping(type_)
+
+    def add(self, column: pa.Array) -> None:
+        """Add more rows."""
+        self._grouping.add(column)
+
+    def finish(self) -> bytes:
+        """The payload."""
+        found = self._grouping.finish()
+        null_bitmap = encode(bitmap_of(found.nulls))
+        bodies = [null_bitmap] if len(found.nulls) > 1 else []
+        offsets, lengths = _places(found, bodies)
+        null_offset = -1 - int(found.nulls[0]) if len(found.nulls) == 1 else 0
+        head = [
+            _HEAD.pack(self._version, found.row_count, len(found.keys), len(found.nulls) > 0),
+        ]
+        if len(found.nulls):
+            head.append(_INT.pack(null_offset))
+            if self._version > 1:
+                head.append(_INT.pack(len(null_bitmap)))
+        keys = self._codec.encode_column(found.keys)
+        columns = [keys, big_endian(offsets.astype(np.int32))]
+        if self._version > 1:
+            columns.append(big_endian(lengths.astype(np.int32)))
+        entries = pc.binary_join_element_wise(*columns, b"")
+        if self._version == 1:
+            head.append(content(entries))
+        else:
+            head += self._blocks(keys, entries)
+        return b"".join(head + bodies)
+
+    def _blocks(self, keys: pa.Array, entries: pa.Array) -> list[bytes]:
+        """The directory of blocks and the blocks themselves."""
+        sizes = np.asarray(pc.binary_length(entries)).astype(np.int64)
+        if len(sizes) and int(sizes.max()) + _INT.size > self._block_size:
+            raise InvalidOptionError(
+                "a value does not fit a block of the bitmap index",
+                hint="raise `index-block-size`",
+                block_size=self._block_size,
+                value_size=int(sizes.max()),
+            )
+        bounds = cuts(sizes, self._block_size - _INT.size).tolist()
+        blocks = [
+            _INT.pack(end - start) + content(entries.slice(start, end - start))
+            for start, end in itertools.pairwise(bounds)
+        ]
+        ends = np.cumsum([0, *map(len, blocks)]).tolist()
+        directory = [_INT.pack(len(blocks))]
+        for start, at in zip(bounds[:-1], ends[:-1], strict=True):
+            directory += [content(keys.slice(start, 1)), _INT.pack(at)]
+        return [*directory, _INT.pack(ends[-1]), *blocks]
+
+
+def content(column: pa.Array) -> bytes:
+    """The bytes of a binary column, row after row."""
+    _, offsets, data = column.buffers()
+    if data is None or not len(column):
+        return b""
+    bounds = np.frombuffer(offsets, np.int32)
+    start, end = int(bounds[column.offset]), int(bounds[column.offset + len(column)])
+    return bytes(data.slice(start, end - start).to_pybytes())
+
+
+def _places(found: DistinctRows, bodies: list[bytes]) -> tuple[Integers, Integers]:
+    """Offset and length of every value's rows; appends the bitmaps to `bodies`."""
+    first = found.rows[found.starts[:-1]]
+    offsets = -1 - first
+    lengths = np.full(len(first), _UNKNOWN_LENGTH, np.int64)
+    at = sum(map(len, bodies))
+    for i, rows in found.groups(2):
+        body = encode(bitmap_of(rows))
+        bodies.append(body)
+        offsets[i], lengths[i] = at, len(body)
+        at += len(body)
+    return offsets, lengths
+
+
+class BitmapReader:
+    """Finds the rows of values in a stored index, of either version.
+
+    Args:
+        window: the payload.
+        type_: of the column.
+
+    Raises:
+        CorruptDataError: the payload is no bitmap index (also from every method).
+    """
+
+    def __init__(self, window: Window, type_: AtomicType) -> None:
+        self._window = window
+        self._codec = KeyCodec(type_)
+        version, rows, values, has_null = _HEAD.unpack(window.read(0, _HEAD.size))
+        if version not in VERSIONS or rows < 0 or not 0 <= values <= rows:
+            raise window.damage(
+                "this is not a bitmap index, or one of a later version",
+                0,
+                expected="version 1 or 2, no more values than rows",
+                found=f"version {version}, {values} values of {rows} rows",
+            )
+        self._rows = int(rows)
+        at = _HEAD.size
+        self._null: tuple[int, int] | None = None
+        if has_null:
+            known = version > 1
+            length = window.integer(at + _INT.size) if known else _UNKNOWN_LENGTH
+            self._null = (window.integer(at), length)
+            at += (2 if known else 1) * _INT.size
+        self._first: list[Any] = []
+        self._blocks: list[tuple[int, int]] = []
+        self._entries: dict[int, dict[IndexKey, tuple[int, int]]] = {}
+        if version == 1:
+            entries, at = self._read_entries(window, at, int(values), with_length=False)
+            self._entries[0] = entries
+            self._bodies = window.part(at)
+        else:
+            self._read_directory(at)
+        self._ends: Integers | None = None
+
+    def _read_directory(self, at: int) -> None:
+        window = self._window
+        count = window.count(at, self._rows)
+        at += _INT.size
+        offsets = []
+        for _ in range(count):
+            key, at = self._codec.read(window, at)
+            self._first.append(key)
+            offsets.append(window.integer(at))
+            at += _INT.size
+        size = window.count(at, window.length)
+        start = at + _INT.size
+        for offset, end in zip(offsets, [*offsets, size][1:], strict=True):
+            if not 0 <= offset <= end <= size:
+                raise window.damage("a block of a bitmap index is misplaced", start, found=offset)
+            self._blocks.append((start + offset, end - offset))
+        self._bodies = window.part(start + size)
+
+    def _read_entries(
+        self, window: Window, at: int, count: int, *, with_length: bool
+    ) -> tuple[dict[IndexKey, tuple[int, int]], int]:
+        """Entries that follow one another, and the offset behind them."""
+        data = window.view(at, window.length - at)
+        try:
+            keys, numbers, size = self._codec.entries(data, count, 2 if with_length else 1)
+        except ValueError as error:
+            raise window.damage("a bitmap index is damaged", at, found=str(error)) from error
+        places = [(one[0], one[1] if with_length else _UNKNOWN_LENGTH) for one in numbers]
+        return dict(zip(keys, places, strict=True)), at + size
+
+    def equal_to(self, values: pa.Array) -> pyroaring.BitMap:
+        """Rows with any of these values, none of which is null."""
+        found = pyroaring.BitMap()
+        for key in self._codec.keys(values):
+            place = self._place(key)
+            if place is not None:
+                found |= self._bitmap(*place)
+        return found
+
+    def null_rows(self) -> pyroaring.BitMap:
+        """Rows that are null."""
+        return pyroaring.BitMap() if self._null is None else self._bitmap(*self._null)
+
+    def valid_rows(self) -> pyroaring.BitMap:
+        """Rows that are not null."""
+        return pyroaring.BitMap(range(self._rows)) - self.null_rows()
+
+    def above(self, value: pa.Array, inclusive: bool) -> None:
+        """Nothing: values are not compared by this index."""
+
+    def below(self, value: pa.Array, inclusive: bool) -> None:
+        """Nothing: values are not compared by this index."""
+
+    def _place(self, key: IndexKey) -> tuple[int, int] | None:
+        if 0 in self._entries and not self._blocks:
+            return self._entries[0].get(key)
+        position = bisect.bisect_right(self._first, key) - 1
+        if position < 0:
+            return None
+        if position not in self._entries:
+            at, length = self._blocks[position]
+            block = self._window.part(at, length)
+            count = block.count(0, self._rows)
+            self._entries[position], _ = self._read_entries(
+                block, _INT.size, count, with_length=True
+            )
+        return self._entries[position].get(key)
+
+    def _bitmap(self, offset: int, length: int) -> pyroaring.BitMap:
+        if offset < 0:
+            row = -1 - offset
+            if row >= self._rows:
+                raise self._window.damage("a row of a bitmap index is out of range", 0, found=row)
+            return pyroaring.BitMap([row])
+        if length == _UNKNOWN_LENGTH:
+            length = self._end(offset) - offset
+        bitmap, _ = decode(self._bodies, offset, length, rows=self._rows)
+        return bitmap
+
+    def _end(self, offset: int) -> int:
+        """Where a bitmap without a length ends: where the next begins (version 1)."""
+        if self._ends is None:
+            places = [at for at, _ in self._entries[0].values() if at >= 0]
+            self._ends = np.unique(np.array([*places, self._bodies.length], np.int64))
+        after = int(np.searchsorted(self._ends, offset, "right"))
+        return int(self._ends[after]) if after < len(self._ends) else self._bodies.length

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ORC files as Paimon lays them out: types, field ids, stripes.
+
+Source: FORMAT.md §7.4, compared in the tests with files written by Java. Every type carries the
+attribute `paimon.id`; readers find columns by name, so files without it are read, too. TIME is an
+int; MULTISET is a map, as Java stores it; blanks at the end of a CHAR do not count.
+
+TIMESTAMP_LTZ is stored as the true instant. That is also what `orc.timestamp-ltz.legacy.type` =
+true gives in a JVM that runs in UTC, the only zone in which Java's legacy rule keeps instants.
+
+A limit comes with the library: timestamps are decoded to 64-bit nanoseconds, so a file that holds
+one outside the years 1677 to 2262 is refused. Instants before 1970 with a fraction of a second are
+put right after the library has written them (`orc_instants`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc
+
+from storage.errors import InternalError, InvalidOptionError
+from storage.format.arrow_types import arrow_type
+from storage.format.decode_errors import decoding
+from storage.format.file_columns import (
+    conform_batch,
+    list_like,
+    map_entries,
+    rows_without_columns,
+    selected,
+    struct_like,
+)
+from storage.format.nested_ids import key_id, value_id
+from storage.format.orc_instants import Instants, has_early, with_early_instants
+from storage.format.orc_tail import CHAR, VARCHAR, read_tail, retyped, rows_before
+from storage.format.row_selection import RowSelection
+from storage.format.tail_holder import TailHolder
+from storage.format.types import (
+    MAX_LENGTH,
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    TypeRoot,
+)
+from storage.io.file_io import FileIO
+
+__all__ = ["OrcSink", "read_batches"]
+
+_FIELD_ID = b"paimon.id"
+_CODECS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "zlib": "zlib",
+    "gzip": "zlib",
+    "none": "uncompressed",
+    "uncompressed": "uncompressed",
+}
+_FIRST_RATIO = 0.3
+"""Guess of file bytes per Arrow byte until the first stripe is written."""
+
+_COUNT = AtomicType(TypeRoot.INT, nullable=False)
+_INSTANT_ROOTS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_UNITS_PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+class OrcSink:
+    """Writes one ORC file; see `file_formats.RowSink`.
+
+    A stripe ends when it holds `orc.stripe.size` bytes, whatever the calls of `write`.
+
+    Args:
+        output: binary sink.
+        fields: the columns.
+        compression: `zstd`, `snappy`, `lz4`, `zlib` or `none`.
+        options: those that begin with `orc.` and that the library knows shape the file.
+    """
+
+    def __init__(
+        self,
+        output: Any,
+        fields: Sequence[DataField],
+        *,
+        compression: str,
+        options: Mapping[str, str],
+    ) -> None:
+        settings = _settings(options)
+        codec = _CODECS.get(compression.lower())
+        if codec is None:
+            raise InvalidOptionError(
+                "ORC files cannot have this compression",
+                hint=f"use one of {', '.join(_CODECS)}",
+                compression=compression,
+            )
+        self._fields = fields
+        self._schema = pa.schema([_stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
+        self._kinds = _declared_kinds(fields)
+        self._timed = [i for i, field in enumerate(fields) if _has_instants(field.type)]
+        self._recent: list[list[pa.Array]] = []
+        """Timed columns of the writes that may be in the stripe not written yet."""
+        self._recent_start = self._rows = 0
+        self._held_at: int | None = None
+        self._output = TailHolder(output) if self._kinds or self._timed else output
+        self._writer = _Writer(self._output, compression=codec, **settings)
+        self._pending_bytes = self._flushed_arrow = self._flushed = 0
+        self._started = False
+
+    @property
+    def size(self) -> int:
+        """See `RowSink`; an estimate for what the library still holds."""
+        ratio = self._flushed / self._flushed_arrow if self._flushed_arrow else _FIRST_RATIO
+        return int(self._output.tell()) + int(self._pending_bytes * ratio)
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        """See `RowSink`."""
+        try:
+            stored = [
+                _stored(_compact(column, field.type), field.type)
+                for column, field in zip(columns, self._fields, strict=True)
+            ]
+            table = pa.Table.from_arrays(stored, schema=self._schema)
+            _check_nulls(table)
+            self._watch(columns)
+            before = self._output.tell()
+            self._writer.write(table)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InternalError("rows do not fit the file's schema", detail=str(error)) from error
+        self._started = True
+        self._pending_bytes += table.nbytes
+        flushed = self._output.tell() - before
+        if flushed > len("ORC"):
+            self._flushed += flushed
+            self._flushed_arrow += self._pending_bytes
+            self._pending_bytes = 0
+            if self._held_at is None:
+                # all earlier writes are in stripes that are written
+                self._recent_start = self._rows - table.num_rows
+                self._recent = self._recent[-1:]
+
+    def _watch(self, columns: Sequence[pa.Array]) -> None:
+        """Keep timestamps at hand; hold the file back once one needs to be put right."""
+        if not self._timed:
+            return
+        timed = [columns[i] for i in self._timed]
+        self._recent.append(timed)
+        self._rows += len(timed[0])
+        if self._held_at is None and any(
+            has_early(_instants([leaf])) for _, leaf in self._leaves(timed)
+        ):
+            self._held_at = self._output.tell()
+            self._output.hold()
+
+    def _leaves(self, timed: Sequence[pa.Array]) -> Iterator[tuple[int, pa.Array]]:
+        """Timestamps below the timed columns that are not null, by column id."""
+        for i, column in zip(self._timed, timed, strict=True):
+            types = [field.type for field in self._fields[:i]]
+            first = 1 + sum(1 for _ in _depth_first(types))
+            yield from _instant_leaves(column, self._fields[i].type, first)
+
+    def _finished(self, tail: bytes) -> bytes:
+        """The held end of the file as it should be."""
+        if self._held_at is not None:
+            skipped = rows_before(tail, self._held_at) - self._recent_start
+            parts: dict[int, list[pa.Array]] = {}
+            for timed in self._recent:
+                rest = [column.slice(min(skipped, len(column))) for column in timed]
+                skipped = max(0, skipped - len(timed[0]))
+                for column_id, leaf in self._leaves(rest):
+                    parts.setdefault(column_id, []).append(leaf)
+            columns = {column_id: _instants(leaves) for column_id, leaves in parts.items()}
+            tail = with_early_instants(tail, self._held_at, columns)
+        return retyped(tail, self._kinds)
+
+    def close(self) -> None:
+        """See `RowSink`."""
+        if not self._started:
+            self._writer.write(self._schema.empty_table())
+        if isinstance(self._output, TailHolder):
+            if self._held_at is None:
+                self._output.hold()
+            self._writer.close()
+            self._output.release(self._finished)
+            self._recent = []
+        else:
+            self._writer.close()
+        self._pending_bytes = 0
+
+
+class _Writer(pyarrow.orc.ORCWriter):
+    """pyarrow's writer without its finalizer, which would write to an abandoned output."""
+
+    def __del__(self) -> None:
+        pass
+
+
+def _settings(options: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of the library's writer from the table's options."""
+    known = {
+        "orc.stripe.size": ("stripe_size", int),
+        "orc.compress.size": ("compression_block_size", int),
+        "orc.row.index.stride": ("row_index_stride", int),
+        "orc.block.padding.tolerance": ("padding_tolerance", float),
+        "orc.dictionary.key.threshold": ("dictionary_key_size_threshold", float),
+        "orc.bloom.filter.fpp": ("bloom_filter_fpp", float),
+    }
+    found: dict[str, Any] = {}
+    for key, (argument, parse) in known.items():
+        text = options.get(key)
+        if text is not None:
+            try:
+                found[argument] = parse(text)
+            except ValueError as error:
+                raise InvalidOptionError(
+                    "an option is not a number", option=key, value=text
+                ) from error
+    return found
+
+
+# ----------------------------------------------------------------------------------- types
+
+
+def _stored_field(name: str, type_: DataType, field_id: int, owner: int, depth: int) -> pa.Field:
+    """The Arrow field that makes pyarrow declare the ORC type Java would declare.
+
+    Args:
+        name: in the file.
+        type_: the Paimon type.
+        field_id: goes into the attribute.
+        owner: id of the enclosing schema field, from which ids of elements derive.
+        depth: collections between the owner and this type.
+    """
+    stored = _stored_type(type_, owner, depth)
+    return pa.field(name, stored, type_.nullable, {_FIELD_ID: str(field_id).encode()})
+
+
+def _stored_type(type_: DataType, owner: int, depth: int) -> pa.DataType:
+    below = depth + 1
+    match type_:
+        case AtomicType(root=TypeRoot.TIME):
+            return pa.int32()
+        case AtomicType():
+            return arrow_type(type_)
+        case ArrayType(element=element):
+            return pa.list_(_stored_field("element", element, value_id(owner, below), owner, below))
+        case MultisetType(element=key):
+            return _stored_map(key, _COUNT, owner, below)
+        case MapType(key=key, value=value):
+            return _stored_map(key, value, owner, below)
+        case RowType(fields=fields):
+            return pa.struct([_stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
+
+
+def _stored_map(key: DataType, value: DataType, owner: int, depth: int) -> pa.DataType:
+    key_field = _stored_field("key", key, key_id(owner, depth), owner, depth)
+    value_field = _stored_field("value", value, value_id(owner, depth), owner, depth)
+    return pa.map_(key_field.with_nullable(False), value_field)
+
+
+def _declared_kinds(fields: Sequence[DataField]) -> dict[int, tuple[int, int]]:
+    """CHAR and VARCHAR columns by column id: the types below the root, depth first from 1."""
+    kinds: dict[int, tuple[int, int]] = {}
+    for column, type_ in enumerate(_depth_first([field.type for field in fields]), 1):
+        if isinstance(type_, AtomicType):
+            if type_.root is TypeRoot.CHAR:
+                kinds[column] = CHAR, type_.length
+            elif type_.root is TypeRoot.VARCHAR and type_.length < MAX_LENGTH:
+                kinds[column] = VARCHAR, type_.length
+    return kinds
+
+
+def _depth_first(types: Sequence[DataType]) -> Iterator[DataType]:
+    for type_ in types:
+        yield type_
+        yield from _depth_first(_children(type_))
+
+
+def _children(type_: DataType) -> list[DataType]:
+    match type_:
+        case AtomicType():
+            return []
+        case ArrayType(element=element):
+            return [element]
+        case MultisetType(element=element):
+            return [element, _COUNT]
+        case MapType(key=key, value=value):
+            return [key, value]
+        case RowType(fields=fields):
+            return [field.type for field in fields]
+
+
+# ----------------------------------------------------------------------------------- write
+
+
+def _compact(column: pa.Array, type_: DataType) -> pa.Array:
+    """The column without offsets if it holds ROWs: the library takes nulls from the wrong rows."""
+    if not any(isinstance(part, RowType) for part in _depth_first([type_])):
+        return column
+    return pa.concat_arrays([column.slice(0, 0), column])
+
+
+def _stored(column: pa.Array, type_: DataType) -> pa.Array:
+    """The column as it is handed to the library; its child fields carry no metadata yet."""
+    match type_:
+        case AtomicType(root=TypeRoot.TIME):
+            return column.view(pa.int32())
+        case AtomicType():
+            return column
+        case ArrayType(element=element):
+            child = _stored(column.values, element)
+            field = column.type.value_field.with_type(child.type)
+            return list_like(column, pa.list_(field), child)
+        case MultisetType(element=key):
+            return _stored_entries(column, key, _COUNT)
+        case MapType(key=key, value=value):
+            return _stored_entries(column, key, value)
+        case RowType(fields=fields):
+            children = [_stored(column.field(i), field.type) for i, field in enumerate(fields)]
+            stored = [
+                column.type.field(i).with_type(child.type) for i, child in enumerate(children)
+            ]
+            return struct_like(column, stored, children)
+
+
+def _stored_entries(column: pa.MapArray, key: DataType, value: DataType) -> pa.Array:
+    keys, items = _stored(column.keys, key), _stored(column.items, value)
+    return map_entries(
+        column,
+        pa.map_(
+            column.type.key_field.with_type(keys.type), column.type.item_field.with_type(items.type)
+        ),
+        keys,
+        items,
+    )
+
+
+def _has_instants(type_: DataType) -> bool:
+    return any(
+        isinstance(part, AtomicType) and part.root in _INSTANT_ROOTS
+        for part in _depth_first([type_])
+    )
+
+
+def _instants(leaves: Sequence[pa.Array]) -> Instants:
+    values = np.concatenate([leaf.view(pa.int64()).to_numpy() for leaf in leaves])
+    return Instants(values, _UNITS_PER_SECOND[leaves[0].type.unit])
+
+
+def _instant_leaves(
+    column: pa.Array, type_: DataType, column_id: int
+) -> Iterator[tuple[int, pa.Array]]:
+    """Timestamps of a column as they are stored: without what is null or below a null."""
+    match type_:
+        case AtomicType(root=root):
+            if root in _INSTANT_ROOTS:
+                yield column_id, column.drop_null()
+            return
+        case RowType():
+            parts = column.flatten()
+        case ArrayType():
+            parts = [column.flatten()]
+        case _:
+            entry = pa.struct([column.type.key_field, column.type.item_field])
+            keys, items = column.keys, column.items
+            entries = pa.Array.from_buffers(entry, len(keys), [None], children=[keys, items])
+            flat = list_like(column, pa.list_(entry), entries).flatten()
+            parts = [flat.field(0), flat.field(1)]
+    below = column_id + 1
+    for part, part_type in zip(parts, _children(type_), strict=True):
+        yield from _instant_leaves(part, part_type, below)
+        below += sum(1 for _ in _depth_first([part_type]))
+
+
+def _check_nulls(table: pa.Table) -> None:
+    """ORC has no required columns, so nobody else would notice."""
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise InternalError("a column that may not be null holds nulls", column=field.name)
+
+
+# ------------------------------------------------------------------------------------ read
+
+
+def read_batches(
+    file_io: FileIO,
+    path: str,
+    columns: Sequence[DataField],
+    *,
+    batch_rows: int,
+    selection: RowSelection | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read some columns; arguments, batches and errors as in `file_formats.read_batches`.
+
+    Stripes without a selected row are not read; statistics of stripes are not used.
+    """
+    with file_io.open_input(path) as source, decoding(path, "an ORC file"):
+        tail = read_tail(source, path)
+        file = pyarrow.orc.ORCFile(source)
+        if file.nstripes != len(tail.stripes):
+            raise pa.ArrowInvalid(f"{file.nstripes} stripes instead of {len(tail.stripes)}")
+        names = set(file.schema.names)
+        present = [field for field in columns if field.name in names]
+        start = 0
+        for index, stripe in enumerate(tail.stripes):
+            if stripe.rows and not (selection and selection.empty(start, stripe.rows)):
+                decoded = _stripe(file, index, stripe.rows, present, path)
+                for first in range(0, stripe.rows, batch_rows):
+                    piece = decoded.slice(first, batch_rows)
+                    chosen = selected(piece, start + first, selection)
+                    if chosen.num_rows:
+                        yield chosen
+            start += stripe.rows
+
+
+def _stripe(
+    file: pyarrow.orc.ORCFile, index: int, rows: int, columns: Sequence[DataField], path: str
+) -> pa.RecordBatch:
+    if not columns:
+        return rows_without_columns(rows)
+    decoded = file.read_stripe(index, columns=[field.name for field in columns])
+    if decoded.num_rows != rows:
+        raise pa.ArrowInvalid(f"a stripe has {decoded.num_rows} rows instead of {rows}")
+    decoded.validate()
+    batch = conform_batch(decoded, columns, path)
+    arrays = [
+        _without_blanks(column, field.type)
+        for column, field in zip(batch.columns, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _without_blanks(column: pa.Array, type_: DataType) -> pa.Array:
+    """CHAR values without the blanks at their end, at any depth."""
+    if not any(
+        isinstance(part, AtomicType) and part.root is TypeRoot.CHAR
+        for part in _depth_first([type_])
+    ):
+        return column
+    match type_:
+        case AtomicType():
+            return pc.utf8_rtrim(column, " ")
+        case ArrayType(element=element):
+            return list_like(column, column.type, _without_blanks(column.values, element))
+        case MultisetType(element=key):
+            return map_entries(column, column.type, _without_blanks(column.keys, key), column.items)
+        case MapType(key=key, value=value):
+            return map_entries(
+                column,
+                column.type,
+                _without_blanks(column.keys, key),
+                _without_blanks(column.items, value),
+            )
+        case RowType(fields=fields):
+            children = [_without_blanks(column.field(i), f.type) for i, f in enumerate(fields)]
+            return struct_like(column, list(column.type), children)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tail of an ORC file: where its stripes are, and a way to change the types it declares.
+
+Layout: stripes, stripe statistics, footer, postscript, one byte with the postscript's length. All
+are Protocol Buffers; footer and statistics are compressed in chunks, each behind a three-byte
+header. pyarrow reads and writes everything between; this module checks that every length in the
+tail points into the file before pyarrow follows it, and declares CHAR and VARCHAR, which pyarrow
+writes as STRING. Source: ORC specification v1; FORMAT.md §7.4.
+"""
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cramjam
+import pyarrow as pa
+
+from storage.errors import CorruptDataError, UnsupportedFeatureError
+
+__all__ = [
+    "CHAR",
+    "VARCHAR",
+    "Message",
+    "Stripe",
+    "Tail",
+    "block_size",
+    "compressed",
+    "decompressed",
+    "number_of",
+    "parse",
+    "postscript_of",
+    "read_tail",
+    "read_varint",
+    "retyped",
+    "rows_before",
+    "serialized",
+    "varint",
+]
+
+MAGIC = b"ORC"
+CHAR, VARCHAR = 17, 16
+"""Kinds of ORC types that pyarrow cannot declare."""
+
+_GUESS_BYTES = 16 << 10
+_CHUNK_HEADER = 3
+_LARGEST_UNCOMPRESSED_CHUNK = (1 << 23) - 1
+
+# Field numbers of orc_proto.proto.
+_PS_FOOTER_LENGTH, _PS_COMPRESSION, _PS_BLOCK_SIZE, _PS_METADATA_LENGTH, _PS_MAGIC = (
+    1,
+    2,
+    3,
+    5,
+    8000,
+)
+_FOOTER_STRIPES, _FOOTER_TYPES, _FOOTER_ROWS = 3, 4, 6
+_STRIPE_OFFSET, _STRIPE_INDEX, _STRIPE_DATA, _STRIPE_FOOTER, _STRIPE_ROWS = 1, 2, 3, 4, 5
+_TYPE_KIND, _TYPE_LENGTH = 1, 4
+
+Message = list[tuple[int, int, Any]]
+"""Fields of a message in file order: number, wire type, value."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stripe:
+    """Where one stripe is.
+
+    Attributes:
+        offset: first byte.
+        length: bytes, index and footer included.
+        rows: number of rows.
+    """
+
+    offset: int
+    length: int
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tail:
+    """What the end of an ORC file says.
+
+    Attributes:
+        stripes: in file order.
+        rows: number of rows of the file.
+    """
+
+    stripes: tuple[Stripe, ...]
+    rows: int
+
+
+def read_tail(source: pa.NativeFile, path: str) -> Tail:
+    """Read and check the tail.
+
+    Args:
+        source: the open file; its position is changed.
+        path: for an error.
+
+    Raises:
+        CorruptDataError: not an ORC file, cut short, or with lengths that point outside of it.
+        UnsupportedFeatureError: compressed in a way nobody uses (LZO).
+    """
+    try:
+        return _read_tail(source)
+    except UnsupportedFeatureError as error:
+        error.context.setdefault("path", path)
+        raise
+    except (ValueError, LookupError, *_COMPRESSION_ERRORS) as error:
+        raise CorruptDataError(
+            "a data file cannot be decoded", detail=str(error), path=path, expected="an ORC file"
+        ) from error
+
+
+def _read_tail(source: pa.NativeFile) -> Tail:
+    size = source.size()
+    source.seek(max(0, size - _GUESS_BYTES))
+    end = source.read()
+    postscript, ps_size = postscript_of(end)
+    footer_size = number_of(postscript, _PS_FOOTER_LENGTH)
+    wanted = footer_size + ps_size + 1
+    tail_size = wanted + number_of(postscript, _PS_METADATA_LENGTH)
+    if tail_size + len(MAGIC) > size:
+        raise ValueError("its footer is longer than the file")
+    if wanted > len(end):
+        source.seek(size - wanted)
+        end = source.read()
+    stored = end[len(end) - wanted : len(end) - ps_size - 1]
+    return _checked(parse(decompressed(stored, postscript)), size - tail_size)
+
+
+def rows_before(tail: bytes, position: int) -> int:
+    """Rows of the stripes before a position in the file.
+
+    Args:
+        tail: the last bytes of the file, at least from the footer on.
+        position: in the file.
+    """
+    postscript, ps_size = postscript_of(tail)
+    end = len(tail) - 1 - ps_size
+    start = end - number_of(postscript, _PS_FOOTER_LENGTH)
+    footer = parse(decompressed(tail[start:end], postscript))
+    stripes = [parse(value) for number, _, value in footer if number == _FOOTER_STRIPES]
+    before = [stripe for stripe in stripes if number_of(stripe, _STRIPE_OFFSET) < position]
+    return sum(number_of(stripe, _STRIPE_ROWS) for stripe in before)
+
+
+def retyped(tail: bytes, kinds: Mapping[int, tuple[int, int]]) -> bytes:
+    """The end of an ORC file with other types declared.
+
+    Args:
+        tail: the last bytes of the file, at least from the footer on.
+        kinds: by column id, which is the position of a type in depth-first order with the root
+            at 0: the kind (`CHAR` or `VARCHAR`) and the greatest length [characters].
+    """
+    postscript, ps_size = postscript_of(tail)
+    footer_size = number_of(postscript, _PS_FOOTER_LENGTH)
+    start = len(tail) - 1 - ps_size - footer_size
+    footer = parse(decompressed(tail[start : start + footer_size], postscript))
+    column = 0
+    changed: Message = []
+    for number, wire, value in footer:
+        if number == _FOOTER_TYPES:
+            if column in kinds:
+                value = _retyped_one(value, *kinds[column])
+            column += 1
+        changed.append((number, wire, value))
+    plain = serialized(changed)
+    stored = compressed(plain, postscript)
+    new_postscript = serialized(
+        [
+            (number, wire, len(stored) if number == _PS_FOOTER_LENGTH else value)
+            for number, wire, value in postscript
+        ]
+    )
+    return tail[:start] + stored + new_postscript + bytes([len(new_postscript)])
+
+
+def _retyped_one(encoded: bytes, kind: int, length: int) -> bytes:
+    fields = [f for f in parse(encoded) if f[0] not in (_TYPE_KIND, _TYPE_LENGTH)]
+    declared = [(_TYPE_KIND, _VARINT, kind), (_TYPE_LENGTH, _VARINT, length)]
+    return serialized(sorted(declared + fields, key=lambda field: field[0]))
+
+
+def postscript_of(end: bytes) -> tuple[Message, int]:
+    """The postscript and its size; `end` is the end of the file."""
+    if not end:
+        raise ValueError("the file is empty")
+    size = end[-1]
+    if size + 1 > len(end):
+        raise ValueError("the file is shorter than its postscript")
+    postscript = parse(end[-1 - size : -1])
+    if (_PS_MAGIC, _BYTES, MAGIC) not in postscript:
+        raise ValueError("the file does not end with the ORC magic")
+    return postscript, size
+
+
+def _checked(footer: Message, end: int) -> Tail:
+    """The stripes of a footer, once it is sure that they lie one behind another before `end`."""
+    stripes = []
+    position = len(MAGIC)
+    for number, wire, value in footer:
+        if (number, wire) != (_FOOTER_STRIPES, _BYTES):
+            continue
+        fields = parse(value)
+        lengths = [number_of(fields, n) for n in (_STRIPE_INDEX, _STRIPE_DATA, _STRIPE_FOOTER)]
+        stripe = Stripe(
+            number_of(fields, _STRIPE_OFFSET), sum(lengths), number_of(fields, _STRIPE_ROWS)
+        )
+        if stripe.offset < position or stripe.offset + stripe.length > end:
+            raise ValueError(f"a stripe at {stripe.offset}+{stripe.length} is outside of the file")
+        position = stripe.offset + stripe.length
+        stripes.append(stripe)
+    rows = number_of(footer, _FOOTER_ROWS)
+    if rows != sum(stripe.rows for stripe in stripes):
+        raise ValueError(f"its stripes do not hold the {rows} rows of its footer")
+    return Tail(tuple(stripes), rows)
+
+
+# ----------------------------------------------------------------------------- compression
+
+_COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error)
+_NONE, _ZLIB, _SNAPPY, _LZ4, _ZSTD = 0, 1, 2, 4, 5
+
+
+def _lz4(data: bytes, size: int) -> bytes:
+    """A block of unknown length, at most `size`; cramjam's own output is padded with zeros."""
+    output = bytearray(size)
+    return bytes(output[: cramjam.lz4.decompress_block_into(data, output)])
+
+
+_DECOMPRESS: dict[int, Callable[[bytes, int], bytes]] = {
+    _ZLIB: lambda data, _: zlib.decompress(data, -zlib.MAX_WBITS),
+    _SNAPPY: lambda data, _: bytes(cramjam.snappy.decompress_raw(data)),
+    _LZ4: _lz4,
+    _ZSTD: lambda data, _: bytes(cramjam.zstd.decompress(data)),
+}
+
+
+def block_size(postscript: Message) -> int:
+    """Bytes of a chunk before compression."""
+    return number_of(postscript, _PS_BLOCK_SIZE) or (256 << 10)
+
+
+def decompressed(data: bytes, postscript: Message) -> bytes:
+    """A stream of the file without its chunks."""
+    codec = number_of(postscript, _PS_COMPRESSION)
+    if codec == _NONE:
+        return data
+    if codec not in _DECOMPRESS:
+        raise UnsupportedFeatureError(
+            "an ORC file has a compression that cannot be read",
+            hint="known are none, zlib, snappy, lz4 and zstd",
+            codec=codec,
+        )
+    parts = []
+    position = 0
+    while position < len(data):
+        header = int.from_bytes(data[position : position + _CHUNK_HEADER], "little")
+        start = position + _CHUNK_HEADER
+        position = start + (header >> 1)
+        if position > len(data):
+            raise ValueError("a compressed chunk is cut short")
+        chunk = data[start:position]
+        if header & 1:
+            parts.append(chunk)
+        else:
+            parts.append(_DECOMPRESS[codec](chunk, block_size(postscript)))
+    return b"".join(parts)
+
+
+def compressed(data: bytes, postscript: Message) -> bytes:
+    """The bytes as a stream of the file: in chunks left uncompressed, which every codec allows."""
+    if number_of(postscript, _PS_COMPRESSION) == _NONE:
+        return data
+    step = min(block_size(postscript), _LARGEST_UNCOMPRESSED_CHUNK)
+    out = bytearray()
+    for start in range(0, len(data), step):
+        chunk = data[start : start + step]
+        out += (len(chunk) << 1 | 1).to_bytes(_CHUNK_HEADER, "little")
+        out += chunk
+    return bytes(out)
+
+
+# ------------------------------------------------------------------------ Protocol Buffers
+
+
+def parse(data: bytes) -> Message:
+    """The fields of an encoded message."""
+    fields: Message = []
+    position = 0
+    while position < len(data):
+        key, position = read_varint(data, position)
+        number, wire = key >> 3, key & 7
+        value: Any
+        if wire == _VARINT:
+            value, position = read_varint(data, position)
+        else:
+            if wire == _BYTES:
+                size, position = read_varint(data, position)
+            elif wire in (_FIXED32, _FIXED64):
+                size = 4 if wire == _FIXED32 else 8
+            else:
+                raise ValueError(f"unexpected wire type {wire} in an ORC footer")
+            if position + size > len(data):
+                raise ValueError("a field of an ORC footer is cut short")
+            value = data[position : position + size]
+            position += size
+        fields.append((number, wire, value))
+    return fields
+
+
+def serialized(fields: Message) -> bytes:
+    """The encoded form of a message."""
+    out = bytearray()
+    for number, wire, value in fields:
+        out += varint(number << 3 | wire)
+        if wire == _VARINT:
+            out += varint(value)
+        else:
+            if wire == _BYTES:
+                out += varint(len(value))
+            out += value
+    return bytes(out)
+
+
+def number_of(fields: Message, number: int) -> int:
+    """The last value of a numeric field, 0 when it is absent."""
+    for found, wire, value in reversed(fields):
+        if found == number and wire == _VARINT:
+            return int(value)
+    return 0
+
+
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """The number at a position, and where it ends."""
+    result = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of an ORC footer is too long")
+
+
+def varint(value: int) -> bytes:
+    """The encoded form of a number that is not negative."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An output that can hold the last bytes of a file back, so that a footer can be changed.
+
+pyarrow writes footers with declarations Paimon needs otherwise (`parquet_footer`, `orc_tail`).
+"""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["TailHolder"]
+
+
+class TailHolder(io.RawIOBase):
+    """Passes bytes on to an output, or holds them.
+
+    Protocol:
+        1. writes are passed on until `hold`;
+        2. writes after `hold` are kept in memory;
+        3. `release` passes them on, changed.
+
+    Args:
+        output: binary sink with `write` and `tell`; never closed here.
+    """
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self._output = output
+        self._held: bytearray | None = None
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """Bytes written so far, held ones included."""
+        return int(self._output.tell()) + len(self._held or b"")
+
+    def write(self, data: Any) -> int:
+        """Pass bytes on, or keep them."""
+        view = memoryview(data)
+        if self._held is None:
+            self._output.write(view)
+        else:
+            self._held += view
+        return view.nbytes
+
+    def hold(self) -> None:
+        """Keep what is written from now on."""
+        self._held = bytearray()
+
+    def release(self, change: Callable[[bytes], bytes]) -> None:
+        """Pass the held bytes on as `change` gives them."""
+        held = bytes(self._held or b"")
+        self._held = None
+        self._output.write(change(held))

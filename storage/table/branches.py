@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Branches: lines of snapshots beside the main one that share its data files.
+
+Source: SEMANTICS.md §F.10, FORMAT.md §11.2. A branch is a directory with schemas, snapshots, tags,
+changelogs and consumers of its own. Making one copies a few small files; deleting one removes
+these and leaves the data to the removal of orphans.
+"""
+
+import dataclasses
+
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.layout import TableLayout
+from storage.format.schema_store import SchemaStore
+from storage.format.snapshot import Snapshot
+from storage.format.snapshot_store import SnapshotStore
+from storage.format.tag import list_tags
+from storage.table.core import TableCore
+from storage.table.references import branch_names
+from storage.table.rollback import take_back
+from storage.table.tags import get_tag
+
+__all__ = ["branch_names", "create_branch", "drop_branch", "fast_forward", "rename_branch"]
+
+_MAIN = "main"
+
+
+def create_branch(
+    table: TableCore,
+    name: str,
+    *,
+    tag: str | None = None,
+    snapshot_id: int | None = None,
+    ignore_if_exists: bool = False,
+) -> None:
+    """Make a branch of the table: empty, or at a tag or snapshot of it.
+
+    Args:
+        table: the table.
+        name: of the branch; not blank, not `main`, not only digits, a valid file name.
+        tag: its snapshot becomes the first of the branch, which gets the tag too.
+        snapshot_id: instead, the snapshot that becomes the first.
+        ignore_if_exists: do nothing when there is such a branch.
+
+    Raises:
+        InvalidRequestError: the name is bad or taken, or both tag and snapshot are given.
+        NotFoundError: there is no such tag or snapshot.
+    """
+    _check_name(name)
+    if name in branch_names(table):
+        if ignore_if_exists:
+            return
+        raise InvalidRequestError(f"Branch name '{name}' already exists.", table=table.layout.root)
+    if tag is not None and snapshot_id is not None:
+        raise InvalidRequestError("a branch starts at a tag or at a snapshot, not at both")
+    source, target = table.layout, dataclasses.replace(table.layout, branch=name)
+    newest_schema = max(table.schemas.ids(), default=-1)
+    first: Snapshot | None = None
+    if tag is not None:
+        found = get_tag(table, tag)
+        first = found.snapshot
+        table.file_io.overwrite_bytes(target.tag_file(tag), found.to_json())
+    elif snapshot_id is not None:
+        first = table.snapshots.read(snapshot_id)
+    if first is not None:
+        newest_schema = min(newest_schema, first.schema_id)
+        path = target.snapshot_file(first.id)
+        table.file_io.overwrite_bytes(path, first.to_json())
+    for schema_id in table.schemas.ids():
+        if schema_id <= newest_schema:
+            data = table.file_io.read_bytes(source.schema_file(schema_id))
+            table.file_io.overwrite_bytes(target.schema_file(schema_id), data)
+    if snapshot_id is not None and not table.snapshots.exists(snapshot_id):
+        drop_branch(table, name)
+        raise NotFoundError(
+            "the snapshot expired while the branch was being made",
+            hint="start from a newer one, or from a tag",
+            snapshot=snapshot_id,
+            table=table.layout.root,
+        )
+
+
+def drop_branch(table: TableCore, name: str) -> None:
+    """Remove a branch with its metadata; data files that only it named become orphans.
+
+    Raises:
+        InvalidRequestError: it is the branch that `table` is opened at, or `main`.
+        NotFoundError: there is no such branch.
+    """
+    _require(table, name)
+    if name == table.layout.branch:
+        raise InvalidRequestError("a branch cannot be dropped from itself", branch=name)
+    layout = dataclasses.replace(table.layout, branch=name)
+    last: list[str] = []
+    for status in table.file_io.walk(layout.branch_root):
+        if status.path.startswith(f"{layout.schema_dir}/"):
+            last.append(status.path)
+        else:
+            table.file_io.delete(status.path)
+    for path in last:
+        table.file_io.delete(path)
+    table.file_io.prune(layout.branch_root)
+
+
+def rename_branch(table: TableCore, name: str, new_name: str) -> None:
+    """Give a branch another name, by copying its metadata.
+
+    Nobody may write to the branch meanwhile.
+
+    Raises:
+        InvalidRequestError: the new name is bad or taken.
+        NotFoundError: there is no such branch.
+    """
+    _require(table, name)
+    _check_name(new_name)
+    if new_name in branch_names(table):
+        raise InvalidRequestError(
+            f"Branch name '{new_name}' already exists.", table=table.layout.root
+        )
+    source = dataclasses.replace(table.layout, branch=name).branch_root
+    target = dataclasses.replace(table.layout, branch=new_name).branch_root
+    for status in list(table.file_io.walk(source)):
+        path = target + status.path.removeprefix(source)
+        table.file_io.overwrite_bytes(path, table.file_io.read_bytes(status.path))
+    drop_branch(table, name)
+
+
+def fast_forward(table: TableCore, name: str) -> None:
+    """Let main continue as a branch did: what main has since the branch's first snapshot is lost.
+
+    Main's snapshots, schemas and tags from there on are replaced by the branch's. Data files that
+    only they named become orphans. Other processes must open the table anew (`latest`) before
+    they write to it, since schema ids may name other schemas now. Can be repeated when it stops.
+
+    Args:
+        table: the table, at main.
+        name: the branch; it stays as it is.
+
+    Raises:
+        InvalidRequestError: the table is not opened at main, or the branch has no snapshot.
+        NotFoundError: there is no such branch.
+    """
+    if table.layout.branch != _MAIN or name == _MAIN:
+        raise InvalidRequestError(
+            f"Branch name '{name}' do not use in fast-forward.",
+            detail="main is moved to a branch, not a branch to another",
+        )
+    _require(table, name)
+    layout = dataclasses.replace(table.layout, branch=name)
+    snapshots = SnapshotStore(table.file_io, layout)
+    ids = snapshots.ids()
+    if not ids:
+        raise InvalidRequestError("the branch has no snapshot", branch=name)
+    schemas = SchemaStore(table.file_io, layout).ids()
+    first = snapshots.read(ids[0])
+    table.snapshots.move_latest_hint(None)
+    take_back(table, first.id)
+    _replace_schemas(table, layout, schemas, first.schema_id)
+    for tag in list_tags(table.file_io, layout):
+        table.file_io.overwrite_bytes(table.layout.tag_file(tag.name), tag.to_json())
+    for snapshot_id in ids:
+        table.snapshots.put(snapshots.read(snapshot_id))
+    table.snapshots.write_earliest_hint(min(table.snapshots.ids()))
+    table.snapshots.move_latest_hint(ids[-1])
+    table.snapshots.forget()
+    table.schemas.forget()
+
+
+def _replace_schemas(
+    table: TableCore, layout: TableLayout, schemas: list[int], first_id: int
+) -> None:
+    """Main's schemas become the branch's; each is replaced at once, so there is always a table."""
+    for schema_id in schemas:
+        data = table.file_io.read_bytes(layout.schema_file(schema_id))
+        path = table.layout.schema_file(schema_id)
+        if schema_id >= first_id or not table.file_io.exists(path):
+            table.file_io.overwrite_bytes(path, data)
+    for schema_id in reversed(table.schemas.ids()):
+        if schema_id > max(schemas):
+            table.file_io.delete(table.layout.schema_file(schema_id))
+
+
+def _require(table: TableCore, name: str) -> None:
+    if name not in branch_names(table):
+        raise NotFoundError(f"Branch name '{name}' doesn't exist.", table=table.layout.root)
+
+
+def _check_name(name: str) -> None:
+    if name == _MAIN:
+        raise InvalidRequestError(f"Branch name '{name}' is the default branch and cannot be used.")
+    if not name.strip():
+        raise InvalidRequestError(f"Branch name '{name}' is blank.")
+    if name.isdecimal():
+        raise InvalidRequestError(
+            f"Branch name cannot be pure numeric string but is '{name}'.", name=name
+        )
+    if "/" in name or "$" in name or any(ord(letter) < 32 for letter in name):
+        raise InvalidRequestError("this name of a branch is not allowed", name=name)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking a table back to an older snapshot or to a tag.
+
+Source: SEMANTICS.md §F.11. Order of a rollback, so that it can stop anywhere and be repeated:
+
+1. the target exists as a snapshot: that of an expired tag is written anew, EARLIEST points to it;
+2. LATEST points to it, because a LATEST beyond the last snapshot would be believed;
+3. newer snapshots are removed from the newest down, so that what is left is always a history,
+   then long-lived changelogs and tags of newer snapshots;
+4. files that only those named are removed.
+
+Committers beside: one that read a snapshot which is now gone finds that out when it publishes
+(`publish.Publisher`) and starts over. One that had published before the rollback looked is rolled
+back like the others. On stores that cannot tell which of two callers deleted a file, stop the
+writers first.
+"""
+
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.documents import read_document
+from storage.format.snapshot import CommitKind, Snapshot
+from storage.table.core import TableCore
+from storage.table.references import (
+    DataFile,
+    added_files,
+    changelog_files,
+    live_data_files,
+    other_branches,
+    remove_unnamed,
+)
+from storage.table.tags import all_tags, get_tag
+
+__all__ = ["rollback_to", "take_back"]
+
+_CHANGELOG = "changelog-"
+
+
+def rollback_to(
+    table: TableCore, snapshot_id: int | None = None, *, tag: str | None = None
+) -> Snapshot:
+    """Make a snapshot the newest again; later ones, their tags and their files are lost.
+
+    The schema stays as it is.
+
+    Args:
+        table: the table, at a branch.
+        snapshot_id: the snapshot; when it has expired a tag of it will do.
+        tag: instead, the tag whose snapshot it is.
+
+    Returns:
+        The snapshot that is the newest now.
+
+    Raises:
+        InvalidRequestError: not exactly one of both is given.
+        NotFoundError: there is no such snapshot or tag.
+        StorageUnavailableError: the store failed; call again.
+    """
+    target = _target(table, snapshot_id, tag)
+    table.snapshots.forget()
+    if table.snapshots.put(target):
+        table.snapshots.write_earliest_hint(min(table.snapshots.ids()))
+    table.snapshots.move_latest_hint(target.id)
+    gone, files = take_back(table, target.id + 1)
+    kept = [target, *(one.snapshot for one in all_tags(table)), *other_branches(table)]
+    if any(one.commit_kind is CommitKind.OVERWRITE for one in gone):
+        files -= _named_by_history(table, target)
+    remove_unnamed(table, gone, kept, files)
+    table.snapshots.move_latest_hint(target.id)
+    return target
+
+
+def take_back(table: TableCore, first_id: int) -> tuple[list[Snapshot], set[DataFile]]:
+    """Remove the snapshots, long-lived changelogs and tags from an id on.
+
+    Returns:
+        What was removed, and the data and changelog files that it named; some may be named by
+        what is left too.
+    """
+    gone: list[Snapshot] = []
+    while newer := [one for one in table.snapshots.ids() if one >= first_id]:
+        for snapshot_id in reversed(newer):
+            try:
+                snapshot = table.snapshots.read(snapshot_id)
+            except NotFoundError:
+                continue
+            if table.snapshots.delete(snapshot_id):
+                gone.append(snapshot)
+    table.snapshots.forget()
+    files = {file for one in gone for file in added_files(table, one)}
+    gone += _changelogs_from(table, first_id)
+    for tag in all_tags(table):
+        if tag.snapshot.id >= first_id:
+            table.file_io.delete(table.layout.tag_file(tag.name))
+            gone.append(tag.snapshot)
+            files |= _live(table, tag.snapshot)
+    files |= {file for one in gone for file in changelog_files(table, one)}
+    if gone:  # what was added between an older target and the oldest of these
+        files |= _live(table, min(gone, key=lambda one: one.id))
+    return gone, files
+
+
+def _target(table: TableCore, snapshot_id: int | None, tag: str | None) -> Snapshot:
+    if tag is not None and snapshot_id is None:
+        return get_tag(table, tag).snapshot
+    if snapshot_id is None or tag is not None:
+        raise InvalidRequestError("a rollback goes back to a snapshot or to a tag: give one")
+    try:
+        return table.snapshots.read(snapshot_id)
+    except NotFoundError:
+        for one in all_tags(table):
+            if one.snapshot.id == snapshot_id:
+                return one.snapshot
+        raise NotFoundError(
+            f"Rollback snapshot '{snapshot_id}' doesn't exist.",
+            detail="it is neither a snapshot nor tagged",
+            table=table.layout.root,
+        ) from None
+
+
+def _changelogs_from(table: TableCore, first_id: int) -> list[Snapshot]:
+    gone = []
+    for status in table.file_io.list(table.layout.changelog_dir):
+        text = status.name.removeprefix(_CHANGELOG)
+        if not status.name.startswith(_CHANGELOG) or not text.isdecimal() or int(text) < first_id:
+            continue
+        snapshot = read_document(table.file_io, status.path, Snapshot.from_json)
+        if table.file_io.delete(status.path):
+            gone.append(snapshot)
+    return gone
+
+
+def _live(table: TableCore, snapshot: Snapshot) -> set[DataFile]:
+    try:
+        return live_data_files(table, snapshot)
+    except FileNotFoundError:
+        return set()  # of a pass that was cut off: what is left are orphans
+
+
+def _named_by_history(table: TableCore, target: Snapshot) -> set[DataFile]:
+    """Files of the snapshots below the target: an overwrite could have brought them back."""
+    found: set[DataFile] = set()
+    for snapshot_id in table.snapshots.ids():
+        if snapshot_id <= target.id:
+            found |= _live(table, table.snapshots.read(snapshot_id))
+    return found

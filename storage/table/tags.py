@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Creating, replacing, renaming, deleting and listing the tags of a table or branch.
+
+Source: SEMANTICS.md §F.9, FORMAT.md §11.1. Expiry removes no file that a tag's snapshot names; so
+deleting the tag of a snapshot that has expired must remove what only it named.
+"""
+
+import dataclasses
+import datetime
+import itertools
+
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.snapshot import Snapshot
+from storage.format.tag import Tag, list_tags, read_tag
+from storage.table.core import TableCore
+from storage.table.references import live_data_files, other_branches, remove_unnamed
+
+__all__ = ["all_tags", "create_tag", "delete_tag", "get_tag", "rename_tag", "replace_tag"]
+
+
+def create_tag(
+    table: TableCore,
+    name: str,
+    snapshot_id: int | None = None,
+    *,
+    time_retained_ms: int | None = None,
+    ignore_if_exists: bool = False,
+) -> Tag:
+    """Make a tag; of several concurrent calls one makes it.
+
+    Args:
+        table: the table, at a branch.
+        name: of the tag; not blank, a valid file name.
+        snapshot_id: what it keeps; None: the newest snapshot.
+        time_retained_ms: how long it lives [ms]; None: until it is deleted.
+        ignore_if_exists: give the existing tag, whatever it keeps.
+
+    Raises:
+        InvalidRequestError: the name is bad, or taken.
+        NotFoundError: there is no such snapshot (any more).
+    """
+    _check_name(name)
+    tag = _new(table, name, snapshot_id, time_retained_ms)
+    path = table.layout.tag_file(name)
+    if not table.file_io.put_if_absent(path, tag.to_json()):
+        if ignore_if_exists:
+            return get_tag(table, name)
+        raise InvalidRequestError(f"Tag '{name}' already exists.", table=table.layout.root)
+    _require_kept(table, tag)
+    return tag
+
+
+def replace_tag(
+    table: TableCore,
+    name: str,
+    snapshot_id: int | None = None,
+    *,
+    time_retained_ms: int | None = None,
+) -> Tag:
+    """Let an existing tag keep another snapshot. Files that only the old one named stay.
+
+    Raises:
+        NotFoundError: there is no such tag or snapshot.
+    """
+    before = get_tag(table, name)
+    tag = _new(table, name, snapshot_id, time_retained_ms)
+    table.file_io.overwrite_bytes(table.layout.tag_file(name), tag.to_json())
+    try:
+        _require_kept(table, tag)
+    except NotFoundError:
+        table.file_io.overwrite_bytes(table.layout.tag_file(name), before.to_json())
+        raise
+    return tag
+
+
+def rename_tag(table: TableCore, name: str, new_name: str) -> None:
+    """Give a tag another name. Both names are there for a moment, so nothing is lost.
+
+    Raises:
+        NotFoundError: there is no such tag.
+        InvalidRequestError: the new name is bad, or taken.
+    """
+    _check_name(new_name)
+    tag = dataclasses.replace(get_tag(table, name), name=new_name)
+    if not table.file_io.put_if_absent(table.layout.tag_file(new_name), tag.to_json()):
+        raise InvalidRequestError(f"Tag '{new_name}' already exists.", table=table.layout.root)
+    table.file_io.delete(table.layout.tag_file(name))
+
+
+def delete_tag(table: TableCore, name: str) -> bool:
+    """Remove a tag, and the files that only it named.
+
+    Returns:
+        False when there is no such tag.
+    """
+    _check_name(name)
+    try:
+        tag = get_tag(table, name)
+    except NotFoundError:
+        return False
+    others = [one for one in all_tags(table) if one.name != name]
+    deleted = table.file_io.delete(table.layout.tag_file(name))
+    same = any(one.snapshot.id == tag.snapshot.id for one in others)
+    if deleted and not same and not table.snapshots.exists(tag.snapshot.id):
+        _clean(table, tag.snapshot, [one.snapshot for one in others])
+    return deleted
+
+
+def get_tag(table: TableCore, name: str) -> Tag:
+    """One tag.
+
+    Raises:
+        NotFoundError: there is none of that name.
+        CorruptDataError: its file is damaged.
+    """
+    _check_name(name)
+    try:
+        return read_tag(table.file_io, table.layout, name)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"Tag '{name}' doesn't exist.", table=table.layout.root) from error
+
+
+def all_tags(table: TableCore) -> list[Tag]:
+    """All tags, by snapshot id, then name."""
+    return list_tags(table.file_io, table.layout)
+
+
+def _new(table: TableCore, name: str, snapshot_id: int | None, retained_ms: int | None) -> Tag:
+    if snapshot_id is None:
+        snapshot = table.latest_snapshot()
+        if snapshot is None:
+            raise NotFoundError(
+                "the table has no snapshot to tag", hint="write to it", table=table.layout.root
+            )
+    else:
+        snapshot = _snapshot_or_tagged(table, snapshot_id)
+    created = None
+    if retained_ms is not None:
+        now_s = table.clock.now_ms() / 1000
+        created = datetime.datetime.fromtimestamp(now_s, datetime.UTC).astimezone()
+    return Tag(name=name, snapshot=snapshot, created=created, time_retained_ms=retained_ms)
+
+
+def _snapshot_or_tagged(table: TableCore, snapshot_id: int) -> Snapshot:
+    try:
+        return table.snapshots.read(snapshot_id)
+    except NotFoundError:
+        for tag in all_tags(table):
+            if tag.snapshot.id == snapshot_id:
+                return tag.snapshot
+        raise
+
+
+def _require_kept(table: TableCore, tag: Tag) -> None:
+    """Take the tag back if expiry may have started on its snapshot before it saw the tag.
+
+    Expiry moves EARLIEST first and looks for tags afterwards. So a tag that is there while
+    EARLIEST has not passed its snapshot is seen by every expiry that could remove its files.
+    """
+    earliest = table.snapshots.earliest_id()
+    if earliest is not None and earliest <= tag.snapshot.id:
+        return
+    if any(one.snapshot == tag.snapshot and one.name != tag.name for one in all_tags(table)):
+        return
+    table.file_io.delete(table.layout.tag_file(tag.name))
+    raise NotFoundError(
+        "the snapshot expired while it was being tagged",
+        hint="tag a newer one",
+        snapshot=tag.snapshot.id,
+        table=table.layout.root,
+    )
+
+
+def _clean(table: TableCore, gone: Snapshot, tagged: list[Snapshot]) -> None:
+    """Remove what only an expired snapshot's tag has named.
+
+    A file lives in consecutive snapshots. So of all that stay only the neighbours can name it:
+    the tags next to it and the oldest snapshot. Newer snapshots that overwrote could have brought
+    a file back; they are asked too.
+    """
+    before = [one for one in tagged if one.id < gone.id]
+    after = [one for one in tagged if one.id > gone.id]
+    kept = [*before[-1:], *after[:1], *other_branches(table)]
+    ids = table.snapshots.ids()
+    kept += (table.snapshots.read(one) for one in itertools.islice(ids, 1))
+    overwriting = (table.snapshots.recall(one) for one in ids[1:])
+    kept += (one for one in overwriting if one.commit_kind.value == "OVERWRITE")
+    try:
+        data = live_data_files(table, gone)
+    except FileNotFoundError:
+        data = set()
+    remove_unnamed(table, [gone], kept, data)
+
+
+def _check_name(name: str) -> None:
+    if not name.strip():
+        raise InvalidRequestError("Tag name shouldn't be blank.")
+    if "/" in name or any(ord(letter) < 32 for letter in name):
+        raise InvalidRequestError("this name of a tag is not allowed", name=name)
