@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
+SPARK_PEER := .venv-spark-peer
+JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
 
 .PHONY: help setup peers check format test test-all bench demo docs clean
@@ -25,10 +27,20 @@ $(PEERS)/.ready: tests/interop/requirements-peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements-peers.txt
 	@touch $@
 
+$(SPARK_PEER)/.ready: tests/interop/requirements-spark-peer.txt tests/interop/artifacts.py | $(VENV)/.ready
+	@test -x $(SPARK_PEER)/bin/python || $(PYTHON) -m venv $(SPARK_PEER)
+	$(SPARK_PEER)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/interop/requirements-spark-peer.txt
+	$(BIN)/python -m tests.interop.artifacts spark
+	@touch $@
+
+$(JAVA_PEER): tests/interop/artifacts.py | $(VENV)/.ready
+	$(BIN)/python -m tests.interop.artifacts core
+	@touch $@
+
 setup: $(VENV)/.ready ## create .venv with the locked dependencies (does nothing when it is up to date)
 	@command -v java >/dev/null || { echo "a Java runtime 17 or newer is needed: install a JRE and put java on the PATH"; exit 1; }
 
-peers: $(PEERS)/.ready ## create .venv-peers with the other Paimon implementations that tests read with
+peers: $(PEERS)/.ready $(JAVA_PEER) $(SPARK_PEER)/.ready ## fetch the other Paimon implementations that tests read with: Python, Rust, Java, Spark
 
 check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/ruff format --check .
@@ -42,7 +54,7 @@ format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: setup peers ## what CI runs: unit, golden, conformance, short property, crash and end-to-end runs
+test: setup $(PEERS)/.ready $(JAVA_PEER) ## what CI runs: unit, golden, conformance, short property, crash and end-to-end runs
 	$(BIN)/python -m pytest -m "not full" $(PYTEST_ARGS)
 
 test-all: setup peers ## everything, long profiles included
@@ -50,7 +62,7 @@ test-all: setup peers ## everything, long profiles included
 	$(BIN)/python -m tests.golden tests/golden/data/public
 	$(BIN)/python -m tests.conformance tests/conformance/cases.yaml
 
-bench: setup peers ## measure against the floor and against peers; prints ratios, writes JSON
+bench: setup $(PEERS)/.ready ## measure against the floor and against peers; prints ratios, writes JSON
 	$(BIN)/python -m tests.bench
 
 demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
@@ -61,4 +73,4 @@ docs: setup ## regenerate the reference pages
 	$(BIN)/python -m ingest.settings --write
 
 clean: ## remove what these words made
-	rm -rf $(VENV) $(PEERS) demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) .cache/paimon demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

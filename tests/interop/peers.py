@@ -5,44 +5,67 @@
 versions of `requirements-peers.txt`. Without it tests are skipped; under CI=true they fail.
 """
 
+import atexit
+import functools
 import os
 import pathlib
-import subprocess
 import tempfile
 
 import pyarrow as pa
 import pytest
 
-__all__ = ["PEERS", "peer_rows", "peers_python"]
+from tests.interop.child import Child, ChildError
+
+__all__ = ["PEERS", "ROOT", "PeerFailedError", "missing", "peer_rows", "peers_python"]
 
 PEERS = ("pypaimon", "pypaimon-rust")
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = pathlib.Path(__file__).with_name("peer_read.py")
+ANSWER_S = 180.0
+
+
+class PeerFailedError(AssertionError):
+    """A peer could not read a table; the text is its stack trace."""
+
+
+def missing(text: str) -> None:
+    """Leave a test out for want of a peer; under CI=true fail."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(text)
+    pytest.skip(text)
 
 
 def peers_python() -> str:
     """The interpreter with the peers."""
     python = os.environ.get("LAKEWARD_PEERS_PYTHON", str(ROOT / ".venv-peers" / "bin" / "python"))
     if not pathlib.Path(python).exists():
-        text = f"no peers: run `make peers` ({python} is missing)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(text)
-        pytest.skip(text)
+        missing(f"no peers: run `make peers` ({python} is missing)")
     return python
 
 
+@functools.cache
+def _reader(python: str) -> Child:
+    child = Child([python, str(SCRIPT)])
+    atexit.register(child.close)
+    return child
+
+
 def peer_rows(peer: str, warehouse: pathlib.Path, name: str) -> pa.Table:
-    """What a peer reads from `database.table`."""
+    """What a peer reads from `database.table`.
+
+    Raises:
+        PeerFailedError: it could not.
+    """
+    python = peers_python()
     with tempfile.TemporaryDirectory() as directory:
-        output = pathlib.Path(directory) / "found.arrow"
-        done = subprocess.run(
-            [peers_python(), str(SCRIPT), peer, str(warehouse), name, str(output)],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-            env={**os.environ, "TZ": "UTC", "PYTHONPATH": ""},
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        with pa.OSFile(str(output)) as file:
+        output = str(pathlib.Path(directory) / "found.arrow")
+        order = {"peer": peer, "warehouse": str(warehouse), "name": name, "output": output}
+        try:
+            _reader(python).ask(order, ANSWER_S)
+        except ChildError as error:
+            raise PeerFailedError(f"{peer}: {error}") from error
+        except OSError:
+            _reader.cache_clear()
+            raise
+        with pa.OSFile(output) as file:
             return pa.ipc.open_file(file).read_all()

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries the steps of a generated case out, by Lakeward or by Java, and compares what it holds."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from storage.clock import ManualClock, SeededIds
+from storage.errors import UnsupportedFeatureError
+from storage.format.schema import TableSchema, new_schema
+from storage.format.types import DataField
+from storage.io.local import LocalFileIO
+from storage.table.catalog import FileSystemCatalog
+from storage.table.predicate import In
+from storage.table.row_delete import delete_where
+from storage.table.table import FileStoreTable
+from tests.golden.values import arrow_rows, difference
+from tests.interop.generated_tables import Alter, Case, Delete, Step, Write
+from tests.interop.java_peer import JavaPeer
+from tests.interop.model import Model
+from tests.interop.spark_peer import SparkPeer
+from tests.table_kit import write
+
+__all__ = [
+    "assert_holds",
+    "compact_by_us",
+    "created_by_us",
+    "schema_of",
+    "step_by_java",
+    "step_by_spark",
+    "step_by_us",
+    "writable",
+]
+
+NOT_YET = ("a primary-key table with deletion vectors cannot be written yet",)
+"""What the storage layer refuses by name until its room is built."""
+
+
+@contextlib.contextmanager
+def writable() -> Iterator[None]:
+    """Leave a test out, with the reason, when we refuse to write what is not built yet."""
+    try:
+        yield
+    except UnsupportedFeatureError as error:
+        reason = next((text for text in NOT_YET if text in str(error)), None)
+        if reason is None:
+            raise
+        pytest.skip(f"not yet writable: {reason}")
+
+
+def schema_of(case: Case) -> TableSchema:
+    """Schema 0 of a case's table."""
+    return new_schema(
+        list(case.columns),
+        primary_keys=case.keys,
+        partition_keys=case.partitions,
+        options=case.options,
+        now_ms=0,
+    )
+
+
+def created_by_us(warehouse: pathlib.Path, name: str, case: Case) -> FileStoreTable:
+    """The case's table, made by Lakeward."""
+    catalog = FileSystemCatalog(
+        str(warehouse),
+        file_io=LocalFileIO(durable=False),
+        clock=ManualClock(),
+        ids=SeededIds(case.number),
+    )
+    return catalog.create_table(name, schema_of(case))
+
+
+def step_by_us(table: FileStoreTable, number: int, step: Step) -> FileStoreTable:
+    """Carry one step out with Lakeward; returns the table in its newest schema."""
+    match step:
+        case Write(rows=rows, compaction=compaction):
+            if rows:
+                flat = [(kind, *values) for kind, values in rows]
+                write(table, number, flat, user="us", compaction=compaction != "none")
+            if compaction == "full":
+                compact_by_us(table, number)
+        case Delete(ids=ids):
+            delete_where(table, In("id", tuple(sorted(ids))), "us", identifier=number)
+        case Alter(change=change):
+            return table.alter([change])
+    return table
+
+
+def compact_by_us(table: FileStoreTable, number: int) -> None:
+    """Compact every bucket fully and commit."""
+    with table.new_write("us-compact") as writer:
+        writer.compact(full=True)
+        messages = writer.prepare_commit()
+    table.new_commit("us-compact").commit(messages, number)
+
+
+def step_by_java(peer: JavaPeer, name: str, step: Step) -> None:
+    """Carry one step out with Java."""
+    match step:
+        case Write(rows=rows, compaction=compaction):
+            if rows:
+                peer.write(name, rows, compaction=compaction != "none")
+            if compaction == "full":
+                peer.compact(name)
+        case Delete(ids=ids):
+            peer.delete(name, "id", ids)
+        case Alter(change=change):
+            peer.alter(name, [change])
+
+
+def step_by_spark(peer: SparkPeer, name: str, case: Case, model: Model, step: Step) -> None:
+    """Carry one step out with Spark SQL; the model stands before the step."""
+    match step:
+        case Write(rows=rows, compaction=compaction):
+            if rows:
+                peer.write(name, model.fields(), case.keys, rows)
+            if compaction == "full":
+                peer.compact(name)
+        case Delete(ids=ids):
+            peer.delete(name, "id", sorted(ids))
+        case Alter(change=change):
+            peer.alter(name, change)
+
+
+def assert_holds(
+    who: str, found: pa.Table, fields: Sequence[DataField], model: Model, case: Case
+) -> None:
+    """Fail unless a table holds exactly the model's rows, columns in the model's order."""
+    assert [field.name for field in fields] == model.names, f"{who}: columns of {case.name}"
+    text = difference(model.rows(), arrow_rows(found, fields))
+    assert text is None, f"{who} on {case.name} (seed in the header): {text}"

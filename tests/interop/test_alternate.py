@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table written in turns by us and by Java, ten commits each: right for both after every turn."""
+
+import pathlib
+
+import pytest
+
+from storage.table.table import FileStoreTable
+from tests.interop.carry_out import (
+    assert_holds,
+    compact_by_us,
+    schema_of,
+    step_by_java,
+    step_by_us,
+    writable,
+)
+from tests.interop.generated_tables import Case, Write, cases
+from tests.interop.java_peer import JavaPeer
+from tests.interop.model import Model
+from tests.interop.quirks import quirk_of
+from tests.interop.selection import parameters
+
+pytestmark = pytest.mark.interop
+
+TURNS = 20
+COMPACTIONS = {7: "Java", 12: "us", 16: "Java", 19: "us"}
+"""Full compactions after these turns, and whose."""
+
+LONG = [case for case in cases(turns=TURNS) if quirk_of("java", case) is None]
+
+
+@pytest.mark.parametrize("case", parameters(LONG, quick=(45,)))
+def test_a_table_written_in_turns(java: JavaPeer, warehouse: pathlib.Path, case: Case) -> None:
+    name = f"db.turns_{case.number}"
+    java.create(name, schema_of(case))
+    table = FileStoreTable.open(str(warehouse / "db.db" / name.partition(".")[2]))
+    model = Model(case)
+    writes = 0
+    for number, step in enumerate(case.steps):
+        ours = writes % 2 == 1
+        with writable():
+            if ours:
+                table = step_by_us(table, number, step)
+            else:
+                step_by_java(java, name, step)
+        model.apply(step)
+        writes += isinstance(step, Write)
+        if COMPACTIONS.get(number) == "us":
+            compact_by_us(table, 1_000 + number)
+        elif COMPACTIONS.get(number) == "Java":
+            java.compact(name)
+        table = table.latest()
+        turn = f"after turn {number}"
+        found = table.to_arrow()
+        assert_holds(f"us {turn}", found, table.schema.fields, model, case)
+        assert_holds(f"Java {turn}", java.read(name), java.fields(name), model, case)
+    assert writes == TURNS
