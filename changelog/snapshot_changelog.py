@@ -40,7 +40,7 @@ def changelog_entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEnt
     """
     if snapshot.changelog_manifest_list is None:
         return ()
-    metas = table.manifests.read_list(snapshot.changelog_manifest_list)
+    metas = table.manifests.read_list(*snapshot.lists[2])
     return _added(list_entries(table, metas))
 
 

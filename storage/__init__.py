@@ -7,31 +7,36 @@ A table is opened through a catalog or by its path:
     table = catalog.table("shop.orders")
     rows = table.to_arrow(predicate=parse_predicate("id > 5"))
 
-The names below are public; modules of `storage` use each other directly.
+The names below are public; modules of `storage` use each other directly. A name's module is
+imported when the name is first asked for: whoever needs one module does not pay for all.
 """
 
-from storage.errors import LakewardError
-from storage.format.schema import TableSchema, new_schema
-from storage.format.schema_changes import (
-    AddColumn,
-    DropColumn,
-    DropPrimaryKey,
-    RemoveOption,
-    RenameColumn,
-    SchemaChange,
-    SetOption,
-    UpdateType,
-)
-from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-from storage.format.type_text import parse_type
-from storage.format.types import VALUE_KIND, RowKind
-from storage.table.catalog import FileSystemCatalog
-from storage.table.commit import CommitResult, FileStoreCommit
-from storage.table.expire import expire_snapshots
-from storage.table.invariants import check_table
-from storage.table.predicate_text import parse_predicate
-from storage.table.scan import Plan, Split
-from storage.table.table import FileStoreTable
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from storage.errors import LakewardError
+    from storage.format.schema import TableSchema, new_schema
+    from storage.format.schema_changes import (
+        AddColumn,
+        DropColumn,
+        DropPrimaryKey,
+        RemoveOption,
+        RenameColumn,
+        SchemaChange,
+        SetOption,
+        UpdateType,
+    )
+    from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+    from storage.format.type_text import parse_type
+    from storage.format.types import VALUE_KIND, RowKind
+    from storage.table.catalog import FileSystemCatalog
+    from storage.table.commit import CommitResult, FileStoreCommit
+    from storage.table.expire import expire_snapshots
+    from storage.table.invariants import check_table
+    from storage.table.predicate_text import parse_predicate
+    from storage.table.scan import Plan, Split
+    from storage.table.table import FileStoreTable
 
 __all__ = [
     "BATCH_COMMIT_IDENTIFIER",
@@ -61,3 +66,47 @@ __all__ = [
     "parse_predicate",
     "parse_type",
 ]
+
+_MODULES = {
+    "BATCH_COMMIT_IDENTIFIER": "storage.format.snapshot",
+    "VALUE_KIND": "storage.format.types",
+    "AddColumn": "storage.format.schema_changes",
+    "CommitKind": "storage.format.snapshot",
+    "CommitResult": "storage.table.commit",
+    "DropColumn": "storage.format.schema_changes",
+    "DropPrimaryKey": "storage.format.schema_changes",
+    "FileStoreCommit": "storage.table.commit",
+    "FileStoreTable": "storage.table.table",
+    "FileSystemCatalog": "storage.table.catalog",
+    "LakewardError": "storage.errors",
+    "Plan": "storage.table.scan",
+    "RemoveOption": "storage.format.schema_changes",
+    "RenameColumn": "storage.format.schema_changes",
+    "RowKind": "storage.format.types",
+    "SchemaChange": "storage.format.schema_changes",
+    "SetOption": "storage.format.schema_changes",
+    "Snapshot": "storage.format.snapshot",
+    "Split": "storage.table.scan",
+    "TableSchema": "storage.format.schema",
+    "UpdateType": "storage.format.schema_changes",
+    "check_table": "storage.table.invariants",
+    "expire_snapshots": "storage.table.expire",
+    "new_schema": "storage.format.schema",
+    "parse_predicate": "storage.table.predicate_text",
+    "parse_type": "storage.format.type_text",
+}
+"""Where each public name comes from."""
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from its module."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    """What is public, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -7,6 +7,7 @@ turns the table into typed attributes and into OPTIONS.md. To carry out an optio
 or ignored today, change its row and add its attribute there.
 """
 
+from storage.option_table_merging import MERGING
 from storage.option_table_upkeep import COMMIT, COMPACTION, EXPIRY, WRITING
 from storage.option_values import (
     Access,
@@ -139,80 +140,6 @@ _PLACEMENT = (
     ),
 )
 
-_MERGING = (
-    option(
-        "merge-engine",
-        choice("deduplicate", "partial-update", "aggregation", "first-row"),
-        "deduplicate",
-        "How rows of one key become one row.",
-        mutable=False,
-        implemented=("deduplicate",),
-    ),
-    option(
-        "ignore-delete",
-        boolean,
-        "false",
-        "Drop -D and -U rows before they are buffered.",
-        aliases=(
-            "deduplicate.ignore-delete",
-            "first-row.ignore-delete",
-            "partial-update.ignore-delete",
-        ),
-    ),
-    option("ignore-update-before", boolean, "false", "Drop -U rows before they are buffered."),
-    option(
-        "sequence.field",
-        name_list,
-        None,
-        "Columns that order the rows of one key before the arrival order does.",
-        implemented=((),),
-    ),
-    refused("rowkind.field", text, None, "Column that holds the row kind.", mutable=False),
-    refused(
-        "sequence.snapshot-ordering",
-        boolean,
-        "false",
-        "Order rows by the snapshot that brought them.",
-        blocks=Access.BOTH,
-        mutable=False,
-    ),
-    refused("record-level.expire-time", duration_ms, None, "Age at which compaction drops rows."),
-    *ignored(
-        "Only with `sequence.field`, whose columns are refused.",
-        ("sequence.field.sort-order", choice("ascending", "descending"), "ascending"),
-    ),
-    *ignored(
-        "Taken out of the format; arrival order decides between equal stamps.",
-        ("sequence.auto-padding", text, None),
-    ),
-    *ignored("Only with `record-level.expire-time`.", ("record-level.time-field", text, None)),
-    *ignored(
-        "Only for merge engines that are refused.",
-        ("partial-update.remove-record-on-delete", boolean, "false"),
-        ("partial-update.remove-record-on-sequence-group", name_list, None),
-        ("aggregation.remove-record-on-delete", boolean, "false"),
-        ("fields.default-aggregate-function", text, None),
-        ("fields.<names>.sequence-group", name_list, None),
-        ("fields.<name>.aggregate-function", text, None),
-        ("fields.<name>.ignore-retract", boolean, "false"),
-        ("fields.<name>.distinct", boolean, "false"),
-        ("fields.<name>.list-agg-delimiter", str, ","),
-        ("fields.<name>.nested-key", name_list, None),
-        ("fields.<name>.nested-sequence-field", name_list, None),
-        ("fields.<name>.nested-key-null-strategy", text, "merge"),
-        ("fields.<name>.count-limit", integer, None),
-        ("fields.<name>.ts-field", text, None),
-        mutable=False,
-    ),
-    option(
-        "fields.<name>.default-value",
-        str,
-        None,
-        "What batch reads show instead of null. An older way: defaults of columns are written.",
-        attribute="read_defaults",
-    ),
-)
-
 _CHANGELOG = (
     option(
         "changelog-producer",
@@ -322,7 +249,7 @@ _READING = (
 
 TABLE_OPTIONS: tuple[Option, ...] = (
     *_PLACEMENT,
-    *_MERGING,
+    *MERGING,
     *_CHANGELOG,
     *WRITING,
     *COMPACTION,

@@ -405,7 +405,7 @@ COMMIT: tuple[Option, ...] = (
         boolean,
         "false",
         "Deleted rows are marked by position. Append tables are read and written; primary-key "
-        "tables are read, where files of level 0 do not show.",
+        "tables are read, where files of level 0 do not show, and written without compaction.",
     ),
     option(
         "deletion-vectors.modifiable",

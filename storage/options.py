@@ -28,6 +28,7 @@ __all__ = [
     "TableOptions",
     "find_option",
     "options_page",
+    "require_compactable",
     "require_readable",
     "require_writable",
 ]
@@ -41,8 +42,8 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Option], ...] = tuple(
     (row.pattern(), row) for row in TABLE_OPTIONS if "<" in row.key
 )
 _FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode\Z")
-_BY_WHOLE_KEY = ("file_index_columns", "file_index_settings", "read_defaults")
-"""Attributes that keep the texts of all keys of a pattern, by key."""
+_BY_WHOLE_KEY = ("file_index_columns", "file_index_settings", "merge_columns", "read_defaults")
+"""Attributes that keep the values of all keys of some patterns, by key."""
 
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 """Keys that are passed on or belong to us; never worth a warning."""
@@ -74,6 +75,13 @@ class TableOptions:
     ignore_delete: bool
     ignore_update_before: bool
     sequence_field: tuple[str, ...]
+    sequence_descending: bool
+    rowkind_field: str | None
+    partial_update_remove_on_delete: bool
+    partial_update_remove_on_groups: tuple[str, ...]
+    aggregation_remove_on_delete: bool
+    default_aggregate_function: str | None
+    merge_columns: Mapping[str, Any]
     changelog_producer: str
     write_only: bool
     write_buffer_size: int
@@ -162,8 +170,19 @@ class TableOptions:
         return (
             self.merge_engine == "deduplicate"
             and not self.sequence_field
+            and self.rowkind_field is None
             and not self.ignore_update_before
             and self.changelog_producer != "input"
+        )
+
+    @property
+    def needs_lookup(self) -> bool:
+        """Whether compaction of level 0 looks up the older rows of its keys."""
+        return (
+            self.merge_engine == "first-row"
+            or self.changelog_producer == "lookup"
+            or self.deletion_vectors_enabled
+            or self.raw.get("force-lookup", "").strip().lower() == "true"
         )
 
     @staticmethod
@@ -197,7 +216,8 @@ class TableOptions:
                 values[row.attribute] = parsed
         values["field_stats_modes"] = field_stats_modes
         values |= by_key
-        values["sequence_field"] = values["sequence_field"] or ()
+        for name in ("sequence_field", "partial_update_remove_on_groups"):
+            values[name] = values[name] or ()
         _fill_dependent_defaults(values)
         options = TableOptions(raw=dict(raw), **values)
         _validate(options)
@@ -212,22 +232,34 @@ def find_option(key: str) -> Option | None:
     return next((row for pattern, row in _PATTERNS if pattern.match(key)), None)
 
 
-def require_writable(options: TableOptions, *, keyed: bool = True) -> None:
+def require_writable(options: TableOptions, *, keyed: bool = True, compaction: bool = True) -> None:
     """Check that writing the table carries out everything its options ask for.
 
     Args:
         options: of the table.
         keyed: whether the table has a primary key.
+        compaction: whether the writer is to compact what is due.
 
     Raises:
         UnsupportedFeatureError: it would not; names the option.
     """
     _require(options, Access.WRITE, "writing")
-    if keyed and options.deletion_vectors_enabled:
+    if keyed and compaction and not options.write_only:
+        require_compactable(options)
+
+
+def require_compactable(options: TableOptions) -> None:
+    """Check that compacting a table with a primary key keeps its rows right.
+
+    Raises:
+        UnsupportedFeatureError: it would not; names the option.
+    """
+    if options.deletion_vectors_enabled:
         raise UnsupportedFeatureError(
-            "a primary-key table with deletion vectors cannot be written yet",
+            "a primary-key table with deletion vectors cannot be compacted yet",
             detail="compaction does not mark the rows that newer ones replace",
-            hint="write it with Apache Paimon, or set `deletion-vectors.enabled` to false",
+            hint="set `write-only` to true, or open the writer with compaction=False, and let "
+            "Apache Paimon compact; or set `deletion-vectors.enabled` to false",
             option="deletion-vectors.enabled",
             value="true",
         )

@@ -17,7 +17,15 @@ import pyarrow as pa
 
 from storage.errors import CorruptDataError, InvalidOptionError, UnsupportedFeatureError
 
-__all__ = ["Block", "BlockReader", "BlockWriter", "codec_of"]
+__all__ = [
+    "COMPRESSION_ERRORS",
+    "Block",
+    "BlockReader",
+    "BlockWriter",
+    "codec_of",
+    "compressed",
+    "decompressed",
+]
 
 MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -25,7 +33,9 @@ _WINDOW_BYTES = 4 << 20
 _CRC_BYTES = 4
 _MAX_VARINT = 10
 
-_COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError, EOFError)
+COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError, EOFError)
+"""What `decompressed` raises of damaged blocks."""
+
 _CODECS = {
     "zstd": "zstandard",
     "zstandard": "zstandard",
@@ -82,12 +92,9 @@ class Block:
             CorruptDataError: the block does not decompress.
             UnsupportedFeatureError: unknown codec.
         """
-        decompress = _DECOMPRESS.get(self.codec)
-        if decompress is None:
-            raise UnsupportedFeatureError("unknown Avro codec", codec=self.codec, path=self.path)
         try:
-            return decompress(self.stored)
-        except _COMPRESSION_ERRORS as error:
+            return decompressed(self.codec, self.stored, self.path)
+        except COMPRESSION_ERRORS as error:
             raise CorruptDataError(
                 "a data file cannot be decoded",
                 detail=str(error),
@@ -222,7 +229,7 @@ class BlockWriter:
 
     def write(self, data: bytes | memoryview, count: int) -> None:
         """Write one block of `count` records."""
-        stored = _compressed(self._codec, data, self._level)
+        stored = compressed(self._codec, data, self._level)
         self._begin(stored)
         self._output.write(_long(count) + _long(len(stored)) + stored + self._sync)
 
@@ -241,7 +248,14 @@ class BlockWriter:
         self._output.write(b"".join([*parts, _long(0), self._sync]))
 
 
-def _compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
+def compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
+    """A block as it is stored.
+
+    Args:
+        codec: from `codec_of`.
+        data: the records.
+        level: for zstandard.
+    """
     match codec:
         case "zstandard":
             return bytes(cramjam.zstd.compress(data, level=level))
@@ -254,8 +268,28 @@ def _compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
             return bz2.compress(data)
         case "xz":
             return lzma.compress(data)
-        case _:
+        case "null":
             return bytes(data)
+        case _:
+            raise UnsupportedFeatureError("unknown Avro codec", codec=codec)
+
+
+def decompressed(codec: str, stored: bytes, path: str) -> bytes:
+    """The records of a stored block.
+
+    Args:
+        codec: Avro name, from the header.
+        stored: the block.
+        path: for an error.
+
+    Raises:
+        UnsupportedFeatureError: unknown codec.
+        COMPRESSION_ERRORS: damaged.
+    """
+    decompress = _DECOMPRESS.get(codec)
+    if decompress is None:
+        raise UnsupportedFeatureError("unknown Avro codec", codec=codec, path=path)
+    return decompress(stored)
 
 
 def _crc(data: bytes | memoryview) -> bytes:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of raw Avro values as Arrow arrays. Source: FORMAT.md §7.5.
+"""Raw Avro values as Arrow arrays. Source: FORMAT.md §7.5.
 
-`avro_decode` fills one list per node of a column: for a leaf its raw values, for a list or map the
-number of items of each row, for a ROW a 1 per row; None where null.
+`avro_decode` and `avro_lanes` give one list or raw array per node of a column: for a leaf its raw
+values (numbers still zig-zag encoded), for a list or map the number of items of each row, for a
+ROW a 1 per row; null where null.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +26,16 @@ from storage.format.types import (
     TypeRoot,
 )
 
-__all__ = ["Leaf", "ListNode", "MapNode", "Node", "RowNode", "column_of"]
+__all__ = [
+    "Leaf",
+    "ListNode",
+    "MapNode",
+    "Node",
+    "RowNode",
+    "column_of",
+    "raw_arrays",
+    "raw_type",
+]
 
 _DECIMAL_BYTES = 16
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
@@ -41,12 +51,14 @@ class Leaf:
         kind: Avro type: int, long, float, double, boolean, bytes, string or fixed.
         logical: Avro logical type, or "".
         type: the Paimon type wanted.
+        width: of a fixed [bytes].
     """
 
     index: int
     kind: str
     logical: str
     type: AtomicType
+    width: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -78,30 +90,63 @@ class RowNode:
 
 
 Node: TypeAlias = Leaf | ListNode | MapNode | RowNode
+Raw: TypeAlias = Sequence[pa.Array] | Mapping[int, pa.Array]
+"""Raw arrays by index."""
 
 
-def column_of(node: Node | None, lists: Sequence[list[Any]]) -> pa.Array:
+def raw_type(node: Node) -> pa.DataType:
+    """Type of a node's raw array."""
+    if isinstance(node, RowNode):
+        return pa.int8()
+    if isinstance(node, ListNode | MapNode):
+        return pa.int32()
+    if node.kind in ("int", "long"):
+        return pa.uint64()
+    return pa.uint8() if node.kind == "boolean" else pa.binary(node.width or -1)
+
+
+def raw_arrays(node: Node, lists: Sequence[list[Any]]) -> dict[int, pa.Array]:
+    """Lists of a node and of what is below as raw arrays.
+
+    Raises:
+        ValueError, OverflowError: a number does not fit into 64 bits.
+    """
+    found = {node.index: pa.array(lists[node.index], raw_type(node))}
+    below: list[Node | None] = []
+    match node:
+        case ListNode():
+            below = [node.child]
+        case MapNode():
+            below = [node.key, node.value]
+        case RowNode():
+            below = list(node.children.values())
+        case Leaf():
+            pass
+    for child in below:
+        found |= raw_arrays(child, lists) if child is not None else {}
+    return found
+
+
+def column_of(node: Node | None, raw: Raw) -> pa.Array:
     """The array of a node, of `arrow_type(node.type)`.
 
     Args:
         node: the column.
-        lists: by index.
+        raw: raw arrays by index.
 
     Raises:
         ValueError, OverflowError: a value is not of its type; `pa.ArrowInvalid` is a ValueError.
     """
     match node:
         case Leaf():
-            return _leaf(node, lists[node.index])
+            return _leaf(node, raw[node.index])
         case ListNode():
-            offsets, validity = _offsets(lists[node.index])
-            buffers = [validity, offsets]
-            child = column_of(node.child, lists)
-            return _built(node.type, lists, node, buffers, [child])
+            offsets, validity = _offsets(raw[node.index])
+            return _built(node, raw, [validity, offsets], [column_of(node.child, raw)])
         case MapNode():
-            offsets, validity = _offsets(lists[node.index])
+            offsets, validity = _offsets(raw[node.index])
             wanted = arrow_type(node.type)
-            keys, items = column_of(node.key, lists), column_of(node.value, lists)
+            keys, items = column_of(node.key, raw), column_of(node.value, raw)
             if items.null_count and not wanted.item_field.nullable:
                 raise ValueError("a value is null where none may be")
             entries = pa.Array.from_buffers(
@@ -110,54 +155,47 @@ def column_of(node: Node | None, lists: Sequence[list[Any]]) -> pa.Array:
                 [None],
                 children=[keys, items],
             )
-            return _built(node.type, lists, node, [validity, offsets], [entries])
+            return _built(node, raw, [validity, offsets], [entries])
         case RowNode(children=children):
-            rows = len(lists[node.index])
+            rows = len(raw[node.index])
             columns = [
-                column_of(children[field.name], lists)
+                column_of(children[field.name], raw)
                 if field.name in children
                 else pa.nulls(rows, arrow_field(field).type)
                 for field in node.type.fields
             ]
-            return _built(node.type, lists, node, [_validity(lists[node.index])], columns)
+            return _built(node, raw, [raw[node.index].buffers()[0]], columns)
         case None:
             raise InternalError("a node of an Avro schema was never read")
 
 
 def _built(
-    type_: ArrayType | MapType | MultisetType | RowType,
-    lists: Sequence[list[Any]],
     node: ListNode | MapNode | RowNode,
+    raw: Raw,
     buffers: list[pa.Buffer | None],
     children: list[pa.Array],
 ) -> pa.Array:
-    rows = len(lists[node.index])
-    return pa.Array.from_buffers(arrow_type(type_), rows, buffers, children=children)
+    rows = len(raw[node.index])
+    return pa.Array.from_buffers(arrow_type(node.type), rows, buffers, children=children)
 
 
-def _offsets(counts: list[int | None]) -> tuple[pa.Buffer, pa.Buffer | None]:
+def _offsets(counts: pa.Int32Array) -> tuple[pa.Buffer, pa.Buffer | None]:
     """Offsets and validity of lists with so many items."""
-    array = pa.array(counts, pa.int32())
-    offsets = np.zeros(len(array) + 1, np.int32)
-    np.cumsum(array.fill_null(0).to_numpy(), out=offsets[1:])
-    return pa.py_buffer(offsets), array.buffers()[0]
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts.fill_null(0).to_numpy(), out=offsets[1:])
+    return pa.py_buffer(offsets), counts.buffers()[0]
 
 
-def _validity(marks: list[int | None]) -> pa.Buffer | None:
-    return pa.array(marks, pa.int8()).buffers()[0]
-
-
-def _leaf(node: Leaf, values: list[Any]) -> pa.Array:
+def _leaf(node: Leaf, raw: pa.Array) -> pa.Array:
     wanted = arrow_type(node.type)
     if node.kind in ("int", "long"):
-        return _integers(node, values, wanted)
+        return _integers(node, raw, wanted)
     if node.kind == "boolean":
-        return pc.not_equal(pa.array(values, pa.uint8()), 0).cast(wanted)
+        return pc.not_equal(raw, 0).cast(wanted)
     if node.kind in ("float", "double"):
         stored = pa.float32() if node.kind == "float" else pa.float64()
-        raw = pa.array(values, pa.binary(stored.bit_width // 8))
         return _viewed(raw, stored).cast(wanted)
-    raw = pa.array(values, pa.binary())
+    raw = raw.cast(pa.binary())
     if node.type.root is TypeRoot.DECIMAL:
         return _decimals(raw, wanted)
     if node.type.root in _BYTES or pa.types.is_string(wanted):
@@ -165,8 +203,7 @@ def _leaf(node: Leaf, values: list[Any]) -> pa.Array:
     raise ValueError(f"{node.kind} where {wanted} is expected")
 
 
-def _integers(node: Leaf, values: list[Any], wanted: pa.DataType) -> pa.Array:
-    raw = pa.array(values, pa.uint64())
+def _integers(node: Leaf, raw: pa.UInt64Array, wanted: pa.DataType) -> pa.Array:
     numbers = raw.fill_null(0).to_numpy()
     plain = (numbers >> np.uint64(1)).view(np.int64) ^ -(numbers & np.uint64(1)).view(np.int64)
     array = pa.Array.from_buffers(

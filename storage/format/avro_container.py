@@ -1,27 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Avro object container files: header, compressed blocks, sync markers.
 
-fastavro encodes and decodes the records; the container is handled here because the codecs come
-from cramjam, and because Java must find exactly our schema text in the header. Knows nothing of
-manifests. Source: Avro specification, "Object Container Files"; FORMAT.md §4.1.
+fastavro encodes and decodes the records; the container is handled here because the codecs are
+those of `avro_blocks`, and because Java must find exactly our schema text in the header. Knows
+nothing of manifests. Source: Avro specification, "Object Container Files"; FORMAT.md §4.1.
 """
 
-import bz2
 import functools
 import hashlib
 import io
 import json
-import lzma
 import struct
-import zlib
 from collections.abc import Iterator
 from typing import Any, cast
 
-import cramjam
 import fastavro
 import fastavro.schema
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
+from storage.format.avro_blocks import COMPRESSION_ERRORS, compressed, decompressed
 
 __all__ = ["ContainerWriter", "read_records"]
 
@@ -34,7 +31,6 @@ _MALFORMED = (
     *(EOFError, LookupError, TypeError, ValueError, struct.error),
     fastavro.schema.SchemaParseException,
 )
-_COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError)
 
 
 class ContainerWriter:
@@ -90,7 +86,7 @@ class ContainerWriter:
     def _close_block(self) -> None:
         if self._pending_count == 0:
             return
-        block = _compress(self._codec, self._pending.getvalue(), self._level)
+        block = compressed(self._codec, self._pending.getvalue(), self._level)
         self._blocks.append((self._pending_count, block))
         self._closed_bytes += len(block)
         self._pending = io.BytesIO()
@@ -119,7 +115,7 @@ def read_records(data: bytes, *, source: str = "") -> Iterator[dict[str, Any]]:
         raise CorruptDataError(
             "not a readable Avro file", detail=f"{type(error).__name__}: {error}", path=source
         ) from error
-    except _COMPRESSION_ERRORS as error:
+    except COMPRESSION_ERRORS as error:
         raise CorruptDataError(
             "an Avro block does not decompress", detail=str(error), path=source
         ) from error
@@ -141,7 +137,7 @@ def _read(data: bytes, source: str) -> Iterator[dict[str, Any]]:
             raise CorruptDataError(
                 "an Avro block is cut short or damaged", path=source, offset=position
             )
-        block = _decompress(codec, data[position:end], source)
+        block = decompressed(codec, data[position:end], source)
         # one array of records is read in one call: much faster than a call for each of them
         array = io.BytesIO(_long(count) + block + _long(0)) if count else io.BytesIO(_long(0))
         yield from cast(list[dict[str, Any]], fastavro.schemaless_reader(array, schema, None))
@@ -163,43 +159,6 @@ def _read_metadata(data: bytes, position: int) -> tuple[int, dict[str, bytes]]:
         for _ in range(abs(count)):
             key, position = _read_bytes(data, position)
             metadata[key.decode()], position = _read_bytes(data, position)
-
-
-def _compress(codec: str, block: bytes, zstd_level: int) -> bytes:
-    match codec:
-        case "zstandard":
-            return bytes(cramjam.zstd.compress(block, level=zstd_level))
-        case "null":
-            return block
-        case "deflate":
-            compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-            return compressor.compress(block) + compressor.flush()
-        case "snappy":
-            check = zlib.crc32(block).to_bytes(4, "big")
-            return bytes(cramjam.snappy.compress_raw(block)) + check
-        case _:
-            raise UnsupportedFeatureError("unknown Avro codec", codec=codec)
-
-
-def _decompress(codec: str, block: bytes, source: str) -> bytes:
-    match codec:
-        case "zstandard":
-            return bytes(cramjam.zstd.decompress(block))
-        case "null":
-            return block
-        case "deflate":
-            return zlib.decompress(block, -zlib.MAX_WBITS)
-        case "snappy":
-            plain = bytes(cramjam.snappy.decompress_raw(block[:-4]))
-            if zlib.crc32(plain) != int.from_bytes(block[-4:], "big"):
-                raise CorruptDataError("an Avro block has a wrong checksum", path=source)
-            return plain
-        case "bzip2":
-            return bz2.decompress(block)
-        case "xz":
-            return lzma.decompress(block)
-        case _:
-            raise UnsupportedFeatureError("unknown Avro codec", codec=codec, path=source)
 
 
 @functools.lru_cache(maxsize=64)

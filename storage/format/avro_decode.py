@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Avro records to columns: code made for one schema, one Python list per column and batch.
+"""Avro records to columns: many blocks in step, few or odd ones by code made for their schema.
 
-Source: Avro specification, "Binary Encoding"; FORMAT.md §7.5. A record can only be decoded from
-front to back, byte by byte, so this is the one place of the data plane where values pass through
-Python one by one; see ADR 0007 for what was measured. The made code contains numbers and no text
-of the file. Numbers are collected undecoded (zig-zag), texts as slices; `avro_columns` turns the
-lists into Arrow arrays at once.
+Source: Avro specification, "Binary Encoding"; FORMAT.md §7.5; ADR 0007. `avro_lanes` decodes
+whatever comes as enough blocks and is sound. The rest goes through one Python function made for the
+schema, value by value: files of few blocks, and damaged ones, of which it says what is wrong. The
+made code contains numbers and no text of the file. Numbers are collected undecoded (zig-zag), texts
+as slices; `avro_columns` turns either into the columns' arrays.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
@@ -22,7 +23,19 @@ from storage.format.avro_columns import (
     Node,
     RowNode,
     column_of,
+    raw_arrays,
 )
+from storage.format.avro_kinds import (
+    INTEGERS,
+    SIZED,
+    WIDTHS,
+    kind_of,
+    logical_of,
+    nullable,
+    resolved,
+    width_of,
+)
+from storage.format.avro_lanes import LEAST_LANES, LaneDecoder, OddDataError
 from storage.format.avro_schema import MULTISET_COUNT
 from storage.format.types import (
     ArrayType,
@@ -34,29 +47,35 @@ from storage.format.types import (
     RowType,
 )
 
-__all__ = ["RecordDecoder"]
+__all__ = ["BlockError", "RecordDecoder"]
 
-_INTEGERS = ("int", "long")
-_SIZED = ("bytes", "string")
-_WIDTHS = {"boolean": 1, "float": 4, "double": 8}
 _INDENT = "    "
 
 _Decode: TypeAlias = Callable[[bytes, int, list[list[Any]]], int]
 """Takes data, number of records and lists; gives the position after the last record."""
 
 
-class RecordDecoder:
-    """Decodes the records of one file.
+class BlockError(ValueError):
+    """A block does not hold the records it should.
 
-    Protocol: `feed` any number of blocks, then `take` the columns; and again.
+    Attributes:
+        position: of the block among those given.
+    """
+
+    def __init__(self, position: int, detail: str) -> None:
+        super().__init__(detail)
+        self.position = position
+
+
+class RecordDecoder:
+    """Decodes the records of one schema.
 
     Args:
-        schema_text: `avro.schema` of the file.
+        schema_text: of the record.
         fields: the wanted columns, found by name.
 
     Attributes:
-        present: those of `fields` that the file has; the columns of `take`.
-        rows: records fed since the last `take`.
+        present: those of `fields` that the schema has; the columns of `decode`.
 
     Raises:
         ValueError: the text is no schema of a record, or a column is of another kind than its
@@ -66,8 +85,8 @@ class RecordDecoder:
 
     def __init__(self, schema_text: str, fields: Sequence[DataField]) -> None:
         named: dict[str, Any] = {}
-        schema, null_index = _nullable(_resolved(json.loads(schema_text), named, ""))
-        if _kind(schema) != "record":
+        schema, null_index = nullable(resolved(json.loads(schema_text), named, ""))
+        if kind_of(schema) != "record":
             raise ValueError("the schema is not a record")
         wanted = {field.name: field for field in fields}
         made = _Source()
@@ -81,76 +100,41 @@ class RecordDecoder:
             else:
                 nodes[field.name] = made.read(column["type"], field.type, 2)
         self.present = [field for field in fields if field.name in nodes]
-        self.rows = 0
         self._nodes = [nodes[field.name] for field in self.present]
-        self._lists: list[list[Any]] = [[] for _ in range(made.lists)]
+        self._count = made.lists
         self._decode = made.function()
+        self._lanes: LaneDecoder | None = None
+        with contextlib.suppress(OddDataError):
+            self._lanes = LaneDecoder(schema, null_index, nodes, made.lists)
 
-    def feed(self, data: bytes, count: int) -> None:
-        """Decode a block of `count` records.
+    def decode(self, blocks: Sequence[tuple[bytes, int]]) -> list[pa.Array]:
+        """The columns of some blocks, each given as its bytes and its number of records.
 
-        Raises:
-            ValueError, IndexError: the bytes are not that many records.
-        """
-        if count > len(data):
-            raise ValueError(f"{count} records in {len(data)} bytes")
-        end = self._decode(data, count, self._lists)
-        if end != len(data):
-            raise ValueError(f"{count} records end at byte {end} of {len(data)}")
-        self.rows += count
-
-    def take(self) -> list[pa.Array]:
-        """The columns of what was fed, in the order of `present`, of `arrow_type` of their fields.
+        Returns:
+            In the order of `present`, of `arrow_type` of their fields.
 
         Raises:
+            BlockError: the bytes are not that many records.
             ValueError, OverflowError: a value is not of its column's type.
         """
-        columns = [column_of(node, self._lists) for node in self._nodes]
-        for values in self._lists:
-            values.clear()
-        self.rows = 0
-        return columns
+        if self._lanes is not None and len(blocks) >= LEAST_LANES:
+            with contextlib.suppress(OddDataError):
+                raw = self._lanes.decode(blocks)
+                return [column_of(node, raw) for node in self._nodes]
+        lists: list[list[Any]] = [[] for _ in range(self._count)]
+        for position, (data, count) in enumerate(blocks):
+            try:
+                self._feed(data, count, lists)
+            except (ValueError, IndexError, OverflowError, MemoryError) as error:
+                raise BlockError(position, str(error)) from error
+        return [column_of(node, raw_arrays(node, lists)) for node in self._nodes]
 
-
-def _resolved(schema: Any, named: dict[str, Any], namespace: str) -> Any:
-    """The schema with names of earlier records replaced by what they name."""
-    if isinstance(schema, list):
-        return [_resolved(part, named, namespace) for part in schema]
-    if isinstance(schema, str):
-        return named.get(schema, named.get(f"{namespace}.{schema}", schema))
-    kind = schema["type"]
-    if isinstance(kind, dict | list):
-        return _resolved(kind, named, namespace)
-    found = dict(schema)
-    if kind in ("record", "fixed", "enum"):
-        namespace = schema.get("namespace", namespace)
-        named[schema["name"]] = named[f"{namespace}.{schema['name']}"] = found
-    if kind == "record":
-        found["fields"] = [
-            {"name": f["name"], "type": _resolved(f["type"], named, namespace)}
-            for f in schema["fields"]
-        ]
-    elif kind == "array":
-        found["items"] = _resolved(schema["items"], named, namespace)
-    elif kind == "map":
-        found["values"] = _resolved(schema["values"], named, namespace)
-    return found
-
-
-def _kind(schema: Any) -> str:
-    if isinstance(schema, list):
-        return "union"
-    return str(schema if isinstance(schema, str) else schema["type"])
-
-
-def _nullable(schema: Any) -> tuple[Any, int | None]:
-    """What is in a union with null, and the index of null; None when it is no union."""
-    if not isinstance(schema, list):
-        return schema, None
-    rest = [part for part in schema if part != "null"]
-    if len(rest) != 1 or len(schema) != 2:
-        raise UnsupportedFeatureError("an Avro file has a union other than with null")
-    return rest[0], schema.index("null")
+    def _feed(self, data: bytes, count: int, lists: list[list[Any]]) -> None:
+        if count > len(data):
+            raise ValueError(f"{count} records in {len(data)} bytes")
+        end = self._decode(data, count, lists)
+        if end != len(data):
+            raise ValueError(f"{count} records end at byte {end} of {len(data)}")
 
 
 class _Source:
@@ -173,7 +157,7 @@ class _Source:
 
     def read(self, schema: Any, type_: DataType, depth: int) -> Node:
         """Emit code that appends one value; gives where it goes."""
-        inner, null_index = _nullable(schema)
+        inner, null_index = nullable(schema)
         node = self._node(inner, type_)
         if null_index is None:
             self._read_value(inner, node, depth)
@@ -192,16 +176,16 @@ class _Source:
 
     def skip(self, schema: Any, depth: int) -> None:
         """Emit code that passes over one value."""
-        inner, null_index = _nullable(schema)
+        inner, null_index = nullable(schema)
         if null_index is not None:
             self._emit(depth, "b = data[p]", "p += 1", f"if b != {2 * null_index}:")
             depth += 1
-        kind = _kind(inner)
-        if kind in _INTEGERS:
+        kind = kind_of(inner)
+        if kind in (*INTEGERS, "enum"):
             self._emit(depth, "while data[p] > 127: p += 1", "p += 1")
-        elif kind in _WIDTHS or kind == "fixed":
-            self._emit(depth, f"p += {_width(inner)}")
-        elif kind in _SIZED:
+        elif kind in WIDTHS or kind == "fixed":
+            self._emit(depth, f"p += {width_of(inner)}")
+        elif kind in SIZED:
             self._size(depth)
             self._emit(depth, "p += b")
         elif kind == "record":
@@ -219,12 +203,12 @@ class _Source:
 
     def _node(self, schema: Any, type_: DataType) -> Node:
         """The node of a value that is not null; its children are made when they are read."""
-        kind = _kind(schema)
+        kind = kind_of(schema)
         index = self.lists
         self.lists += 1
         match type_:
             case AtomicType() if kind not in ("array", "map", "record", "enum"):
-                return Leaf(index, kind, _logical(schema), type_)
+                return Leaf(index, kind, logical_of(schema), type_, width_of(schema))
             case ArrayType() if kind == "array":
                 return ListNode(index, type_)
             case MapType() | MultisetType() if kind in ("array", "map"):
@@ -263,12 +247,12 @@ class _Source:
             key, value = type_.key, type_.value
         else:
             key, value = type_.element, MULTISET_COUNT
-        if _kind(schema) == "map":
+        if kind_of(schema) == "map":
             node.key = self.read("string", key, depth)
             node.value = self.read(schema["values"], value, depth)
             return
-        entry, _ = _nullable(schema["items"])
-        if _kind(entry) != "record" or len(entry["fields"]) != 2:
+        entry, _ = nullable(schema["items"])
+        if kind_of(entry) != "record" or len(entry["fields"]) != 2:
             raise ValueError("a map is stored as an array of something else than entries")
         first, second = entry["fields"]
         node.key = self.read(first["type"], key, depth)
@@ -277,16 +261,16 @@ class _Source:
     def _read_leaf(self, schema: Any, node: Leaf, depth: int) -> None:
         kind = node.kind
         append = f"a{node.index}"
-        if kind in _INTEGERS:
+        if kind in INTEGERS:
             self._varint(depth)
             self._emit(depth, f"{append}(b)")
         elif kind == "boolean":
             self._emit(depth, f"{append}(data[p])", "p += 1")
-        elif kind in _SIZED:
+        elif kind in SIZED:
             self._size(depth)
             self._emit(depth, f"{append}(data[p:p + b])", "p += b")
-        elif kind in _WIDTHS or kind == "fixed":
-            width = _width(schema)
+        elif kind in WIDTHS or kind == "fixed":
+            width = width_of(schema)
             self._emit(depth, f"{append}(data[p:p + {width}])", f"p += {width}")
         else:
             raise UnsupportedFeatureError("an Avro file has an unknown type", type=kind)
@@ -357,12 +341,3 @@ class _Source:
 
     def _emit(self, depth: int, *lines: str) -> None:
         self._lines += [_INDENT * depth + line for line in lines]
-
-
-def _width(schema: Any) -> int:
-    kind = _kind(schema)
-    return _WIDTHS[kind] if kind in _WIDTHS else int(schema["size"])
-
-
-def _logical(schema: Any) -> str:
-    return str(schema.get("logicalType", "")) if isinstance(schema, dict) else ""

@@ -14,10 +14,10 @@ import pyarrow as pa
 from storage.errors import CorruptDataError, InternalError
 from storage.format.arrow_types import arrow_field
 from storage.format.avro_blocks import Block, BlockReader, BlockWriter, codec_of
-from storage.format.avro_decode import RecordDecoder
+from storage.format.avro_decode import BlockError, RecordDecoder
 from storage.format.avro_encode import encode_records
 from storage.format.avro_schema import schema_text
-from storage.format.decode_errors import decoding
+from storage.format.data_input import open_data_file
 from storage.format.file_columns import rows_without_columns, selected
 from storage.format.row_selection import RowSelection
 from storage.format.types import DataField
@@ -30,6 +30,9 @@ _BLOCK_BYTES = 64_000
 
 _CHUNK_ROWS = 1 << 16
 """Rows encoded at a time; bounds the memory of an encoding."""
+
+_GROUP_BYTES = 16 << 20
+"""Uncompressed size of the blocks that are decoded together: about 260 usual ones."""
 
 
 class AvroSink:
@@ -107,25 +110,29 @@ def read_batches(
     *,
     batch_rows: int,
     selection: RowSelection | None = None,
+    file_size: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns; arguments, batches and errors as in `file_formats.read_batches`.
 
     Blocks without a selected row are neither decompressed nor decoded.
     """
-    with file_io.open_input(path) as source, decoding(path, "an Avro file"):
+    with open_data_file(file_io, path, "an Avro file", file_size) as source:
         reader = BlockReader(source, path)
         decoder = _decoder(reader.schema_text, columns, path)
-        start = position = 0
+        blocks: list[tuple[Block, bytes]] = []
+        start = position = held = 0
         for block in reader.blocks():
             skipped = selection is not None and selection.empty(position, block.count)
-            if decoder.rows and (skipped or decoder.rows + block.count > batch_rows):
-                yield from _taken(decoder, start, batch_rows, selection, path)
-            if not decoder.rows:
+            if blocks and (skipped or held > _GROUP_BYTES):
+                yield from _decoded(decoder, blocks, start, batch_rows, selection, path)
+                blocks, held = [], 0
+            if not blocks:
                 start = position
             if not skipped:
-                _feed(decoder, block)
+                blocks.append((block, block.data()))
+                held += len(blocks[-1][1])
             position += block.count
-        yield from _taken(decoder, start, batch_rows, selection, path)
+        yield from _decoded(decoder, blocks, start, batch_rows, selection, path)
 
 
 def _decoder(text: str, columns: Sequence[DataField], path: str) -> RecordDecoder:
@@ -140,33 +147,29 @@ def _decoder(text: str, columns: Sequence[DataField], path: str) -> RecordDecode
         ) from error
 
 
-def _feed(decoder: RecordDecoder, block: Block) -> None:
-    data = block.data()
-    try:
-        decoder.feed(data, block.count)
-    except (ValueError, IndexError, OverflowError, MemoryError) as error:
-        raise CorruptDataError(
-            "a data file cannot be decoded",
-            detail=str(error),
-            path=block.path,
-            offset=block.offset,
-            expected=f"{block.count} Avro records",
-        ) from error
-
-
-def _taken(
+def _decoded(
     decoder: RecordDecoder,
+    blocks: Sequence[tuple[Block, bytes]],
     start: int,
     batch_rows: int,
     selection: RowSelection | None,
     path: str,
 ) -> Iterator[pa.RecordBatch]:
-    """What was decoded so far, the first record being row `start` of the file."""
-    rows = decoder.rows
-    if rows == 0:
+    """The records of some blocks, the first being row `start` of the file."""
+    rows = sum(block.count for block, _ in blocks)
+    if not blocks:
         return
     try:
-        arrays = decoder.take()
+        arrays = decoder.decode([(data, block.count) for block, data in blocks])
+    except BlockError as error:
+        block, _ = blocks[error.position]
+        raise CorruptDataError(
+            "a data file cannot be decoded",
+            detail=str(error),
+            path=path,
+            offset=block.offset,
+            expected=f"{block.count} Avro records",
+        ) from error
     except (ValueError, OverflowError) as error:
         raise CorruptDataError(
             "a data file cannot be decoded",

@@ -7,7 +7,7 @@ the value columns hold the same, also in thin files. Source: FORMAT.md §2.3, §
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -65,20 +65,22 @@ def read_key_values(
         schema order.
 
     Raises:
-        CorruptDataError: damaged file, one without system columns, or a value that cannot become
-            one of the column's present type.
+        CorruptDataError: damaged file, one without a column of its schema, one that is shorter
+            than its metadata says or, where all of it is read, has another number of rows, or a
+            value that cannot become one of the column's present type.
         UnsupportedFeatureError: an unknown format, or a type change that cannot be followed.
     """
     mapping = _Mapping(file_schema, read_schema, columns, meta, path)
     schema = pa.schema([*(arrow_field(field) for field in SYSTEM_FIELDS), *mapping.fields])
-    for batch in read_batches(
-        format_of(path),
+    for batch in _stored_batches(
         file_io,
         path,
+        meta,
+        file_schema.options,
         [*SYSTEM_FIELDS, *mapping.stored],
-        batch_rows=batch_rows,
-        keep_row_group=keep_row_group,
-        selection=selection,
+        batch_rows,
+        keep_row_group,
+        selection,
     ):
         system = [_system_column(batch, field, path) for field in SYSTEM_FIELDS]
         yield pa.RecordBatch.from_arrays([*system, *mapping.apply(batch)], schema=schema)
@@ -106,19 +108,54 @@ def read_rows(
     """
     mapping = _Mapping(file_schema, read_schema, columns, meta, path)
     schema = pa.schema(mapping.fields)
-    for batch in read_batches(
-        format_of(path),
+    for batch in _stored_batches(
         file_io,
         path,
+        meta,
+        file_schema.options,
         mapping.stored,
-        batch_rows=batch_rows,
-        keep_row_group=keep_row_group,
-        selection=selection,
+        batch_rows,
+        keep_row_group,
+        selection,
     ):
         if mapping.fields:
             yield pa.RecordBatch.from_arrays(mapping.apply(batch), schema=schema)
         else:
             yield batch
+
+
+def _stored_batches(
+    file_io: FileIO,
+    path: str,
+    meta: DataFileMeta,
+    options: Mapping[str, str],
+    columns: Sequence[DataField],
+    batch_rows: int,
+    keep_row_group: RowGroupFilter | None,
+    selection: RowSelection | None,
+) -> Iterator[pa.RecordBatch]:
+    """Batches as the file has them, their rows counted where no row is left out."""
+    rows = 0
+    for batch in read_batches(
+        format_of(path),
+        file_io,
+        path,
+        columns,
+        batch_rows=batch_rows,
+        keep_row_group=keep_row_group,
+        selection=selection,
+        file_size=meta.file_size,
+        options=options,
+    ):
+        rows += batch.num_rows
+        yield batch
+    if rows != meta.row_count and keep_row_group is None and selection is None:
+        raise CorruptDataError(
+            "a data file has another number of rows than recorded",
+            path=path,
+            expected=meta.row_count,
+            found=rows,
+        )
 
 
 class _Mapping:
@@ -145,14 +182,20 @@ class _Mapping:
         self.stored = [step.source for step in self._steps if step.source is not None]
 
     def apply(self, batch: pa.RecordBatch) -> list[pa.Array]:
-        """The columns of the read schema; null where the file has none."""
+        """The columns of the read schema; null where the file's schema has none."""
         positions = {name: i for i, name in enumerate(batch.schema.names)}
         return [self._column(batch, step, positions) for step in self._steps]
 
     def _column(self, batch: pa.RecordBatch, step: "_Step", positions: dict[str, int]) -> pa.Array:
-        position = None if step.source is None else positions.get(step.source.name)
-        if position is None:
+        if step.source is None:
             return pa.nulls(batch.num_rows, step.type)
+        position = positions.get(step.source.name)
+        if position is None:
+            raise CorruptDataError(
+                "a data file has no column that its schema has",
+                column=step.source.name,
+                path=self._path,
+            )
         column = batch.column(position)
         if step.convert is None:
             return column

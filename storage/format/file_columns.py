@@ -6,7 +6,7 @@ in another order. Nothing is cast here in the sense of a schema change; that is 
 Columns and the fields of ROWs are found by name, as Java finds them in every format.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,7 @@ __all__ = [
     "conform_batch",
     "list_like",
     "map_entries",
+    "mapped_values",
     "rows_without_columns",
     "selected",
     "struct_like",
@@ -163,6 +164,41 @@ def without_nulls(column: pa.Array) -> pa.Array:
         offset=column.offset,
         children=children,
     )
+
+
+def mapped_values(
+    column: pa.Array,
+    type_: DataType,
+    roots: Sequence[TypeRoot],
+    change: Callable[[pa.Array, AtomicType], pa.Array],
+) -> pa.Array:
+    """The column with its values of some types changed, at any depth.
+
+    Args:
+        column: of `arrow_type(type_)`.
+        type_: its type.
+        roots: which types.
+        change: gives other values of the same type.
+    """
+    match type_:
+        case AtomicType():
+            return change(column, type_) if type_.root in roots else column
+        case ArrayType(element=element):
+            return list_like(
+                column, column.type, mapped_values(column.values, element, roots, change)
+            )
+        case MultisetType(element=key):
+            keys = mapped_values(column.keys, key, roots, change)
+            return map_entries(column, column.type, keys, column.items)
+        case MapType(key=key, value=value):
+            keys = mapped_values(column.keys, key, roots, change)
+            items = mapped_values(column.items, value, roots, change)
+            return map_entries(column, column.type, keys, items)
+        case RowType(fields=fields):
+            children = [
+                mapped_values(column.field(i), f.type, roots, change) for i, f in enumerate(fields)
+            ]
+            return struct_like(column, list(column.type), children)
 
 
 def _is_list(type_: pa.DataType) -> bool:

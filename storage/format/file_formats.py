@@ -132,6 +132,8 @@ def read_batches(
     batch_rows: int,
     keep_row_group: RowGroupFilter | None = None,
     selection: RowSelection | None = None,
+    file_size: int | None = None,
+    options: Mapping[str, str] = _NO_OPTIONS,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a data file.
 
@@ -145,6 +147,9 @@ def read_batches(
             without such statistics give all rows.
         selection: which rows to give by position in the file, or None for all; groups of rows
             without a wanted one are not decoded where the format allows it.
+        file_size: recorded size [bytes], or None when it is unknown.
+        options: of the file's schema; `orc.timestamp-ltz.legacy.type` says how Java stored
+            TIMESTAMP_LTZ.
 
     Yields:
         Batches in file order, never empty; the columns in the order asked, absent ones left out,
@@ -152,15 +157,30 @@ def read_batches(
         still carry their number of rows.
 
     Raises:
-        CorruptDataError: a damaged file, or one of another format.
+        CorruptDataError: a damaged file, one of another format, or one shorter than recorded.
         UnsupportedFeatureError: the format is none of ours, or a value has no Arrow form.
         FileNotFoundError: there is no such file.
     """
     match file_format:
         case "avro":
-            yield from read_avro(file_io, path, columns, batch_rows=batch_rows, selection=selection)
+            yield from read_avro(
+                file_io,
+                path,
+                columns,
+                batch_rows=batch_rows,
+                selection=selection,
+                file_size=file_size,
+            )
         case "orc":
-            yield from read_orc(file_io, path, columns, batch_rows=batch_rows, selection=selection)
+            yield from read_orc(
+                file_io,
+                path,
+                columns,
+                batch_rows=batch_rows,
+                selection=selection,
+                file_size=file_size,
+                options=options,
+            )
         case "parquet":
             batches = read_parquet(
                 file_io,
@@ -169,6 +189,7 @@ def read_batches(
                 batch_rows=batch_rows,
                 keep_row_group=keep_row_group,
                 selection=selection,
+                file_size=file_size,
             )
             for batch in batches:
                 yield conform_batch(batch, columns, path)

@@ -3,7 +3,8 @@
 
 Manifests never change once written, so what was decoded is kept: one cache per process, keyed by
 full path and bounded by the number of records held, serves every table and every thread. What this
-process writes enters the cache at once. Source: FORMAT.md §1.3, §4.
+process writes enters the cache at once. Several files are read beside each other where the store
+is far away, and only those that are not held. Source: FORMAT.md §1.3, §4.
 """
 
 import collections
@@ -11,10 +12,11 @@ import dataclasses
 import itertools
 import struct
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from storage.clock import IdSource
+from storage.errors import CorruptDataError
 from storage.format.avro_container import ContainerWriter
 from storage.format.binary_row import decode_row, encode_row
 from storage.format.file_meta import (
@@ -36,7 +38,7 @@ from storage.format.manifest import (
     entry_schema,
 )
 from storage.format.types import DataType
-from storage.io.file_io import FileIO
+from storage.io.file_io import FileIO, read_present
 
 __all__ = ["ManifestStore", "clear_manifest_cache"]
 
@@ -61,6 +63,10 @@ class _RecordCache(Generic[_Record]):
             if records is not None:
                 self._files.move_to_end(path)
             return records
+
+    def __contains__(self, path: str) -> bool:
+        with self._lock:
+            return path in self._files
 
     def put(self, path: str, records: tuple[_Record, ...]) -> None:
         with self._lock:
@@ -222,14 +228,119 @@ class ManifestStore:
             entries = tuple(e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
         return entries
 
-    def read_list(self, name: str) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a manifest list, in file order; cached. Raises as `read_manifest`."""
-        path = self._layout.manifest(name)
-        metas = _METAS.get(path)
-        if metas is None:
-            metas = decode_metas(self._file_io.read_bytes(path), source=path)
-            _METAS.put(path, metas)
+    def read_manifests(
+        self, metas: Iterable[ManifestFileMeta], wanted: Wanted | None = None
+    ) -> Iterator[tuple[ManifestEntry, ...]]:
+        """The entries of several manifests, one after the other; as `read_manifest` otherwise.
+
+        Raises:
+            FileNotFoundError: one is gone, as after expiry.
+            CorruptDataError: one cannot be decoded, or is shorter than recorded.
+        """
+
+        def decode(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
+            return decode_entries(data, source=path, wanted=wanted)
+
+        files = [(meta.file_name, meta.file_size) for meta in metas]
+        for entries, held in self._each(_ENTRIES, files, decode, keep=wanted is None):
+            if held and wanted is not None:
+                chosen = (e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
+                yield tuple(chosen)
+            else:
+                yield entries
+
+    def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a manifest list, in file order; cached.
+
+        Args:
+            name: of the list.
+            size: what the snapshot says about it [bytes]; None = unknown.
+
+        Raises:
+            As `read_manifests`.
+        """
+        (metas,) = self.read_lists([(name, size)])
         return metas
+
+    def read_lists(
+        self, lists: Iterable[tuple[str, int | None]]
+    ) -> Iterator[tuple[ManifestFileMeta, ...]]:
+        """Several manifest lists by name and size, one after the other; see `read_list`."""
+        for metas, _ in self._each(_METAS, list(lists), _decode_list, keep=True):
+            yield metas
+
+    def preload_lists(self, lists: Iterable[tuple[str, int | None]]) -> None:
+        """Bring manifest lists that will be asked for into the cache, read together.
+
+        What is missing or cut short is left for whoever asks for it to find.
+        """
+        self._preload(_METAS, dict(lists), _decode_list)
+
+    def preload_manifests(self, metas: Iterable[ManifestFileMeta]) -> None:
+        """The same for manifests; as many as the cache holds without pushing each other out."""
+        sizes: dict[str, int | None] = {}
+        records = 0
+        for meta in {meta.file_name: meta for meta in metas}.values():
+            records += meta.num_added_files + meta.num_deleted_files + 1
+            if records > _CACHED_RECORDS // 2:
+                break
+            sizes[meta.file_name] = meta.file_size
+        self._preload(_ENTRIES, sizes, _decode_manifest)
+
+    def _preload(
+        self,
+        cache: _RecordCache[_Record],
+        files: Mapping[str, int | None],
+        decode: Callable[[bytes, str], tuple[_Record, ...]],
+    ) -> None:
+        sizes = {self._layout.manifest(name): size for name, size in files.items()}
+        absent = [path for path in sizes if path not in cache]
+        if len(absent) < 2:
+            return
+        for path, data in zip(absent, read_present(self._file_io, absent), strict=True):
+            if data is not None and len(data) >= (sizes[path] or 0):
+                cache.put(path, decode(data, path))
+
+    def _each(
+        self,
+        cache: _RecordCache[_Record],
+        files: Sequence[tuple[str, int | None]],
+        decode: Callable[[bytes, str], tuple[_Record, ...]],
+        *,
+        keep: bool,
+    ) -> Iterator[tuple[tuple[_Record, ...], bool]]:
+        """Decoded files in order, each with whether it came from the cache.
+
+        Args:
+            cache: where they may be.
+            files: names and recorded sizes [bytes].
+            decode: from content and path.
+            keep: whether to put into the cache what was read.
+        """
+        paths = [self._layout.manifest(name) for name, _ in files]
+        absent = dict.fromkeys(path for path in paths if path not in cache)
+        arriving = self._file_io.read_many(list(absent))
+        for path, (_, size) in zip(paths, files, strict=True):
+            if path in absent:
+                del absent[path]
+                data = next(arriving)
+            else:
+                records = cache.get(path)
+                if records is not None:
+                    yield records, True
+                    continue
+                data = self._file_io.read_bytes(path)  # pushed out meanwhile
+            if size is not None and len(data) < size:
+                raise CorruptDataError(
+                    "a manifest is shorter than recorded",
+                    path=path,
+                    expected=size,
+                    found=len(data),
+                )
+            records = decode(data, path)
+            if keep:
+                cache.put(path, records)
+            yield records, False
 
     def may_hold_partition(self, meta: ManifestFileMeta, partitions: Collection[bytes]) -> bool:
         """Whether a manifest may have entries of one of some framed partitions, by its stats."""
@@ -303,6 +414,14 @@ class ManifestStore:
             highs.append(max(present, key=_order, default=None))
             null_counts.append(sum(count for row, count in rows if row[position] is None))
         return SimpleStats(encode_row(lows, types), encode_row(highs, types), tuple(null_counts))
+
+
+def _decode_list(data: bytes, path: str) -> tuple[ManifestFileMeta, ...]:
+    return decode_metas(data, source=path)
+
+
+def _decode_manifest(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
+    return decode_entries(data, source=path)
 
 
 def _without_stats(entry: ManifestEntry) -> ManifestEntry:

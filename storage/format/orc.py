@@ -6,7 +6,11 @@ attribute `paimon.id`; readers find columns by name, so files without it are rea
 int; MULTISET is a map, as Java stores it; blanks at the end of a CHAR do not count.
 
 TIMESTAMP_LTZ is stored as the true instant. That is also what `orc.timestamp-ltz.legacy.type` =
-true gives in a JVM that runs in UTC, the only zone in which Java's legacy rule keeps instants.
+true gives in a JVM that runs in UTC, the only zone in which Java's legacy rule keeps instants. A
+table that JVMs of other zones write or read should say false: such a JVM reads our files, like
+those of a JVM in UTC, shifted otherwise. What they wrote we read right either way (`orc_zones`).
+
+The level of zstd cannot be set, in the library as in `orc.compress` of Java: files have its own.
 
 A limit comes with the library: timestamps are decoded to 64-bit nanoseconds, so a file that holds
 one outside the years 1677 to 2262 is refused. Instants before 1970 with a fraction of a second are
@@ -14,6 +18,7 @@ put right after the library has written them (`orc_instants`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,20 +26,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc
 
-from storage.errors import InternalError, InvalidOptionError
+from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
 from storage.format.arrow_types import arrow_type
-from storage.format.decode_errors import decoding
+from storage.format.data_input import open_data_file
 from storage.format.file_columns import (
     conform_batch,
     list_like,
     map_entries,
+    mapped_values,
     rows_without_columns,
     selected,
     struct_like,
 )
 from storage.format.nested_ids import key_id, value_id
 from storage.format.orc_instants import Instants, has_early, with_early_instants
-from storage.format.orc_tail import CHAR, VARCHAR, read_tail, retyped, rows_before
+from storage.format.orc_tail import (
+    CHAR,
+    VARCHAR,
+    Tail,
+    all_instants,
+    read_tail,
+    read_zone,
+    retyped,
+    rows_before,
+)
+from storage.format.orc_zones import (
+    OtherTail,
+    Zone,
+    in_utc,
+    zone_of,
+)
 from storage.format.row_selection import RowSelection
 from storage.format.tail_holder import TailHolder
 from storage.format.types import (
@@ -53,6 +74,8 @@ from storage.io.file_io import FileIO
 __all__ = ["OrcSink", "read_batches"]
 
 _FIELD_ID = b"paimon.id"
+_LEGACY = "orc.timestamp-ltz.legacy.type"
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 _CODECS = {
     "zstd": "zstd",
     "snappy": "snappy",
@@ -320,7 +343,9 @@ def _stored(column: pa.Array, type_: DataType) -> pa.Array:
         case MapType(key=key, value=value):
             return _stored_entries(column, key, value)
         case RowType(fields=fields):
-            children = [_stored(column.field(i), field.type) for i, field in enumerate(fields)]
+            # flattened: below a null the library writes what is not null itself
+            parts = zip(column.flatten(), fields, strict=True)
+            children = [_stored(part, field.type) for part, field in parts]
             stored = [
                 column.type.field(i).with_type(child.type) for i, child in enumerate(children)
             ]
@@ -393,28 +418,54 @@ def read_batches(
     *,
     batch_rows: int,
     selection: RowSelection | None = None,
+    file_size: int | None = None,
+    options: Mapping[str, str] = _NO_OPTIONS,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns; arguments, batches and errors as in `file_formats.read_batches`.
 
     Stripes without a selected row are not read; statistics of stripes are not used.
     """
-    with file_io.open_input(path) as source, decoding(path, "an ORC file"):
+    legacy = options.get(_LEGACY, "true").strip().lower() != "false"
+    with open_data_file(file_io, path, "an ORC file", file_size) as source:
         tail = read_tail(source, path)
         file = pyarrow.orc.ORCFile(source)
         if file.nstripes != len(tail.stripes):
             raise pa.ArrowInvalid(f"{file.nstripes} stripes instead of {len(tail.stripes)}")
         names = set(file.schema.names)
         present = [field for field in columns if field.name in names]
+        zoned = any(_has_instants(field.type) for field in present)
+        instants: pyarrow.orc.ORCFile | None = None
         start = 0
         for index, stripe in enumerate(tail.stripes):
             if stripe.rows and not (selection and selection.empty(start, stripe.rows)):
-                decoded = _stripe(file, index, stripe.rows, present, path)
+                zone = _zone(read_zone(source, tail, stripe, path), path) if zoned else None
+                if zone is None:
+                    decoded = _stripe(file, index, stripe.rows, present, path)
+                else:
+                    instants = instants or _of_instants(source, tail)
+                    decoded = _stripe(instants, index, stripe.rows, present, path)
+                    decoded = in_utc(decoded, present, zone, legacy)
                 for first in range(0, stripe.rows, batch_rows):
                     piece = decoded.slice(first, batch_rows)
                     chosen = selected(piece, start + first, selection)
                     if chosen.num_rows:
                         yield chosen
             start += stripe.rows
+
+
+def _zone(name: str, path: str) -> Zone | None:
+    try:
+        return zone_of(name)
+    except UnsupportedFeatureError as error:
+        error.context.setdefault("path", path)
+        raise
+
+
+def _of_instants(source: pa.NativeFile, tail: Tail) -> pyarrow.orc.ORCFile:
+    """The file with all timestamps declared instants, so that they come as they are stored."""
+    kept = source.size() - len(tail.content)
+    other = OtherTail(source, kept, all_instants(tail.content))
+    return pyarrow.orc.ORCFile(pa.PythonFile(other, mode="r"))
 
 
 def _stripe(
@@ -428,33 +479,12 @@ def _stripe(
     decoded.validate()
     batch = conform_batch(decoded, columns, path)
     arrays = [
-        _without_blanks(column, field.type)
+        mapped_values(column, field.type, (TypeRoot.CHAR,), _without_blanks)
         for column, field in zip(batch.columns, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
-def _without_blanks(column: pa.Array, type_: DataType) -> pa.Array:
-    """CHAR values without the blanks at their end, at any depth."""
-    if not any(
-        isinstance(part, AtomicType) and part.root is TypeRoot.CHAR
-        for part in _depth_first([type_])
-    ):
-        return column
-    match type_:
-        case AtomicType():
-            return pc.utf8_rtrim(column, " ")
-        case ArrayType(element=element):
-            return list_like(column, column.type, _without_blanks(column.values, element))
-        case MultisetType(element=key):
-            return map_entries(column, column.type, _without_blanks(column.keys, key), column.items)
-        case MapType(key=key, value=value):
-            return map_entries(
-                column,
-                column.type,
-                _without_blanks(column.keys, key),
-                _without_blanks(column.items, value),
-            )
-        case RowType(fields=fields):
-            children = [_without_blanks(column.field(i), f.type) for i, f in enumerate(fields)]
-            return struct_like(column, list(column.type), children)
+def _without_blanks(column: pa.StringArray, _: AtomicType) -> pa.StringArray:
+    """CHAR values without the blanks at their end."""
+    return pc.utf8_rtrim(column, " ")

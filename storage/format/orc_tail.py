@@ -8,9 +8,10 @@ tail points into the file before pyarrow follows it, and declares CHAR and VARCH
 writes as STRING. Source: ORC specification v1; FORMAT.md §7.4.
 """
 
+import contextlib
 import dataclasses
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import cramjam
@@ -24,6 +25,7 @@ __all__ = [
     "Message",
     "Stripe",
     "Tail",
+    "all_instants",
     "block_size",
     "compressed",
     "decompressed",
@@ -32,6 +34,7 @@ __all__ = [
     "postscript_of",
     "read_tail",
     "read_varint",
+    "read_zone",
     "retyped",
     "rows_before",
     "serialized",
@@ -57,11 +60,13 @@ _PS_FOOTER_LENGTH, _PS_COMPRESSION, _PS_BLOCK_SIZE, _PS_METADATA_LENGTH, _PS_MAG
 _FOOTER_STRIPES, _FOOTER_TYPES, _FOOTER_ROWS = 3, 4, 6
 _STRIPE_OFFSET, _STRIPE_INDEX, _STRIPE_DATA, _STRIPE_FOOTER, _STRIPE_ROWS = 1, 2, 3, 4, 5
 _TYPE_KIND, _TYPE_LENGTH = 1, 4
+_TIMESTAMP, _INSTANT = 9, 18
 
 Message = list[tuple[int, int, Any]]
 """Fields of a message in file order: number, wire type, value."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_STRIPE_ZONE = 3, _BYTES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,11 +77,13 @@ class Stripe:
         offset: first byte.
         length: bytes, index and footer included.
         rows: number of rows.
+        footer_length: bytes at its end that are its footer.
     """
 
     offset: int
     length: int
     rows: int
+    footer_length: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,10 +93,12 @@ class Tail:
     Attributes:
         stripes: in file order.
         rows: number of rows of the file.
+        content: the last bytes of the file, at least from the footer on.
     """
 
     stripes: tuple[Stripe, ...]
     rows: int
+    content: bytes
 
 
 def read_tail(source: pa.NativeFile, path: str) -> Tail:
@@ -103,8 +112,35 @@ def read_tail(source: pa.NativeFile, path: str) -> Tail:
         CorruptDataError: not an ORC file, cut short, or with lengths that point outside of it.
         UnsupportedFeatureError: compressed in a way nobody uses (LZO).
     """
-    try:
+    with _described(path):
         return _read_tail(source)
+
+
+def read_zone(source: pa.NativeFile, tail: Tail, stripe: Stripe, path: str) -> str:
+    """Name of the time zone of whoever wrote a stripe; "" when nothing is said of it.
+
+    Args:
+        source: the open file; its position is changed.
+        tail: of the file.
+        stripe: one of the tail's.
+        path: for an error.
+
+    Raises:
+        CorruptDataError: the stripe's footer is damaged.
+    """
+    source.seek(stripe.offset + stripe.length - stripe.footer_length)
+    stored = source.read(stripe.footer_length)
+    with _described(path):
+        footer = parse(decompressed(stored, postscript_of(tail.content)[0]))
+        zones = [value for number, wire, value in footer if (number, wire) == _STRIPE_ZONE]
+        return str(zones[-1].decode()) if zones else ""
+
+
+@contextlib.contextmanager
+def _described(path: str) -> Iterator[None]:
+    """Errors of parsing, in our own."""
+    try:
+        yield
     except UnsupportedFeatureError as error:
         error.context.setdefault("path", path)
         raise
@@ -128,7 +164,7 @@ def _read_tail(source: pa.NativeFile) -> Tail:
         source.seek(size - wanted)
         end = source.read()
     stored = end[len(end) - wanted : len(end) - ps_size - 1]
-    return _checked(parse(decompressed(stored, postscript)), size - tail_size)
+    return _checked(parse(decompressed(stored, postscript)), size - tail_size, end)
 
 
 def rows_before(tail: bytes, position: int) -> int:
@@ -155,6 +191,30 @@ def retyped(tail: bytes, kinds: Mapping[int, tuple[int, int]]) -> bytes:
         kinds: by column id, which is the position of a type in depth-first order with the root
             at 0: the kind (`CHAR` or `VARCHAR`) and the greatest length [characters].
     """
+
+    def changed(column: int, encoded: bytes) -> bytes:
+        return _retyped_one(encoded, *kinds[column]) if column in kinds else encoded
+
+    return _with_types(tail, changed)
+
+
+def all_instants(tail: bytes) -> bytes:
+    """The end of an ORC file with every TIMESTAMP declared to be a TIMESTAMP_INSTANT.
+
+    Readers then give the stored numbers as they are, whatever zone the stripes name.
+    """
+
+    def changed(_: int, encoded: bytes) -> bytes:
+        fields = parse(encoded)
+        if number_of(fields, _TYPE_KIND) != _TIMESTAMP:
+            return encoded
+        return serialized([(n, w, _INSTANT if n == _TYPE_KIND else v) for n, w, v in fields])
+
+    return _with_types(tail, changed)
+
+
+def _with_types(tail: bytes, change: Callable[[int, bytes], bytes]) -> bytes:
+    """The end of a file with other types, each made of its column id and its encoded form."""
     postscript, ps_size = postscript_of(tail)
     footer_size = number_of(postscript, _PS_FOOTER_LENGTH)
     start = len(tail) - 1 - ps_size - footer_size
@@ -163,12 +223,10 @@ def retyped(tail: bytes, kinds: Mapping[int, tuple[int, int]]) -> bytes:
     changed: Message = []
     for number, wire, value in footer:
         if number == _FOOTER_TYPES:
-            if column in kinds:
-                value = _retyped_one(value, *kinds[column])
+            value = change(column, value)
             column += 1
         changed.append((number, wire, value))
-    plain = serialized(changed)
-    stored = compressed(plain, postscript)
+    stored = compressed(serialized(changed), postscript)
     new_postscript = serialized(
         [
             (number, wire, len(stored) if number == _PS_FOOTER_LENGTH else value)
@@ -197,7 +255,7 @@ def postscript_of(end: bytes) -> tuple[Message, int]:
     return postscript, size
 
 
-def _checked(footer: Message, end: int) -> Tail:
+def _checked(footer: Message, end: int, content: bytes) -> Tail:
     """The stripes of a footer, once it is sure that they lie one behind another before `end`."""
     stripes = []
     position = len(MAGIC)
@@ -207,7 +265,10 @@ def _checked(footer: Message, end: int) -> Tail:
         fields = parse(value)
         lengths = [number_of(fields, n) for n in (_STRIPE_INDEX, _STRIPE_DATA, _STRIPE_FOOTER)]
         stripe = Stripe(
-            number_of(fields, _STRIPE_OFFSET), sum(lengths), number_of(fields, _STRIPE_ROWS)
+            number_of(fields, _STRIPE_OFFSET),
+            sum(lengths),
+            number_of(fields, _STRIPE_ROWS),
+            lengths[-1],
         )
         if stripe.offset < position or stripe.offset + stripe.length > end:
             raise ValueError(f"a stripe at {stripe.offset}+{stripe.length} is outside of the file")
@@ -216,7 +277,7 @@ def _checked(footer: Message, end: int) -> Tail:
     rows = number_of(footer, _FOOTER_ROWS)
     if rows != sum(stripe.rows for stripe in stripes):
         raise ValueError(f"its stripes do not hold the {rows} rows of its footer")
-    return Tail(tuple(stripes), rows)
+    return Tail(tuple(stripes), rows, content)
 
 
 # ----------------------------------------------------------------------------- compression

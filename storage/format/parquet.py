@@ -13,9 +13,8 @@ which other writers use, are read as well.
 Rows are skipped by row group: the library cannot read the page indexes that would allow more.
 """
 
-import dataclasses
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 
 from storage.errors import CorruptDataError, InternalError, InvalidOptionError
 from storage.format.arrow_types import arrow_type
-from storage.format.decode_errors import decoding
+from storage.format.data_input import open_data_file
 from storage.format.file_columns import (
     list_like,
     map_entries,
@@ -37,6 +36,7 @@ from storage.format.file_columns import (
 from storage.format.int96 import INT96_BYTES, holds_nanoseconds, to_int96
 from storage.format.nested_ids import key_id, value_id
 from storage.format.parquet_footer import bytes_as_int96, int96_as_bytes
+from storage.format.parquet_row_groups import ColumnRange, RowGroupFilter, readers, wanted_runs
 from storage.format.row_selection import RowSelection
 from storage.format.tail_holder import TailHolder
 from storage.format.types import (
@@ -76,27 +76,6 @@ _SAMPLE_ROWS = 4096
 _DICTIONARY_SHARE = 0.2
 """A column gets a dictionary when at most this share of a sample is distinct: below it the
 dictionary saves compression work, above it pyarrow would give up half way anyway."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ColumnRange:
-    """What a row group's statistics say about a column.
-
-    Attributes:
-        minimum: lower bound of the values as a Python object, None when unknown.
-        maximum: upper bound, None when unknown.
-        null_count: number of nulls, None when unknown.
-        row_count: number of rows.
-    """
-
-    minimum: Any
-    maximum: Any
-    null_count: int | None
-    row_count: int
-
-
-RowGroupFilter = Callable[[Mapping[str, ColumnRange]], bool]
-"""Given the ranges by column name in the file, whether the row group may hold a wanted row."""
 
 
 def parquet_field(field: DataField) -> pa.Field:
@@ -379,6 +358,7 @@ def read_batches(
     batch_rows: int,
     keep_row_group: RowGroupFilter | None = None,
     selection: RowSelection | None = None,
+    file_size: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a Parquet file.
 
@@ -390,6 +370,7 @@ def read_batches(
         keep_row_group: leaves out row groups, or None to read all.
         selection: rows to give by position in the file, or None for all; row groups without a
             wanted row are not read.
+        file_size: recorded size [bytes], or None when it is unknown.
 
     Yields:
         Batches in file order, none empty, columns in file order; INT96 columns as raw
@@ -399,36 +380,16 @@ def read_batches(
         CorruptDataError: not a Parquet file, or a damaged one.
         FileNotFoundError: there is no such file.
     """
-    with file_io.open_input(path) as source, decoding(path, "a Parquet file"):
+    with open_data_file(file_io, path, "a Parquet file", file_size) as source:
         file = _opened(source, path)
         present = [name for name in columns if name in file.schema_arrow.names]
-        for start, groups in _wanted_runs(file.metadata, keep_row_group, selection):
-            for batch in file.iter_batches(batch_rows, row_groups=groups, columns=present):
-                chosen = selected(batch, start, selection)
-                start += batch.num_rows
-                if chosen.num_rows:
-                    yield chosen
-
-
-def _wanted_runs(
-    metadata: pq.FileMetaData, keep: RowGroupFilter | None, selection: RowSelection | None
-) -> Iterator[tuple[int, list[int]]]:
-    """Row groups to read, in runs without gaps, each with the position of its first row."""
-    position = run_start = 0
-    run: list[int] = []
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        wanted = selection is None or not selection.empty(position, group.num_rows)
-        if wanted and (keep is None or keep(_ranges(group))):
-            if not run:
-                run_start = position
-            run.append(index)
-        elif run:
-            yield run_start, run
-            run = []
-        position += group.num_rows
-    if run:
-        yield run_start, run
+        for start, groups in wanted_runs(file.metadata, keep_row_group, selection):
+            for reader, some in readers(file, source, groups, present, file_io.distant):
+                for batch in reader.iter_batches(batch_rows, row_groups=some, columns=present):
+                    chosen = selected(batch, start, selection)
+                    start += batch.num_rows
+                    if chosen.num_rows:
+                        yield chosen
 
 
 def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
@@ -454,21 +415,3 @@ def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
     return pq.ParquetFile(
         source, metadata=metadata, pre_buffer=False, page_checksum_verification=True
     )
-
-
-def _ranges(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
-    """Ranges of the columns that are not nested and whose statistics have a Python form."""
-    ranges = {}
-    for i in range(group.num_columns):
-        chunk = group.column(i)
-        found = chunk.statistics if chunk.is_stats_set else None
-        if found is None or "." in chunk.path_in_schema:
-            continue
-        bounded = found.has_min_max
-        ranges[chunk.path_in_schema] = ColumnRange(
-            minimum=found.min if bounded else None,
-            maximum=found.max if bounded else None,
-            null_count=found.null_count if found.has_null_count else None,
-            row_count=group.num_rows,
-        )
-    return ranges

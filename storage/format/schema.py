@@ -205,7 +205,7 @@ def new_schema(
     partition_keys: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
     comment: str | None = None,
-    now_ms: int,
+    now_ms: int = 0,
 ) -> TableSchema:
     """Schema 0 of a new table.
 
@@ -215,7 +215,7 @@ def new_schema(
         partition_keys: column names, in path order.
         options: raw table options.
         comment: of the table.
-        now_ms: creation time [epoch ms].
+        now_ms: creation time [epoch ms]; 0: a catalog puts in its own when it makes the table.
 
     Raises:
         InvalidRequestError: no columns, a bad or repeated name, or keys that do not fit.

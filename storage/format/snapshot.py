@@ -88,6 +88,17 @@ class Snapshot:
         """The bytes of the snapshot file: indented UTF-8 JSON; absent members are left out."""
         return dump_object(self.members())
 
+    @property
+    def lists(self) -> tuple[tuple[str, int | None], ...]:
+        """Names and recorded sizes [bytes] of the base, the delta and any changelog list."""
+        found = (
+            (self.base_manifest_list, self.base_manifest_list_size),
+            (self.delta_manifest_list, self.delta_manifest_list_size),
+        )
+        if self.changelog_manifest_list is None:
+            return found
+        return *found, (self.changelog_manifest_list, self.changelog_manifest_list_size)
+
     def members(self) -> dict[str, Any]:
         """The members of the JSON object, unknown ones last."""
         value: dict[str, Any] = {}

@@ -12,20 +12,26 @@ from the newest down. `latest` compares it, and so does `read` whatever it reads
 makes the store forget everything.
 """
 
+import contextlib
+import itertools
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from storage.errors import CorruptDataError, NotFoundError, StorageUnavailableError
-from storage.format.documents import read_document
+from storage.format.documents import parse_document, read_document
 from storage.format.layout import TableLayout
 from storage.format.snapshot import Snapshot
-from storage.io.file_io import FileIO
+from storage.io.file_io import FileIO, read_present
 
 __all__ = ["SnapshotStore"]
 
 _PREFIX = "snapshot-"
 _REMEMBERED = 1024
 """Parsed documents kept in memory: more than the snapshots one walk of an expiry goes over."""
+
+_TOGETHER = 16
+"""Most documents that a walk reads at a time."""
 
 _PROBES = 8
 """Steps a stale LATEST is followed before listing: one existence check each."""
@@ -116,6 +122,39 @@ class SnapshotStore:
         """
         known = self._known.get(snapshot_id)
         return self.read(snapshot_id) if known is None else known
+
+    def recall_many(self, snapshot_ids: Iterable[int]) -> Iterator[Snapshot]:
+        """Several as from `recall`, in the order asked; those not remembered are read together.
+
+        More and more are read at a time, so that a walk that ends early has read little in vain.
+
+        Raises:
+            NotFoundError: of the one whose turn it is, as from `recall`.
+        """
+        left = iter(snapshot_ids)
+        size = 1
+        while some := list(itertools.islice(left, size)):
+            self.preload(some)
+            for snapshot_id in some:
+                yield self.recall(snapshot_id)
+            size = min(2 * size, _TOGETHER)
+
+    def preload(self, snapshot_ids: Iterable[int]) -> None:
+        """Remember snapshots that `recall` is asked for next, read together.
+
+        What is missing or wrong is left for `recall` to tell.
+        """
+        absent = [one for one in snapshot_ids if one not in self._known][:_REMEMBERED]
+        if len(absent) < 2:
+            return
+        paths = [self._layout.snapshot_file(one) for one in absent]
+        found = read_present(self._file_io, paths)
+        for snapshot_id, path, data in zip(absent, paths, found, strict=True):
+            with contextlib.suppress(CorruptDataError):
+                if data is not None:
+                    snapshot = parse_document(data, path, Snapshot.from_json)
+                    if snapshot.id == snapshot_id:
+                        self._remember(snapshot)
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot, or None on a table without snapshots."""

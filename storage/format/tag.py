@@ -8,14 +8,15 @@ long it lives, in seconds.
 
 import dataclasses
 import datetime
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 from storage.errors import CorruptDataError
-from storage.format.documents import dump_object, read_document
+from storage.format.documents import dump_object, parse_document, read_document
 from storage.format.layout import TableLayout
 from storage.format.snapshot import Snapshot
-from storage.io.file_io import FileIO
+from storage.io.file_io import FileIO, read_present
 
 __all__ = ["Tag", "list_tags", "read_tag", "tag_names"]
 
@@ -97,11 +98,11 @@ def list_tags(file_io: FileIO, layout: TableLayout) -> list[Tag]:
 
 
 def _read_all(file_io: FileIO, layout: TableLayout) -> Iterator[Tag]:
-    for name in tag_names(file_io, layout):
-        try:
-            yield read_tag(file_io, layout, name)
-        except FileNotFoundError:
-            continue
+    names = tag_names(file_io, layout)
+    paths = [layout.tag_file(name) for name in names]
+    for name, path, data in zip(names, paths, read_present(file_io, paths), strict=True):
+        if data is not None:
+            yield parse_document(data, path, functools.partial(Tag.from_json, name))
 
 
 def _time_parts(time: datetime.datetime) -> list[int]:

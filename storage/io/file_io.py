@@ -10,13 +10,13 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import BinaryIO, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from storage.errors import RetryableError
 
-__all__ = ["FileIO", "FileStatus", "note_undeleted"]
+__all__ = ["FileIO", "FileStatus", "note_undeleted", "read_present"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,9 +44,15 @@ class FileStatus:
 class FileIO(Protocol):
     """Port to a store. Implementations are picklable and hold no open handles.
 
+    Attributes:
+        distant: whether every request costs tens of milliseconds, so that readers should ask for
+            neighbouring parts of a file together.
+
     Raises (all methods): `StorageUnavailableError` for passing faults, `FileNotFoundError` where
     a file is required and absent, `PermissionError` as it is.
     """
+
+    distant: ClassVar[bool] = False
 
     def read_bytes(self, path: str) -> bytes:
         """The whole file."""
@@ -54,7 +60,8 @@ class FileIO(Protocol):
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
         """Several whole files, in the order asked for; beside each other where that pays.
 
-        Errors arrive with the file they are about, as from `read_bytes`.
+        A bounded number is held, however many are asked for. Errors arrive with the file they
+        are about, as from `read_bytes`, and end the reading.
         """
         return (self.read_bytes(path) for path in paths)
 
@@ -119,6 +126,19 @@ class FileIO(Protocol):
 
         Does nothing on stores where a directory is there only while it holds files.
         """
+
+
+def read_present(file_io: FileIO, paths: Sequence[str]) -> Iterator[bytes | None]:
+    """As `FileIO.read_many`, with None for a file that is not there."""
+    done = 0
+    while done < len(paths):
+        try:
+            for data in file_io.read_many(paths[done:]):
+                done += 1
+                yield data
+        except FileNotFoundError:
+            done += 1
+            yield None
 
 
 def note_undeleted(path: str, error: Exception) -> None:

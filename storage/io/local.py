@@ -259,9 +259,15 @@ def _unlink_quietly(path: str) -> None:
 @contextlib.contextmanager
 def _translated(operation: str, path: str) -> Iterator[None]:
     """Turn an `OSError` without a meaning of its own into `StorageUnavailableError`."""
+    if "\0" in path:  # no file has such a name; told in other ways by every library
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
         yield
-    except (FileNotFoundError, FileExistsError, PermissionError):
+    except FileNotFoundError as error:
+        if error.filename is not None:
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+    except (FileExistsError, PermissionError):
         raise
     except (IsADirectoryError, NotADirectoryError) as error:
         raise FileNotFoundError(error.errno, error.strerror, path) from error

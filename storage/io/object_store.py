@@ -15,12 +15,14 @@ The client (`storage/adr/0005`) starts threads on its first use in a process. Th
 a fork, so a process forked after that is told to begin with `spawn`; see `_Runtime`.
 """
 
+import collections
 import contextlib
+import itertools
 import os
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import obstore
@@ -35,8 +37,9 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.io.file_io import FileIO, FileStatus, note_undeleted
+from storage.io.object_store_client import connect
 from storage.io.object_store_errors import store_error, translated
-from storage.io.object_store_options import connect, locate, redacted_options
+from storage.io.object_store_options import locate, redacted_options
 from storage.io.object_upload import PART_BYTES, ObjectUpload
 from storage.io.range_reader import TAIL_BYTES, RangeReader
 
@@ -107,6 +110,8 @@ class ObjectStoreFileIO(FileIO):
         UnsupportedFeatureError: a kind of store that is not tested.
     """
 
+    distant = True
+
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
         self._location = locate(location)
         self._options = dict(options or {})
@@ -149,11 +154,29 @@ class ObjectStoreFileIO(FileIO):
             return obstore.get(self._store, key).bytes().to_bytes()
 
     def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
-        """See `FileIO`; up to 16 at once."""
+        """See `FileIO`; up to 16 are under way or wait to be taken."""
         if len(paths) < 2:
             return iter([self.read_bytes(path) for path in paths])
         self._require_runtime()
-        return _RUNTIME.pool.map(self.read_bytes, paths)
+        return self._read_ahead(paths)
+
+    def _read_ahead(self, paths: Sequence[str]) -> Iterator[bytes]:
+        left = iter(paths)
+        waiting: collections.deque[Future[bytes]] = collections.deque()
+
+        def send(count: int) -> None:
+            for path in itertools.islice(left, count):
+                waiting.append(_RUNTIME.pool.submit(self.read_bytes, path))
+
+        try:
+            send(_CONCURRENCY)
+            while waiting:
+                data = waiting.popleft().result()
+                send(1)
+                yield data
+        finally:
+            for each in waiting:
+                each.cancel()
 
     def open_input(self, path: str) -> pa.NativeFile:
         """See `FileIO`; one request, see `RangeReader`."""

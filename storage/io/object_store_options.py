@@ -12,18 +12,22 @@ not given comes from the standard variables (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
 
 import dataclasses
 import difflib
-import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from obstore.store import ObjectStore, S3Store, from_url
-
 from storage import option_values
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 
-__all__ = ["SCHEMES", "StoreLocation", "connect", "locate", "redacted_options"]
+__all__ = [
+    "SCHEMES",
+    "StoreLocation",
+    "client_settings",
+    "locate",
+    "redacted_options",
+    "require_leave",
+]
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
@@ -33,7 +37,6 @@ _PUBLIC = frozenset({"kms-key-id"})
 _HIDDEN = "********"
 
 _S3_PREFIXES = ("fs.s3a.", "s3a.", "s3.")
-_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 
 def _text(value: str) -> str:
@@ -113,65 +116,12 @@ def locate(location: str) -> StoreLocation:
     return StoreLocation(scheme, f"{scheme}://{authority}", (found[3] or "").strip("/"))
 
 
-def connect(
-    location: StoreLocation, options: Mapping[str, str], environ: Mapping[str, str] | None = None
-) -> tuple[ObjectStore, bool]:
-    """A client of a bucket; nothing is sent yet.
-
-    Args:
-        location: any location in the bucket.
-        options: as in the module's text.
-        environ: None: the process's.
-
-    Returns:
-        The client, and whether the store is one whose conditional put must be tried out first
-        (an S3 of somebody else's make).
+def require_leave(location: StoreLocation, options: Mapping[str, str]) -> None:
+    """Refuse a kind of store that is not tested, unless the options allow it.
 
     Raises:
-        InvalidOptionError: an option is unknown or malformed.
-        UnsupportedFeatureError: a store that is not tested, without leave to use it.
+        UnsupportedFeatureError: they do not.
     """
-    environ = os.environ if environ is None else environ
-    own, client = _parsed(location.scheme, options)
-    retry: Any = {
-        "max_retries": client.pop("max_retries"),
-        "retry_timeout": client.pop("retry_timeout"),
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=5),
-            "base": 2,
-        },
-    }
-    if location.scheme == "s3":
-        return _connect_s3(location, own, client, retry, environ)
-    _require_leave(location, options)
-    return from_url(location.root, config=own, client_options=client, retry_config=retry), False
-
-
-def _connect_s3(
-    location: StoreLocation,
-    own: Any,
-    client: Any,
-    retry: Any,
-    environ: Mapping[str, str],
-) -> tuple[ObjectStore, bool]:
-    bucket = location.root.partition("://")[2]
-    given = own.get("endpoint") or next(
-        (environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None
-    )
-    path_style = own.pop("path_style", given is not None or "." in bucket)
-    own["virtual_hosted_style_request"] = not path_style
-    if given is not None:
-        if "://" not in given:
-            given = f"https://{given}"
-        client["allow_http"] = given.startswith("http://")
-        scheme, _, host = given.rstrip("/").partition("://")
-        own["endpoint"] = f"{scheme}://{host}" if path_style else f"{scheme}://{bucket}.{host}"
-    store = S3Store(bucket, config=own, client_options=client, retry_config=retry)
-    return store, given is not None and not given.rstrip("/").endswith(".amazonaws.com")
-
-
-def _require_leave(location: StoreLocation, options: Mapping[str, str]) -> None:
     if option_values.boolean(options.get(_ALLOW_UNTESTED, "false")):
         return
     condition = {"gs": "x-goog-if-generation-match: 0"}.get(location.scheme, "If-None-Match: *")
@@ -183,8 +133,12 @@ def _require_leave(location: StoreLocation, options: Mapping[str, str]) -> None:
     )
 
 
-def _parsed(scheme: str, options: Mapping[str, str]) -> tuple[Any, Any]:
-    """Options of the store and of its HTTP client."""
+def client_settings(scheme: str, options: Mapping[str, str]) -> tuple[Any, Any]:
+    """Settings of the client library: of the store, and of its HTTP client.
+
+    Raises:
+        InvalidOptionError: an option is unknown or malformed.
+    """
     own: dict[str, Any] = {}
     client: dict[str, Any] = {}
     for name, (field, parse, default) in _CLIENT_OPTIONS.items():

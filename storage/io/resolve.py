@@ -7,6 +7,7 @@ A location is a local path (relative ones are made absolute, `~` is the home dir
 characters, because table paths hold percent signs of their own.
 """
 
+import importlib
 import os
 import re
 from collections.abc import Mapping
@@ -14,12 +15,13 @@ from collections.abc import Mapping
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
-from storage.io.object_store import ObjectStoreFileIO
 from storage.io.object_store_options import SCHEMES, locate
 
 __all__ = ["is_local", "resolve_file_io"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!$)")
+
+_OBJECT_STORE = "storage.io.object_store"
 
 _REFUSED = {
     "hdfs": "whether its rename can be a commit has not been tested; mount it (NFS gateway, FUSE)",
@@ -54,7 +56,7 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
     match = _SCHEME.match(warehouse)
     scheme = "file" if match is None else match.group(1).lower()
     if scheme in SCHEMES:
-        return ObjectStoreFileIO(warehouse, options), locate(warehouse).path
+        return _object_store(warehouse, options), locate(warehouse).path
     if scheme != "file":
         known = ", ".join(f"{each}://" for each in ("file", *SCHEMES))
         raise UnsupportedFeatureError(
@@ -71,6 +73,12 @@ def resolve_file_io(warehouse: str, options: Mapping[str, str] | None = None) ->
     if match is None:
         return LocalFileIO(), os.path.abspath(os.path.expanduser(warehouse))
     return LocalFileIO(), os.path.abspath(_path_of(warehouse[len("file:") :], warehouse))
+
+
+def _object_store(warehouse: str, options: Mapping[str, str] | None) -> FileIO:
+    """The client library is imported when a warehouse needs it, for most never do."""
+    made: FileIO = importlib.import_module(_OBJECT_STORE).ObjectStoreFileIO(warehouse, options)
+    return made
 
 
 def _path_of(rest: str, warehouse: str) -> str:

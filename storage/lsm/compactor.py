@@ -14,6 +14,7 @@ from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.levels import KeyOf, Section, SortedRun, sections
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions import merge_function_for
+from storage.lsm.merge_functions.fold import naming_table
 
 __all__ = ["MergeListener", "UnitPlan", "compact", "plan_unit"]
 
@@ -113,8 +114,9 @@ def compact(
     written: list[DataFileMeta] = []
     done = False
     try:
-        for group in plan.rewrites:
-            written.extend(_rewrite(group, unit, context, window_bytes))
+        with naming_table(context.layout.root):
+            for group in plan.rewrites:
+                written.extend(_rewrite(group, unit, context, window_bytes))
         done = True
     finally:
         if not done:

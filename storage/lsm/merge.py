@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Merging sorted runs over record batches, by key frontier.
 
-Owns the merge order of the rows of one key (SEMANTICS.md §A.7) and the memory bound of a merge.
+Owns the memory bound of a merge; the order of the rows of one key is in `merge_order`.
 Knows nothing of files and levels. Data plane: no Python object per row.
 """
 
@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import CorruptDataError
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.format.types import VALUE_KIND
 from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
 from storage.lsm.merge_functions import MergeFunction, RowPicker
 from storage.lsm.merge_functions.pick_row import retractions
+from storage.lsm.merge_order import in_merge_order
 
 __all__ = ["MERGE_WINDOW_BYTES", "merge_rows", "merge_runs"]
 
@@ -90,7 +91,7 @@ def merge_rows(
         One KeyValueBatch, strictly ascending by key; may be empty, may share memory with a piece.
     """
     batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
-    groups = _in_merge_order(batch, sort_and_group(batch, key_names))
+    groups = in_merge_order(batch, sort_and_group(batch, key_names), function.sequence)
     if isinstance(function, RowPicker):
         rows = _picked_rows(batch, groups, function, drop_retractions)
         return batch if rows is None else _gather(batch, rows)
@@ -115,31 +116,6 @@ def _picked_rows(
         if not stays.all():
             rows = rows[stays]
     return None if order is None and len(rows) == batch.num_rows else rows
-
-
-def _in_merge_order(batch: pa.RecordBatch, groups: KeyGroups) -> KeyGroups:
-    """Put the rows of each key in order of (sequence number, retractions first).
-
-    Rows arrive in that order from one writer's runs given oldest first; only keys for which they
-    do not (several writers, runs in another order) are sorted again.
-    """
-    rows = batch.num_rows
-    if len(groups.starts) == rows:
-        return groups
-    order = np.arange(rows, dtype=np.int64) if groups.order is None else groups.order
-    sequence = _numbers(batch, SEQUENCE_NUMBER)[order]
-    inside = np.ones(rows, dtype=bool)
-    inside[groups.starts] = False
-    behind = inside[1:] & (sequence[1:] <= sequence[:-1])
-    if not behind.any():
-        return groups
-    adds = ~retractions(_numbers(batch, VALUE_KIND)[order])
-    group = np.cumsum(~inside)
-    touched = np.flatnonzero(np.isin(group, group[1:][behind]))
-    inner = np.lexsort((adds[touched], sequence[touched], group[touched]))
-    order = order.copy()
-    order[touched] = order[touched[inner]]
-    return KeyGroups(order, groups.starts)
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> np.ndarray:

@@ -26,7 +26,9 @@ from storage.lsm.compactor import compact
 from storage.lsm.levels import Levels
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
+from storage.lsm.merge_functions.fold import naming_table
 from storage.lsm.write_rules import accept_rows
+from storage.options import require_compactable
 
 __all__ = ["BucketContext", "MergeListener", "MergeTreeWriter"]
 
@@ -129,7 +131,8 @@ class MergeTreeWriter:
         if not self._buffer:
             return
         pieces, self._buffer, self._buffer_bytes = self._buffer, [], 0
-        merged = merge_rows(pieces, self._context.key_names, self._function)
+        with naming_table(self._context.layout.root):
+            merged = merge_rows(pieces, self._context.key_names, self._function)
         if merged.num_rows == 0:
             return
         writer = self._context.open_writer(0, FileSource.APPEND)
@@ -154,7 +157,11 @@ class MergeTreeWriter:
 
         Returns:
             Whether any file was merged or moved.
+
+        Raises:
+            UnsupportedFeatureError: the table may be written but not compacted.
         """
+        require_compactable(self._context.options)
         self.flush()
         if not full:
             return self._compact_while_due()

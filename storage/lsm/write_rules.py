@@ -6,14 +6,20 @@ Source: SEMANTICS.md §A.3 and §A.4. Data plane: whole columns.
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from storage.errors import InternalError, InvalidRequestError
 from storage.format.default_values import default_of, fill_null
 from storage.format.schema import TableSchema
 from storage.format.types import VALUE_KIND, DataField, RowKind
+from storage.lsm.merge_functions import counted_columns
+from storage.lsm.merge_functions.aggregators import count_inputs
 from storage.options import TableOptions
 
 __all__ = ["accept_rows"]
+
+_KIND_TEXTS = pa.array(["+I", "-U", "+U", "-D"])
+"""Texts of the row kinds, each at the place of its code."""
 
 
 def accept_rows(
@@ -27,13 +33,15 @@ def accept_rows(
     Args:
         batch: input batch: value columns and `_VALUE_KIND` int8, in arrival order.
         schema: of the table.
-        options: of the table; `ignore-delete` and `ignore-update-before` drop rows.
+        options: of the table; `rowkind.field` names a column that replaces the kinds, and
+            `ignore-delete` and `ignore-update-before` drop rows.
 
     Returns:
         The kinds (int8) and the value columns in schema order, of the rows that stay.
 
     Raises:
-        InvalidRequestError: a NOT NULL column holds null, or a value does not fit its column.
+        InvalidRequestError: a NOT NULL column holds null, a value does not fit its column, or
+            the column of row kinds holds something else.
         InternalError: there is no `_VALUE_KIND`.
     """
     position = batch.schema.get_field_index(VALUE_KIND)
@@ -44,6 +52,10 @@ def accept_rows(
         _column(batch, field, wanted)
         for field, wanted in zip(schema.fields, schema.arrow_schema, strict=True)
     ]
+    if options.rowkind_field is not None:
+        kinds = _kinds_of(columns[schema.field_names.index(options.rowkind_field)], options)
+    for position in counted_columns(options, schema):
+        columns[position] = count_inputs(columns[position])
     dropped = _dropped_kinds(options)
     if dropped:
         stays = np.isin(kinds.to_numpy(zero_copy_only=False), dropped, invert=True)
@@ -52,6 +64,26 @@ def accept_rows(
             kinds = kinds.filter(mask)
             columns = [column.filter(mask) for column in columns]
     return kinds, columns
+
+
+def _kinds_of(column: pa.Array, options: TableOptions) -> pa.Array:
+    """Row kinds (int8) from the texts of a column."""
+    if column.null_count:
+        raise InvalidRequestError(
+            "Row kind cannot be null",
+            hint="give the column one of +I, -U, +U, -D",
+            column=options.rowkind_field,
+        )
+    codes = pc.index_in(column.cast(pa.string()), value_set=_KIND_TEXTS)
+    if codes.null_count:
+        row = int(np.argmax(pc.is_null(codes).to_numpy(zero_copy_only=False)))
+        raise InvalidRequestError(
+            "unknown row kind",
+            hint="give the column one of +I, -U, +U, -D",
+            column=options.rowkind_field,
+            value=column[row],
+        )
+    return codes.cast(pa.int8())
 
 
 def _dropped_kinds(options: TableOptions) -> tuple[int, ...]:

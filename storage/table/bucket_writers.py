@@ -77,7 +77,7 @@ def open_merge_tree_writer(
     compaction: bool = True,
 ) -> MergeTreeWriter:
     """As `open_bucket`, for a table with a primary key."""
-    mode = _require(table)
+    mode = _require(table, compaction=compaction)
     if not table.schema.primary_keys:
         raise unexpected_mode(mode)
     entries = _live_entries(table, partition, bucket, snapshot)
@@ -98,7 +98,7 @@ def open_append_writer(
 
     Without buckets the writer knows nothing of the files that are there and never compacts.
     """
-    mode = _require(table)
+    mode = _require(table, compaction=compaction)
     if table.schema.primary_keys:
         raise unexpected_mode(mode)
     context = bucket_context(table, partition, bucket)
@@ -129,8 +129,9 @@ def bucket_context(table: TableCore, partition: bytes, bucket: int) -> BucketCon
     )
 
 
-def _require(table: TableCore) -> BucketMode:
-    require_writable(table.options, keyed=bool(table.schema.primary_keys))
+def _require(table: TableCore, *, compaction: bool) -> BucketMode:
+    keyed = bool(table.schema.primary_keys)
+    require_writable(table.options, keyed=keyed, compaction=compaction)
     return require_buckets(table.schema, table.options)
 
 

@@ -5,22 +5,28 @@ Source: FORMAT.md §12.1. A database is `<warehouse>/<name>.db`; a table is a di
 holds at least one schema file. Nothing else is recorded, so other engines see the same catalog.
 """
 
+import dataclasses
+import itertools
 import re
 from collections.abc import Mapping
 
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
-from storage.errors import InvalidRequestError, NotFoundError
+from storage.errors import InvalidRequestError, NotFoundError, StorageUnavailableError
 from storage.format.index.builder import check_file_indexes
 from storage.format.layout import TableLayout
 from storage.format.schema import TableSchema
 from storage.format.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
+from storage.lsm.merge_rules import check_merging
 from storage.options import TableOptions
 from storage.table.bucket_mode import check_bucket_keys
 from storage.table.table import FileStoreTable
 
 __all__ = ["FileSystemCatalog"]
+
+_DROP_TRIES = 3
+"""Times that files are listed; they are removed after all but the one that finds none."""
 
 _SUFFIX = ".db"
 _SYSTEM_DATABASE = "sys"
@@ -133,6 +139,9 @@ class FileSystemCatalog:
             raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
         check_bucket_keys(schema, TableOptions.from_strings(schema.options))
         check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
+        check_merging(schema, TableOptions.from_strings(schema.options))
+        if schema.time_ms == 0:
+            schema = dataclasses.replace(schema, time_ms=self._clock.now_ms())
         schemas = self._schemas(path)
         if not schemas.ids() and schemas.publish(schema):
             return FileStoreTable.at(path, schema, self.file_io, self._clock, self._ids)
@@ -148,21 +157,30 @@ class FileSystemCatalog:
 
         Raises:
             NotFoundError: there is no such table.
+            StorageUnavailableError: files are left; drop it again.
         """
         path = self.table_path(identifier)
         if not self._schemas(path).ids():
             if ignore_if_missing:
                 return
             raise NotFoundError("there is no such table", table=identifier)
-        schema_dir = TableLayout(path).schema_dir + "/"
-        last: list[str] = []
-        for status in self.file_io.walk(path):
-            if status.path.startswith(schema_dir):
-                last.append(status.path)
-            else:
-                self.file_io.delete(status.path)
-        for schema_file in last:
-            self.file_io.delete(schema_file)
+        self._remove_all(path, but=TableLayout(path).schema_dir + "/")
+        self._remove_all(path)
+
+    def _remove_all(self, path: str, but: str | None = None) -> None:
+        """Remove the files below a directory, in few requests; but not those below another."""
+        for number in itertools.count(1):
+            found = (status.path for status in self.file_io.walk(path))
+            files = [each for each in found if but is None or not each.startswith(but)]
+            if not files:
+                return
+            if number == _DROP_TRIES:
+                raise StorageUnavailableError(
+                    "files of a table could not be removed",
+                    hint="drop the table again",
+                    path=files[0],
+                )
+            self.file_io.delete_many(files)
 
     def table_path(self, identifier: str) -> str:
         """Directory of a table.

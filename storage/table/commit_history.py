@@ -156,11 +156,10 @@ class CommitHistory:
         """From the newest snapshot down to the oldest that is left above `floor`."""
         if latest.id > floor:
             yield latest
-        for snapshot_id in range(latest.id - 1, floor, -1):
-            try:
-                yield self._table.snapshots.recall(snapshot_id)
-            except NotFoundError:
-                return
+        try:
+            yield from self._table.snapshots.recall_many(range(latest.id - 1, floor, -1))
+        except NotFoundError:
+            return
 
 
 class _Search:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.errors import InvalidRequestError, UnsupportedFeatureError
+from storage.errors import InvalidRequestError
 from storage.format.key_hash import KeyHashes, key_hashes
 from storage.format.types import VALUE_KIND, RowKind
 from storage.options import TableOptions
@@ -67,22 +67,11 @@ class CrossPartitionBuckets:
     Args:
         table: the table.
         directory: for the index; is made and removed. None: below the system's temporary one.
-
-    Raises:
-        UnsupportedFeatureError: the merge engine's way with moved rows is not implemented.
     """
 
     def __init__(self, table: TableCore, directory: pathlib.Path | None = None) -> None:
         self._table = table
         self._moved = MovedRow.of(table.options)
-        if self._moved is not MovedRow.DELETE_OLD:
-            raise UnsupportedFeatureError(
-                "cross-partition upserts are implemented for merge engine deduplicate only",
-                hint="set `merge-engine` to deduplicate, or take all partition keys into the "
-                "primary key",
-                option="merge-engine",
-                value=table.options.merge_engine,
-            )
         schema = table.schema
         self._keys = tuple(schema.trimmed_primary_keys)
         self._key_types = [schema.field(name).type for name in self._keys]
@@ -181,13 +170,23 @@ class CrossPartitionBuckets:
         hashes = key_hashes(columns, self._key_types, self._seed)
         chains = _Chains.of(hashes)
         before = self._index.find(hashes[chains.first_rows], now_s)
+        strays = np.zeros(0, np.int64)
+        if self._moved is not MovedRow.DELETE_OLD:
+            homes = _homes(chains, numbers, before)
+            strays, numbers = np.flatnonzero(homes != numbers), homes
         placing = _placing(chains, numbers, before)
         buckets = self._buckets(placing)
         places = (numbers << _BUCKET_BITS) | buckets
         lasts = chains.last_rows
         changed = places[lasts] != before
         self._index.put(hashes[lasts[changed]], places[lasts[changed]], now_s)
-        yield from self._rows(batch, places, _left_places(chains, places, before, numbers))
+        left = _left_places(chains, places, before, numbers)
+        if self._moved is MovedRow.DROP_NEW:
+            stays = np.delete(np.arange(batch.num_rows), strays)
+            batch, places, left = batch.take(pa.array(stays)), places[stays], left[stays]
+        elif len(strays):
+            batch = self._brought_home(batch, strays, numbers)
+        yield from self._rows(batch, places, left)
 
     def close(self) -> None:
         """Remove the index. May be called twice."""
@@ -222,6 +221,23 @@ class CrossPartitionBuckets:
             partition = self._partitions.framed(place >> _BUCKET_BITS)
             yield partition, place & _BUCKET_MASK, part
 
+    def _brought_home(
+        self,
+        batch: pa.RecordBatch,
+        rows: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
+    ) -> pa.RecordBatch:
+        """The batch with the partition values of some rows replaced by those of their keys."""
+        source = np.arange(batch.num_rows, dtype=np.int64)
+        source[rows] = batch.num_rows + np.arange(len(rows), dtype=np.int64)
+        homes = self._partitions.values(numbers[rows])
+        for name in self._partition_names:
+            position = batch.schema.get_field_index(name)
+            both = pa.concat_arrays([batch.column(position), homes.column(name)])
+            field = batch.schema.field(position)
+            batch = batch.set_column(position, field, both.take(pa.array(source)))
+        return batch
+
     def _retractions(
         self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
     ) -> pa.RecordBatch:
@@ -235,6 +251,12 @@ class CrossPartitionBuckets:
             columns[position] = old.column(name)
         kinds = np.full(len(rows), RowKind.DELETE.value, np.int8)
         columns[batch.schema.get_field_index(VALUE_KIND)] = pa.array(kinds)
+        kind_column = self._table.options.rowkind_field
+        if kind_column is not None:
+            position = batch.schema.get_field_index(kind_column)
+            columns[position] = pa.repeat(RowKind.DELETE.short, len(rows)).cast(
+                columns[position].type
+            )
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -390,6 +412,16 @@ def _placing(
     known[first_rows] = (before != ABSENT) & (before >> _BUCKET_BITS == numbers[first_rows])
     entering = order[enters]
     return _Placing(numbers, source, inherited, np.sort(entering[~known[entering]]))
+
+
+def _homes(
+    chains: _Chains, numbers: npt.NDArray[np.int64], before: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Per row the number of the partition that its key came to first."""
+    first = np.where(before != ABSENT, before >> _BUCKET_BITS, numbers[chains.first_rows])
+    homes = np.empty(len(chains.order), np.int64)
+    homes[chains.order] = first[np.cumsum(chains.starts) - 1]
+    return homes
 
 
 def _left_places(

@@ -10,13 +10,16 @@ A pass that was cut off is finished by the next one, which starts from the oldes
 listing. Ascending order is a promise to committers, see `publish`.
 """
 
+import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.file_meta import FileKind, ManifestEntry
 from storage.format.layout import TableLayout
-from storage.format.manifest import fold
+from storage.format.manifest import ManifestFileMeta, fold
 from storage.format.snapshot import CommitKind, Snapshot
+from storage.io.file_io import read_present
 from storage.table.consumers import expire_consumers, min_next_snapshot
 from storage.table.core import TableCore
 from storage.table.index_files import index_entries, index_path
@@ -29,6 +32,9 @@ _File = tuple[bytes, int, str]
 """Framed partition, bucket, name."""
 
 _TAG = "tag-"
+
+_TOGETHER = 64
+"""Most snapshots read at a time to learn their age."""
 
 
 def choose_expired(
@@ -134,8 +140,15 @@ class _Times(Mapping[int, int]):
     def __init__(self, table: TableCore, ids: Iterable[int]) -> None:
         self._table = table
         self._ids = tuple(ids)
+        self._read_until = 0
+        self._window = 1
 
     def __getitem__(self, snapshot_id: int) -> int:
+        if snapshot_id >= self._read_until:  # more and more at a time, for the first often decides
+            self._read_until = snapshot_id + self._window
+            self._window = min(2 * self._window, _TOGETHER)
+            some = (one for one in self._ids if snapshot_id <= one < self._read_until)
+            self._table.snapshots.preload(some)
         try:
             return self._table.snapshots.recall(snapshot_id).time_ms
         except NotFoundError:
@@ -160,6 +173,7 @@ class _Deletion:
 
     def __init__(self, table: TableCore, gone: list[int], stop: int, latest: int) -> None:
         self._table = table
+        table.snapshots.preload((*gone, stop))
         self._gone = [found for one in gone if (found := self._read(one)) is not None]
         self._stop = table.snapshots.read(stop)
         self._latest = latest
@@ -169,6 +183,7 @@ class _Deletion:
 
     def run(self) -> None:
         """Data and changelog files first, then what describes them."""
+        self._preload()
         data = self._unneeded_data()
         changelog = {_file(entry) for snapshot in self._gone for entry in self._changelog(snapshot)}
         paths = [self._table.data_path(*file) for file in sorted(data | changelog)]
@@ -177,11 +192,23 @@ class _Deletion:
         self._table.delete_quietly([*paths, *index])
         self._table.delete_quietly(metadata)
 
+    def _preload(self) -> None:
+        """Read together what is needed for certain; whatever is missing shows later."""
+        store = self._table.manifests
+        asked = [*self._gone, self._stop, *self._pinned]
+        store.preload_lists(itertools.chain.from_iterable(one.lists for one in asked))
+        metas: list[ManifestFileMeta] = []
+        for one in (*self._gone, self._stop):
+            for name, size in one.lists[1:]:
+                with contextlib.suppress(FileNotFoundError):
+                    metas += store.read_list(name, size)
+        store.preload_manifests(metas)
+
     def _unneeded_data(self) -> set[_File]:
         """Files removed from the state up to `stop`, which nothing that stays names."""
         removed_by: dict[_File, int] = {}
         for snapshot in (*self._gone[1:], self._stop):
-            entries = self._entries(snapshot.delta_manifest_list)
+            entries = self._entries(*snapshot.lists[1])
             for entry in entries:
                 if entry.kind is FileKind.DELETE:
                     for file in _files(entry):
@@ -201,7 +228,7 @@ class _Deletion:
         if not self._complete:  # a former pass was cut off: ask the state itself
             yield from _all_files(live_state(self._table, self._stop).entries())
         for snapshot in self._overwrites():
-            yield from _all_files(self._entries(snapshot.delta_manifest_list))
+            yield from _all_files(self._entries(*snapshot.lists[1]))
 
     def _pinned_data(self, removed_by: Mapping[_File, int]) -> set[_File]:
         """Of some files, those that tags and branches name.
@@ -219,9 +246,8 @@ class _Deletion:
         return needed
 
     def _live(self, snapshot: Snapshot) -> Iterator[_File]:
-        store = self._table.manifests
-        lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list)
-        metas = [meta for name in lists for meta in store.read_list(name)]
+        lists = self._table.manifests.read_lists(snapshot.lists[:2])
+        metas = itertools.chain.from_iterable(lists)
         return _all_files(fold(list_entries(self._table, metas)))
 
     def _unneeded_metadata(self) -> list[str]:
@@ -258,7 +284,10 @@ class _Deletion:
 
     def _overwrites(self) -> Iterator[Snapshot]:
         """Snapshots after `stop` that could have brought files back."""
-        for snapshot_id in range(self._stop.id + 1, self._latest + 1):
+        later = range(self._stop.id + 1, self._latest + 1)
+        for number, snapshot_id in enumerate(later):
+            if number % _TOGETHER == 0:
+                self._table.snapshots.preload(later[number : number + _TOGETHER])
             snapshot = self._read(snapshot_id)
             if snapshot is not None and snapshot.commit_kind is CommitKind.OVERWRITE:
                 yield snapshot
@@ -288,12 +317,12 @@ class _Deletion:
     def _changelog(self, snapshot: Snapshot) -> list[ManifestEntry]:
         if snapshot.changelog_manifest_list is None:
             return []
-        return self._entries(snapshot.changelog_manifest_list)
+        return self._entries(*snapshot.lists[2])
 
-    def _entries(self, list_name: str) -> list[ManifestEntry]:
+    def _entries(self, list_name: str, size: int | None) -> list[ManifestEntry]:
         """Entries of a manifest list; what a former pass has removed already is missing."""
         try:
-            metas = self._table.manifests.read_list(list_name)
+            metas = self._table.manifests.read_list(list_name, size)
             return list(list_entries(self._table, metas))
         except FileNotFoundError:
             self._complete = False
@@ -321,15 +350,16 @@ def _all_files(entries: Iterable[ManifestEntry]) -> Iterator[_File]:
 
 
 def _tags(table: TableCore, layout: TableLayout) -> Iterator[Snapshot]:
-    for status in table.file_io.list(layout.tag_dir):
-        if status.name.startswith(_TAG) and not status.directory:
-            try:
-                yield Snapshot.from_json(table.file_io.read_bytes(status.path))
-            except FileNotFoundError:
-                continue  # deleted meanwhile
-            except CorruptDataError as error:
-                raise CorruptDataError(
-                    "a tag cannot be read, so nothing may be deleted",
-                    detail=str(error),
-                    path=status.path,
-                ) from error
+    listed = table.file_io.list(layout.tag_dir)
+    paths = [one.path for one in listed if one.name.startswith(_TAG) and not one.directory]
+    for path, data in zip(paths, read_present(table.file_io, paths), strict=True):
+        if data is None:
+            continue  # deleted meanwhile
+        try:
+            yield Snapshot.from_json(data)
+        except CorruptDataError as error:
+            raise CorruptDataError(
+                "a tag cannot be read, so nothing may be deleted",
+                detail=str(error),
+                path=path,
+            ) from error

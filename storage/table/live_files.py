@@ -160,13 +160,12 @@ def clear_live_cache() -> None:
 
 def list_entries(table: TableCore, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
     """Entries of manifests, in order."""
-    for meta in metas:
-        yield from table.manifests.read_manifest(meta.file_name)
+    return itertools.chain.from_iterable(table.manifests.read_manifests(metas))
 
 
 def delta_entries(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
     """What a snapshot changed."""
-    return list(list_entries(table, table.manifests.read_list(snapshot.delta_manifest_list)))
+    return list(list_entries(table, table.manifests.read_list(*snapshot.lists[1])))
 
 
 def live_state(table: TableCore, snapshot: Snapshot) -> LiveState:
@@ -210,17 +209,14 @@ def live_buckets(
         _STATES.put(key, snapshot.id, state)
         return _chosen(state.buckets, wanted)
     metas = [meta for meta in _metas(table, snapshot) if keeps_manifest(meta)]
+    entries: Iterable[ManifestEntry]
     if _STATES.asked_before(key):
         if len(metas) == len(_metas(table, snapshot)) and not _too_large(table, snapshot):
             return _chosen(live_state(table, snapshot).buckets, wanted)
         found = list_entries(table, metas)
         entries = (e for e in found if wanted(e.partition, e.bucket, e.total_buckets))
     else:
-        entries = (
-            entry
-            for meta in metas
-            for entry in table.manifests.read_manifest(meta.file_name, wanted)
-        )
+        entries = itertools.chain.from_iterable(table.manifests.read_manifests(metas, wanted))
     return _by_bucket(fold(entries))
 
 
@@ -289,10 +285,8 @@ def _key(table: TableCore, snapshot: Snapshot) -> _Key:
 
 
 def _metas(table: TableCore, snapshot: Snapshot) -> list[ManifestFileMeta]:
-    return [
-        *table.manifests.read_list(snapshot.base_manifest_list),
-        *table.manifests.read_list(snapshot.delta_manifest_list),
-    ]
+    found = table.manifests.read_lists(snapshot.lists[:2])
+    return list(itertools.chain.from_iterable(found))
 
 
 def _too_large(table: TableCore, snapshot: Snapshot) -> bool:
@@ -319,9 +313,12 @@ def _advanced(table: TableCore, snapshot: Snapshot) -> LiveState | None:
         state = _STATES.get(_key(table, snapshots.recall(known)))
         if state is None:
             return None
-        for snapshot_id in range(known + 1, snapshot.id):
-            state = state.after(delta_entries(table, snapshots.recall(snapshot_id)))
-        state = state.after(delta_entries(table, snapshot))
+        between = [*snapshots.recall_many(range(known + 1, snapshot.id)), snapshot]
+        lists = list(table.manifests.read_lists(each.lists[1] for each in between))
+        manifests = table.manifests.read_manifests(itertools.chain.from_iterable(lists))
+        for metas in lists:
+            delta = itertools.islice(manifests, len(metas))
+            state = state.after(itertools.chain.from_iterable(delta))
     except (NotFoundError, FileNotFoundError, CorruptDataError):
         return None  # expired, or the ids were used anew: what the lists say decides
     return state if snapshots.read_again(snapshot.id) == snapshot else None

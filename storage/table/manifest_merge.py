@@ -86,7 +86,9 @@ def merge_manifests(
         return _full(metas, store, policy)
     merged: list[ManifestFileMeta] = []
     written: list[str] = []
-    for group in plan_minor(metas, policy):
+    groups = plan_minor(metas, policy)
+    store.preload_manifests(meta for group in groups if len(group) > 1 for meta in group)
+    for group in groups:
         if len(group) == 1:
             merged.append(group[0])
             continue
@@ -101,6 +103,7 @@ def _full(
     metas: Sequence[ManifestFileMeta], store: ManifestStore, policy: MergePolicy
 ) -> tuple[list[ManifestFileMeta], list[str]]:
     """Rewrite what is small, holds deletions or loses a file; large manifests else stay unread."""
+    store.preload_manifests(meta for meta in metas if _must_change(meta, policy))
     removals = [
         entry
         for meta in metas
@@ -129,4 +132,5 @@ def _must_change(meta: ManifestFileMeta, policy: MergePolicy) -> bool:
 
 
 def _read(store: ManifestStore, meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
-    return store.read_manifest(meta.file_name)
+    (entries,) = store.read_manifests([meta])
+    return entries

@@ -399,10 +399,8 @@ class Publisher:
         if latest is None:
             return []
         store = self._table.manifests
-        metas = [
-            *store.read_list(latest.base_manifest_list),
-            *store.read_list(latest.delta_manifest_list),
-        ]
+        lists = store.read_lists(latest.lists[:2])
+        metas = [meta for found in lists for meta in found]
         if not merging:  # in a race others merge; doing it again each time would lose it
             return metas
         options = self._table.options

@@ -2,11 +2,12 @@
 """From a split to rows: raw where a section is one run, merged elsewhere.
 
 Source: SEMANTICS.md §D.8. Columns that neither the caller nor the filter needs are not read; a
-merge needs the key columns besides, and merge engines other than deduplicate need every column,
-since a value may depend on another. The filter is applied after merging, except in sections of
-one run, where no other version of a row exists. Row groups are left out by the same rule that
-`scan` applies to files: by key conditions anywhere, by value conditions in sections of one run.
-Rows that deletion vectors mark are left out before anything else.
+merge needs the key columns and sequence fields besides, and merge engines that make a row of
+several need every column, since a value may depend on another. The filter is applied after
+merging, except in sections of one run, where no other version of a row exists. Row groups are
+left out by the same rule that `scan` applies to files: by key conditions anywhere, by value
+conditions in sections of one run. Rows that deletion vectors mark are left out before anything
+else.
 """
 
 import concurrent.futures
@@ -28,10 +29,13 @@ from storage.format.types import VALUE_KIND, AtomicType, RowKind, TypeRoot
 from storage.lsm.levels import Section, SortedRun
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions import merge_function_for
+from storage.lsm.merge_functions.fold import naming_table
+from storage.lsm.upper_rows import merge_inputs
 from storage.options import require_readable
 from storage.table.core import TableCore
 from storage.table.deletion_vectors import selections
 from storage.table.file_index import FileIndexFilter
+from storage.table.lost_files import judging_losses
 from storage.table.predicate import And, Predicate, columns_of, conjuncts, mask
 from storage.table.prune import Range, could_match
 from storage.table.scan import Plan, Split
@@ -106,7 +110,7 @@ class TableRead:
         self._raw_columns = tuple(name for name in schema.field_names if name in needed)
         self._merge_columns = self._raw_columns
         if schema.primary_keys:
-            keeps_one = table.options.merge_engine == "deduplicate"
+            keeps_one = table.options.merge_engine in ("deduplicate", "first-row")
             needed |= set(schema.trimmed_primary_keys) | set(table.options.sequence_field)
             self._merge_columns = tuple(
                 name for name in schema.field_names if name in needed or not keeps_one
@@ -125,9 +129,14 @@ class TableRead:
             Non-empty value batches; on a primary-key table ascending by key.
 
         Raises:
-            CorruptDataError: a file violates the format.
-            FileNotFoundError: a file is gone: the snapshot has expired.
+            CorruptDataError: a file violates the format, or is missing of the newest snapshot.
+            NotFoundError: a file is missing, because the snapshot has expired.
+            FileNotFoundError: a file of an older snapshot is missing.
         """
+        with judging_losses(self._table, split.snapshot_id):
+            yield from self._batches(split)
+
+    def _batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         left = selections(self._table.file_io, split.deletion_vectors)
         for section in split.sections:
             if len(section) == 1:
@@ -175,13 +184,18 @@ class TableRead:
     def _merged(self, split: Split, section: Section, left: _Left) -> Iterator[pa.RecordBatch]:
         table = self._table
         share = MERGE_WINDOW_BYTES // len(section)
-        runs = [self._run(split, run, share, left) for run in section]
-        yield from merge_runs(
-            runs,
-            table.schema.trimmed_primary_keys,
-            merge_function_for(table.options, table.schema),
-            drop_retractions=True,
-        )
+        keys = table.schema.trimmed_primary_keys
+
+        def read(run: SortedRun) -> Iterator[pa.RecordBatch]:
+            return self._run(split, run, share, left)
+
+        with naming_table(table.layout.root):
+            yield from merge_runs(
+                merge_inputs(section, read, keys, table.options),
+                keys,
+                merge_function_for(table.options, table.schema),
+                drop_retractions=True,
+            )
 
     def _run(
         self, split: Split, run: SortedRun, batch_bytes: int, left: _Left

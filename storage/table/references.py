@@ -8,6 +8,7 @@ Source: SEMANTICS.md §F.9, §F.11.
 """
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Iterable, Iterator
 
@@ -68,9 +69,11 @@ def other_branches(table: TableCore) -> list[Snapshot]:
 
 def _snapshots(table: TableCore, layout: TableLayout) -> Iterator[Snapshot]:
     store = SnapshotStore(table.file_io, layout)
-    for snapshot_id in store.ids():
+    ids = store.ids()
+    store.preload(ids)
+    for snapshot_id in ids:
         try:
-            yield store.read(snapshot_id)
+            yield store.recall(snapshot_id)
         except NotFoundError:
             continue  # expired meanwhile
 
@@ -82,10 +85,7 @@ def live_data_files(table: TableCore, snapshot: Snapshot) -> set[DataFile]:
         FileNotFoundError: its manifests are gone.
     """
     store = table.manifests
-    metas = [
-        *store.read_list(snapshot.base_manifest_list),
-        *store.read_list(snapshot.delta_manifest_list),
-    ]
+    metas = itertools.chain.from_iterable(store.read_lists(snapshot.lists[:2]))
     return set(_names(fold(list_entries(table, metas))))
 
 

@@ -30,6 +30,7 @@ from storage.options import require_readable
 from storage.table.core import TableCore
 from storage.table.deletion_vectors import DeletionFile, deletion_files
 from storage.table.live_files import BucketId, live_buckets, live_entries, live_state
+from storage.table.lost_files import judging_losses
 from storage.table.predicate import (
     And,
     Compare,
@@ -161,6 +162,8 @@ class TableScan:
 
         Raises:
             NotFoundError: there is no such snapshot (any more).
+            CorruptDataError: metadata of the snapshot is damaged or, of the newest, missing.
+            FileNotFoundError: metadata of an older snapshot is missing.
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
         require_readable(self.table.options)
@@ -168,6 +171,10 @@ class TableScan:
             snapshot = self._snapshot()
         if snapshot is None:
             return Plan(snapshot_id=None, splits=())
+        with judging_losses(self.table, snapshot.id):
+            return self._plan(snapshot)
+
+    def _plan(self, snapshot: Snapshot) -> Plan:
         pruning = Pruning(self.table, self.predicate)
         found: list[Split] = []
         buckets = self._buckets(snapshot, pruning)

@@ -6,7 +6,8 @@ Source: SEMANTICS.md §J.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from storage.format.default_values import read_defaults
 from storage.format.file_meta import DataFileMeta
 from storage.format.manifest import ManifestFileMeta
 from storage.format.schema import TableSchema
+from storage.format.types import AtomicType, DataType, TypeRoot
 from storage.lsm.levels import Section
 from storage.table.core import TableCore
 from storage.table.file_index import FileIndexFilter
@@ -35,6 +37,7 @@ from storage.table.prune import Range, could_match
 
 __all__ = ["Pruning"]
 
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _PICKS_A_ROW = frozenset({"deduplicate", "first-row"})
 
 
@@ -53,7 +56,7 @@ class Pruning:
         self._values = tuple(part for part in parts if part not in self._partition)
         self._index = FileIndexFilter(table, And(self._values))
         self._wanted_buckets: dict[int, frozenset[int] | None] = {}
-        self._bucket_keys = _equal_values(parts, schema.bucket_keys) if parts else None
+        self._bucket_keys = _equal_values(parts, schema.bucket_keys, self._types) if parts else None
 
     def keeps_partition(self, partition: bytes) -> bool:
         """Whether a partition may hold a wanted row."""
@@ -126,8 +129,11 @@ class Pruning:
         for field, low, high in zip(fields, lows, highs, strict=True):
             if low is None or high is None:
                 break
-            ranges[field.name] = Range(low=low, high=high, null_count=0, row_count=file.row_count)
-            if low != high:
+            lowest = _low(low, field.type)
+            ranges[field.name] = Range(
+                low=lowest, high=high, null_count=0, row_count=file.row_count
+            )
+            if lowest != high or isinstance(low, float):  # there are two zeros, which are equal
                 break
         ranges |= {
             name: known
@@ -162,9 +168,12 @@ def _within(parts: Sequence[Predicate], names: Iterable[str]) -> tuple[Predicate
 
 
 def _equal_values(
-    parts: Sequence[Predicate], columns: Sequence[str]
+    parts: Sequence[Predicate], columns: Sequence[str], types: Mapping[str, pa.DataType]
 ) -> tuple[tuple[Any, ...], ...] | None:
-    """Per column the values that `=` or `IN` allow; None when a column is not so bound."""
+    """Per column the values that `=` or `IN` allow; None when a column is not so bound.
+
+    Floats are equal that have other bits, and so another bucket: both zeros, and NaN of any kind.
+    """
     bound: dict[str, tuple[Any, ...]] = {}
     for part in parts:
         if isinstance(part, Compare) and part.op is Op.EQ and part.literal is not None:
@@ -173,7 +182,24 @@ def _equal_values(
             bound.setdefault(part.column, part.literals)
     if not columns or any(name not in bound for name in columns):
         return None
+    for name in columns:
+        if pa.types.is_floating(types[name]):
+            if any(isinstance(value, str) or value != value for value in bound[name]):
+                return None
+            if any(value == 0 for value in bound[name]):
+                bound[name] = (*bound[name], -0.0, 0.0)
     return tuple(bound[name] for name in columns)
+
+
+def _low(bound: Any, type_: DataType) -> Any:
+    """A lower bound of what a column shows.
+
+    Java's bounds of a CHAR in ORC are of values filled up with blanks, which are not shown. A
+    value that ends where a control character stands in the bound is below the bound, too.
+    """
+    if isinstance(bound, str) and isinstance(type_, AtomicType) and type_.root is TypeRoot.CHAR:
+        return _CONTROL.split(bound, maxsplit=1)[0].rstrip(" ")
+    return bound
 
 
 def _as_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
@@ -191,7 +217,9 @@ def _key_ranges(file: DataFileMeta, schema: TableSchema) -> dict[str, Range]:
     types = [field.type for field in fields]
     lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
     return {
-        field.name: Range(low=low, high=high, null_count=nulls, row_count=file.row_count)
+        field.name: Range(
+            low=_low(low, field.type), high=high, null_count=nulls, row_count=file.row_count
+        )
         for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True)
     }
 
@@ -210,7 +238,8 @@ def _value_ranges(
         types = [field.type for field in fields]
         lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
         for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True):
-            known = Range(low=low, high=high, null_count=nulls, row_count=file.row_count)
+            lowest = _low(low, field.type)
+            known = Range(low=lowest, high=high, null_count=nulls, row_count=file.row_count)
             found[field.id] = (field.type, known)
     in_file = {field.id for field in file_schema.fields}
 

@@ -24,6 +24,7 @@ from storage.format.schema_store import SchemaStore
 from storage.format.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
+from storage.lsm.merge_rules import check_merging
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options import TableOptions, find_option
 from storage.table.bucket_mode import check_bucket_keys, require_keyed_buckets
@@ -358,6 +359,7 @@ class FileStoreTable(TableCore):
             schema = evolve(newest, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
             check_bucket_keys(schema, TableOptions.from_strings(schema.options))
             check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
+            check_merging(schema, TableOptions.from_strings(schema.options))
             if self.schemas.publish(schema):
                 return table.with_schema(schema.id)
         raise CommitConflictError(

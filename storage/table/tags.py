@@ -183,7 +183,7 @@ def _clean(table: TableCore, gone: Snapshot, tagged: list[Snapshot]) -> None:
     kept = [*before[-1:], *after[:1], *other_branches(table)]
     ids = table.snapshots.ids()
     kept += (table.snapshots.read(one) for one in itertools.islice(ids, 1))
-    overwriting = (table.snapshots.recall(one) for one in ids[1:])
+    overwriting = table.snapshots.recall_many(ids[1:])
     kept += (one for one in overwriting if one.commit_kind.value == "OVERWRITE")
     try:
         data = live_data_files(table, gone)

@@ -5,6 +5,7 @@ Source: SEMANTICS.md §C.8 ("Batch meaning"), §I. At most one way of choosing m
 that `scan.mode` names, or that the options imply, says which options may stand beside each other.
 """
 
+import contextlib
 import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
@@ -218,11 +219,8 @@ def _newest_compacted(table: TableCore) -> Snapshot | None:
     latest = table.latest_snapshot()
     if latest is None:
         return None
-    for snapshot_id in range(latest.id, 0, -1):
-        try:
-            snapshot = table.snapshots.recall(snapshot_id)
-        except NotFoundError:
-            break
-        if snapshot.commit_kind is CommitKind.COMPACT:
-            return snapshot
+    with contextlib.suppress(NotFoundError):
+        for snapshot in table.snapshots.recall_many(range(latest.id, 0, -1)):
+            if snapshot.commit_kind is CommitKind.COMPACT:
+                return snapshot
     return latest

@@ -68,7 +68,8 @@ class TableWrite:
         share: AssignerShare | None = None,
         index_directory: pathlib.Path | None = None,
     ) -> None:
-        require_writable(table.options, keyed=bool(table.schema.primary_keys))
+        keyed = bool(table.schema.primary_keys)
+        require_writable(table.options, keyed=keyed, compaction=compaction)
         self.commit_user = commit_user
         self._table = table
         self._compaction = compaction

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench import floor, ingest, merge, microbatch, pieces, storage
+from tests.bench import aggregators, floor, ingest, merge, microbatch, pieces, planning, storage
 from tests.bench.machine import facts
 from tests.bench.measure import Figure
 from tests.bench.report import print_part, write_json
@@ -21,6 +21,8 @@ from tests.bench.report import print_part, write_json
 PARTS: dict[str, Callable[..., list[Figure]]] = {
     "merge": merge.run,
     "pieces": pieces.run,
+    "aggregators": aggregators.run,
+    "planning": planning.run,
     "storage": storage.run,
     "floor": floor.run,
     "microbatch": microbatch.run,

@@ -5,9 +5,10 @@ Peers: plain pyarrow (concatenate, sort by key and sequence number, keep each ke
 and `heapq.merge` over Python tuples, which is what a row-at-a-time merge in Python would be.
 """
 
+import functools
 import heapq
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +23,7 @@ from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.io.local import LocalFileIO
 from storage.lsm.bucket import BucketContext
 from storage.lsm.merge import merge_runs
+from storage.lsm.merge_functions import MergeFunction, merge_function_for
 from storage.lsm.merge_functions.pick_row import Deduplicate
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options import TableOptions
@@ -40,6 +42,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
     figures: list[Figure] = []
     for count in RUNS:
         figures += _merge(rows, count, rounds)
+    figures += _engines(5 * rows, 5, rounds)
     figures.append(_compaction(rows, 5, rounds, scratch))
     return figures
 
@@ -66,7 +69,11 @@ def _pieces(run: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _ours(runs: list[pa.RecordBatch]) -> pa.Table:
-    merged = merge_runs([_pieces(run) for run in runs], ["id"], Deduplicate())
+    return _merged(runs, Deduplicate())
+
+
+def _merged(runs: list[pa.RecordBatch], function: MergeFunction) -> pa.Table:
+    merged = merge_runs([_pieces(run) for run in runs], ["id"], function)
     return pa.Table.from_batches(list(merged))
 
 
@@ -112,6 +119,42 @@ def _merge(rows: int, count: int, rounds: int) -> list[Figure]:
             ratio=ours.value / slow,
             note="value: heapq.merge of Python tuples, from and to Arrow, on a tenth of the rows",
         ),
+    ]
+
+
+_ENGINES = {
+    "partial-update": {"merge-engine": "partial-update"},
+    "aggregation": {
+        "merge-engine": "aggregation",
+        "fields.user_id.aggregate-function": "sum",
+        "fields.amount.aggregate-function": "max",
+        "fields.updated_at.aggregate-function": "min",
+    },
+    "sequence field": {"sequence.field": "updated_at"},
+}
+_ENGINE_GOAL = 0.4
+
+
+def _engines(rows: int, count: int, rounds: int) -> list[Figure]:
+    """Merge engines that make one row of several, to the floor of deduplication."""
+    runs = sorted_runs(rows, count)
+    total = sum(run.num_rows for run in runs)
+    ways: dict[str, Callable[[], pa.Table]] = {"pyarrow": lambda: _plain(runs)}
+    for name, raw in _ENGINES.items():
+        schema = workload.table_schema({"bucket": "1", **raw})
+        function = merge_function_for(TableOptions.from_strings(schema.options), schema)
+        ways[name] = functools.partial(_merged, runs, function)
+    samples = interleaved(rounds, ways)
+    return [
+        rate(
+            f"merge {count} runs, {name}",
+            samples,
+            name,
+            total,
+            versus="pyarrow",
+            goal=_ENGINE_GOAL,
+        )
+        for name in _ENGINES
     ]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single pieces against the plain library call that does the same: buckets, sorting, files, scans.
 
-Then planning (`planning`). The last figures are the decoder's (`decode_events`).
+The last figures are the decoder's (`decode_events`).
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ from storage.table.catalog import FileSystemCatalog
 from storage.table.dynamic_bucket import PartitionIndex
 from storage.table.key_index import KeyIndex
 from storage.table.live_files import live_entries
-from tests.bench import decode_events, planning, workload
+from tests.bench import decode_events, workload
 from tests.bench.measure import Figure, interleaved, rate
 from tests.bench.merge import bucket_context
 
@@ -38,7 +38,6 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
         *_sorting(rows, rounds),
         *_writing(rows, rounds, scratch),
         *_scanning(rows, rounds, scratch),
-        *planning.run(rounds, scratch / "plan"),
         *_decoding(rows // 10, rounds),
     ]
 

@@ -23,12 +23,8 @@ __all__ = [
 
 LATER: Mapping[str, str] = {
     # merging
-    "merge-engine=partial-update": "the partial-update merge engine",
-    "merge-engine=aggregation": "the aggregation merge engine",
-    "merge-engine=first-row": "the first-row merge engine",
-    "sequence.field": "user-defined sequence fields",
+    "first-row-compaction": "compaction that looks up first rows",
     "sequence.snapshot-ordering": "ordering by snapshot",
-    "rowkind.field": "row kinds from a column",
     "record-level.expire-time": "record-level expiration",
     "force-lookup": "lookup compaction",
     # changelog
@@ -85,6 +81,8 @@ _WRITE_PREFIXES = {
 def option_needs(options: Mapping[str, str]) -> Iterator[str]:
     """Features without which a table with these options cannot be created, written and read."""
     yield from read_needs(options)
+    if options.get("merge-engine") == "first-row":
+        yield "first-row-compaction"
     producer = options.get("changelog-producer", "none")
     if producer != "none":
         yield f"changelog-producer={producer}"
@@ -92,7 +90,7 @@ def option_needs(options: Mapping[str, str]) -> Iterator[str]:
         yield "rowkind.field"
     if options.get("force-lookup") == "true":
         yield "force-lookup"
-    if options.get("deletion-vectors.enabled") == "true":
+    if options.get("deletion-vectors.enabled") == "true" and options.get("write-only") != "true":
         yield "deletion-vector-compaction"
     if "full-compaction.delta-commits" in options:
         yield "changelog-producer=full-compaction"

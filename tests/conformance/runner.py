@@ -18,6 +18,7 @@ from storage.format.types import DataField
 from storage.table.predicate_text import parse_predicate
 from tests.conformance.cases import UnknownKeyError, require_known_keys
 from tests.conformance.features import case_needs, check_needs, later
+from tests.conformance.id_sets import decoded_like
 from tests.conformance.session import TableSession
 from tests.conformance.units import run_unit
 from tests.conformance.values import expected_changes, expected_rows, found_rows
@@ -28,7 +29,7 @@ __all__ = ["run_case"]
 
 _READ_OPTIONS = {
     *("scan.snapshot-id", "scan.tag-name", "scan.timestamp-millis", "scan.timestamp"),
-    *("scan.watermark", "scan.version", "scan.mode"),
+    *("scan.watermark", "scan.version", "scan.mode", "deletion-vectors.merge-on-read"),
 }
 _BRANCH = "$branch_"
 _FROM = re.compile(r"\b(?:FROM|JOIN)\s+`?(\w+)(?:\$(\w+))?", re.IGNORECASE)
@@ -231,7 +232,7 @@ def _row_differences(
         return expected_rows(wanted, fields, unordered)
 
     if "rows" in body:
-        text = difference(comparable(body["rows"]), rows)
+        text = difference(*decoded_like(body["rows"], comparable(body["rows"]), rows))
         if text:
             yield text
     if "contains" in body:
@@ -324,9 +325,8 @@ def _check_expectations(run: _Run) -> None:
 
 def _expect_rows(run: _Run, wanted: Sequence[Sequence[Any]]) -> Iterator[str]:
     rows, fields, _ = run.open_session.read()
-    text = difference(
-        expected_rows(wanted, fields, run.unordered), found_rows(rows, fields, run.unordered)
-    )
+    expected = expected_rows(wanted, fields, run.unordered)
+    text = difference(*decoded_like(wanted, expected, found_rows(rows, fields, run.unordered)))
     if text:
         yield text
 

@@ -25,12 +25,8 @@ def test_table_behaves_as_specified(case: Mapping[str, Any], tmp_path: pathlib.P
 
 
 _REFUSED = {
-    "merge-engine=partial-update": {"merge-engine": "partial-update"},
-    "merge-engine=aggregation": {"merge-engine": "aggregation"},
-    "merge-engine=first-row": {"merge-engine": "first-row"},
-    "sequence.field": {"sequence.field": "a"},
+    "first-row-compaction": {"merge-engine": "first-row"},
     "sequence.snapshot-ordering": {"sequence.snapshot-ordering": "true"},
-    "rowkind.field": {"rowkind.field": "a"},
     "record-level.expire-time": {"record-level.expire-time": "1 d"},
     "force-lookup": {"force-lookup": "true"},
     "changelog-producer=input": {"changelog-producer": "input"},

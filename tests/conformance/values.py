@@ -22,6 +22,7 @@ from storage.format.types import (
     RowType,
     TypeRoot,
 )
+from tests.conformance.id_sets import encoded
 from tests.golden.values import arrow_rows, from_text, rows_from_text
 
 __all__ = ["KINDS", "change_rows", "expected_changes", "expected_rows", "found_rows", "input_batch"]
@@ -40,7 +41,7 @@ def input_batch(rows: Sequence[Sequence[Any]], fields: Sequence[DataField]) -> p
             raise ValueError(f"row {row} does not have {len(fields)} values and a kind")
     arrays = [
         pa.array(
-            [_plain(from_text(row[i + 1], field.type), field.type) for row in rows],
+            [_plain(from_text(encoded(row[i + 1]), field.type), field.type) for row in rows],
             type=arrow_type(field.type),
         )
         for i, field in enumerate(fields)
@@ -83,7 +84,8 @@ def expected_rows(
     rows: Sequence[Sequence[Any]], fields: Sequence[DataField], unordered: Sequence[str] = ()
 ) -> list[tuple[Any, ...]]:
     """Rows of a case in the comparable form."""
-    return _unordered(rows_from_text(rows, [field.type for field in fields]), fields, unordered)
+    plain = [[encoded(value) for value in row] for row in rows]
+    return _unordered(rows_from_text(plain, [field.type for field in fields]), fields, unordered)
 
 
 def found_rows(

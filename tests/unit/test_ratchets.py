@@ -24,6 +24,7 @@ DATA_PLANE = (
     "storage/format/key_hash.py",
     "storage/format/stats.py",
     "storage/format/parquet.py",
+    "storage/format/parquet_row_groups.py",
     "storage/format/orc.py",
     "storage/format/avro_rows.py",
     "storage/format/avro_encode.py",

@@ -6,21 +6,35 @@ stateless and picklable. A key with a single row passes unchanged, whatever its 
 (SEMANTICS.md §0.4). Source: SEMANTICS.md §B.
 """
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
-from storage.errors import UnsupportedFeatureError
+from storage.errors import InvalidOptionError
 from storage.format.schema import TableSchema
+from storage.lsm.merge_functions.aggregation import Aggregation
+from storage.lsm.merge_functions.aggregators import Aggregator, aggregator_for
+from storage.lsm.merge_functions.first_row import FirstRow
+from storage.lsm.merge_functions.group_update import GroupUpdate
+from storage.lsm.merge_functions.partial_update import PartialUpdate
 from storage.lsm.merge_functions.pick_row import Deduplicate
+from storage.lsm.merge_functions.sequence_groups import SequenceGroup, sequence_groups
+from storage.lsm.merge_functions.sequence_order import SequenceOrder
 from storage.options import TableOptions
 
-__all__ = ["MergeFunction", "RowPicker", "merge_function_for"]
+__all__ = ["MergeFunction", "RowPicker", "counted_columns", "merge_function_for"]
+
+_DEFAULT_FUNCTION = "last_non_null_value"
 
 
 class MergeFunction(Protocol):
     """Reducer of equal keys."""
+
+    @property
+    def sequence(self) -> SequenceOrder | None:
+        """User-defined order in which it wants the rows of a key; None = arrival."""
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """One row per key, at most.
@@ -48,21 +62,147 @@ class RowPicker(Protocol):
 
 
 def merge_function_for(options: TableOptions, schema: TableSchema) -> MergeFunction:
-    """The merge function of a table.
+    """The merge function of a table with a primary key.
 
     Args:
         options: of the table; `merge-engine` chooses.
         schema: whose columns it reduces.
 
     Raises:
-        UnsupportedFeatureError: the merge engine is not implemented.
+        InvalidOptionError: options of the merge engine contradict each other or the columns.
     """
-    if options.merge_engine == "deduplicate":
-        return Deduplicate(options.ignore_delete)
-    raise UnsupportedFeatureError(
-        "this merge engine is not implemented",
-        hint="use a version that carries it out",
-        option="merge-engine",
-        value=options.merge_engine,
-        schema_id=schema.id,
+    sequence = SequenceOrder.of(options)
+    keys = schema.trimmed_primary_keys
+    if options.merge_engine == "partial-update":
+        return _partial_update(options, schema, sequence)
+    if options.merge_engine == "aggregation":
+        return _aggregation(options, schema, sequence)
+    if options.merge_engine == "first-row":
+        return FirstRow(keys, options.ignore_delete)
+    return Deduplicate(options.ignore_delete, sequence)
+
+
+def counted_columns(options: TableOptions, schema: TableSchema) -> tuple[int, ...]:
+    """Positions of the columns that `count`: what a writer stores for them is 1 or 0.
+
+    Args:
+        options: of the table.
+        schema: of the table.
+    """
+    if options.merge_engine not in ("partial-update", "aggregation"):
+        return ()
+    fixed = {*schema.primary_keys, *options.sequence_field}
+    if options.merge_engine == "partial-update":
+        fixed |= {name for group in sequence_groups(options, schema) for name in group.ordering}
+    return tuple(
+        position
+        for position, name in enumerate(schema.field_names)
+        if name not in fixed and _function_of(name, options) == "count"
+    )
+
+
+def _partial_update(
+    options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None
+) -> MergeFunction:
+    keys = schema.trimmed_primary_keys
+    groups = sequence_groups(options, schema)
+    _check_removals(options, groups)
+    ordering = {name for group in groups for name in group.ordering}
+    protected = {name for group in groups for name in group.protected}
+    functions: dict[str, Aggregator] = {}
+    for field in schema.fields:
+        if field.name in ordering or field.name in schema.primary_keys:
+            continue
+        name = _function_of(field.name, options)
+        if name is None:
+            continue
+        if name != _DEFAULT_FUNCTION and field.name not in protected:
+            raise InvalidOptionError(
+                "Must use sequence group for aggregation functions but not found for field "
+                f"{field.name}",
+                hint="name the column in a sequence group, or remove its function",
+                option=f"fields.{field.name}.aggregate-function",
+                value=name,
+            )
+        functions[field.name] = aggregator_for(name, field, options.raw, schema)
+    if not groups:
+        return PartialUpdate(
+            keys, options.ignore_delete, options.partial_update_remove_on_delete, sequence
+        )
+    return GroupUpdate(
+        key_names=keys,
+        groups=groups,
+        functions=functions,
+        ignoring=_ignoring(options),
+        remove_on=options.partial_update_remove_on_groups,
+        ignore_delete=options.ignore_delete,
+        sequence=sequence,
+    )
+
+
+def _check_removals(options: TableOptions, groups: Sequence[SequenceGroup]) -> None:
+    on_delete = "partial-update.remove-record-on-delete"
+    on_groups = "partial-update.remove-record-on-sequence-group"
+    if options.partial_update_remove_on_delete and options.ignore_delete:
+        _conflict("ignore-delete", on_delete)
+    if options.partial_update_remove_on_groups and options.ignore_delete:
+        _conflict("ignore-delete", on_groups)
+    if options.partial_update_remove_on_delete and groups:
+        _conflict("sequence-group", on_delete)
+    ordering = {name for group in groups for name in group.ordering}
+    unknown = set(options.partial_update_remove_on_groups) - ordering
+    if unknown:
+        raise InvalidOptionError(
+            f"field '{','.join(options.partial_update_remove_on_groups)}' defined in "
+            f"'{on_groups}' option must be part of sequence groups",
+            hint="name ordering columns of sequence groups",
+            option=on_groups,
+            field=sorted(unknown)[0],
+        )
+
+
+def _conflict(one: str, other: str) -> NoReturn:
+    raise InvalidOptionError(
+        f"{one} and {other} have conflicting behavior so should not be enabled at the same time",
+        hint="remove one of them",
+        option=other,
+    )
+
+
+def _aggregation(
+    options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None
+) -> MergeFunction:
+    functions: dict[str, Aggregator] = {}
+    ignoring = _ignoring(options)
+    if options.aggregation_remove_on_delete and ignoring:
+        column = sorted(ignoring)[0]
+        _conflict("aggregation.remove-record-on-delete", f"fields.{column}.ignore-retract")
+    for field in schema.fields:
+        if field.name in options.sequence_field:
+            name = "last_value"
+        elif field.name in schema.primary_keys:
+            name = "primary-key"
+        else:
+            name = _function_of(field.name, options) or _DEFAULT_FUNCTION
+        functions[field.name] = aggregator_for(name, field, options.raw, schema)
+    return Aggregation(
+        key_names=schema.trimmed_primary_keys,
+        functions=functions,
+        ignoring=ignoring,
+        remove_on_delete=options.aggregation_remove_on_delete,
+        sequence=sequence,
+    )
+
+
+def _function_of(column: str, options: TableOptions) -> str | None:
+    own = options.merge_columns.get(f"fields.{column}.aggregate-function")
+    return options.default_aggregate_function if own is None else own
+
+
+def _ignoring(options: TableOptions) -> frozenset[str]:
+    start, end = "fields.", ".ignore-retract"
+    return frozenset(
+        key[len(start) : -len(end)]
+        for key, value in options.merge_columns.items()
+        if key.startswith(start) and key.endswith(end) and value
     )

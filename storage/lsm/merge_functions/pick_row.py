@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.format.types import VALUE_KIND, RowKind
+from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
 __all__ = ["Deduplicate", "retractions"]
 
@@ -24,9 +25,11 @@ class Deduplicate:
     Attributes:
         ignore_delete: pass over -U and -D rows; files of older writers may hold some. A key with
             nothing else is left out, unless it has a single row.
+        sequence: order of the rows of a key; None = arrival.
     """
 
     ignore_delete: bool = False
+    sequence: SequenceOrder | None = None
 
     def pick(self, kinds: np.ndarray, starts: np.ndarray) -> np.ndarray:
         """See `RowPicker`."""

@@ -13,7 +13,7 @@ from hypothesis import given
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.avro_blocks import BlockReader
-from storage.format.avro_decode import RecordDecoder
+from storage.format.avro_decode import BlockError, RecordDecoder
 from storage.format.avro_schema import schema_text
 from storage.format.key_value_layout import SYSTEM_FIELDS
 from storage.format.row_codec import Timestamp
@@ -200,28 +200,35 @@ class TestDamagedRecords:
     def decoder(self):
         return RecordDecoder(schema_text(self.FIELDS), self.FIELDS)
 
-    @pytest.mark.parametrize(
-        ("data", "count"),
-        [
-            (b"", 1),
-            (b"\x02", 2),
-            (b"\x02\x04\x02\x00", 1),
-            (b"\x02\x02\xff\xff\xff\xff\x0f", 1),
-            (b"\x02\x02\x01\x02\x00", 1),
-            (b"\x02\x00\x02\xff\xff\xff\xff\x0f\x00", 1),
-            (b"\x02\x00\x00\x00", 1),
-        ],
-        ids=["empty", "more", "union", "long", "negative", "items", "rest"],
-    )
+    DAMAGED = {
+        "empty": (b"", 1),
+        "more": (b"\x02", 2),
+        "union": (b"\x02\x04\x02\x00", 1),
+        "long": (b"\x02\x02\xff\xff\xff\xff\x0f", 1),
+        "negative": (b"\x02\x02\x01\x02\x00", 1),
+        "items": (b"\x02\x00\x02\xff\xff\xff\xff\x0f\x00", 1),
+        "rest": (b"\x02\x00\x00\x00", 1),
+        "none": (b"\x02", 0),
+    }
+
+    @pytest.mark.parametrize(("data", "count"), DAMAGED.values(), ids=DAMAGED)
     def test_are_found(self, data, count):
-        with pytest.raises((ValueError, IndexError)):
-            self.decoder().feed(data, count)
+        with pytest.raises(BlockError):
+            self.decoder().decode([(data, count)])
+
+    @pytest.mark.parametrize("after", [0, 15, 29])
+    @pytest.mark.parametrize(("data", "count"), DAMAGED.values(), ids=DAMAGED)
+    def test_are_found_among_sound_blocks(self, data, count, after):
+        blocks = [(b"\x02\x02\x02a\x02\x02\x02\x06\x00", 1)] * 29
+        blocks.insert(after, (data, count))
+        with pytest.raises(BlockError) as error:
+            self.decoder().decode(blocks)
+        assert error.value.position == after
 
     def test_a_number_beyond_64_bits_is_found(self):
-        decoder = self.decoder()
-        decoder.feed(b"\xff" * 10 + b"\x7f\x00\x00", 1)
-        with pytest.raises(OverflowError):
-            decoder.take()
+        for repeats in (1, 30):
+            with pytest.raises(OverflowError):
+                self.decoder().decode([(b"\xff" * 10 + b"\x7f\x00\x00", 1)] * repeats)
 
     def test_a_number_that_does_not_fit_its_column_is_damage(self, tmp_path):
         path = str(tmp_path / "data-0.avro")

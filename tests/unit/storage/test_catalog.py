@@ -2,14 +2,21 @@
 import pathlib
 import pickle
 import threading
+from collections.abc import Iterable
 
 import pytest
 
-from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
+from storage.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    NotFoundError,
+    StorageUnavailableError,
+)
 from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import AddColumn, DropColumn
 from storage.format.type_text import parse_type
 from storage.io.local import LocalFileIO
+from storage.io.object_store import ObjectStoreFileIO
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened, rows_of, write
@@ -158,3 +165,40 @@ def test_versions_of_a_table(tmp_path: pathlib.Path) -> None:
     with pytest.raises(NotFoundError):
         table.with_schema(9)
     assert newer.alter([DropColumn("w")]).schema.id == 2
+
+
+def test_dropping_asks_a_store_little_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = ObjectStoreFileIO.in_memory()
+    catalog = FileSystemCatalog("s3://memory/w", file_io=store)
+    table = catalog.create_table("db.t", schema())
+    for number in range(50):
+        store.write_bytes(f"{table.layout.root}/bucket-0/data-{number}.parquet", b"1")
+    asked: list[list[str]] = []
+    real = ObjectStoreFileIO.delete_many
+
+    def counted(self: ObjectStoreFileIO, paths: Iterable[str]) -> int:
+        asked.append(list(paths))
+        return real(self, asked[-1])
+
+    monkeypatch.setattr(ObjectStoreFileIO, "delete_many", counted)
+    monkeypatch.setattr(ObjectStoreFileIO, "delete", None)
+    catalog.drop_table("db.t")
+    assert [len(paths) for paths in asked] == [50, 1]
+    assert "/schema/" in asked[1][0]
+    assert not list(store.walk("s3://memory/w"))
+
+
+def test_a_drop_that_leaves_files_keeps_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ObjectStoreFileIO.in_memory()
+    catalog = FileSystemCatalog("s3://memory/w", file_io=store)
+    table = catalog.create_table("db.t", schema())
+    store.write_bytes(f"{table.layout.root}/bucket-0/data-1.parquet", b"1")
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStoreFileIO, "delete_many", lambda self, paths: len(list(paths)) * 0)
+        with pytest.raises(StorageUnavailableError, match="could not be removed"):
+            catalog.drop_table("db.t")
+    assert catalog.exists("db.t")
+    catalog.drop_table("db.t")
+    assert not catalog.exists("db.t")

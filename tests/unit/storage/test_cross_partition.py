@@ -56,6 +56,18 @@ def test_rows_move_between_commits_and_writers(tmp_path: pathlib.Path) -> None:
     assert rows_of(table) == [(1, 2, 9), (1, 3, 33)]
 
 
+def test_rows_of_engines_that_make_one_row_of_several_stay_where_their_key_came_first(
+    tmp_path: pathlib.Path,
+) -> None:
+    options = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
+    table = cross_table(tmp_path, options=options)
+    write(table, 1, [("+I", 1, 1, 1), ("+I", 2, 1, 2), ("+I", 2, 4, 4)])
+    write(table, 2, [("+I", 3, 1, 3), ("+I", 3, 4, 5), ("+I", 3, 5, 6), ("+I", 1, 5, 7)])
+    assert rows_of(table) == [(1, 1, 6), (2, 4, 9), (3, 5, 13)]
+    write(reopened(table), 3, [("+I", 2, 1, 5)])
+    assert rows_of(table) == [(1, 1, 11), (2, 4, 9), (3, 5, 13)]
+
+
 def test_there_and_back_in_one_batch(tmp_path: pathlib.Path) -> None:
     table = cross_table(tmp_path)
     write(table, 1, [("+I", 1, 7, 0)])

@@ -48,6 +48,8 @@ def _rows(batches):
 class _NotAPicker:
     """Deduplication through `reduce`, as merge functions that compute values work."""
 
+    sequence = None
+
     def __init__(self):
         self.calls = []
 

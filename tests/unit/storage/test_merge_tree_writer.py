@@ -336,7 +336,7 @@ def test_a_commit_message_pickles(new_table):
 
 def test_an_engine_that_is_not_implemented_is_refused(tmp_path):
     with pytest.raises(UnsupportedFeatureError, match="merge-engine"):
-        BucketTable(tmp_path, _SHAPE.schema({"merge-engine": "aggregation"}))
+        BucketTable(tmp_path, _SHAPE.schema({"merge-engine": "first-row"}))
 
 
 def test_the_listener_hears_about_rewritten_rows_and_adds_changelog_files(new_table):

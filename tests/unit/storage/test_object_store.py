@@ -23,8 +23,9 @@ from storage.errors import (
 )
 from storage.io import object_store
 from storage.io.object_store import ObjectStoreFileIO
+from storage.io.object_store_client import connect
 from storage.io.object_store_errors import store_error
-from storage.io.object_store_options import connect, locate, redacted_options
+from storage.io.object_store_options import locate, redacted_options
 from storage.io.range_reader import TAIL_BYTES, RangeReader
 from storage.io.resolve import is_local, resolve_file_io
 from tests.unit.storage.file_io_contract import FileIOContract, fail_while_writing

@@ -15,6 +15,7 @@ from storage.options import (
     find_option,
     main,
     options_page,
+    require_compactable,
     require_readable,
     require_writable,
 )
@@ -152,13 +153,11 @@ def test_values_that_make_no_sense_are_refused(raw):
 @pytest.mark.parametrize(
     ("raw", "reads"),
     [
-        ({"merge-engine": "partial-update"}, False),
-        ({"merge-engine": "first_row"}, False),
-        ({"sequence.field": "ts"}, False),
+        ({"merge-engine": "first_row"}, True),
+        ({"sequence.snapshot-ordering": "true"}, False),
         ({"deletion-vectors.enabled": "true"}, True),
         ({"type": "object-table"}, False),
         ({"changelog-producer": "lookup"}, True),
-        ({"rowkind.field": "op"}, True),
         ({"record-level.expire-time": "1 d"}, True),
         ({"force-lookup": "true"}, True),
         ({"partition.expiration-time": "7 d"}, True),
@@ -250,9 +249,16 @@ def test_what_does_not_go_with_deletion_vectors(raw, match):
         TableOptions.from_strings({"deletion-vectors.enabled": "true", **raw})
 
 
-def test_only_tables_with_keys_cannot_be_written_with_deletion_vectors():
-    options = TableOptions.from_strings({"bucket": "1", "deletion-vectors.enabled": "true"})
+def test_tables_with_keys_and_deletion_vectors_are_written_without_compaction_only():
+    raw = {"bucket": "1", "deletion-vectors.enabled": "true"}
+    options = TableOptions.from_strings(raw)
+    write_only = TableOptions.from_strings({**raw, "write-only": "true"})
     require_readable(options)
     require_writable(options, keyed=False)
-    with pytest.raises(UnsupportedFeatureError, match="deletion-vectors"):
+    require_writable(options, compaction=False)
+    require_writable(write_only)
+    with pytest.raises(UnsupportedFeatureError, match="deletion-vectors") as refused:
         require_writable(options)
+    assert "write-only" in str(refused.value.hint)
+    with pytest.raises(UnsupportedFeatureError, match="deletion-vectors"):
+        require_compactable(write_only)

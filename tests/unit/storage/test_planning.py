@@ -148,7 +148,13 @@ def test_planning_among_ten_thousand_files_decodes_few(tmp_path: pathlib.Path) -
     delta, _ = table.manifests.write_list([])
     table.snapshots.publish(
         dataclasses.replace(
-            latest, id=2, base_manifest_list=base, delta_manifest_list=delta, uuid="x"
+            latest,
+            id=2,
+            base_manifest_list=base,
+            base_manifest_list_size=None,
+            delta_manifest_list=delta,
+            delta_manifest_list_size=None,
+            uuid="x",
         )
     )
     found, read = _plan(table, bucket=7)

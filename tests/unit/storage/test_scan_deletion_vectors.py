@@ -175,8 +175,9 @@ def test_damage_of_an_index_file_is_named(tmp_path: pathlib.Path) -> None:
         assert raised.value.context["path"] == str(path)
         assert raised.value.context["offset"] == vector.offset
     path.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(CorruptDataError, match="names a file that is gone") as raised:
         reopened(table).to_arrow()
+    assert raised.value.context["path"] == str(path)
 
 
 def test_a_range_that_lies_is_found(tmp_path: pathlib.Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.schema_changes import AddColumn, DropColumn, RenameColumn, UpdateType
 from storage.format.type_text import parse_type
 from storage.io.faulty import FaultyFileIO
@@ -259,12 +259,6 @@ def test_append_tables_are_read_file_by_file(case: str) -> None:
     snapshot = table.snapshots.latest()
     assert snapshot is not None
     assert table.to_arrow().num_rows == snapshot.total_record_count
-
-
-@pytest.mark.parametrize("case", ["aggregation", "partial_update", "first_row"])
-def test_tables_that_would_be_read_wrongly_are_refused(case: str) -> None:
-    with pytest.raises(UnsupportedFeatureError):
-        golden(case).to_arrow()
 
 
 def test_one_write_may_be_flushed_and_compacted_several_times(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the options about merging may ask of the columns of a table, checked before it is made.
+
+Source: SEMANTICS.md §A.2, §A.6, §B. The wording of the messages is Paimon's.
+"""
+
+from storage.errors import InvalidOptionError
+from storage.format.schema import TableSchema
+from storage.format.types import AtomicType, RowType, TypeRoot
+from storage.lsm.merge_functions import merge_function_for
+from storage.options import TableOptions
+
+__all__ = ["check_merging"]
+
+_DEFAULT_FUNCTION = "default-aggregate-function"
+
+
+def check_merging(schema: TableSchema, options: TableOptions) -> None:
+    """Check sequence fields, the row kind field, and the options of the merge engine.
+
+    Args:
+        schema: of the table.
+        options: of the schema.
+
+    Raises:
+        InvalidOptionError: an option asks for something that is not there or not allowed.
+    """
+    _check_columns(schema, options)
+    _check_sequence_fields(schema, options)
+    _check_kind_column(schema, options)
+    if options.merge_engine == "first-row" and options.changelog_producer in (
+        "input",
+        "full-compaction",
+    ):
+        raise InvalidOptionError(
+            "Only support 'none' and 'lookup' changelog-producer on FIRST_ROW merge engine",
+            hint="set `changelog-producer` to lookup",
+            option="changelog-producer",
+            value=options.changelog_producer,
+        )
+    if schema.primary_keys:
+        merge_function_for(options, schema)
+
+
+def _check_columns(schema: TableSchema, options: TableOptions) -> None:
+    """Every `fields.<name>…` option is about columns of the table."""
+    for key in options.raw:
+        parts = key.split(".")
+        if parts[0] != "fields" or len(parts) < 2:
+            continue
+        names = parts[1].split(",")
+        for name in names:
+            if name != _DEFAULT_FUNCTION and name not in schema.field_names:
+                raise InvalidOptionError(
+                    f"Field {name} can not be found in table schema",
+                    hint=f"the table has {', '.join(schema.field_names)}",
+                    option=key,
+                )
+        if len(parts) > 3 and len(names) == 1 and isinstance(schema.field(names[0]).type, RowType):
+            raise InvalidOptionError(
+                f"Nested-field path is not supported on ROW field '{names[0]}'",
+                hint="set the option for the whole column",
+                option=key,
+            )
+
+
+def _check_sequence_fields(schema: TableSchema, options: TableOptions) -> None:
+    names = options.sequence_field
+    for name in names:
+        problem = ""
+        if name not in schema.field_names:
+            problem = f"Sequence field: '{name}' can not be found in table schema"
+        elif f"fields.{name}.aggregate-function" in options.merge_columns:
+            problem = f"Should not define aggregation on sequence field: '{name}'"
+        elif names.count(name) > 1:
+            problem = f"Sequence field '{name}' is defined repeatedly"
+        elif not isinstance(schema.field(name).type, AtomicType):
+            problem = f"Sequence field '{name}' has a type without an order"
+        if problem:
+            _refuse_sequence(problem, options)
+    if names and options.merge_engine == "first-row":
+        _refuse_sequence("Do not support use sequence field on FIRST_ROW merge engine", options)
+    if names and schema.primary_keys and set(schema.partition_keys) - set(schema.primary_keys):
+        _refuse_sequence(
+            "You can not use sequence.field in cross partition update case (Primary key constraint "
+            f"'{list(schema.primary_keys)}' not include all partition fields "
+            f"'{list(schema.partition_keys)}')",
+            options,
+        )
+
+
+def _refuse_sequence(problem: str, options: TableOptions) -> None:
+    raise InvalidOptionError(
+        problem,
+        hint="change or remove `sequence.field`",
+        option="sequence.field",
+        value=",".join(options.sequence_field),
+    )
+
+
+def _check_kind_column(schema: TableSchema, options: TableOptions) -> None:
+    name = options.rowkind_field
+    if name is None:
+        return
+    if name not in schema.field_names:
+        raise InvalidOptionError(
+            f"Rowkind field: '{name}' can not be found in table schema",
+            hint=f"the table has {', '.join(schema.field_names)}",
+            option="rowkind.field",
+        )
+    kind = schema.field(name).type
+    if not isinstance(kind, AtomicType) or kind.root not in (TypeRoot.CHAR, TypeRoot.VARCHAR):
+        raise InvalidOptionError(
+            f"only support string type for rowkind, but {name} is another",
+            hint="name a column of type STRING",
+            option="rowkind.field",
+            value=name,
+        )

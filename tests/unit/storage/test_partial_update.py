@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The partial-update merge engine: examples of SEMANTICS.md §B.2."""
+
+import pathlib
+import pickle
+from typing import Any
+
+import pytest
+
+from storage.errors import InvalidOptionError, InvalidRequestError
+from storage.lsm.merge_functions import merge_function_for
+from storage.table.table import FileStoreTable
+from tests.table_kit import make_table, rows_of, write
+
+COLUMNS = (("k", "INT"), ("a", "INT"), ("g", "INT"), ("b", "INT"), ("h", "INT"), ("c", "STRING"))
+GROUPS = {"fields.g.sequence-group": "a,b", "fields.h.sequence-group": "c"}
+REMOVE_ON = "partial-update.remove-record-on-sequence-group"
+
+
+def partial(root: pathlib.Path, options: dict[str, str] | None = None) -> FileStoreTable:
+    return make_table(
+        root, columns=COLUMNS, options={"merge-engine": "partial-update", **(options or {})}
+    )
+
+
+def after(table: FileStoreTable, *rows: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """What is read when the rows meet in the buffer; the same must come of separate commits."""
+    write(table, 1, rows)
+    return rows_of(table)
+
+
+def test_null_leaves_what_is_there(tmp_path: pathlib.Path) -> None:
+    table = partial(tmp_path)
+    write(table, 1, [("+I", 1, 1, None, 3, None, "x")], compaction=False)
+    write(table, 2, [("+U", 1, None, 2, 4, None, None)], compaction=False)
+    assert rows_of(table) == [(1, 1, 2, 4, None, "x")]
+    write(table, 3, [], full=True)
+    assert rows_of(table) == [(1, 1, 2, 4, None, "x")]
+
+
+def test_a_lone_delete_passes_and_one_that_meets_another_row_names_its_key(
+    tmp_path: pathlib.Path,
+) -> None:
+    table = partial(tmp_path)
+    write(table, 1, [("-D", 1, 1, 1, 1, 1, "x")], compaction=False)
+    assert rows_of(table) == []
+    message = "can not accept delete records key=`k=1` table=.*remove-record-on-delete"
+    with pytest.raises(InvalidRequestError, match=message):
+        write(table, 2, [("+I", 2, 1, 1, 1, 1, "x"), ("+I", 1, 1, 1, 1, 1, "x")], full=True)
+    assert table.snapshots.latest_id() == 1
+
+
+def test_remove_record_on_delete_starts_the_key_anew_with_the_deleted_values(
+    tmp_path: pathlib.Path,
+) -> None:
+    table = partial(tmp_path, {"partial-update.remove-record-on-delete": "true"})
+    first, second = (1, 1, 2, 3, 4, "x"), (1, None, None, 9, None, None)
+    assert after(table, ("+I", *first), ("-D", *second)) == []
+    rows = [("+I", *first), ("-D", *second), ("+I", 1, 7, None, None, None, None)]
+    write(table, 2, rows)
+    assert rows_of(table) == [(1, 7, None, 9, None, None)]
+    write(table, 3, [("-U", 1, 5, 5, 5, 5, "u")])
+    assert rows_of(table) == [(1, 7, None, 9, None, None)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # a row behind leaves its group alone and still moves the other one
+        (
+            [("+I", 1, 1, 2, 1, 1, "x"), ("+I", 1, 9, 1, 9, 2, "y")],
+            (1, 1, 2, 1, 2, "y"),
+        ),
+        # equal order counts as newer, and nulls are taken over
+        ([("+I", 1, 1, 2, 1, 1, "x"), ("+I", 1, None, 2, 5, 0, "y")], (1, None, 2, 5, 1, "x")),
+        # no order, no change
+        (
+            [("+I", 1, 1, 2, 1, 1, "x"), ("+I", 1, 9, None, 9, None, "y")],
+            (1, 1, 2, 1, 1, "x"),
+        ),
+        # taking back sets to null; a first retraction starts with its values
+        ([("+I", 1, 1, 2, 1, 1, "x"), ("-D", 1, 1, 3, 1, None, "x")], (1, None, 3, None, 1, "x")),
+        ([("+I", 1, 1, 2, 1, 1, "x"), ("-U", 1, 1, 1, 1, 1, "x")], (1, 1, 2, 1, 1, None)),
+        (
+            [("-D", 1, 1, 2, 1, None, "x"), ("+I", 1, 5, 1, 5, None, None)],
+            (1, None, 2, None, None, "x"),
+        ),
+    ],
+)
+def test_sequence_groups(
+    tmp_path: pathlib.Path, rows: list[tuple[Any, ...]], expected: tuple[Any, ...]
+) -> None:
+    assert after(partial(tmp_path, GROUPS), *rows) == [expected]
+
+
+def test_groups_of_several_columns_compare_from_left_to_right(tmp_path: pathlib.Path) -> None:
+    table = partial(tmp_path, {"fields.g,h.sequence-group": "a"})
+    write(table, 1, [("+I", 1, 1, 2, 0, 5, "x"), ("+I", 1, 2, 2, 0, None, "y")])
+    assert rows_of(table) == [(1, 1, 2, 0, 5, "y")]
+    write(table, 2, [("+I", 1, 3, 3, None, None, None)])
+    assert rows_of(table) == [(1, 3, 3, 0, None, "y")]
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "expected"),
+    [
+        ("sum", [("+I", 5, 2), ("+I", 7, 1), ("-D", 3, 2)], 9),
+        ("max", [("+I", 5, 2), ("+I", 7, 1)], 7),
+        ("first_value", [("+I", 5, 2), ("+I", 7, 1), ("+I", 6, 3)], 7),
+        ("first_non_null_value", [("+I", None, 2), ("+I", 7, 3)], 7),
+        ("last_value", [("+I", 5, 2), ("+I", 7, 1)], 5),
+        ("last_non_null_value", [("+I", 5, 2), ("+I", None, 3)], 5),
+        ("last_non_null_value", [("+I", None, 2), ("+I", 7, 1)], 7),
+        ("last_non_null_value", [("+I", 5, 2), ("-D", 1, 2), ("+I", 6, 1)], 6),
+    ],
+)
+def test_functions_inside_groups(
+    tmp_path: pathlib.Path, function: str, rows: list[tuple[Any, ...]], expected: int
+) -> None:
+    table = partial(tmp_path, {**GROUPS, "fields.a.aggregate-function": function})
+    changes = [(kind, 1, a, g, 0, None, None) for kind, a, g in rows]
+    assert [row[1] for row in after(table, *changes)] == [expected]
+
+
+def test_late_texts_come_first_in_a_list(tmp_path: pathlib.Path) -> None:
+    table = partial(tmp_path, {**GROUPS, "fields.c.aggregate-function": "listagg"})
+    write(table, 1, [("+I", 1, 0, 0, 0, h, c) for h, c in ((5, "a"), (4, "b"), (6, "c"), (1, "d"))])
+    assert rows_of(table) == [(1, 0, 0, 0, 6, "d,b,a,c")]
+
+
+def test_a_late_map_fills_what_was_taken_back_before_it_came(tmp_path: pathlib.Path) -> None:
+    options = {"merge-engine": "partial-update", "fields.g.sequence-group": "m"}
+    map_type: Any = {"type": "MAP", "key": "STRING NOT NULL", "value": "INT"}
+    table = make_table(
+        tmp_path,
+        columns=(("k", "INT"), ("g", "INT"), ("m", map_type)),
+        options={**options, "fields.m.aggregate-function": "merge_map"},
+    )
+    rows: list[tuple[Any, ...]] = [
+        ("+I", 1, 5, [("a", 1), ("b", 1)]),
+        ("+I", 1, 4, [("b", 4), ("c", 4)]),
+        ("-D", 1, 5, [("a", 1), ("c", 0)]),
+        ("+I", 1, 3, [("a", 3), ("b", 3)]),
+        ("+I", 1, 2, [("a", 2), ("d", 2)]),
+        ("+I", 2, 1, [("x", 1)]),
+        ("+I", 2, 0, [("x", 0), ("y", 0)]),
+    ]
+    write(table, 1, rows)
+    found = {row["k"]: dict(row["m"]) for row in table.to_arrow().to_pylist()}
+    assert found == {1: {"a": 3, "b": 1, "d": 2}, 2: {"x": 1, "y": 0}}
+
+
+def test_a_function_that_cannot_take_back_says_so(tmp_path: pathlib.Path) -> None:
+    options = {**GROUPS, "fields.a.aggregate-function": "max"}
+    rows = [("+I", 1, 5, 1, 0, 0, "x"), ("-D", 1, 5, 2, 0, 0, "x")]
+    with pytest.raises(InvalidRequestError, match=r"'max' does not support retraction.*k=1"):
+        after(partial(tmp_path, options), *rows)
+    ignoring = partial(tmp_path / "i", {**options, "fields.a.ignore-retract": "true"})
+    assert [row[1] for row in after(ignoring, *rows)] == [5]
+
+
+def test_a_group_may_remove_the_row(tmp_path: pathlib.Path) -> None:
+    table = partial(tmp_path, {**GROUPS, REMOVE_ON: "g"})
+    start = ("+I", 1, 1, 2, 1, 1, "x")
+    assert after(table, start, ("-D", 1, 1, 1, 1, 2, "y")) == [(1, 1, 2, 1, 2, None)]
+    write(table, 2, [("-D", 1, 8, 2, 8, 0, "z")])
+    assert rows_of(table) == []
+    write(table, 3, [("+I", 1, 5, 3, None, None, None)], full=True)
+    # what the removing row held is there again where the two meet in one merge
+    assert rows_of(table) == [(1, 5, 3, None, 0, "z")]
+
+
+def test_an_update_before_never_removes(tmp_path: pathlib.Path) -> None:
+    table = partial(tmp_path, {**GROUPS, REMOVE_ON: "g"})
+    found = after(table, ("+I", 1, 1, 2, 1, 1, "x"), ("-U", 1, 1, 3, 1, None, "x"))
+    assert found == [(1, None, 3, None, 1, "x")]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"fields.g.sequence-group": "nope"}, "Field nope can not be found in table schema"),
+        ({"fields.nope.sequence-group": "a"}, "Field nope can not be found in table schema"),
+        ({"fields.g.sequence-group": "k"}, "Primary key columns cannot be put in sequence-group"),
+        (
+            {"fields.g.sequence-group": "a", "fields.h.sequence-group": "a"},
+            "a is defined repeatedly by multiple groups",
+        ),
+        ({"fields.a.aggregate-function": "sum"}, "Must use sequence group for aggregation"),
+        ({"fields.default-aggregate-function": "max"}, "Must use sequence group for aggregation"),
+        (
+            {"ignore-delete": "true", "partial-update.remove-record-on-delete": "true"},
+            "have conflicting behavior",
+        ),
+        ({**GROUPS, REMOVE_ON: "g", "ignore-delete": "true"}, "have conflicting behavior"),
+        (
+            {**GROUPS, "partial-update.remove-record-on-delete": "true"},
+            "have conflicting behavior",
+        ),
+        ({**GROUPS, REMOVE_ON: "a"}, "must be part of sequence groups"),
+        ({**GROUPS, "fields.a.aggregate-function": "guess"}, "guess"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_at_creation(
+    tmp_path: pathlib.Path, options: dict[str, str], match: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=match):
+        partial(tmp_path, options)
+
+
+def test_functions_pickle(tmp_path: pathlib.Path) -> None:
+    table = partial(tmp_path, {**GROUPS, "fields.a.aggregate-function": "sum"})
+    function = merge_function_for(table.options, table.schema)
+    assert pickle.loads(pickle.dumps(function)) == function
