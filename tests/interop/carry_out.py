@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries the steps of a generated case out, by Lakeward or by Java, and compares what it holds."""
+"""Carries the steps of a generated case out, by us or by a peer, and compares what it holds."""
 
-import contextlib
+import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
-import pytest
 
 from storage.clock import ManualClock, SeededIds
-from storage.errors import UnsupportedFeatureError
 from storage.format.schema import TableSchema, new_schema
 from storage.format.types import DataField
 from storage.io.local import LocalFileIO
@@ -28,27 +26,18 @@ __all__ = [
     "assert_holds",
     "compact_by_us",
     "created_by_us",
+    "leaves_compaction",
     "schema_of",
     "step_by_java",
     "step_by_spark",
     "step_by_us",
-    "writable",
+    "written_by_us",
 ]
 
-NOT_YET = ("a primary-key table with deletion vectors cannot be written yet",)
-"""What the storage layer refuses by name until its room is built."""
 
-
-@contextlib.contextmanager
-def writable() -> Iterator[None]:
-    """Leave a test out, with the reason, when we refuse to write what is not built yet."""
-    try:
-        yield
-    except UnsupportedFeatureError as error:
-        reason = next((text for text in NOT_YET if text in str(error)), None)
-        if reason is None:
-            raise
-        pytest.skip(f"not yet writable: {reason}")
+def leaves_compaction(case: Case) -> bool:
+    """Whether we leave the compaction of a case to a peer; rows are invisible until then."""
+    return bool(case.keys) and case.dimensions["deletion-vectors"] != "off"
 
 
 def schema_of(case: Case) -> TableSchema:
@@ -63,24 +52,55 @@ def schema_of(case: Case) -> TableSchema:
 
 
 def created_by_us(warehouse: pathlib.Path, name: str, case: Case) -> FileStoreTable:
-    """The case's table, made by Lakeward."""
+    """The case's table, made by Lakeward; `write-only` in some that a peer has to compact."""
+    schema = schema_of(case)
+    if leaves_compaction(case) and case.number % 2:
+        schema = dataclasses.replace(schema, options={**schema.options, "write-only": "true"})
     catalog = FileSystemCatalog(
         str(warehouse),
         file_io=LocalFileIO(durable=False),
         clock=ManualClock(),
         ids=SeededIds(case.number),
     )
-    return catalog.create_table(name, schema_of(case))
+    return catalog.create_table(name, schema)
 
 
-def step_by_us(table: FileStoreTable, number: int, step: Step) -> FileStoreTable:
-    """Carry one step out with Lakeward; returns the table in its newest schema."""
+def written_by_us(
+    warehouse: pathlib.Path, name: str, case: Case, compact: Callable[[], None]
+) -> tuple[FileStoreTable, Model]:
+    """The case's table after all of its steps, and what it holds.
+
+    Args:
+        warehouse: where.
+        name: `database.table`.
+        case: the case.
+        compact: compaction by a peer, for tables that we do not compact.
+    """
+    model = Model(case)
+    table = created_by_us(warehouse, name, case)
+    for number, step in enumerate(case.steps):
+        table = step_by_us(table, number, step, case)
+        model.apply(step)
+        if leaves_compaction(case) and isinstance(step, Write):
+            compact()
+    return table, model
+
+
+def step_by_us(table: FileStoreTable, number: int, step: Step, case: Case) -> FileStoreTable:
+    """Carry one step out with Lakeward; returns the table in its newest schema.
+
+    Compactions that we leave to a peer are left to the caller.
+    """
     match step:
         case Write(rows=rows, compaction=compaction):
+            leaves = leaves_compaction(case)
             if rows:
                 flat = [(kind, *values) for kind, values in rows]
-                write(table, number, flat, user="us", compaction=compaction != "none")
-            if compaction == "full":
+                compacts = compaction != "none"
+                if leaves:
+                    compacts = table.options.write_only  # then nothing is due
+                write(table, number, flat, user="us", compaction=compacts)
+            if compaction == "full" and not leaves:
                 compact_by_us(table, number)
         case Delete(ids=ids):
             delete_where(table, In("id", tuple(sorted(ids))), "us", identifier=number)

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 SEED = int(os.environ.get("LAKEWARD_SEED", "20261121"))
-COUNT = 48
+COUNT = 72
 
 DIMENSIONS: Mapping[str, Sequence[str]] = {
     "table": ("pk-fixed", "pk-dynamic", "pk-cross", "append-unaware", "append-fixed", "pk-fixed"),
@@ -50,7 +50,7 @@ DIMENSIONS: Mapping[str, Sequence[str]] = {
     "format": ("parquet", "orc", "avro"),
     "partitions": ("0", "1", "2"),
     "deletion-vectors": ("off", "bitmap32", "off", "bitmap64"),
-    "file-index": ("none", "bloom-filter", "bitmap", "bsi", "none"),
+    "file-index": ("none", "bloom-filter", "bitmap", "bsi", "range-bitmap", "none"),
     "index-place": ("embedded", "beside"),
     "compression": ("zstd", "snappy", "lz4", "none"),
     "stats": ("truncate(16)", "full", "counts", "none"),
@@ -111,6 +111,7 @@ INDEXED = {
     "bloom-filter": ("INT", "BIGINT", "STRING", "DATE", "VARBINARY(9)"),
     "bitmap": ("INT", "BIGINT", "STRING", "DATE", "BOOLEAN", "TINYINT"),
     "bsi": ("INT", "BIGINT", "SMALLINT", "DATE", "TIMESTAMP(3)"),
+    "range-bitmap": ("INT", "BIGINT", "STRING", "DATE", "TINYINT", "DOUBLE", "TIMESTAMP(6)"),
 }
 WIDER = (("TINYINT", "INT"), ("INT", "BIGINT"), ("FLOAT", "DOUBLE"), ("VARCHAR(12)", "STRING"))
 
@@ -122,6 +123,7 @@ SPARK_LACKS: Mapping[tuple[str, str], str] = {
     ("bucket-function", "mod"): "default",
     ("bucket-function", "hive"): "default",
     ("file-index", "bsi"): "bloom-filter",
+    ("file-index", "range-bitmap"): "bitmap",
     ("evolution", "nested-add"): "add",
     ("key", "TIMESTAMP(3)"): "TIMESTAMP(6)",
     ("key", "VARBINARY(8)"): "BYTES",
@@ -206,7 +208,6 @@ def cases(
     seed: int = SEED,
     count: int = COUNT,
     *,
-    early_orc: bool = False,
     spark: bool = False,
     turns: int = 0,
 ) -> list[Case]:
@@ -215,8 +216,6 @@ def cases(
     Args:
         seed: of everything.
         count: how many.
-        early_orc: whether ORC files hold timestamps before 1970, which Lakeward reads but refuses
-            to write.
         spark: leave out what Spark SQL or the 0.9 of its connector lacks (`SPARK_LACKS`).
         turns: writes of each case; 0: four and what the case's dimensions add.
     """
@@ -233,8 +232,6 @@ def cases(
             dealt = {k: SPARK_LACKS.get((k, v), v) for k, v in dealt.items()}
             types = [_for_spark(text) for text in types]
         chance = Chance(f"{seed}-{number}")
-        if "orc" in (dealt["format"], dealt["level-0-format"]) and not early_orc:
-            chance.first_moment_day = 0
         chance.hollow_rows = not spark  # Java 0.9 takes such a ROW of a Parquet file for null
         found.append(_Builder(chance, number, dealt, types, spark=spark).case(turns))
     return found
@@ -440,7 +437,6 @@ class _Builder:
         )
         self._next_id = max(self._next_id, number + 1)
         key = Chance(f"{self._number}-key-{number}")
-        key.first_moment_day = self._chance.first_moment_day
         for name, type_ in self._columns:
             if name == "k":
                 yield random_value(key, type_)

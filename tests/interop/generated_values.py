@@ -40,11 +40,9 @@ class Chance(random.Random):
     """A seeded source of values.
 
     Attributes:
-        first_moment_day: timestamps do not lie before this day since the epoch.
         hollow_rows: whether a ROW may have nothing but nulls in it.
     """
 
-    first_moment_day = FIRST_DAY
     hollow_rows = True
 
 
@@ -130,9 +128,7 @@ def _timestamp(chance: Chance, type_: AtomicType) -> int:
     precision = type_.precision
     unit = next(unit for unit in SECOND_UNITS if precision <= unit)
     step: int = 10 ** (unit - precision)
-    count = (
-        chance.randrange(chance.first_moment_day * 86_400, LAST_DAY * 86_400) * SECOND_UNITS[unit]
-    )
+    count = chance.randrange(FIRST_DAY * 86_400, LAST_DAY * 86_400) * SECOND_UNITS[unit]
     return (count + chance.randrange(SECOND_UNITS[unit])) // step * step
 
 

@@ -14,13 +14,14 @@ import json
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 
 from storage.format.arrow_types import arrow_type
 from storage.format.file_formats import open_sink
@@ -37,7 +38,9 @@ from storage.format.schema_changes import (
 )
 from storage.format.type_text import parse_type, type_to_json
 from storage.format.types import DataField, DataType
+from storage.table.predicate import Predicate
 from tests.interop import artifacts
+from tests.interop.java_predicates import JavaPredicates
 
 __all__ = ["JavaPeer", "Rows"]
 
@@ -58,7 +61,7 @@ BESIDE = (
     "py4j-*",
 )
 """Jars of pyspark that Paimon expects around it."""
-JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC")
+JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class JavaPeer:
@@ -69,8 +72,9 @@ class JavaPeer:
     """
 
     def __init__(
-        self, gateway: JavaGateway, warehouse: pathlib.Path, scratch: pathlib.Path
+        self, gateway: JavaGateway, warehouse: pathlib.Path, scratch: pathlib.Path, zone: str
     ) -> None:
+        self.zone = zone
         self._gateway = gateway
         self._scratch = scratch
         self._commits = itertools.count(1)
@@ -94,8 +98,8 @@ class JavaPeer:
 
     @staticmethod
     @contextlib.contextmanager
-    def running(warehouse: pathlib.Path) -> Iterator["JavaPeer"]:
-        """A JVM for as long as the context lasts.
+    def running(warehouse: pathlib.Path, zone: str = "UTC") -> Iterator["JavaPeer"]:
+        """A JVM in a time zone for as long as the context lasts.
 
         Raises:
             ArtifactUnavailableError: the jar is not there.
@@ -106,13 +110,13 @@ class JavaPeer:
         port = launch_gateway(
             classpath=":".join(classpath),
             jarpath=beside[-1],
-            javaopts=list(JVM),
+            javaopts=[*JVM, f"-Duser.timezone={zone}"],
             die_on_exit=True,
         )
         gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
         scratch = pathlib.Path(tempfile.mkdtemp(prefix="lakeward-java-"))
         try:
-            yield JavaPeer(gateway, warehouse, scratch)
+            yield JavaPeer(gateway, warehouse, scratch, zone)
         finally:
             gateway.shutdown()
             gateway.java_process.wait(30) if gateway.java_process else None
@@ -199,8 +203,13 @@ class JavaPeer:
                 write.compact(partition, bucket, True)
             self._commit(table, user, write.prepareCommit(True, 1))
 
-    def compact(self, name: str) -> None:
-        """Full compaction of every bucket; of append tables, of all files together."""
+    def compact(self, name: str, *, full: bool = True) -> None:
+        """Compaction of every bucket; of append tables without buckets, of all files together.
+
+        Args:
+            name: of the table.
+            full: merge everything; otherwise what is due, and level 0 where vectors need it.
+        """
         table = self._table(name, {"write-only": "false", "compaction.min.file-num": "2"})
         user = f"java-{next(self._commits)}"
         if table.bucketMode().name() == "BUCKET_UNAWARE":
@@ -208,13 +217,19 @@ class JavaPeer:
             return
         with self._writer(table, user) as write:
             for entry in list(table.newSnapshotReader().bucketEntries()):
-                write.compact(entry.partition(), entry.bucket(), True)
+                write.compact(entry.partition(), entry.bucket(), full)
             self._commit(table, user, write.prepareCommit(True, 1))
 
     def _compact_files(self, table: Any, user: str) -> None:
         coordinator = self._paimon.append.AppendCompactCoordinator(table, False)
         write = table.store().newWrite(user)
-        messages = [task.doCompact(table, write) for task in list(coordinator.run())]
+        try:
+            tasks = list(coordinator.run())
+        except Py4JJavaError as error:
+            if not str(error.java_exception).endswith("EndOfScanException"):
+                raise
+            tasks = []  # no file is worth it
+        messages = [task.doCompact(table, write) for task in tasks]
         write.close()
         if messages:
             self._commit(table, user, messages)
@@ -358,28 +373,69 @@ class JavaPeer:
 
     # ------------------------------------------------------------------------------- reading
 
-    def read(self, name: str, options: Mapping[str, str] | None = None) -> pa.Table:
-        """All rows of the newest snapshot, or of the one that the options choose."""
+    def read(
+        self,
+        name: str,
+        options: Mapping[str, str] | None = None,
+        condition: Predicate | None = None,
+    ) -> pa.Table:
+        """Rows of the newest snapshot, or of the one that the options choose.
+
+        Args:
+            name: of the table, perhaps with `$branch_…`.
+            options: of the reader.
+            condition: what rows, with literals in the comparable form; None: all.
+        """
         table = self._table(name, options or {})
+        builder = self._paimon.table.source.ReadBuilderImpl(table)
+        if condition is not None:
+            fields = self._fields(table)
+            builder.withFilter(JavaPredicates(self._gateway, table.rowType(), fields).of(condition))
+        reader = builder.newRead().executeFilter().withIOManager(self._disk)
         path = self._scratch / "out.parquet"
         path.unlink(missing_ok=True)
         output = self._file_io.newOutputStream(self._paimon.fs.Path(f"file://{path}"), True)
         writer = self._parquet.createWriterFactory(table.rowType()).create(output, "zstd")
-        for split in self._splits(table):
-            for row in self._iterate(self._reader(table).createReader(split)):
-                writer.addElement(row)
+        take = self._taker(writer)
+        for split in list(builder.newScan().plan().splits()):
+            rows = self._paimon.reader.RecordReaderIterator(reader.createReader(split))
+            take(rows)
+            rows.close()
         writer.close()
         output.close()
         return _conformed(pq.read_table(path), self._fields(table))
 
-    def fields(self, name: str) -> list[DataField]:
-        """The columns, as Java knows them."""
-        return self._fields(self._table(name))
+    def fields(self, name: str, options: Mapping[str, str] | None = None) -> list[DataField]:
+        """The columns, as Java knows them; of the snapshot that the options choose, if any."""
+        return self._fields(self._table(name, options))
 
     def snapshots(self, name: str) -> list[int]:
         """Ids of the snapshots that Java finds."""
         found = self._table(name).snapshotManager().safelyGetAllSnapshots()
         return sorted(snapshot.id() for snapshot in list(found))
+
+    def _taker(self, writer: Any) -> Callable[[Any], None]:
+        """Gives all rows of an iterator to a writer, in Java."""
+        java = self._gateway.jvm.java.lang
+        load = java.Class.forName
+        row = load("org.apache.paimon.data.InternalRow")
+        kind = java.invoke.MethodType.methodType(java.Void.TYPE, row)
+        add = java.invoke.MethodHandles.publicLookup().findVirtual(
+            load("org.apache.paimon.format.FormatWriter"), "addElement", kind
+        )
+        consumer = load("java.util.function.Consumer")
+        proxies = java.invoke.MethodHandleProxies
+        adder = self._array(java.Object, proxies.asInterfaceInstance(consumer, add.bindTo(writer)))
+        # by reflection, because py4j does not find methods that an interface implements
+        every = load("java.util.Iterator").getMethod(
+            "forEachRemaining", self._array(java.Class, consumer)
+        )
+        return lambda rows: every.invoke(rows, adder)
+
+    def _array(self, type_: Any, item: Any) -> Any:
+        array = self._gateway.new_array(type_, 1)
+        array[0] = item
+        return array
 
     def _reader(self, table: Any) -> Any:
         builder = self._paimon.table.source.ReadBuilderImpl(table)

@@ -9,10 +9,10 @@ from storage.table.table import FileStoreTable
 from tests.interop.carry_out import (
     assert_holds,
     compact_by_us,
+    leaves_compaction,
     schema_of,
     step_by_java,
     step_by_us,
-    writable,
 )
 from tests.interop.generated_tables import Case, Write, cases
 from tests.interop.java_peer import JavaPeer
@@ -38,16 +38,18 @@ def test_a_table_written_in_turns(java: JavaPeer, warehouse: pathlib.Path, case:
     writes = 0
     for number, step in enumerate(case.steps):
         ours = writes % 2 == 1
-        with writable():
-            if ours:
-                table = step_by_us(table, number, step)
-            else:
-                step_by_java(java, name, step)
+        if ours:
+            table = step_by_us(table, number, step, case)
+            if leaves_compaction(case) and isinstance(step, Write):
+                java.compact(name, full=False)
+        else:
+            step_by_java(java, name, step)
         model.apply(step)
         writes += isinstance(step, Write)
-        if COMPACTIONS.get(number) == "us":
+        who = COMPACTIONS.get(number)
+        if who == "us" and not leaves_compaction(case):
             compact_by_us(table, 1_000 + number)
-        elif COMPACTIONS.get(number) == "Java":
+        elif who is not None:
             java.compact(name)
         table = table.latest()
         turn = f"after turn {number}"

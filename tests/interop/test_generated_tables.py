@@ -3,6 +3,7 @@
 
 import pytest
 
+from tests.interop.carry_out import leaves_compaction
 from tests.interop.generated_tables import (
     COUNT,
     DIMENSIONS,
@@ -13,6 +14,7 @@ from tests.interop.generated_tables import (
     cases,
     coverage,
 )
+from tests.interop.quirks import quirk_of
 
 
 def test_a_seed_gives_the_same_cases() -> None:
@@ -28,6 +30,19 @@ def test_every_value_of_every_dimension_occurs(seed: int) -> None:
     wanted = {(name, value) for name, values in DIMENSIONS.items() for value in values}
     wanted |= {("type", text) for text in (*SCALARS, *NESTED)}
     assert {item for item in wanted if not counts[item]} == set()
+
+
+@pytest.mark.parametrize("seed", [SEED, 1, 2, 3])
+def test_every_peer_has_forty_tables(seed: int) -> None:
+    """What we write and a peer reads, and what it writes and we read; only quirks leave cases out.
+
+    Java reads all that we write; its quirk keeps it from writing. Spark has its own cases.
+    """
+    found = cases(seed)
+    for peer in ("java", "pypaimon", "pypaimon-rust"):
+        assert sum(quirk_of(peer, case) is None for case in found) >= 40, peer
+    assert sum(quirk_of("spark", case) is None for case in cases(seed, spark=True)) >= 40
+    assert 10 <= sum(leaves_compaction(case) for case in found) <= COUNT // 2
 
 
 def test_cases_for_spark_keep_to_what_it_has() -> None:

@@ -10,13 +10,12 @@ import pytest
 from storage.table.table import FileStoreTable
 from tests.interop.carry_out import (
     assert_holds,
-    created_by_us,
     step_by_spark,
-    step_by_us,
-    writable,
+    written_by_us,
 )
 from tests.interop.generated_tables import Case, Write, cases
 from tests.interop.model import Model
+from tests.interop.quirks import quirk_of
 from tests.interop.selection import parameters
 from tests.interop.spark_peer import SparkPeer
 
@@ -25,13 +24,11 @@ pytestmark = [pytest.mark.interop, pytest.mark.full]
 
 @pytest.mark.parametrize("case", parameters(cases(spark=True), quick=()))
 def test_spark_reads_what_we_wrote(spark: SparkPeer, case: Case) -> None:
+    quirk = quirk_of("spark", case)
+    if quirk is not None:
+        pytest.skip(f"Spark: {quirk}")
     name = f"db.by_us_{case.number}"
-    model = Model(case)
-    with writable():
-        table = created_by_us(spark.warehouse, name, case)
-        for number, step in enumerate(case.steps):
-            table = step_by_us(table, number, step)
-            model.apply(step)
+    table, model = written_by_us(spark.warehouse, name, case, lambda: spark.compact(name))
     fields = table.schema.fields
     assert_holds("Spark", spark.read(name, fields), fields, model, case)
     if not _compactable(case):
@@ -46,7 +43,7 @@ def _compactable(case: Case) -> bool:
     return case.dimensions["table"] != "pk-cross"
 
 
-@pytest.mark.parametrize("case", parameters(cases(spark=True, early_orc=True), quick=()))
+@pytest.mark.parametrize("case", parameters(cases(spark=True), quick=()))
 def test_we_read_what_spark_wrote(spark: SparkPeer, case: Case) -> None:
     name = f"db.by_spark_{case.number}"
     spark.create(name, case)
