@@ -56,8 +56,9 @@ class Finding:
         """Whether the reader should have done better."""
         if self.result in (CRASH, KILLED):
             return True
-        guarded = self.damage.kind.guard is Guard.CHECKSUM or not self.damage.flip
-        return self.result == DIFFERENT and guarded
+        kind = self.damage.kind
+        told = kind.guard is Guard.CHECKSUM if self.damage.flip else kind.ends
+        return self.result == DIFFERENT and told
 
     def __str__(self) -> str:
         return f"{self.result}: {self.damage}: {self.detail[:300]}"

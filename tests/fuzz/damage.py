@@ -4,7 +4,8 @@
 A kind says what the bytes can tell: `Guard.CHECKSUM` for content under a checksum, where any other
 result than the true one or a typed error is a fault of the reader; `Guard.STRUCTURE` for the rest,
 where a damaged value may be a valid other value and only its form can be checked.
-Cutting a file is told by the lengths that its metadata records, whatever its kind.
+A file that was cut is told by its form or by the length that its metadata records; only an index
+manifest cut between two Avro blocks cannot be told.
 """
 
 import dataclasses
@@ -34,10 +35,12 @@ class FileKind:
     Attributes:
         name: for the report.
         guard: what its bytes can tell.
+        ends: whether its end can be told: by its own form, or by a length recorded elsewhere.
     """
 
     name: str
     guard: Guard
+    ends: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,9 +100,10 @@ def kind_of(path: pathlib.PurePosixPath, options: Mapping[str, str]) -> FileKind
     if parts[0] in _DIRECTORIES:
         return FileKind(_DIRECTORIES[parts[0]], Guard.STRUCTURE)
     if parts[0] == "manifest":
-        for prefix in ("manifest-list", "index-manifest"):
-            if name.startswith(prefix):
-                return FileKind(prefix.replace("-", " "), Guard.STRUCTURE)
+        if name.startswith("index-manifest"):  # a snapshot records no length of it
+            return FileKind("index manifest", Guard.STRUCTURE, ends=False)
+        if name.startswith("manifest-list"):
+            return FileKind("manifest list", Guard.STRUCTURE)
         return FileKind("manifest", Guard.STRUCTURE)
     if parts[0] == "index":
         if options.get("deletion-vectors.enabled") == "true":
