@@ -142,9 +142,6 @@ WRITING: tuple[Option, ...] = (
         "avro",
         "Format of manifests.",
     ),
-    *ignored(
-        "File layout only: any reader finds the same rows.",
-    ),
     option(
         "index-file-in-data-file-dir",
         boolean,
@@ -353,7 +350,7 @@ COMMIT: tuple[Option, ...] = (
         "manifest.compression",
         choice("zstd", "zstandard", "none", "null", "deflate", "snappy"),
         "zstd",
-        "Compression of manifests and manifest lists.",
+        "Compression of manifests, manifest lists and index manifests.",
     ),
     option(
         "manifest.delete-file-drop-stats",

@@ -6,7 +6,7 @@ matter, not the names of records.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage.errors import UnsupportedFeatureError
@@ -22,7 +22,14 @@ from storage.format.types import (
     TypeRoot,
 )
 
-__all__ = ["MULTISET_COUNT", "is_string_map", "schema_text"]
+__all__ = [
+    "MULTISET_COUNT",
+    "is_string_map",
+    "optional_field",
+    "record_text",
+    "required_field",
+    "schema_text",
+]
 
 MULTISET_COUNT = AtomicType(TypeRoot.INT)
 """Type of a multiset's counts in Avro: nullable, unlike in the other formats."""
@@ -55,13 +62,23 @@ def schema_text(fields: Sequence[DataField]) -> str:
     Raises:
         UnsupportedFeatureError: Avro files have no such type.
     """
-    schema = {
-        "type": "record",
-        "name": "record",
-        "namespace": _NAMESPACE,
-        "fields": _fields(fields, "record"),
-    }
+    return record_text(_fields(fields, "record"))
+
+
+def record_text(fields: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a schema whose top record has these Avro fields."""
+    schema = {"type": "record", "name": "record", "namespace": _NAMESPACE, "fields": list(fields)}
     return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+
+
+def required_field(name: str, schema: Any) -> dict[str, Any]:
+    """An Avro field that is never null."""
+    return {"name": name, "type": schema}
+
+
+def optional_field(name: str, schema: Any) -> dict[str, Any]:
+    """An Avro field that may be null, and is where it is absent."""
+    return {"name": name, "type": ["null", schema], "default": None}
 
 
 def is_string_map(key: DataType) -> bool:
@@ -74,10 +91,8 @@ def _fields(fields: Sequence[DataField], record: str) -> list[dict[str, Any]]:
 
 
 def _field(name: str, type_: DataType, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "type": _schema(type_, path)}
-    if type_.nullable:
-        found["default"] = None
-    return found
+    schema = _not_null(type_, path)
+    return optional_field(name, schema) if type_.nullable else required_field(name, schema)
 
 
 def _schema(type_: DataType, path: str) -> Any:

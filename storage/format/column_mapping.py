@@ -15,7 +15,7 @@ from storage.errors import UnsupportedFeatureError
 from storage.format.arrow_types import arrow_field, arrow_type
 from storage.format.cast_columns import column_cast
 from storage.format.casts import can_cast
-from storage.format.file_columns import list_like, struct_like
+from storage.format.file_columns import list_like, map_entries, struct_like
 from storage.format.type_text import type_name
 from storage.format.types import (
     ArrayType,
@@ -114,14 +114,8 @@ def _relabelled(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_map(wanted):
         keys = _relabelled(column.keys, wanted.key_type)
         items = _relabelled(column.items, wanted.item_type)
-        return list_like(column, wanted, _entries(wanted, keys, items))
+        return map_entries(column, wanted, keys, items)
     return list_like(column, wanted, _relabelled(column.values, wanted.value_type))
-
-
-def _entries(wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
-    return pa.Array.from_buffers(
-        pa.struct([wanted.key_field, wanted.item_field]), len(keys), [None], children=[keys, items]
-    )
 
 
 def _row_conversion(source: RowType, target: RowType, name: str) -> Conversion:
@@ -137,10 +131,9 @@ def _row_conversion(source: RowType, target: RowType, name: str) -> Conversion:
             steps.append((position, conversion(old, field.type, f"{name}.{field.name}")))
 
     def convert(column: pa.StructArray) -> pa.Array:
+        parts = column.flatten()  # below a null ROW a file may hold anything: not to be cast
         children = [
-            pa.nulls(len(column), field.type)
-            if step is None
-            else _applied(step[1], column.field(step[0]))
+            pa.nulls(len(column), field.type) if step is None else _applied(step[1], parts[step[0]])
             for field, step in zip(fields, steps, strict=True)
         ]
         return struct_like(column, fields, children)
@@ -172,7 +165,7 @@ def _map_conversion(
     def convert(column: pa.MapArray) -> pa.Array:
         trimmed = _own_children(column)
         children = _applied(key, trimmed.keys), _applied(value, trimmed.items)
-        return list_like(trimmed, wanted, _entries(wanted, *children))
+        return map_entries(trimmed, wanted, *children)
 
     return convert
 

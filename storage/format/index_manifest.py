@@ -6,12 +6,12 @@ version does not know are kept, with every column. Takes and gives bytes; where 
 `manifest_store`'s business. Source: FORMAT.md §4.8.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.errors import CorruptDataError, FileConflictError
 from storage.format.avro_container import ContainerWriter, read_records
+from storage.format.avro_schema import optional_field, record_text, required_field
 from storage.format.file_meta import (
     DeletionVectorMeta,
     FileKind,
@@ -23,61 +23,51 @@ from storage.format.file_meta import (
 __all__ = ["INDEX_SCHEMA", "combine", "decode_index_entries", "encode_index_entries", "removal"]
 
 _VERSION = 1
-
-
-def _optional(name: str, type_: object) -> dict[str, object]:
-    return {"name": name, "type": ["null", type_], "default": None}
-
-
 _RANGE = {
     "type": "record",
     "name": "record__DELETIONS_VECTORS_RANGES",
     "fields": [
-        {"name": "f0", "type": "string"},
-        {"name": "f1", "type": "int"},
-        {"name": "f2", "type": "int"},
-        _optional("_CARDINALITY", "long"),
+        required_field("f0", "string"),
+        required_field("f1", "int"),
+        required_field("f2", "int"),
+        optional_field("_CARDINALITY", "long"),
     ],
 }
 _GLOBAL_INDEX = {
     "type": "record",
     "name": "record__GLOBAL_INDEX",
     "fields": [
-        {"name": "_ROW_RANGE_START", "type": "long"},
-        {"name": "_ROW_RANGE_END", "type": "long"},
-        {"name": "_INDEX_FIELD_ID", "type": "int"},
-        _optional("_EXTRA_FIELD_IDS", {"type": "array", "items": "int"}),
-        _optional("_INDEX_META", "bytes"),
-        _optional("_SOURCE_META", "bytes"),
+        required_field("_ROW_RANGE_START", "long"),
+        required_field("_ROW_RANGE_END", "long"),
+        required_field("_INDEX_FIELD_ID", "int"),
+        optional_field("_EXTRA_FIELD_IDS", {"type": "array", "items": "int"}),
+        optional_field("_INDEX_META", "bytes"),
+        optional_field("_SOURCE_META", "bytes"),
     ],
 }
-INDEX_SCHEMA = json.dumps(
-    {
-        "type": "record",
-        "name": "record",
-        "namespace": "org.apache.paimon.avro.generated",
-        "fields": [
-            {"name": "_VERSION", "type": "int"},
-            {"name": "_KIND", "type": "int"},
-            {"name": "_PARTITION", "type": "bytes"},
-            {"name": "_BUCKET", "type": "int"},
-            {"name": "_INDEX_TYPE", "type": "string"},
-            {"name": "_FILE_NAME", "type": "string"},
-            {"name": "_FILE_SIZE", "type": "long"},
-            {"name": "_ROW_COUNT", "type": "long"},
-            _optional("_DELETIONS_VECTORS_RANGES", {"type": "array", "items": ["null", _RANGE]}),
-            _optional("_EXTERNAL_PATH", "string"),
-            _optional("_GLOBAL_INDEX", _GLOBAL_INDEX),
-        ],
-    },
-    separators=(",", ":"),
+INDEX_SCHEMA = record_text(
+    [
+        required_field("_VERSION", "int"),
+        required_field("_KIND", "int"),
+        required_field("_PARTITION", "bytes"),
+        required_field("_BUCKET", "int"),
+        required_field("_INDEX_TYPE", "string"),
+        required_field("_FILE_NAME", "string"),
+        required_field("_FILE_SIZE", "long"),
+        required_field("_ROW_COUNT", "long"),
+        optional_field("_DELETIONS_VECTORS_RANGES", {"type": "array", "items": ["null", _RANGE]}),
+        optional_field("_EXTERNAL_PATH", "string"),
+        optional_field("_GLOBAL_INDEX", _GLOBAL_INDEX),
+    ]
 )
 """Avro schema text of an index manifest."""
 
 
-def encode_index_entries(entries: Iterable[IndexManifestEntry]) -> bytes:
-    """One index manifest with these entries, in this order."""
-    writer = ContainerWriter(INDEX_SCHEMA)
+def encode_index_entries(
+    entries: Iterable[IndexManifestEntry], *, codec: str = "zstandard", zstd_level: int = 1
+) -> bytes:
+    """One index manifest with these entries, in this order; codec as for `ContainerWriter`."""
+    writer = ContainerWriter(INDEX_SCHEMA, codec=codec, zstd_level=zstd_level)
     for entry in entries:
         writer.append(_record(entry))
     return writer.finish()

@@ -11,12 +11,12 @@ Source: FORMAT.md §4.
 """
 
 import dataclasses
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.avro_container import ContainerWriter, read_records
+from storage.format.avro_schema import optional_field, record_text, required_field
 from storage.format.file_meta import DataFileMeta, FileKind, ManifestEntry, SimpleStats
 
 __all__ = [
@@ -72,22 +72,14 @@ class ManifestFileMeta:
         return any(low <= bucket <= high for bucket in buckets)
 
 
-def _optional(name: str, type_: object) -> dict[str, object]:
-    return {"name": name, "type": ["null", type_], "default": None}
-
-
-def _required(name: str, type_: object) -> dict[str, object]:
-    return {"name": name, "type": type_}
-
-
 def _stats_schema(name: str) -> dict[str, object]:
     return {
         "type": "record",
         "name": name,
         "fields": [
-            _required("_MIN_VALUES", "bytes"),
-            _required("_MAX_VALUES", "bytes"),
-            _optional("_NULL_COUNTS", {"type": "array", "items": ["null", "long"]}),
+            required_field("_MIN_VALUES", "bytes"),
+            required_field("_MAX_VALUES", "bytes"),
+            optional_field("_NULL_COUNTS", {"type": "array", "items": ["null", "long"]}),
         ],
     }
 
@@ -95,76 +87,69 @@ def _stats_schema(name: str) -> dict[str, object]:
 _STRINGS = {"type": "array", "items": "string"}
 
 _FILE_FIELDS = (
-    _required("_FILE_NAME", "string"),
-    _required("_FILE_SIZE", "long"),
-    _required("_ROW_COUNT", "long"),
-    _required("_MIN_KEY", "bytes"),
-    _required("_MAX_KEY", "bytes"),
-    _required("_KEY_STATS", _stats_schema("record__FILE__KEY_STATS")),
-    _required("_VALUE_STATS", _stats_schema("record__FILE__VALUE_STATS")),
-    _required("_MIN_SEQUENCE_NUMBER", "long"),
-    _required("_MAX_SEQUENCE_NUMBER", "long"),
-    _required("_SCHEMA_ID", "long"),
-    _required("_LEVEL", "int"),
-    _required("_EXTRA_FILES", _STRINGS),
-    _optional("_CREATION_TIME", {"type": "long", "logicalType": "timestamp-millis"}),
-    _optional("_DELETE_ROW_COUNT", "long"),
-    _optional("_EMBEDDED_FILE_INDEX", "bytes"),
-    _optional("_FILE_SOURCE", "int"),
-    _optional("_VALUE_STATS_COLS", _STRINGS),
-    _optional("_EXTERNAL_PATH", "string"),
+    required_field("_FILE_NAME", "string"),
+    required_field("_FILE_SIZE", "long"),
+    required_field("_ROW_COUNT", "long"),
+    required_field("_MIN_KEY", "bytes"),
+    required_field("_MAX_KEY", "bytes"),
+    required_field("_KEY_STATS", _stats_schema("record__FILE__KEY_STATS")),
+    required_field("_VALUE_STATS", _stats_schema("record__FILE__VALUE_STATS")),
+    required_field("_MIN_SEQUENCE_NUMBER", "long"),
+    required_field("_MAX_SEQUENCE_NUMBER", "long"),
+    required_field("_SCHEMA_ID", "long"),
+    required_field("_LEVEL", "int"),
+    required_field("_EXTRA_FILES", _STRINGS),
+    optional_field("_CREATION_TIME", {"type": "long", "logicalType": "timestamp-millis"}),
+    optional_field("_DELETE_ROW_COUNT", "long"),
+    optional_field("_EMBEDDED_FILE_INDEX", "bytes"),
+    optional_field("_FILE_SOURCE", "int"),
+    optional_field("_VALUE_STATS_COLS", _STRINGS),
+    optional_field("_EXTERNAL_PATH", "string"),
 )
-_ROW_TRACKING_FIELDS = (_optional("_FIRST_ROW_ID", "long"), _optional("_WRITE_COLS", _STRINGS))
-
-
-def _record_schema(fields: Iterable[Mapping[str, object]]) -> str:
-    schema = {
-        "type": "record",
-        "name": "record",
-        "namespace": "org.apache.paimon.avro.generated",
-        "fields": list(fields),
-    }
-    return json.dumps(schema, separators=(",", ":"))
+_ROW_TRACKING_FIELDS = (
+    optional_field("_FIRST_ROW_ID", "long"),
+    optional_field("_WRITE_COLS", _STRINGS),
+)
 
 
 def _entry_schema(file_fields: Iterable[Mapping[str, object]]) -> str:
     file_schema = {"type": "record", "name": "record__FILE", "fields": list(file_fields)}
-    return _record_schema(
+    return record_text(
         [
-            _required("_VERSION", "int"),
-            _required("_KIND", "int"),
-            _required("_PARTITION", "bytes"),
-            _required("_BUCKET", "int"),
-            _required("_TOTAL_BUCKETS", "int"),
-            _required("_FILE", file_schema),
+            required_field("_VERSION", "int"),
+            required_field("_KIND", "int"),
+            required_field("_PARTITION", "bytes"),
+            required_field("_BUCKET", "int"),
+            required_field("_TOTAL_BUCKETS", "int"),
+            required_field("_FILE", file_schema),
         ]
     )
 
 
 _META_FIELDS = (
-    _required("_VERSION", "int"),
-    _required("_FILE_NAME", "string"),
-    _required("_FILE_SIZE", "long"),
-    _required("_NUM_ADDED_FILES", "long"),
-    _required("_NUM_DELETED_FILES", "long"),
-    _required("_PARTITION_STATS", _stats_schema("record__PARTITION_STATS")),
-    _required("_SCHEMA_ID", "long"),
-    _optional("_MIN_BUCKET", "int"),
-    _optional("_MAX_BUCKET", "int"),
-    _optional("_MIN_LEVEL", "int"),
-    _optional("_MAX_LEVEL", "int"),
+    required_field("_VERSION", "int"),
+    required_field("_FILE_NAME", "string"),
+    required_field("_FILE_SIZE", "long"),
+    required_field("_NUM_ADDED_FILES", "long"),
+    required_field("_NUM_DELETED_FILES", "long"),
+    required_field("_PARTITION_STATS", _stats_schema("record__PARTITION_STATS")),
+    required_field("_SCHEMA_ID", "long"),
+    optional_field("_MIN_BUCKET", "int"),
+    optional_field("_MAX_BUCKET", "int"),
+    optional_field("_MIN_LEVEL", "int"),
+    optional_field("_MAX_LEVEL", "int"),
 )
-_ROW_ID_FIELDS = (_optional("_MIN_ROW_ID", "long"), _optional("_MAX_ROW_ID", "long"))
+_ROW_ID_FIELDS = (optional_field("_MIN_ROW_ID", "long"), optional_field("_MAX_ROW_ID", "long"))
 
 ENTRY_SCHEMA = _entry_schema(_FILE_FIELDS)
 """Avro schema text of a manifest, as printed in FORMAT.md §4.4."""
 
 _ENTRY_SCHEMA_WITH_ROW_TRACKING = _entry_schema(_FILE_FIELDS + _ROW_TRACKING_FIELDS)
 
-META_SCHEMA = _record_schema(_META_FIELDS)
+META_SCHEMA = record_text(_META_FIELDS)
 """Avro schema text of a manifest list."""
 
-_META_SCHEMA_WITH_ROW_IDS = _record_schema(_META_FIELDS + _ROW_ID_FIELDS)
+_META_SCHEMA_WITH_ROW_IDS = record_text(_META_FIELDS + _ROW_ID_FIELDS)
 
 
 def entry_schema(entries: Iterable[ManifestEntry]) -> str:

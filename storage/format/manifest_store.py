@@ -197,7 +197,8 @@ class ManifestStore:
         entries = tuple(entries)
         name = f"index-manifest-{self._uuid}-{next(self._index_numbers)}"
         path = self._layout.manifest(name)
-        self._file_io.write_bytes(path, encode_index_entries(entries))
+        data = encode_index_entries(entries, codec=self._codec, zstd_level=self._zstd_level)
+        self._file_io.write_bytes(path, data)
         _INDEXES.put(path, entries)
         return name
 

@@ -17,7 +17,7 @@ one outside the years 1677 to 2262 is refused. Instants before 1970 with a fract
 put right after the library has written them (`orc_instants`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 import pyarrow.orc
 
 from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
-from storage.format.arrow_types import arrow_type
 from storage.format.data_input import open_data_file
 from storage.format.file_columns import (
     conform_batch,
@@ -38,17 +37,24 @@ from storage.format.file_columns import (
     selected,
     struct_like,
 )
-from storage.format.nested_ids import key_id, value_id
 from storage.format.orc_instants import Instants, has_early, with_early_instants
 from storage.format.orc_tail import (
-    CHAR,
-    VARCHAR,
     Tail,
     all_instants,
     read_tail,
     read_zone,
     retyped,
     rows_before,
+)
+from storage.format.orc_types import (
+    COUNT,
+    INSTANT_ROOTS,
+    UNITS_PER_SECOND,
+    children,
+    declared_kinds,
+    depth_first,
+    has_instants,
+    stored_field,
 )
 from storage.format.orc_zones import (
     OtherTail,
@@ -59,7 +65,6 @@ from storage.format.orc_zones import (
 from storage.format.row_selection import RowSelection
 from storage.format.tail_holder import TailHolder
 from storage.format.types import (
-    MAX_LENGTH,
     ArrayType,
     AtomicType,
     DataField,
@@ -70,10 +75,10 @@ from storage.format.types import (
     TypeRoot,
 )
 from storage.io.file_io import FileIO
+from storage.option_values import memory_size
 
 __all__ = ["OrcSink", "read_batches"]
 
-_FIELD_ID = b"paimon.id"
 _LEGACY = "orc.timestamp-ltz.legacy.type"
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 _CODECS = {
@@ -88,21 +93,18 @@ _CODECS = {
 _FIRST_RATIO = 0.3
 """Guess of file bytes per Arrow byte until the first stripe is written."""
 
-_COUNT = AtomicType(TypeRoot.INT, nullable=False)
-_INSTANT_ROOTS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-_UNITS_PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
 
 class OrcSink:
     """Writes one ORC file; see `file_formats.RowSink`.
 
-    A stripe ends when it holds `orc.stripe.size` bytes, whatever the calls of `write`.
+    A stripe ends when it holds `file.block-size` or else `orc.stripe.size` bytes, whatever the
+    calls of `write`.
 
     Args:
         output: binary sink.
         fields: the columns.
         compression: `zstd`, `snappy`, `lz4`, `zlib` or `none`.
-        options: those that begin with `orc.` and that the library knows shape the file.
+        options: `file.block-size`, and those that begin with `orc.` and that the library knows.
     """
 
     def __init__(
@@ -122,9 +124,9 @@ class OrcSink:
                 compression=compression,
             )
         self._fields = fields
-        self._schema = pa.schema([_stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
-        self._kinds = _declared_kinds(fields)
-        self._timed = [i for i, field in enumerate(fields) if _has_instants(field.type)]
+        self._schema = pa.schema([stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
+        self._kinds = declared_kinds(fields)
+        self._timed = [i for i, field in enumerate(fields) if has_instants(field.type)]
         self._recent: list[list[pa.Array]] = []
         """Timed columns of the writes that may be in the stripe not written yet."""
         self._recent_start = self._rows = 0
@@ -183,7 +185,7 @@ class OrcSink:
         """Timestamps below the timed columns that are not null, by column id."""
         for i, column in zip(self._timed, timed, strict=True):
             types = [field.type for field in self._fields[:i]]
-            first = 1 + sum(1 for _ in _depth_first(types))
+            first = 1 + sum(1 for _ in depth_first(types))
             yield from _instant_leaves(column, self._fields[i].type, first)
 
     def _finished(self, tail: bytes) -> bytes:
@@ -224,13 +226,14 @@ class _Writer(pyarrow.orc.ORCWriter):
 
 def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of the library's writer from the table's options."""
-    known = {
+    known: dict[str, tuple[str, Callable[[str], int | float]]] = {
         "orc.stripe.size": ("stripe_size", int),
         "orc.compress.size": ("compression_block_size", int),
         "orc.row.index.stride": ("row_index_stride", int),
         "orc.block.padding.tolerance": ("padding_tolerance", float),
         "orc.dictionary.key.threshold": ("dictionary_key_size_threshold", float),
         "orc.bloom.filter.fpp": ("bloom_filter_fpp", float),
+        "file.block-size": ("stripe_size", memory_size),  # goes before orc.stripe.size, as in Java
     }
     found: dict[str, Any] = {}
     for key, (argument, parse) in known.items():
@@ -245,84 +248,12 @@ def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-# ----------------------------------------------------------------------------------- types
-
-
-def _stored_field(name: str, type_: DataType, field_id: int, owner: int, depth: int) -> pa.Field:
-    """The Arrow field that makes pyarrow declare the ORC type Java would declare.
-
-    Args:
-        name: in the file.
-        type_: the Paimon type.
-        field_id: goes into the attribute.
-        owner: id of the enclosing schema field, from which ids of elements derive.
-        depth: collections between the owner and this type.
-    """
-    stored = _stored_type(type_, owner, depth)
-    return pa.field(name, stored, type_.nullable, {_FIELD_ID: str(field_id).encode()})
-
-
-def _stored_type(type_: DataType, owner: int, depth: int) -> pa.DataType:
-    below = depth + 1
-    match type_:
-        case AtomicType(root=TypeRoot.TIME):
-            return pa.int32()
-        case AtomicType():
-            return arrow_type(type_)
-        case ArrayType(element=element):
-            return pa.list_(_stored_field("element", element, value_id(owner, below), owner, below))
-        case MultisetType(element=key):
-            return _stored_map(key, _COUNT, owner, below)
-        case MapType(key=key, value=value):
-            return _stored_map(key, value, owner, below)
-        case RowType(fields=fields):
-            return pa.struct([_stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
-
-
-def _stored_map(key: DataType, value: DataType, owner: int, depth: int) -> pa.DataType:
-    key_field = _stored_field("key", key, key_id(owner, depth), owner, depth)
-    value_field = _stored_field("value", value, value_id(owner, depth), owner, depth)
-    return pa.map_(key_field.with_nullable(False), value_field)
-
-
-def _declared_kinds(fields: Sequence[DataField]) -> dict[int, tuple[int, int]]:
-    """CHAR and VARCHAR columns by column id: the types below the root, depth first from 1."""
-    kinds: dict[int, tuple[int, int]] = {}
-    for column, type_ in enumerate(_depth_first([field.type for field in fields]), 1):
-        if isinstance(type_, AtomicType):
-            if type_.root is TypeRoot.CHAR:
-                kinds[column] = CHAR, type_.length
-            elif type_.root is TypeRoot.VARCHAR and type_.length < MAX_LENGTH:
-                kinds[column] = VARCHAR, type_.length
-    return kinds
-
-
-def _depth_first(types: Sequence[DataType]) -> Iterator[DataType]:
-    for type_ in types:
-        yield type_
-        yield from _depth_first(_children(type_))
-
-
-def _children(type_: DataType) -> list[DataType]:
-    match type_:
-        case AtomicType():
-            return []
-        case ArrayType(element=element):
-            return [element]
-        case MultisetType(element=element):
-            return [element, _COUNT]
-        case MapType(key=key, value=value):
-            return [key, value]
-        case RowType(fields=fields):
-            return [field.type for field in fields]
-
-
 # ----------------------------------------------------------------------------------- write
 
 
 def _compact(column: pa.Array, type_: DataType) -> pa.Array:
     """The column without offsets if it holds ROWs: the library takes nulls from the wrong rows."""
-    if not any(isinstance(part, RowType) for part in _depth_first([type_])):
+    if not any(isinstance(part, RowType) for part in depth_first([type_])):
         return column
     return pa.concat_arrays([column.slice(0, 0), column])
 
@@ -339,17 +270,15 @@ def _stored(column: pa.Array, type_: DataType) -> pa.Array:
             field = column.type.value_field.with_type(child.type)
             return list_like(column, pa.list_(field), child)
         case MultisetType(element=key):
-            return _stored_entries(column, key, _COUNT)
+            return _stored_entries(column, key, COUNT)
         case MapType(key=key, value=value):
             return _stored_entries(column, key, value)
         case RowType(fields=fields):
             # flattened: below a null the library writes what is not null itself
             parts = zip(column.flatten(), fields, strict=True)
-            children = [_stored(part, field.type) for part, field in parts]
-            stored = [
-                column.type.field(i).with_type(child.type) for i, child in enumerate(children)
-            ]
-            return struct_like(column, stored, children)
+            stored = [_stored(part, field.type) for part, field in parts]
+            members = [column.type.field(i).with_type(part.type) for i, part in enumerate(stored)]
+            return struct_like(column, members, stored)
 
 
 def _stored_entries(column: pa.MapArray, key: DataType, value: DataType) -> pa.Array:
@@ -364,16 +293,9 @@ def _stored_entries(column: pa.MapArray, key: DataType, value: DataType) -> pa.A
     )
 
 
-def _has_instants(type_: DataType) -> bool:
-    return any(
-        isinstance(part, AtomicType) and part.root in _INSTANT_ROOTS
-        for part in _depth_first([type_])
-    )
-
-
 def _instants(leaves: Sequence[pa.Array]) -> Instants:
     values = np.concatenate([leaf.view(pa.int64()).to_numpy() for leaf in leaves])
-    return Instants(values, _UNITS_PER_SECOND[leaves[0].type.unit])
+    return Instants(values, UNITS_PER_SECOND[leaves[0].type.unit])
 
 
 def _instant_leaves(
@@ -382,7 +304,7 @@ def _instant_leaves(
     """Timestamps of a column as they are stored: without what is null or below a null."""
     match type_:
         case AtomicType(root=root):
-            if root in _INSTANT_ROOTS:
+            if root in INSTANT_ROOTS:
                 yield column_id, column.drop_null()
             return
         case RowType():
@@ -396,9 +318,9 @@ def _instant_leaves(
             flat = list_like(column, pa.list_(entry), entries).flatten()
             parts = [flat.field(0), flat.field(1)]
     below = column_id + 1
-    for part, part_type in zip(parts, _children(type_), strict=True):
+    for part, part_type in zip(parts, children(type_), strict=True):
         yield from _instant_leaves(part, part_type, below)
-        below += sum(1 for _ in _depth_first([part_type]))
+        below += sum(1 for _ in depth_first([part_type]))
 
 
 def _check_nulls(table: pa.Table) -> None:
@@ -433,7 +355,7 @@ def read_batches(
             raise pa.ArrowInvalid(f"{file.nstripes} stripes instead of {len(tail.stripes)}")
         names = set(file.schema.names)
         present = [field for field in columns if field.name in names]
-        zoned = any(_has_instants(field.type) for field in present)
+        zoned = any(has_instants(field.type) for field in present)
         instants: pyarrow.orc.ORCFile | None = None
         start = 0
         for index, stripe in enumerate(tail.stripes):

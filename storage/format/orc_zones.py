@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from storage.errors import UnsupportedFeatureError
 from storage.format.file_columns import mapped_values
+from storage.format.orc_types import INSTANT_ROOTS, UNITS_PER_SECOND
 from storage.format.types import AtomicType, DataField, TypeRoot
 
 __all__ = ["OtherTail", "Zone", "in_utc", "instants_to_walls", "stored_to_walls", "zone_of"]
@@ -47,8 +48,6 @@ _LONG_STEP = 20 * _DAY
 """After 2037 clocks change by a yearly rule, never twice within this time."""
 
 _CUSTOM = re.compile(r"GMT([+-])(\d{1,2}):(\d{2})")
-_INSTANT_ROOTS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
-_PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def in_utc(
         return instants_to_walls(column, zone) if legacy else column
 
     arrays = [
-        mapped_values(column, field.type, _INSTANT_ROOTS, converted)
+        mapped_values(column, field.type, INSTANT_ROOTS, converted)
         for column, field in zip(batch.columns, columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
@@ -184,7 +183,7 @@ def in_utc(
 
 def _numbers(column: pa.TimestampArray) -> tuple[_Longs, int]:
     numbers = pa.Array.from_buffers(pa.int64(), len(column), column.buffers(), offset=column.offset)
-    return numbers.fill_null(0).to_numpy(), _PER_SECOND[column.type.unit]
+    return numbers.fill_null(0).to_numpy(), UNITS_PER_SECOND[column.type.unit]
 
 
 def _with_numbers(

@@ -87,6 +87,22 @@ def test_values_of_null_or_other_rows_are_not_cast():
         step(lists)
 
 
+def test_what_a_file_holds_below_a_null_row_is_not_cast():
+    """Parquet files give an empty text for a required field of a ROW that is null."""
+    old, new = row((1, "a", "STRING NOT NULL")), row((1, "a", "INT NOT NULL"))
+    rows = pa.StructArray.from_arrays(
+        [pa.array(["1", "", "3"])],
+        fields=list(arrow_type(parse_type(old))),
+        mask=pa.array([False, True, False]),
+    )
+    step = conversion(parse_type(old), parse_type(new), "c")
+    assert step(rows).to_pylist() == [{"a": 1}, None, {"a": 3}]
+    assert step(rows.slice(1)).to_pylist() == [None, {"a": 3}]
+    inside = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), rows)
+    step = conversion(parse_type(array(old)), parse_type(array(new)), "c")
+    assert step(inside).to_pylist() == [[{"a": 1}, None], [{"a": 3}]]
+
+
 def test_a_nested_field_may_become_nullable():
     old = row((1, "a", "INT NOT NULL"), null=False)
     assert convert(array(old), array(row((1, "a", "INT"))), [[{"a": 1}]]) == [[{"a": 1}]]

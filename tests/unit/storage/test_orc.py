@@ -104,13 +104,21 @@ def test_files_without_field_ids_are_read_by_name(tmp_path):
     assert read_file(path, fields) == [batch_of(fields, [["x", None], [1, 2]])]
 
 
-def test_several_stripes_hold_rows_in_order(tmp_path):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"orc.stripe.size": "65536"},
+        {"file.block-size": "64 kb"},
+        {"file.block-size": "64 kb", "orc.stripe.size": "67108864"},
+    ],
+)
+def test_several_stripes_hold_rows_in_order(options, tmp_path):
     fields = fields_of(
         ("k", "BIGINT"),
     )
     path = str(tmp_path / "data-0.orc")
     batches = [batch_of(fields, [[n * n * 7 for n in range(i, 20_000)]]) for i in range(5)]
-    size = write_file(path, fields, batches, options={"orc.stripe.size": "65536"})
+    size = write_file(path, fields, batches, options=options)
     file = pyarrow.orc.ORCFile(path)
     assert file.nstripes > 1
     assert file.file_length == size

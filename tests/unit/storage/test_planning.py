@@ -230,6 +230,7 @@ def test_large_manifests_of_other_partitions_stay_unread_in_a_rewrite(
 def test_manifest_compression(tmp_path: pathlib.Path, text: str, codec: str) -> None:
     table = make_table(tmp_path, options={"manifest.compression": text})
     write(table, 1, [("+I", k, "a") for k in range(5)])
+    table.manifests.write_index_manifest([])
     for path in pathlib.Path(table.layout.manifest_dir).iterdir():
         assert b"avro.codec" + bytes([2 * len(codec)]) + codec.encode() in path.read_bytes()
     _forget()
