@@ -18,6 +18,7 @@ from storage.format.schema import TableSchema
 from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder
 from storage.lsm.levels import KeyOf
+from storage.lsm.lookup.contract import DeletedRows, KeyLookup
 from storage.options import TableOptions
 
 __all__ = ["BucketContext", "MergeListener"]
@@ -60,6 +61,8 @@ class BucketContext:
         clock: source of creation times.
         id_source: source of file names.
         listener: hears about compactions, or None.
+        lookup: finds older rows; None where the table needs none.
+        deletions: deletion vectors of the bucket; None where the table has none.
     """
 
     file_io: FileIO
@@ -73,6 +76,8 @@ class BucketContext:
     clock: Clock
     id_source: IdSource
     listener: MergeListener | None = None
+    lookup: KeyLookup | None = None
+    deletions: DeletedRows | None = None
 
     @property
     def key_names(self) -> tuple[str, ...]:
