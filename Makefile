@@ -9,8 +9,9 @@ PEERS := .venv-peers
 SPARK_PEER := .venv-spark-peer
 JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
+MINUTES ?= 2
 
-.PHONY: help setup peers check format test test-all bench demo docs clean
+.PHONY: help setup peers check format test test-all bench soak demo docs clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -60,10 +61,14 @@ test: setup $(PEERS)/.ready $(JAVA_PEER) ## what CI runs: unit, golden, conforma
 test-all: setup peers ## everything, long profiles included
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(PYTEST_ARGS)
 	$(BIN)/python -m tests.golden tests/golden/data/public
-	$(BIN)/python -m tests.conformance tests/conformance/cases.yaml
+	$(BIN)/python -m tests.conformance
+	$(BIN)/python -m tests.property --histories 2000
 
 bench: setup $(PEERS)/.ready ## measure against the floor and against peers; prints ratios, writes JSON
 	$(BIN)/python -m tests.bench
+
+soak: setup ## a daemon under load with compaction beside it for MINUTES; rows and changelog checked, JSON in build/
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --json build/soak.json
 
 demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
 	$(BIN)/lakeward demo

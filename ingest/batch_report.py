@@ -4,7 +4,36 @@
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["BatchReport"]
+__all__ = ["BatchReport", "LookupUse"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LookupUse:
+    """What tasks did with the local copies that lookups search.
+
+    Attributes:
+        hits: times a copy was wanted and there.
+        misses: times it was built or waited for.
+        built_bytes: size of the copies built [bytes].
+        evicted_files: copies removed for want of room or of use.
+        disk_bytes: size of all copies of a machine, the largest seen [bytes].
+    """
+
+    hits: int = 0
+    misses: int = 0
+    built_bytes: int = 0
+    evicted_files: int = 0
+    disk_bytes: int = 0
+
+    def plus(self, other: "LookupUse") -> "LookupUse":
+        """Both together."""
+        return LookupUse(
+            hits=self.hits + other.hits,
+            misses=self.misses + other.misses,
+            built_bytes=self.built_bytes + other.built_bytes,
+            evicted_files=self.evicted_files + other.evicted_files,
+            disk_bytes=max(self.disk_bytes, other.disk_bytes),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +52,12 @@ class BatchReport:
         snapshots: newest snapshot id per committed table.
         sorted_runs: largest run count over the buckets touched, per table.
         compactions: buckets compacted per table.
+        compactions_dropped: buckets per table whose compaction lost a race; their rows stay as
+            they were appended.
+        compaction_bytes: written by committed compactions per table [bytes].
+        compaction_seconds: tasks' time to flush and compact the buckets compacted [s].
+        changelog_rows: rows of committed changelog files per table.
+        lookup: use of local copies; None when no table looks up.
         commit_retries: lost races, over all tables.
         commit_seconds: commit duration per table [s].
         source_ts_ms: per table (oldest, newest) `source.ts_ms` in the batch [ms].
@@ -46,6 +81,11 @@ class BatchReport:
     snapshots: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sorted_runs: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    compactions_dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    compaction_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    compaction_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    changelog_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    lookup: LookupUse | None = None
     commit_retries: int = 0
     commit_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     source_ts_ms: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from ingest import checks, daemon, demo
+from ingest.compact_commands import add_compact_command
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging
 from ingest.settings import Resolved, resolve
+from ingest.simulate_commands import add_simulate_command
 from ingest.table_commands import add_table_commands
 from ingest.telemetry import PAIMON_FORMAT, version_of
 from ingest.text_table import aligned
@@ -35,6 +37,7 @@ examples:
   lakeward run -c shop.yaml                run until SIGTERM (the running batch is finished)
   lakeward run -c shop.yaml --once         work off the backlog, then end
   lakeward table ls /data/warehouse
+  lakeward compact --warehouse /data/warehouse shop.orders
 """
 
 
@@ -66,6 +69,8 @@ def build_parser() -> argparse.ArgumentParser:
     validate.add_argument("--json", action="store_true", help="the result as one JSON object")
     validate.set_defaults(run=_validate)
     add_table_commands(commands)
+    add_compact_command(commands)
+    add_simulate_command(commands)
     show = commands.add_parser(
         "demo",
         help="a shop's changes through the whole pipeline, on this machine",

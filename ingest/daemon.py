@@ -114,7 +114,7 @@ class Daemon:
         self._checkpoint = Path(settings.pipeline.checkpoint)
         self._book = TableBook(settings, self._clock)
         self._observer = Observer(settings, self._clock)
-        self._maintenance = Maintenance(self._book, self._clock)
+        self._maintenance = Maintenance(self._book, self._clock, self._observer.metrics)
         self._progress = ProgressFile(
             self._book.file_io, settings.sink.warehouse, settings.pipeline.name
         )
@@ -206,6 +206,8 @@ class Daemon:
             failure = self._watch(query, sink)
             sink.close()
             if failure is None:
+                if self._once and not self._stop.is_set():
+                    self._maintenance.finish()
                 return 0
             self._observer.failed(failure)
             failures = 1 if self._batches_done > done_before else failures + 1

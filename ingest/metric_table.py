@@ -169,7 +169,34 @@ METRICS: tuple[Metric, ...] = (
         "commit_duration_seconds", "histogram", "Commit with its retries.", ("table",), _SECONDS
     ),
     Metric("commit_retries_total", "counter", "Lost races for a snapshot id.", ("reason",)),
-    Metric("compactions_total", "counter", "Compacted buckets.", ("table", "kind", "outcome")),
+    Metric(
+        "compactions_total",
+        "counter",
+        "Compacted buckets: kind minor or full; outcome ok, dropped (lost a race) or error.",
+        ("table", "kind", "outcome"),
+    ),
+    Metric(
+        "compaction_seconds_total",
+        "counter",
+        "Time spent on compacting buckets, over all tasks and the background.",
+        ("table", "kind"),
+    ),
+    Metric(
+        "compaction_written_bytes_total",
+        "counter",
+        "Bytes of data files that committed compactions wrote.",
+        ("table", "kind"),
+    ),
+    Metric("compaction_in_progress", "gauge", "1 while a table is compacted in the background."),
+    Metric("table_changelog_rows_total", "counter", "Rows of committed changelog.", ("table",)),
+    # lookup
+    Metric("lookup_hits_total", "counter", "Times a local copy of a data file was there."),
+    Metric("lookup_misses_total", "counter", "Times it was built or waited for."),
+    Metric("lookup_built_bytes_total", "counter", "Bytes of local copies that were built."),
+    Metric(
+        "lookup_evicted_files_total", "counter", "Local copies removed for want of room or of use."
+    ),
+    Metric("lookup_disk_bytes", "gauge", "Local copies on disk, of the fullest machine."),
     Metric(
         "schema_changes_total",
         "counter",

@@ -21,12 +21,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
+from ingest.batch_report import LookupUse
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.table_cache import Warehouse, table_of
 from storage.errors import InternalError
 from storage.format.file_meta import CommitMessage
 from storage.format.types import VALUE_KIND, RowKind
+from storage.lsm.lookup.store import LookupCounters, process_store
 
 __all__ = [
     "RESULT_SPARK_SCHEMA",
@@ -49,6 +51,8 @@ class BucketResult:
         rows: rows by kind that reached the writer, after early combining.
         sorted_runs: runs of the bucket after the batch.
         seconds: wall time of the bucket [s].
+        finish_seconds: of this, to flush and compact [s].
+        lookup: what the task did with local copies, on one of its results; None elsewhere.
     """
 
     table: str
@@ -56,6 +60,8 @@ class BucketResult:
     rows: dict[str, int]
     sorted_runs: int
     seconds: float
+    finish_seconds: float = 0.0
+    lookup: LookupUse | None = None
 
 
 def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -78,9 +84,32 @@ def _reduce_task(
     if not by_bucket:
         return
     plan = BatchPlan.from_property(text)
+    result: BucketResult | None = None
+    before: LookupCounters | None = None
     for bucket in sorted(by_bucket):
+        if result is not None:
+            yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+        if before is None and _looks_up(warehouse, plan, bucket[0]):
+            before = process_store().counters()
         result = reduce_chunks(warehouse, plan, by_bucket.pop(bucket))
-        yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+    if before is not None and result is not None:
+        result = dataclasses.replace(result, lookup=_lookup_use(before, process_store().counters()))
+    yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+
+
+def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:
+    schema_id = plan.schema_id(name)
+    return schema_id is not None and table_of(warehouse, name, schema_id).options.needs_lookup
+
+
+def _lookup_use(before: LookupCounters, after: LookupCounters) -> LookupUse:
+    return LookupUse(
+        hits=after.hits - before.hits,
+        misses=after.misses - before.misses,
+        built_bytes=after.built_bytes - before.built_bytes,
+        evicted_files=after.evicted_files - before.evicted_files,
+        disk_bytes=after.bytes_on_disk,
+    )
 
 
 def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:
@@ -109,7 +138,9 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
             batch = ipc_batch(chunk.payload)
             _count_kinds(batch, rows)
             writer.write(batch.drop_columns([OFFSET_COLUMN]))
-        message = writer.prepare_commit()
+        finishing = time.perf_counter()
+        message = writer.prepare_commit(plan.identifier)
+        finish_seconds = time.perf_counter() - finishing
         runs = writer.sorted_run_count
     return BucketResult(
         table=first.table,
@@ -117,6 +148,7 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         rows=dict(rows),
         sorted_runs=runs,
         seconds=time.perf_counter() - started,
+        finish_seconds=finish_seconds,
     )
 
 

@@ -20,13 +20,14 @@ replay skips them. Nothing consumed is held back across batches.
 import dataclasses
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ingest.batch_report import BatchReport
+from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.range_report import BatchTotals, RangeReport
@@ -291,14 +292,16 @@ class MicroBatchSink:
         report = outcome.report
         rows: dict[str, dict[str, int]] = {}
         runs: dict[str, int] = {}
-        compactions: dict[str, int] = {}
+        work = _Compactions(commits)
+        lookup: LookupUse | None = None
         for result in outcome.results:
             kinds = rows.setdefault(result.table, {})
             for kind, count in result.rows.items():
                 kinds[kind] = kinds.get(kind, 0) + count
             runs[result.table] = max(runs.get(result.table, 0), result.sorted_runs)
-            if not result.message.compact.empty:
-                compactions[result.table] = compactions.get(result.table, 0) + 1
+            work.add(result)
+            if result.lookup is not None:
+                lookup = result.lookup if lookup is None else lookup.plus(result.lookup)
         outcome_name = "committed" if commits else "empty"
         return BatchReport(
             batch_id=plan.batch_id,
@@ -311,7 +314,12 @@ class MicroBatchSink:
             bad_by_topic=report.bad,
             snapshots={name: self._book.snapshot_id(name) for name in commits},
             sorted_runs=runs,
-            compactions=compactions,
+            compactions=work.done,
+            compactions_dropped=work.dropped,
+            compaction_bytes=work.bytes,
+            compaction_seconds=work.seconds,
+            changelog_rows=work.changelog,
+            lookup=lookup,
             commit_retries=sum(max(0, done.attempts - 1) for done, _ in commits.values()),
             commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
             source_ts_ms={
@@ -328,6 +336,35 @@ class MicroBatchSink:
             phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
             started_ms=plan.time_ms,
         )
+
+
+class _Compactions:
+    """What became of the tasks' compactions, per table."""
+
+    def __init__(self, commits: Mapping[str, tuple[CommitResult, float]]) -> None:
+        self._lost = {name for name, (done, _) in commits.items() if done.compaction_dropped}
+        self.done: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.changelog: Counter[str] = Counter()
+        self.seconds: dict[str, float] = {}
+
+    def add(self, result: BucketResult) -> None:
+        """Take in one bucket."""
+        name, message = result.table, result.message
+        compact = message.compact
+        changelog = [*message.data.changelog_files]
+        if not compact.empty:
+            lost = name in self._lost
+            (self.dropped if lost else self.done)[name] += 1
+            self.seconds[name] = self.seconds.get(name, 0.0) + result.finish_seconds
+            if not lost:
+                moved = {file.file_name for file in compact.compact_before}
+                written = (f for f in compact.compact_after if f.file_name not in moved)
+                self.bytes[name] += sum(file.file_size for file in written)
+                changelog += compact.changelog_files
+        if changelog:
+            self.changelog[name] += sum(file.row_count for file in changelog)
 
 
 class _Phases:

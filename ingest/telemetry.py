@@ -20,9 +20,10 @@ from prometheus_client import exposition
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from ingest.batch_report import BatchReport
+from ingest.batch_report import BatchReport, LookupUse
 from ingest.metric_table import METRICS, PREFIX, STATES, Metric
 from storage.clock import Clock, SystemClock
+from storage.table.compact_table import CompactReport
 
 __all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "version_of"]
 
@@ -188,10 +189,7 @@ class Metrics:
             self._metrics["commits_total"].labels(table, "append", "ok").inc()
         for table, runs in report.sorted_runs.items():
             self._metrics["table_sorted_runs_max"].labels(table).set(runs)
-        for table, count in report.compactions.items():
-            self._metrics["compactions_total"].labels(table, "minor", "ok").inc(count)
-            if count:
-                self._metrics["commits_total"].labels(table, "compact", "ok").inc()
+        self._record_compactions(report)
         for table, seconds in report.commit_seconds.items():
             self._metrics["commit_duration_seconds"].labels(table).observe(seconds)
         self._metrics["commit_retries_total"].labels("snapshot_exists").inc(report.commit_retries)
@@ -206,6 +204,52 @@ class Metrics:
                 newest = max(newest, self._source_ts_ms.get(table, 0))
                 self._source_ts_ms[table] = newest
             self._metrics["table_source_timestamp_seconds"].labels(table).set(newest / 1000)
+
+    def _record_compactions(self, report: BatchReport) -> None:
+        for table, count in report.compactions.items():
+            self._metrics["compactions_total"].labels(table, "minor", "ok").inc(count)
+            if count:
+                self._metrics["commits_total"].labels(table, "compact", "ok").inc()
+        for table, count in report.compactions_dropped.items():
+            self._metrics["compactions_total"].labels(table, "minor", "dropped").inc(count)
+            self._metrics["commits_total"].labels(table, "compact", "conflict").inc()
+        for table, seconds in report.compaction_seconds.items():
+            self._metrics["compaction_seconds_total"].labels(table, "minor").inc(seconds)
+        for table, size in report.compaction_bytes.items():
+            self._metrics["compaction_written_bytes_total"].labels(table, "minor").inc(size)
+        for table, count in report.changelog_rows.items():
+            self._metrics["table_changelog_rows_total"].labels(table).inc(count)
+        if report.lookup is not None:
+            self.record_lookup(report.lookup)
+
+    def record_lookup(self, use: LookupUse) -> None:
+        """Add what was done with the local copies of data files."""
+        self._metrics["lookup_hits_total"].inc(use.hits)
+        self._metrics["lookup_misses_total"].inc(use.misses)
+        self._metrics["lookup_built_bytes_total"].inc(use.built_bytes)
+        self._metrics["lookup_evicted_files_total"].inc(use.evicted_files)
+        self._metrics["lookup_disk_bytes"].set(use.disk_bytes)
+
+    def compaction_started(self) -> None:
+        """A table is being compacted in the background."""
+        self._metrics["compaction_in_progress"].set(1)
+
+    def compaction_ended(self, table: str, kind: str, report: CompactReport | None) -> None:
+        """Add a background compaction; None: it failed as a whole."""
+        self._metrics["compaction_in_progress"].set(0)
+        total = self._metrics["compactions_total"]
+        if report is None:
+            total.labels(table, kind, "error").inc()
+            return
+        total.labels(table, kind, "ok").inc(report.compacted)
+        total.labels(table, kind, "dropped").inc(report.dropped)
+        total.labels(table, kind, "error").inc(len(report.failures))
+        self._metrics["commits_total"].labels(table, "compact", "ok").inc(len(report.snapshots))
+        self._metrics["compaction_seconds_total"].labels(table, kind).inc(report.bucket_seconds)
+        self._metrics["compaction_written_bytes_total"].labels(table, kind).inc(
+            report.written_bytes
+        )
+        self._metrics["table_changelog_rows_total"].labels(table).inc(report.changelog_rows)
 
     def _record_offsets(self, report: BatchReport) -> None:
         with self._lock:

@@ -33,10 +33,14 @@ if TYPE_CHECKING:
     from storage.table.catalog import FileSystemCatalog
     from storage.table.commit import CommitResult, FileStoreCommit
     from storage.table.expire import expire_snapshots
+    from storage.table.expire_changelogs import expire_changelogs
     from storage.table.invariants import check_table
+    from storage.table.orphans import remove_orphan_files
     from storage.table.predicate_text import parse_predicate
     from storage.table.scan import Plan, Split
+    from storage.table.system.registry import system_table
     from storage.table.table import FileStoreTable
+    from storage.table.upkeep import TableUpkeep
 
 __all__ = [
     "BATCH_COMMIT_IDENTIFIER",
@@ -59,12 +63,16 @@ __all__ = [
     "Snapshot",
     "Split",
     "TableSchema",
+    "TableUpkeep",
     "UpdateType",
     "check_table",
+    "expire_changelogs",
     "expire_snapshots",
     "new_schema",
     "parse_predicate",
     "parse_type",
+    "remove_orphan_files",
+    "system_table",
 ]
 
 _MODULES = {
@@ -88,12 +96,16 @@ _MODULES = {
     "Snapshot": "storage.format.snapshot",
     "Split": "storage.table.scan",
     "TableSchema": "storage.format.schema",
+    "TableUpkeep": "storage.table.upkeep",
     "UpdateType": "storage.format.schema_changes",
     "check_table": "storage.table.invariants",
+    "expire_changelogs": "storage.table.expire_changelogs",
     "expire_snapshots": "storage.table.expire",
     "new_schema": "storage.format.schema",
     "parse_predicate": "storage.table.predicate_text",
     "parse_type": "storage.format.type_text",
+    "remove_orphan_files": "storage.table.orphans",
+    "system_table": "storage.table.system.registry",
 }
 """Where each public name comes from."""
 

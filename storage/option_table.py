@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one table of table options: name, type, default, meaning, and what Lakeward does with it.
 
-Source: SEMANTICS.md §K. This module holds placement, merging, changelog and reading, and puts
-the table together; `option_table_upkeep` holds writing, compaction, commit and expiry. `options`
-turns the table into typed attributes and into OPTIONS.md. To carry out an option that is refused
-or ignored today, change its row and add its attribute there.
+Source: SEMANTICS.md §K. This module holds placement, changelog and reading, and puts the table
+together; the other rows are in `option_table_merging`, `option_table_upkeep` (writing, commit and
+expiry) and `option_table_compaction`. `options` turns the table into typed attributes and into
+OPTIONS.md. To carry out an option that is refused or ignored today, change its row and add its
+attribute there.
 """
 
+from storage.option_table_compaction import COMPACTION
+from storage.option_table_life import LIFE
 from storage.option_table_merging import MERGING
-from storage.option_table_upkeep import COMMIT, COMPACTION, EXPIRY, WRITING
+from storage.option_table_reading import STARTING, STREAMING
+from storage.option_table_upkeep import COMMIT, EXPIRY, WRITING
 from storage.option_values import (
     Access,
     Option,
-    Treatment,
     boolean,
     choice,
     duration_ms,
@@ -146,17 +149,44 @@ _CHANGELOG = (
         choice("none", "input", "lookup", "full-compaction"),
         "none",
         "Where row-level changes for streaming readers come from.",
-        implemented=("none",),
-        blocks=Access.WRITE,
     ),
-    refused("changelog.num-retained.min", integer, None, "Changelogs kept after snapshots went."),
-    refused("changelog.num-retained.max", integer, None, "Changelogs kept after snapshots went."),
-    refused("changelog.time-retained", duration_ms, None, "Age of changelogs without snapshots."),
-    *ignored(
-        "Only with a changelog producer, which is refused.",
-        ("changelog-producer.row-deduplicate", boolean, "false"),
-        ("changelog-producer.row-deduplicate-ignore-fields", name_list, None),
-        ("changelog-producer.lookup-wait", boolean, "true"),
+    option(
+        "changelog-producer.row-deduplicate",
+        boolean,
+        "false",
+        "The producers lookup and full-compaction leave out rows that stay the same.",
+        attribute="row_deduplicate",
+    ),
+    option(
+        "changelog-producer.row-deduplicate-ignore-fields",
+        name_list,
+        None,
+        "Columns left out when rows are compared for that.",
+        attribute="row_deduplicate_ignore_fields",
+    ),
+    option(
+        "changelog.num-retained.min",
+        integer,
+        None,
+        "Newest snapshots whose changes always stay; as `snapshot.num-retained.min` unless set. "
+        "Where any of these three is larger than that of snapshots, changes outlive snapshots.",
+        "snapshots",
+    ),
+    option(
+        "changelog.num-retained.max",
+        integer,
+        None,
+        "Changes of snapshots beyond this number go, whatever their age; as "
+        "`snapshot.num-retained.max` unless set.",
+        "snapshots",
+    ),
+    option(
+        "changelog.time-retained",
+        duration_ms,
+        None,
+        "Changes go when they are older than this; as `snapshot.time-retained` unless set.",
+        "ms",
+        attribute="changelog_time_retained_ms",
     ),
 )
 
@@ -187,42 +217,14 @@ _READING = (
         "false",
         "Only allow type changes that cannot lose anything.",
     ),
-    *(
-        refused(key, text, default, "A fixed starting point of reads.", blocks=Access.READ)
-        for key, default in (
-            ("scan.file-creation-time-millis", None),
-            ("scan.creation-time-millis", None),
-            ("scan.fallback-branch", None),
-            ("incremental-between", None),
-            ("incremental-between-timestamp", None),
-            ("incremental-to-auto-tag", None),
-        )
-    ),
-    option("scan.snapshot-id", integer, None, "Snapshot that is read.", "id"),
-    option("scan.tag-name", text, None, "Tag that is read."),
-    option(
-        "scan.timestamp-millis",
-        integer,
-        None,
-        "Read the newest snapshot committed by this time.",
-        "ms",
-        attribute="scan_timestamp_millis",
-    ),
-    option("scan.timestamp", text, None, "The same as a local date and time."),
-    option("scan.watermark", integer, None, "Read the first snapshot with this watermark.", "ms"),
-    option("scan.version", text, None, "Tag name, or else snapshot id, that is read."),
-    option(
-        "scan.mode",
+    refused(
+        "scan.fallback-branch",
         text,
-        "default",
-        "Starting point of reads.",
-        treatment=Treatment.REFUSE,
-        implemented=(
-            *("default", "latest-full", "full", "latest", "compacted-full"),
-            *("from-timestamp", "from-snapshot", "from-snapshot-full"),
-        ),
+        None,
+        "Branch from which missing partitions are read.",
         blocks=Access.READ,
     ),
+    *STARTING,
     option(
         "consumer.expiration-time",
         duration_ms,
@@ -231,20 +233,13 @@ _READING = (
         "ms",
         attribute="consumer_expiration_time_ms",
     ),
-    *ignored(
-        "For streaming readers of other engines.",
-        ("streaming-read-overwrite", boolean, "false"),
-        ("consumer-id", text, None),
-        ("consumer.mode", text, "exactly-once"),
-        ("consumer.ignore-progress", boolean, "false"),
-        ("consumer.changelog-only", boolean, "false"),
-        ("scan.bounded.watermark", integer, None),
-        ("incremental-between-scan-mode", text, "auto"),
-        ("incremental-between-tag-to-snapshot", boolean, "false"),
-        ("continuous.discovery-interval", duration_ms, "10 s"),
-        ("streaming.read.snapshot.delay", duration_ms, None),
-        ("table-read.sequence-number.enabled", boolean, "false"),
+    option(
+        "consumer.changelog-only",
+        boolean,
+        "false",
+        "Consumers keep changes and not snapshots, where changes outlive snapshots.",
     ),
+    *STREAMING,
 )
 
 TABLE_OPTIONS: tuple[Option, ...] = (
@@ -255,6 +250,7 @@ TABLE_OPTIONS: tuple[Option, ...] = (
     *COMPACTION,
     *COMMIT,
     *EXPIRY,
+    *LIFE,
     *_READING,
 )
 """Every option, in the order of OPTIONS.md."""

@@ -101,8 +101,6 @@ MERGING: tuple[Option, ...] = (
         "deduplicate",
         "How rows of one key become one row.",
         mutable=False,
-        implemented=("deduplicate", "partial-update", "aggregation"),
-        blocks=Access.WRITE,
     ),
     option(
         "ignore-delete",
@@ -138,12 +136,24 @@ MERGING: tuple[Option, ...] = (
         blocks=Access.BOTH,
         mutable=False,
     ),
-    refused("record-level.expire-time", duration_ms, None, "Age at which compaction drops rows."),
+    option(
+        "record-level.expire-time",
+        duration_ms,
+        None,
+        "Age at which compaction drops a row. Reads may show it until then.",
+        "ms",
+        attribute="record_level_expire_time_ms",
+    ),
+    option(
+        "record-level.time-field",
+        text,
+        None,
+        "Column with the time of a row: seconds, milliseconds (from 10^12 on) or a timestamp.",
+    ),
     *ignored(
         "Taken out of the format; arrival order decides between equal stamps.",
         ("sequence.auto-padding", text, None),
     ),
-    *ignored("Only with `record-level.expire-time`.", ("record-level.time-field", text, None)),
     option(
         "partial-update.remove-record-on-delete",
         boolean,

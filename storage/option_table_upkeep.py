@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the option table about writing, compaction, commit and expiry. See `option_table`."""
+"""Rows of the option table about writing, commit and expiry. See `option_table`."""
 
 from storage.option_table_index import FILE_INDEX
 from storage.option_values import (
@@ -7,7 +7,6 @@ from storage.option_values import (
     Option,
     boolean,
     choice,
-    decimal_number,
     duration_ms,
     ignored,
     integer,
@@ -18,9 +17,7 @@ from storage.option_values import (
     text,
 )
 
-__all__ = ["COMMIT", "COMPACTION", "EXPIRY", "WRITING"]
-
-_DAY_HOURS = "hour of the day, -1 = off"
+__all__ = ["COMMIT", "EXPIRY", "WRITING"]
 
 WRITING: tuple[Option, ...] = (
     option(
@@ -163,151 +160,6 @@ WRITING: tuple[Option, ...] = (
     ),
 )
 
-COMPACTION: tuple[Option, ...] = (
-    option(
-        "num-sorted-run.compaction-trigger",
-        integer,
-        "5",
-        "Sorted runs at which compaction is considered. Larger: cheaper writes, dearer reads.",
-        "sorted runs",
-        attribute="compaction_trigger",
-    ),
-    option(
-        "num-sorted-run.stop-trigger",
-        integer,
-        None,
-        "Sorted runs a bucket never exceeds after a commit; trigger + 3 when not set.",
-        "sorted runs",
-        attribute="stop_trigger",
-    ),
-    option("num-levels", integer, None, "Levels of a bucket; trigger + 1 when not set.", "levels"),
-    option(
-        "compaction.max-size-amplification-percent",
-        integer,
-        "200",
-        "Size of the newer runs relative to the oldest above which all runs are merged.",
-        "percent",
-        attribute="max_size_amplification_percent",
-    ),
-    option(
-        "compaction.size-ratio",
-        integer,
-        "1",
-        "How much larger the next older run may be to still be merged with the newer ones.",
-        "percent",
-        attribute="size_ratio",
-    ),
-    option(
-        "compaction.optimization-interval",
-        duration_ms,
-        None,
-        "Time between full compactions.",
-        "ms",
-    ),
-    option(
-        "compaction.total-size-threshold",
-        memory_size,
-        None,
-        "A bucket smaller than this is always compacted fully.",
-        "bytes",
-    ),
-    option(
-        "compaction.incremental-size-threshold",
-        memory_size,
-        None,
-        "Data outside the last level above which the bucket is compacted fully.",
-        "bytes",
-    ),
-    option(
-        "compaction.offpeak.start.hour",
-        integer,
-        "-1",
-        "First off-peak hour, local time.",
-        _DAY_HOURS,
-    ),
-    option(
-        "compaction.offpeak.end.hour", integer, "-1", "Hour at which off-peak is over.", _DAY_HOURS
-    ),
-    option(
-        "compaction.offpeak-ratio", integer, "0", "Added to the size ratio off-peak.", "percent"
-    ),
-    option(
-        "compaction.force-up-level-0",
-        boolean,
-        "false",
-        "Compact all level-0 files at every chance.",
-    ),
-    option(
-        "compaction.force-rewrite-all-files",
-        boolean,
-        "false",
-        "Rewrite files that could merely change their level.",
-    ),
-    option(
-        "compaction.small-file-ratio",
-        decimal_number,
-        "0.7",
-        "Files below this share of `target-file-size` are rewritten with their neighbours.",
-    ),
-    option(
-        "compaction.min.file-num",
-        integer,
-        "5",
-        "Small files of an append table that are merged into larger ones.",
-        "files",
-        attribute="compaction_min_file_num",
-    ),
-    option(
-        "compaction.file-num-limit",
-        integer,
-        "100000",
-        "Files of an append table that one compaction looks at.",
-        "files",
-    ),
-    option(
-        "compaction.delete-ratio-threshold",
-        decimal_number,
-        "0.2",
-        "Share of deleted rows above which a file of an append table is rewritten.",
-    ),
-    *ignored(
-        "Order is kept in any case.",
-        ("bucket-append-ordered", boolean, "true"),
-    ),
-    *ignored(
-        "Taken out of the format: newer versions accept the name and do nothing.",
-        ("compaction.max.file-num", integer, None),
-    ),
-    refused(
-        "force-lookup", boolean, "false", "Look up old values without a changelog.", mutable=False
-    ),
-    refused("pk-clustering-override", boolean, "false", "Other order of files.", mutable=False),
-    *ignored(
-        "Waiting for compaction before a commit: here it is part of the commit in any case.",
-        ("commit.force-compact", boolean, "false"),
-    ),
-    *ignored(
-        "Timing of compaction only; rows are the same.",
-        ("full-compaction.delta-commits", integer, None),
-        ("lookup-wait", boolean, "true"),
-        ("lookup-compact", text, "radical"),
-        ("lookup-compact.max-interval", integer, None),
-        ("compaction.skip-expired-partitions", boolean, "false"),
-    ),
-    *ignored(
-        "Tuning of lookups, which are not used here.",
-        ("lookup.cache-file-retention", duration_ms, "1 h"),
-        ("lookup.cache-max-disk-size", memory_size, None),
-        ("lookup.cache-max-memory-size", memory_size, "256 mb"),
-        ("lookup.cache-rows", integer, "10000"),
-        ("lookup.cache.bloom.filter.enabled", boolean, "true"),
-        ("lookup.cache.bloom.filter.fpp", decimal_number, "0.05"),
-        ("lookup.hash-load-factor", decimal_number, "0.75"),
-        ("lookup.cache-spill-compression", text, "zstd"),
-        ("lookup.continuous.discovery-interval", duration_ms, None),
-    ),
-)
-
 COMMIT: tuple[Option, ...] = (
     option("commit.max-retries", integer, "10", "Attempts after a lost race for a snapshot id."),
     option(
@@ -390,19 +242,12 @@ COMMIT: tuple[Option, ...] = (
         blocks=Access.BOTH,
         mutable=False,
     ),
-    refused(
-        "tag.automatic-creation",
-        choice("none", "process-time", "watermark", "batch"),
-        "none",
-        "Tags made by commits.",
-    ),
-    refused("partition.expiration-time", duration_ms, None, "Age at which partitions go."),
     option(
         "deletion-vectors.enabled",
         boolean,
         "false",
-        "Deleted rows are marked by position. Append tables are read and written; primary-key "
-        "tables are read, where files of level 0 do not show, and written without compaction.",
+        "Deleted rows are marked by position. In a primary-key table compaction marks the rows "
+        "that newer ones replace; until then, files of level 0 do not show in batch reads.",
     ),
     option(
         "deletion-vectors.modifiable",
@@ -428,27 +273,6 @@ COMMIT: tuple[Option, ...] = (
         "2 mb",
         "Size at which an index file of deletion vectors is closed.",
         "bytes",
-    ),
-    *ignored(
-        "Only with `tag.automatic-creation`, which is refused.",
-        ("tag.creation-period", text, "daily"),
-        ("tag.creation-period-duration", duration_ms, None),
-        ("tag.creation-delay", duration_ms, "0"),
-        ("tag.period-formatter", text, "with_dashes"),
-        ("tag.num-retained-max", integer, None),
-        ("tag.default-time-retained", duration_ms, None),
-        ("tag.automatic-completion", boolean, "false"),
-        ("tag.time-expire-enabled", boolean, "true"),
-        ("tag.batch.customized-name", text, None),
-    ),
-    *ignored(
-        "Only with `partition.expiration-time`, which is refused.",
-        ("partition.expiration-check-interval", duration_ms, "1 h"),
-        ("partition.expiration-strategy", text, "values-time"),
-        ("partition.expiration-max-num", integer, "100"),
-        ("partition.expiration-batch-size", integer, None),
-        ("partition.timestamp-formatter", text, None),
-        ("partition.timestamp-pattern", text, None),
     ),
     *ignored(
         "For other engines; nothing to do here.",

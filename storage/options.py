@@ -28,7 +28,6 @@ __all__ = [
     "TableOptions",
     "find_option",
     "options_page",
-    "require_compactable",
     "require_readable",
     "require_writable",
 ]
@@ -77,12 +76,16 @@ class TableOptions:
     sequence_field: tuple[str, ...]
     sequence_descending: bool
     rowkind_field: str | None
+    record_level_expire_time_ms: int | None
+    record_level_time_field: str | None
     partial_update_remove_on_delete: bool
     partial_update_remove_on_groups: tuple[str, ...]
     aggregation_remove_on_delete: bool
     default_aggregate_function: str | None
     merge_columns: Mapping[str, Any]
     changelog_producer: str
+    row_deduplicate: bool
+    row_deduplicate_ignore_fields: tuple[str, ...]
     write_only: bool
     write_buffer_size: int
     target_file_size: int
@@ -122,6 +125,14 @@ class TableOptions:
     compaction_offpeak_ratio: int
     compaction_force_up_level_0: bool
     compaction_force_rewrite_all_files: bool
+    force_lookup: bool
+    lookup_wait: bool
+    lookup_cache_file_retention_ms: int
+    lookup_cache_max_disk_size: int | None
+    lookup_compact: str
+    lookup_compact_max_interval: int
+    full_compaction_delta_commits: int | None
+    commit_force_compact: bool
     compaction_small_file_ratio: float
     compaction_min_file_num: int
     compaction_file_num_limit: int
@@ -146,6 +157,28 @@ class TableOptions:
     snapshot_num_retained_max: int
     snapshot_time_retained_ms: int
     snapshot_expire_limit: int
+    changelog_num_retained_min: int
+    changelog_num_retained_max: int
+    changelog_time_retained_ms: int
+    tag_automatic_creation: str
+    tag_creation_period: str
+    tag_creation_period_duration_ms: int | None
+    tag_creation_delay_ms: int
+    tag_period_formatter: str
+    tag_num_retained_max: int | None
+    tag_default_time_retained_ms: int | None
+    tag_automatic_completion: bool
+    tag_time_expire_enabled: bool
+    tag_batch_customized_name: str | None
+    sink_process_time_zone: str | None
+    sink_watermark_time_zone: str
+    partition_expiration_time_ms: int | None
+    partition_expiration_check_interval_ms: int
+    partition_expiration_strategy: str
+    partition_expiration_max_num: int
+    partition_expiration_batch_size: int | None
+    partition_timestamp_formatter: str | None
+    partition_timestamp_pattern: str | None
     branch: str
     scan_snapshot_id: int | None
     scan_tag_name: str | None
@@ -153,7 +186,25 @@ class TableOptions:
     scan_timestamp: str | None
     scan_watermark: int | None
     scan_version: str | None
+    scan_mode: str
+    scan_file_creation_time_millis: int | None
+    scan_creation_time_millis: int | None
+    incremental_between: str | None
+    incremental_between_timestamp: str | None
+    incremental_to_auto_tag: str | None
+    incremental_between_scan_mode: str
+    incremental_between_tag_to_snapshot: bool
+    consumer_id: str | None
+    consumer_mode: str
+    consumer_ignore_progress: bool
+    streaming_read_overwrite: bool
+    streaming_read_append_overwrite: bool
+    scan_bounded: bool
+    scan_bounded_watermark: int | None
+    continuous_discovery_interval_ms: int
+    streaming_read_snapshot_delay_ms: int | None
     consumer_expiration_time_ms: int | None
+    consumer_changelog_only: bool
     source_split_target_size: int
     source_split_open_file_cost: int
     alter_column_null_to_not_null_disabled: bool
@@ -182,7 +233,16 @@ class TableOptions:
             self.merge_engine == "first-row"
             or self.changelog_producer == "lookup"
             or self.deletion_vectors_enabled
-            or self.raw.get("force-lookup", "").strip().lower() == "true"
+            or self.force_lookup
+        )
+
+    @property
+    def changelogs_outlive_snapshots(self) -> bool:
+        """Whether the changes of a snapshot are kept for readers when the snapshot expires."""
+        return (
+            self.changelog_num_retained_min > self.snapshot_num_retained_min
+            or self.changelog_num_retained_max > self.snapshot_num_retained_max
+            or self.changelog_time_retained_ms > self.snapshot_time_retained_ms
         )
 
     @staticmethod
@@ -216,7 +276,11 @@ class TableOptions:
                 values[row.attribute] = parsed
         values["field_stats_modes"] = field_stats_modes
         values |= by_key
-        for name in ("sequence_field", "partial_update_remove_on_groups"):
+        for name in (
+            "sequence_field",
+            "partial_update_remove_on_groups",
+            "row_deduplicate_ignore_fields",
+        ):
             values[name] = values[name] or ()
         _fill_dependent_defaults(values)
         options = TableOptions(raw=dict(raw), **values)
@@ -232,37 +296,13 @@ def find_option(key: str) -> Option | None:
     return next((row for pattern, row in _PATTERNS if pattern.match(key)), None)
 
 
-def require_writable(options: TableOptions, *, keyed: bool = True, compaction: bool = True) -> None:
+def require_writable(options: TableOptions) -> None:
     """Check that writing the table carries out everything its options ask for.
-
-    Args:
-        options: of the table.
-        keyed: whether the table has a primary key.
-        compaction: whether the writer is to compact what is due.
 
     Raises:
         UnsupportedFeatureError: it would not; names the option.
     """
     _require(options, Access.WRITE, "writing")
-    if keyed and compaction and not options.write_only:
-        require_compactable(options)
-
-
-def require_compactable(options: TableOptions) -> None:
-    """Check that compacting a table with a primary key keeps its rows right.
-
-    Raises:
-        UnsupportedFeatureError: it would not; names the option.
-    """
-    if options.deletion_vectors_enabled:
-        raise UnsupportedFeatureError(
-            "a primary-key table with deletion vectors cannot be compacted yet",
-            detail="compaction does not mark the rows that newer ones replace",
-            hint="set `write-only` to true, or open the writer with compaction=False, and let "
-            "Apache Paimon compact; or set `deletion-vectors.enabled` to false",
-            option="deletion-vectors.enabled",
-            value="true",
-        )
 
 
 def require_readable(options: TableOptions) -> None:
@@ -301,6 +341,13 @@ def _fill_dependent_defaults(values: dict[str, Any]) -> None:
     values["stop_trigger"] = max(values["stop_trigger"], trigger)
     if values["num_levels"] is None:
         values["num_levels"] = trigger + 1
+    for name in ("num_retained_min", "num_retained_max", "time_retained_ms"):
+        if values[f"changelog_{name}"] is None:
+            values[f"changelog_{name}"] = values[f"snapshot_{name}"]
+    interval = values["lookup_compact_max_interval"]
+    values["lookup_compact_max_interval"] = max(
+        trigger, 2 * trigger if interval is None else interval
+    )
 
 
 _AT_LEAST = (
@@ -310,13 +357,15 @@ _AT_LEAST = (
     ("target_file_size", 1, "target-file-size"),
     ("snapshot_num_retained_min", 1, "snapshot.num-retained.min"),
     ("snapshot_expire_limit", 1, "snapshot.expire.limit"),
+    ("changelog_num_retained_min", 1, "changelog.num-retained.min"),
     ("max_size_amplification_percent", 0, "compaction.max-size-amplification-percent"),
-    ("size_ratio", 0, "compaction.size-ratio"),
+    ("size_ratio", -100, "compaction.size-ratio"),  # -100: sizes never add a run to a pick
     ("commit_max_retries", 0, "commit.max-retries"),
     ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
     ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
     ("compaction_min_file_num", 1, "compaction.min.file-num"),
     ("compaction_file_num_limit", 1, "compaction.file-num-limit"),
+    ("target_file_rows", 1, "target-file-row-num"),
 )
 
 
@@ -324,7 +373,7 @@ def _validate(options: TableOptions) -> None:
     _validate_deletion_vectors(options)
     for attribute, least, key in _AT_LEAST:
         value = getattr(options, attribute)
-        if value < least:
+        if value is not None and value < least:
             raise InvalidOptionError(
                 "the value of an option is too small",
                 hint=f"give at least {least}",
@@ -345,6 +394,13 @@ def _validate(options: TableOptions) -> None:
             least=options.snapshot_num_retained_min,
             most=options.snapshot_num_retained_max,
         )
+    if options.changelog_num_retained_min > options.changelog_num_retained_max:
+        raise InvalidOptionError(
+            "changelog.num-retained.min should not be larger than changelog.num-retained.max",
+            hint="set `changelog.num-retained.max` to at least `changelog.num-retained.min`",
+            least=options.changelog_num_retained_min,
+            most=options.changelog_num_retained_max,
+        )
 
 
 def _validate_deletion_vectors(options: TableOptions) -> None:
@@ -359,7 +415,7 @@ def _validate_deletion_vectors(options: TableOptions) -> None:
         )
     if options.changelog_producer == "full-compaction":
         raise InvalidOptionError(
-            "Deletion vectors mode is only supported for none, input, lookup changelog producers",
+            "Deletion vectors mode is only supported for NONE/INPUT/LOOKUP changelog producer now.",
             hint="set `changelog-producer` to lookup",
             option="changelog-producer",
             value=options.changelog_producer,

@@ -82,8 +82,12 @@ def prepared(
     compaction: bool = True,
     full: bool = False,
     overwrite: bool = False,
+    identifier: int | None = None,
 ) -> list[CommitMessage]:
-    """Messages of one commit; each batch is flushed by itself when more than one is given."""
+    """Messages of one commit; each batch is flushed by itself when more than one is given.
+
+    An identifier makes it a commit of a stream.
+    """
     with table.new_write("test", compaction=compaction, overwrite=overwrite) as writer:
         for rows in batches:
             writer.write(rows_batch(table, rows))
@@ -91,7 +95,7 @@ def prepared(
                 writer.compact()
         if full:
             writer.compact(full=True)
-        return writer.prepare_commit()
+        return writer.prepare_commit(identifier)
 
 
 def write(
@@ -101,9 +105,11 @@ def write(
     user: str = "user",
     compaction: bool = True,
     full: bool = False,
+    stream: bool = False,
 ) -> CommitResult:
-    """Write and commit."""
-    messages = prepared(table, *batches, compaction=compaction, full=full)
+    """Write and commit; as a commit of a stream if wanted."""
+    period = identifier if stream else None
+    messages = prepared(table, *batches, compaction=compaction, full=full, identifier=period)
     return table.new_commit(user).commit(messages, identifier)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "escape",
     "partition_path",
     "unescape",
+    "value_text",
 ]
 
 DEFAULT_PARTITION_NAME = "__DEFAULT_PARTITION__"
@@ -94,6 +95,16 @@ class TableLayout:
     def changelog_file(self, snapshot_id: int) -> str:
         """The long-lived changelog of one expired snapshot."""
         return f"{self.changelog_dir}/changelog-{snapshot_id}"
+
+    @property
+    def changelog_latest_hint(self) -> str:
+        """The file that should hold the newest id of a long-lived changelog."""
+        return f"{self.changelog_dir}/LATEST"
+
+    @property
+    def changelog_earliest_hint(self) -> str:
+        """The file that should hold the oldest id of a long-lived changelog."""
+        return f"{self.changelog_dir}/EARLIEST"
 
     @property
     def tag_dir(self) -> str:
@@ -181,7 +192,7 @@ def partition_path(
     """
     parts = []
     for value, field in zip(values, fields, strict=True):
-        text = "" if value is None else _value_text(value, field, legacy)
+        text = "" if value is None else value_text(value, field, legacy)
         parts.append(f"{escape(field.name)}={escape(default_name if _blank(text) else text)}")
     return "/".join(parts)
 
@@ -200,7 +211,8 @@ def _blank(text: str) -> bool:
     return all(c.isspace() and c not in _NOT_JAVA_SPACE for c in text)
 
 
-def _value_text(value: RowValue, field: DataField, legacy: bool) -> str:  # noqa: C901 - one table
+def value_text(value: RowValue, field: DataField, legacy: bool) -> str:  # noqa: C901 - one table
+    """One value as in the name of its directory, before escaping; not of null."""
     type_ = field.type
     if not isinstance(type_, AtomicType):
         raise InternalError("partition key of a nested type", column=field.name)

@@ -18,9 +18,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from storage.errors import CorruptDataError, NotFoundError, StorageUnavailableError
+from storage.errors import CorruptDataError, NotFoundError
 from storage.format.documents import parse_document, read_document
 from storage.format.layout import TableLayout
+from storage.format.numbered_files import listed_ids, read_hint, write_hint
 from storage.format.snapshot import Snapshot
 from storage.io.file_io import FileIO, read_present
 
@@ -61,7 +62,7 @@ class SnapshotStore:
 
     def latest_id(self) -> int | None:
         """Id of the newest snapshot, or None on a table without snapshots."""
-        hint = self._hint(self._layout.latest_hint)
+        hint = read_hint(self._file_io, self._layout.latest_hint)
         if hint is not None and self.exists(hint):
             for candidate in range(hint, hint + _PROBES):
                 if not self.exists(candidate + 1):
@@ -70,7 +71,7 @@ class SnapshotStore:
 
     def earliest_id(self) -> int | None:
         """Id of the oldest snapshot, or None on a table without snapshots."""
-        hint = self._hint(self._layout.earliest_hint)
+        hint = read_hint(self._file_io, self._layout.earliest_hint)
         if hint is not None and self.exists(hint):
             return hint
         return min(self.ids(), default=None)
@@ -81,9 +82,7 @@ class SnapshotStore:
 
     def ids(self) -> list[int]:
         """All snapshot ids, ascending, by listing; other files in the directory do not count."""
-        names = (status.name for status in self._file_io.list(self._layout.snapshot_dir))
-        numbers = (name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX))
-        return sorted(int(text) for text in numbers if _decimal(text))
+        return listed_ids(self._file_io, self._layout.snapshot_dir, _PREFIX)
 
     def read(self, snapshot_id: int) -> Snapshot:
         """The snapshot of that id, as the store has it now.
@@ -211,9 +210,9 @@ class SnapshotStore:
     def announce(self, snapshot: Snapshot) -> None:
         """The second half of `publish`: point the hints at a snapshot that is there."""
         self._newest = self._remember(snapshot)
-        self._write_hint(self._layout.latest_hint, snapshot.id)
+        write_hint(self._file_io, self._layout.latest_hint, snapshot.id)
         if snapshot.id == 1:
-            self._write_hint(self._layout.earliest_hint, snapshot.id)
+            write_hint(self._file_io, self._layout.earliest_hint, snapshot.id)
 
     def read_again(self, snapshot_id: int) -> Snapshot | None:
         """As `read`, but None when there is none."""
@@ -229,7 +228,7 @@ class SnapshotStore:
 
     def write_earliest_hint(self, snapshot_id: int) -> None:
         """Record the oldest snapshot left after expiry; best effort."""
-        self._write_hint(self._layout.earliest_hint, snapshot_id)
+        write_hint(self._file_io, self._layout.earliest_hint, snapshot_id)
 
     def move_latest_hint(self, snapshot_id: int | None) -> None:
         """Point LATEST at an older snapshot before newer ones are taken back; None removes it.
@@ -259,22 +258,3 @@ class SnapshotStore:
         while len(self._known) > _REMEMBERED:
             self._known.pop(next(iter(self._known), 0), None)
         return snapshot
-
-    def _hint(self, path: str) -> int | None:
-        try:
-            text = self._file_io.read_bytes(path).strip()
-        except FileNotFoundError:
-            return None
-        decoded = text.decode("ascii", "replace")
-        return int(decoded) if _decimal(decoded) and int(decoded) > 0 else None
-
-    def _write_hint(self, path: str, snapshot_id: int) -> None:
-        try:
-            self._file_io.overwrite_bytes(path, str(snapshot_id).encode())
-        except (StorageUnavailableError, OSError):
-            return  # readers fall back to probing and listing
-
-
-def _decimal(text: str) -> bool:
-    digits = text.isascii() and text.isdigit() and len(text) <= len(str(2**63))
-    return digits and str(int(text)) == text

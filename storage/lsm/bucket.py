@@ -6,7 +6,6 @@ The only module of `lsm` that knows how `format.data_file` is called.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,35 +13,22 @@ from storage.clock import Clock, IdSource
 from storage.format.data_file import DataFileOptions, KeyValueFileWriter, read_key_values
 from storage.format.file_meta import DataFileMeta, FileSource
 from storage.format.layout import TableLayout
+from storage.format.row_selection import Except, RowSelection
 from storage.format.schema import TableSchema
 from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder
 from storage.lsm.levels import KeyOf
 from storage.lsm.lookup.contract import DeletedRows, KeyLookup
+from storage.lsm.row_expiry import RowExpiry
 from storage.options import TableOptions
 
-__all__ = ["BucketContext", "MergeListener"]
+__all__ = ["BucketContext"]
 
 _BATCH_ROWS = (1_024, 131_072)
 """Fewest and most rows of one batch read for a merge; above, a batch costs more than it saves."""
 
 _UNPACKED = 4
 """How much larger rows are in Arrow than in a zstd file; PEERS.md §4 measured 3.2 to 3.6."""
-
-
-class MergeListener(Protocol):
-    """Told what a compaction merged; makes changelog files of it (implemented in `changelog`)."""
-
-    def on_merged(self, before: pa.RecordBatch | None, after: pa.RecordBatch) -> None:
-        """One piece of a compaction, in key order.
-
-        Args:
-            before: the rows of these keys that readers had before; None when not looked up.
-            after: the rows that take their place, at most one per key.
-        """
-
-    def finish(self) -> tuple[DataFileMeta, ...]:
-        """Close the changelog files of this compaction and describe them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +46,6 @@ class BucketContext:
         schemas: reads a schema by id, for files older than `schema`.
         clock: source of creation times.
         id_source: source of file names.
-        listener: hears about compactions, or None.
         lookup: finds older rows; None where the table needs none.
         deletions: deletion vectors of the bucket; None where the table has none.
     """
@@ -75,7 +60,6 @@ class BucketContext:
     schemas: Callable[[int], TableSchema]
     clock: Clock
     id_source: IdSource
-    listener: MergeListener | None = None
     lookup: KeyLookup | None = None
     deletions: DeletedRows | None = None
 
@@ -99,14 +83,25 @@ class BucketContext:
         return self.layout.data_file(self.partition_path, self.bucket, file.file_name)
 
     def open_writer(self, level: int, source: FileSource) -> KeyValueFileWriter:
-        """A writer of rolling files at a level."""
+        """A writer of rolling data files at a level."""
+        return self._writer(level, source, changelog=False)
+
+    def open_changelog_writer(self, level: int) -> KeyValueFileWriter:
+        """A writer of rolling changelog files.
+
+        Args:
+            level: of the data files that are written along; 0 for those of a flush.
+        """
+        return self._writer(level, FileSource.APPEND, changelog=True)
+
+    def _writer(self, level: int, source: FileSource, *, changelog: bool) -> KeyValueFileWriter:
         return KeyValueFileWriter(
             self.file_io,
             self.directory,
             self.schema,
             id_source=self.id_source,
             clock=self.clock,
-            options=DataFileOptions.of(self.options, level=level),
+            options=DataFileOptions.of(self.options, level=level, changelog=changelog),
             level=level,
             source=source,
         )
@@ -116,14 +111,17 @@ class BucketContext:
     ) -> Iterator[pa.RecordBatch]:
         """KeyValueBatches of files that follow one another in key order, in today's schema.
 
+        Rows that a deletion vector marks are left out, and those that are too old for the table.
+
         Args:
             files: one sorted run.
             batch_bytes: Arrow memory of one batch, roughly [bytes].
         """
+        expiry = RowExpiry.of(self.options, self.schema)
         for file in files:
             row_bytes = max(1, file.file_size * _UNPACKED // max(1, file.row_count))
             least, most = _BATCH_ROWS
-            yield from read_key_values(
+            batches = read_key_values(
                 self.file_io,
                 self.path_of(file),
                 file,
@@ -131,7 +129,24 @@ class BucketContext:
                 self.schema,
                 None,
                 batch_rows=min(most, max(least, batch_bytes // row_bytes)),
+                selection=self._undeleted(file),
             )
+            if expiry is None:
+                yield from batches
+            else:
+                now_ms = self.clock.now_ms()
+                yield from (expiry.left(batch, now_ms) for batch in batches)
+
+    def expires_rows(self, file: DataFileMeta) -> bool:
+        """Whether compaction would leave out a row of a file for its age, as statistics tell."""
+        expiry = RowExpiry.of(self.options, self.schema)
+        if expiry is None:
+            return False
+        return expiry.touches(file, self.schemas(file.schema_id), self.clock.now_ms())
+
+    def _undeleted(self, file: DataFileMeta) -> RowSelection | None:
+        vector = None if self.deletions is None else self.deletions.vector_of(file.file_name)
+        return None if vector is None else Except(vector)
 
     def delete_files(self, files: Iterable[DataFileMeta]) -> None:
         """Remove data files nobody refers to; one that cannot be removed is left as an orphan."""

@@ -2,11 +2,11 @@
 """Which sorted runs to merge next, and to which level. Pure.
 
 Universal compaction of SEMANTICS.md §D.4: full when due, else by size amplification, else by size
-ratio, else by number of runs. `tests/bench/simulate_compaction.py` runs it without a disk.
+ratio, else by number of runs; where the table needs it, level 0 whatever its size.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from storage.format.file_meta import DataFileMeta
 from storage.lsm.levels import Levels, SortedRun
@@ -39,6 +39,8 @@ class CompactionPolicy:
         offpeak_end: hour at which off-peak is over, -1 = off [local hour].
         offpeak_ratio: added to `size_ratio` off-peak [percent].
         force_level_0: compact all level-0 files at every chance.
+        deletion_vectors: what lies below the output is marked as deleted, so that retractions
+            need never be written.
     """
 
     trigger: int = 5
@@ -52,6 +54,7 @@ class CompactionPolicy:
     offpeak_end: int = -1
     offpeak_ratio: int = 0
     force_level_0: bool = False
+    deletion_vectors: bool = False
 
     @staticmethod
     def of(options: TableOptions) -> "CompactionPolicy":
@@ -67,7 +70,8 @@ class CompactionPolicy:
             offpeak_start=options.compaction_offpeak_start_hour,
             offpeak_end=options.compaction_offpeak_end_hour,
             offpeak_ratio=options.compaction_offpeak_ratio,
-            force_level_0=options.compaction_force_up_level_0,
+            force_level_0=options.compaction_force_up_level_0 and not options.needs_lookup,
+            deletion_vectors=options.deletion_vectors_enabled,
         )
 
     def ratio_at(self, hour: int | None) -> int:
@@ -89,13 +93,16 @@ class CompactUnit:
         files: of the chosen runs, newest run first.
         output_level: level of the result, never 0.
         max_level: the last level of the bucket.
-        drop_deletes: nothing older lies below the output, so retractions need not be written.
+        drop_deletes: no row below the output can come to light again, so retractions need not be
+            written.
+        each_alone: rewrite every file by itself; all are on the output level.
     """
 
     files: tuple[DataFileMeta, ...]
     output_level: int
     max_level: int
     drop_deletes: bool
+    each_alone: bool = False
 
 
 def pick(
@@ -108,6 +115,7 @@ def pick(
     now_ms: int | None = None,
     hour: int | None = None,
     last_full_ms: int | None = None,
+    stale: Callable[[DataFileMeta], bool] | None = None,
 ) -> CompactUnit | None:
     """Choose the next compaction of a bucket.
 
@@ -121,6 +129,8 @@ def pick(
         now_ms: time for `optimization_interval_ms`; None = that rule is off [ms].
         hour: local hour for the off-peak ratio.
         last_full_ms: when everything was last merged; None = never [ms].
+        stale: whether a file that is where a full compaction wants it is to be rewritten; None =
+            no file.
 
     Returns:
         The unit, or None when nothing is to be done. A single file that would stay on its level
@@ -130,8 +140,11 @@ def pick(
     if not runs:
         return None
     max_level = levels.max_level
+    chosen: _Choice | None
     if full:
-        chosen: _Choice | None = _full(runs, max_level)
+        if len(runs) == 1 and runs[0].level == max_level:
+            return _stale_files(runs[0], stale)
+        chosen = len(runs), max_level
     else:
         chosen = _early_full(runs, max_level, policy, now_ms, last_full_ms)
         ratio = policy.ratio_at(hour)
@@ -144,7 +157,7 @@ def pick(
             chosen = _level_0(runs, max_level, ratio)
         if chosen is None and force_file_number and len(runs) > 1:
             chosen = _ratio_choice(runs, max_level, 2, ratio, triggered=True)
-    return None if chosen is None else _unit(levels, runs, *chosen)
+    return None if chosen is None else _unit(levels, policy, runs, *chosen)
 
 
 _Choice = tuple[int, int]
@@ -211,10 +224,19 @@ def pick_file_number(
     return _ratio_choice(runs, max_level, count, ratio, triggered=count > 1)
 
 
-def _full(runs: Sequence[SortedRun], max_level: int) -> _Choice | None:
-    if len(runs) == 1 and runs[0].level == max_level:
+def _stale_files(
+    run: SortedRun, stale: Callable[[DataFileMeta], bool] | None
+) -> CompactUnit | None:
+    files = () if stale is None else tuple(file for file in run.files if stale(file))
+    if not files:
         return None
-    return len(runs), max_level
+    return CompactUnit(
+        files=files,
+        output_level=run.level,
+        max_level=run.level,
+        drop_deletes=True,
+        each_alone=True,
+    )
 
 
 def _early_full(
@@ -245,7 +267,7 @@ def _level_0(runs: Sequence[SortedRun], max_level: int, ratio: int) -> _Choice |
     count = sum(run.level == 0 for run in runs)
     if count == 0:
         return None
-    return _ratio_choice(runs, max_level, count, ratio, triggered=count > 1)
+    return _ratio_choice(runs, max_level, count, ratio, triggered=True)
 
 
 def _ratio_choice(
@@ -276,7 +298,11 @@ def _placed(runs: Sequence[SortedRun], max_level: int, count: int) -> _Choice:
 
 
 def _unit(
-    levels: Levels, runs: Sequence[SortedRun], count: int, output_level: int
+    levels: Levels,
+    policy: CompactionPolicy,
+    runs: Sequence[SortedRun],
+    count: int,
+    output_level: int,
 ) -> CompactUnit | None:
     files = tuple(file for run in runs[:count] for file in run.files)
     if not files or (len(files) == 1 and files[0].level == output_level):
@@ -285,5 +311,5 @@ def _unit(
         files=files,
         output_level=output_level,
         max_level=levels.max_level,
-        drop_deletes=output_level >= levels.highest_non_empty_level,
+        drop_deletes=policy.deletion_vectors or output_level >= levels.highest_non_empty_level,
     )

@@ -6,17 +6,19 @@ memory. Nothing here touches a snapshot: the caller commits the increment.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from storage.format.data_file import KeyValueFileWriter
 from storage.format.file_meta import CompactIncrement, DataFileMeta, FileSource
-from storage.lsm.bucket import BucketContext, MergeListener
+from storage.lsm.bucket import BucketContext
 from storage.lsm.compaction_policy import CompactUnit
-from storage.lsm.levels import KeyOf, Section, SortedRun, sections
-from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
-from storage.lsm.merge_functions import merge_function_for
+from storage.lsm.leveled_rows import Merged
+from storage.lsm.levels import KeyOf, Levels, Section, SortedRun, sections
+from storage.lsm.merge import MERGE_WINDOW_BYTES
 from storage.lsm.merge_functions.fold import naming_table
+from storage.lsm.unit_merge import Merging, upgrade_of
 
-__all__ = ["MergeListener", "UnitPlan", "compact", "plan_unit"]
+__all__ = ["UnitPlan", "compact", "plan_unit"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +38,12 @@ class UnitPlan:
 
 
 def plan_unit(
-    unit: CompactUnit, key_of: KeyOf, *, small_file_bytes: float, rewrite_all: bool = False
+    unit: CompactUnit,
+    key_of: KeyOf,
+    *,
+    small_file_bytes: float,
+    rewrite_all: bool = False,
+    expires: Callable[[DataFileMeta], bool] = lambda _: False,
 ) -> UnitPlan:
     """Decide file by file between rewriting and upgrading. Pure.
 
@@ -49,6 +56,7 @@ def plan_unit(
         key_of: comparable form of a framed key.
         small_file_bytes: files below are rewritten with their neighbours [bytes].
         rewrite_all: rewrite what could be upgraded.
+        expires: whether rows of a file have grown too old to be kept.
     """
     rewrites: list[tuple[Section, ...]] = []
     alone: list[DataFileMeta] = []
@@ -76,7 +84,7 @@ def plan_unit(
     kept: list[DataFileMeta] = []
     for file in alone:
         retracts = unit.output_level == unit.max_level and file.delete_row_count != 0
-        if rewrite_all or retracts:
+        if rewrite_all or retracts or expires(file):
             rewrites.append(((SortedRun(file.level, (file,)),),))
         else:
             (kept if file.level == unit.output_level else upgrades).append(file)
@@ -84,79 +92,140 @@ def plan_unit(
 
 
 def compact(
-    unit: CompactUnit, context: BucketContext, *, window_bytes: int = MERGE_WINDOW_BYTES
+    unit: CompactUnit,
+    context: BucketContext,
+    levels: Levels,
+    *,
+    window_bytes: int = MERGE_WINDOW_BYTES,
 ) -> CompactIncrement:
-    """Merge the files of a unit into its output level.
+    """Merge the files of a unit into its output level, and write the changelog of that.
 
     Rows keep their sequence numbers; of merged rows the last one's number is kept. Retractions
-    are left out when the unit says so. The files of `compact_before` still exist afterwards.
+    are left out when the unit says so. Rows that newer ones replace are marked in
+    `context.deletions`, whose changes the caller writes. The files of `compact_before` still exist
+    afterwards.
 
     Args:
         unit: what to merge, from `compaction_policy.pick`.
         context: the bucket.
+        levels: all its files, those of the unit included.
         window_bytes: Arrow memory of the merge [bytes].
 
     Returns:
-        The files replaced and the files that take their place. Files that stay where they are
-        are in neither.
+        The files replaced and the files that take their place, and changelog files. Files that
+        stay where they are are in neither.
 
     Raises:
         StorageUnavailableError: the store failed; files written so far are removed.
         CorruptDataError: an input file violates the format.
+        InvalidRequestError: the merge engine cannot merge the rows of a key.
     """
     options = context.options
-    plan = plan_unit(
-        unit,
-        context.key_of,
-        small_file_bytes=options.target_file_size * options.compaction_small_file_ratio,
-        rewrite_all=options.compaction_force_rewrite_all_files,
-    )
-    written: list[DataFileMeta] = []
+    if unit.each_alone:
+        plan = _each_alone(unit)
+    else:
+        plan = plan_unit(
+            unit,
+            context.key_of,
+            small_file_bytes=options.target_file_size * options.compaction_small_file_ratio,
+            rewrite_all=options.compaction_force_rewrite_all_files,
+            expires=context.expires_rows,
+        )
+    merging = Merging(unit, context, levels, window_bytes)
+    output = _Output(unit, context)
+    moved: list[DataFileMeta] = []
     done = False
     try:
         with naming_table(context.layout.root):
-            for group in plan.rewrites:
-                written.extend(_rewrite(group, unit, context, window_bytes))
+            for group, moves in _in_key_order(plan, context.key_of):
+                if not moves:
+                    output.rewrite(merging.windows(group, unit.drop_deletes))
+                    continue
+                (file,) = _files(group)
+                upgrade = upgrade_of(file, unit, options, context.deletions is not None)
+                if upgrade.rewrites:
+                    output.rewrite(merging.windows(group, context.deletions is not None))
+                    continue
+                moved.append(file)
+                if upgrade.tells and merging.matters:
+                    output.tell(merging.windows(group, drop_retractions=False))
+        written, changelog = output.close()
         done = True
     finally:
         if not done:
-            context.delete_files(written)
-    changelog = () if context.listener is None else context.listener.finish()
-    rewritten = (file for group in plan.rewrites for file in _files(group))
+            output.abort()
+    kept = {file.file_name for file in (*moved, *plan.kept)}
+    rewritten = [file for file in unit.files if file.file_name not in kept]
+    if context.deletions is not None:
+        for file in rewritten:
+            context.deletions.drop(file.file_name)
     return CompactIncrement(
-        compact_before=(*rewritten, *plan.upgrades),
-        compact_after=(*written, *(file.at_level(unit.output_level) for file in plan.upgrades)),
+        compact_before=(*rewritten, *moved),
+        compact_after=(*written, *(file.at_level(unit.output_level) for file in moved)),
         changelog_files=changelog,
     )
 
 
-def _files(group: Iterable[Section]) -> Iterable[DataFileMeta]:
+Group = tuple[Section, ...]
+
+
+def _each_alone(unit: CompactUnit) -> UnitPlan:
+    return UnitPlan(tuple(((SortedRun(file.level, (file,)),),) for file in unit.files), (), ())
+
+
+def _in_key_order(plan: UnitPlan, key_of: KeyOf) -> list[tuple[Group, bool]]:
+    """What is rewritten and what may move (True), ascending by key."""
+    steps: list[tuple[Group, bool]] = [(group, False) for group in plan.rewrites]
+    steps += [(((SortedRun(file.level, (file,)),),), True) for file in plan.upgrades]
+    return sorted(steps, key=lambda step: min(key_of(file.min_key) for file in _files(step[0])))
+
+
+def _files(group: Group) -> Iterable[DataFileMeta]:
     return (file for section in group for run in section for file in run.files)
 
 
-def _rewrite(
-    group: tuple[Section, ...], unit: CompactUnit, context: BucketContext, window_bytes: int
-) -> tuple[DataFileMeta, ...]:
-    function = merge_function_for(context.options, context.schema)
-    writer = context.open_writer(unit.output_level, FileSource.COMPACT)
-    done = False
-    try:
-        for section in group:
-            batch_bytes = window_bytes // len(section)
-            merged = merge_runs(
-                [context.read_run(run.files, batch_bytes=batch_bytes) for run in section],
-                context.key_names,
-                function,
-                window_bytes=window_bytes,
-                drop_retractions=unit.drop_deletes,
-            )
-            for batch in merged:
-                writer.write(batch)
-                if context.listener is not None:
-                    context.listener.on_merged(None, batch)
-        files = writer.close()
-        done = True
-    finally:
-        if not done:
-            writer.abort()
-    return files
+class _Output:
+    """The files that one compaction writes. `close` or `abort` ends it."""
+
+    def __init__(self, unit: CompactUnit, context: BucketContext) -> None:
+        self._level = unit.output_level
+        self._context = context
+        self._written: list[DataFileMeta] = []
+        self._changelog: KeyValueFileWriter | None = None
+
+    def rewrite(self, windows: Iterable[Merged]) -> None:
+        """Write rows as one series of files, and their changes."""
+        writer = self._context.open_writer(self._level, FileSource.COMPACT)
+        done = False
+        try:
+            for merged in windows:
+                writer.write(merged.rows)
+                self._tell(merged)
+            self._written.extend(writer.close())
+            done = True
+        finally:
+            if not done:
+                writer.abort()
+
+    def tell(self, windows: Iterable[Merged]) -> None:
+        """Write only the changes."""
+        for merged in windows:
+            self._tell(merged)
+
+    def _tell(self, merged: Merged) -> None:
+        if merged.changes is None or not merged.changes.num_rows:
+            return
+        if self._changelog is None:
+            self._changelog = self._context.open_changelog_writer(self._level)
+        self._changelog.write(merged.changes)
+
+    def close(self) -> tuple[tuple[DataFileMeta, ...], tuple[DataFileMeta, ...]]:
+        """Finish; the data files and the changelog files."""
+        changelog = () if self._changelog is None else self._changelog.close()
+        return tuple(self._written), tuple(changelog)
+
+    def abort(self) -> None:
+        """Remove everything written."""
+        if self._changelog is not None:
+            self._changelog.abort()
+        self._context.delete_files(self._written)

@@ -5,6 +5,7 @@ Owns the memory bound of a merge; the order of the rows of one key is in `merge_
 Knows nothing of files and levels. Data plane: no Python object per row.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,10 +16,18 @@ from storage.errors import CorruptDataError
 from storage.format.types import VALUE_KIND
 from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
 from storage.lsm.merge_functions import MergeFunction, RowPicker
+from storage.lsm.merge_functions.fold import naming_key
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_order import in_merge_order
 
-__all__ = ["MERGE_WINDOW_BYTES", "merge_rows", "merge_runs"]
+__all__ = [
+    "MERGE_WINDOW_BYTES",
+    "Outcome",
+    "complete_windows",
+    "merge_rows",
+    "merge_runs",
+    "reduced",
+]
 
 MERGE_WINDOW_BYTES = 64 << 20
 """Default memory of one merge: large enough that a window of 20 runs still holds batches of 3 MB,
@@ -35,17 +44,11 @@ def merge_runs(
 ) -> Iterator[pa.RecordBatch]:
     """Merge sorted runs into one sorted stream with each key at most once.
 
-    A window of batches is read from every run. The frontier is the smallest last key among the
-    runs that may have more; all rows below it are complete, so they are sorted and reduced
-    together, and the rest waits. A key may go on in the next batch of its run.
-
     Args:
-        runs: KeyValueBatches sorted by (key, sequence number) each, all of one Arrow schema.
-            Fastest when the runs are given oldest first; any order is right.
+        runs: as for `complete_windows`.
         key_names: key columns in key order.
         function: reduces the rows of each key.
-        window_bytes: Arrow memory held for all runs together, exceeded by at most one batch of
-            each run, and where a single key needs more [bytes].
+        window_bytes: as for `complete_windows` [bytes].
         drop_retractions: leave out keys whose result is -U or -D.
 
     Yields:
@@ -57,6 +60,39 @@ def merge_runs(
     Cost: O(n log n) in a window; one gather per column. Windows in which only one run has rows
     are passed on without sorting.
     """
+    for pieces in complete_windows(runs, key_names, window_bytes=window_bytes):
+        merged = merge_rows(pieces, key_names, function, drop_retractions=drop_retractions)
+        if merged.num_rows:
+            yield merged
+
+
+def complete_windows(
+    runs: Sequence[Iterator[pa.RecordBatch]],
+    key_names: Sequence[str],
+    *,
+    window_bytes: int = MERGE_WINDOW_BYTES,
+) -> Iterator[list[pa.RecordBatch]]:
+    """Cut sorted runs into windows, so that all rows of a key are in one of them.
+
+    A window of batches is read from every run. The frontier is the smallest last key among the
+    runs that may have more; all rows below it are complete, so they are handed on together, and
+    the rest waits. A key may go on in the next batch of its run.
+
+    Args:
+        runs: KeyValueBatches sorted by (key, sequence number) each, all of one Arrow schema, which
+            may have further columns. Merging is fastest when the runs are given oldest first; any
+            order is right.
+        key_names: key columns in key order.
+        window_bytes: Arrow memory held for all runs together, exceeded by at most one batch of
+            each run, and where a single key needs more [bytes].
+
+    Yields:
+        Pieces of the runs, in the order of the runs; every key of a window is above those of the
+        windows before.
+
+    Raises:
+        CorruptDataError: a run goes back in its keys from one batch to the next.
+    """
     cursors = [_Cursor(run, key_names) for run in runs]
     while True:
         share = window_bytes // max(1, len(cursors))
@@ -67,9 +103,7 @@ def merge_runs(
             return
         pieces = _complete_rows(cursors)
         if pieces:
-            merged = merge_rows(pieces, key_names, function, drop_retractions=drop_retractions)
-            if merged.num_rows:
-                yield merged
+            yield pieces
 
 
 def merge_rows(
@@ -92,30 +126,62 @@ def merge_rows(
     """
     batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
     groups = in_merge_order(batch, sort_and_group(batch, key_names), function.sequence)
-    if isinstance(function, RowPicker):
-        rows = _picked_rows(batch, groups, function, drop_retractions)
-        return batch if rows is None else _gather(batch, rows)
-    ordered = batch if groups.order is None else _gather(batch, groups.order)
-    merged = function.reduce(ordered, groups.starts)
-    if drop_retractions:
-        stays = ~retractions(_numbers(merged, VALUE_KIND))
-        merged = merged if stays.all() else merged.filter(pa.array(stays))
-    return merged
+    return reduced(batch, groups, function, key_names).batch(drop_retractions=drop_retractions)
 
 
-def _picked_rows(
-    batch: pa.RecordBatch, groups: KeyGroups, picker: RowPicker, drop_retractions: bool
-) -> np.ndarray | None:
-    """Row numbers of the result in order; None when it is the batch as it is."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the rows of each key became.
+
+    Attributes:
+        rows: KeyValueBatch that holds the results.
+        at: int64 per key: the row that is its result, ascending; -1 where nothing is left.
+    """
+
+    rows: pa.RecordBatch
+    at: np.ndarray
+
+    def batch(self, *, drop_retractions: bool = False) -> pa.RecordBatch:
+        """The results, strictly ascending by key.
+
+        Args:
+            drop_retractions: leave out keys whose result is -U or -D.
+        """
+        rows = self.at
+        if (rows < 0).any():
+            rows = rows[rows >= 0]
+        if drop_retractions:
+            stays = ~retractions(_numbers(self.rows, VALUE_KIND)[rows])
+            if not stays.all():
+                rows = rows[stays]
+        return _gather(self.rows, rows)
+
+
+def reduced(
+    batch: pa.RecordBatch, groups: KeyGroups, function: MergeFunction, key_names: Sequence[str]
+) -> Outcome:
+    """Apply a merge function to the rows of all keys.
+
+    Args:
+        batch: KeyValueBatch in any order.
+        groups: its rows by key, those of one key in merge order; not necessarily all rows.
+        function: reduces the rows of each key.
+        key_names: key columns in key order.
+    """
+    order, starts = groups.order, groups.starts
+    if not isinstance(function, RowPicker):
+        ordered = batch if order is None else _gather(batch, order)
+        merged = function.reduce(ordered, starts)
+        return Outcome(merged, np.arange(merged.num_rows, dtype=np.int64))
     kinds = _numbers(batch, VALUE_KIND)
-    order = groups.order
-    picked = picker.pick(kinds if order is None else kinds[order], groups.starts)
-    rows = picked if order is None else order[picked]
-    if drop_retractions:
-        stays = ~retractions(kinds[rows])
-        if not stays.all():
-            rows = rows[stays]
-    return None if order is None and len(rows) == batch.num_rows else rows
+    with naming_key(batch, key_names, starts if order is None else order[starts]):
+        picked = function.pick(kinds if order is None else kinds[order], starts)
+    at = picked if order is None else order[picked]
+    if len(picked) == len(starts):
+        return Outcome(batch, at)
+    of_key = np.full(len(starts), -1, dtype=np.int64)
+    of_key[np.searchsorted(starts, picked, side="right") - 1] = at
+    return Outcome(batch, of_key)
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> np.ndarray:

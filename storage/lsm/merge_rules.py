@@ -7,6 +7,7 @@ Source: SEMANTICS.md §A.2, §A.6, §B. The wording of the messages is Paimon's.
 from storage.errors import InvalidOptionError
 from storage.format.schema import TableSchema
 from storage.format.types import AtomicType, RowType, TypeRoot
+from storage.lsm.changelog_rules import check_changelog
 from storage.lsm.merge_functions import merge_function_for
 from storage.options import TableOptions
 
@@ -16,7 +17,7 @@ _DEFAULT_FUNCTION = "default-aggregate-function"
 
 
 def check_merging(schema: TableSchema, options: TableOptions) -> None:
-    """Check sequence fields, the row kind field, and the options of the merge engine.
+    """Check sequence fields, the row kind field, the merge engine, and the changelog producer.
 
     Args:
         schema: of the table.
@@ -28,16 +29,7 @@ def check_merging(schema: TableSchema, options: TableOptions) -> None:
     _check_columns(schema, options)
     _check_sequence_fields(schema, options)
     _check_kind_column(schema, options)
-    if options.merge_engine == "first-row" and options.changelog_producer in (
-        "input",
-        "full-compaction",
-    ):
-        raise InvalidOptionError(
-            "Only support 'none' and 'lookup' changelog-producer on FIRST_ROW merge engine",
-            hint="set `changelog-producer` to lookup",
-            option="changelog-producer",
-            value=options.changelog_producer,
-        )
+    check_changelog(schema, options)
     if schema.primary_keys:
         merge_function_for(options, schema)
 

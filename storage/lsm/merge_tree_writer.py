@@ -2,9 +2,11 @@
 """The writer of one bucket: buffer, flush to level 0, inline compaction, one commit message.
 
 A conductor: sorting and merging are in `merge`, the choice of compactions in
-`compaction_policy`, their execution in `compactor`. Source: SEMANTICS.md §A.5, §D.2, §D.3, §D.6.
+`compaction_policy` and `commit_cadence`, their execution in `compactor`. Source: SEMANTICS.md §A.5,
+§C.1, §D.2, §D.3, §D.6, §D.7.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,17 +22,18 @@ from storage.format.file_meta import (
     DataIncrement,
     FileSource,
 )
-from storage.lsm.bucket import BucketContext, MergeListener
+from storage.lsm.bucket import BucketContext
+from storage.lsm.commit_cadence import merges_everything, merges_level_0
 from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.compactor import compact
+from storage.lsm.input_changelog import write_input_changelog
 from storage.lsm.levels import Levels
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
-from storage.lsm.write_rules import accept_rows
-from storage.options import require_compactable
+from storage.lsm.write_rules import accept_rows, as_merged
 
-__all__ = ["BucketContext", "MergeListener", "MergeTreeWriter"]
+__all__ = ["BucketContext", "MergeTreeWriter"]
 
 _HOUR_MS = 3_600_000
 
@@ -44,7 +47,9 @@ class MergeTreeWriter:
     2. `write` any number of batches. Rows get growing sequence numbers. A full buffer is flushed
        by itself; compactions that are due run inside the same call.
     3. `prepare_commit` flushes, compacts, and hands over everything since the last one as a
-       `CommitMessage`. From then on the committer owns those files.
+       `CommitMessage`. From then on the committer owns those files. Of a table that looks up, it
+       also compacts level 0, so that the changelog and the deletion vectors of what was written
+       are in the same commit (`commit_cadence` says when).
     4. Only if that message was committed whole may the writer go on with 2. If the commit failed,
        or its compaction was dropped, make a new writer from the newest snapshot.
     5. `close` at the end. Files that were never handed over are removed.
@@ -81,6 +86,7 @@ class MergeTreeWriter:
         self._buffer: list[pa.RecordBatch] = []
         self._buffer_bytes = 0
         self._new_files: list[DataFileMeta] = []
+        self._new_changelog: list[DataFileMeta] = []
         self._changes = _CompactChanges()
 
     @property
@@ -131,6 +137,11 @@ class MergeTreeWriter:
         if not self._buffer:
             return
         pieces, self._buffer, self._buffer_bytes = self._buffer, [], 0
+        if self._context.options.changelog_producer == "input":
+            files = write_input_changelog(pieces, self._function.sequence, self._context)
+            self._new_changelog.extend(files)
+        schema, options = self._context.schema, self._context.options
+        pieces = [as_merged(piece, schema, options) for piece in pieces]
         with naming_table(self._context.layout.root):
             merged = merge_rows(pieces, self._context.key_names, self._function)
         if merged.num_rows == 0:
@@ -153,34 +164,35 @@ class MergeTreeWriter:
         """Flush, then compact; also for a writer that does not compact by itself.
 
         Args:
-            full: merge everything into the last level; otherwise only what is due.
+            full: merge everything into the last level, and write anew the files there that lost
+                rows; otherwise only what is due, to which level 0 of a table that looks up
+                always belongs.
 
         Returns:
             Whether any file was merged or moved.
-
-        Raises:
-            UnsupportedFeatureError: the table may be written but not compacted.
         """
-        require_compactable(self._context.options)
         self.flush()
-        if not full:
-            return self._compact_while_due()
-        unit = self._pick(full=True)
-        if unit is None:
-            return False
-        self._carry_out(unit)
-        return True
+        if full:
+            return self._compact_fully()
+        return self._compact_while_due(force_level_0=self._context.options.needs_lookup)
 
-    def prepare_commit(self) -> CommitMessage:
+    def prepare_commit(self, identifier: int | None = None) -> CommitMessage:
         """Flush, compact until the stop trigger is kept, and hand over what changed.
+
+        Args:
+            identifier: of the commit, on which periodic compactions depend; None = the commit is
+                not one of a stream.
 
         Returns:
             The bucket's part of the commit; both increments are empty when nothing was written.
             A file in `compact.compact_before` may be one of `data.new_files`.
         """
+        options = self._context.options
         self.flush()
-        if self._compacts:
-            self._compact_while_due()
+        if self._compacts and merges_everything(options, identifier):
+            self._compact_fully()
+        elif self._compacts:
+            self._compact_while_due(force_level_0=merges_level_0(options, identifier))
             while self._levels.run_count > self._policy.stop_trigger:
                 unit = self._pick(force_file_number=True)
                 if unit is None:
@@ -193,18 +205,21 @@ class MergeTreeWriter:
         message = CommitMessage(
             partition=self._context.partition,
             bucket=self._context.bucket,
-            total_buckets=self._context.options.bucket,
-            data=DataIncrement(new_files=tuple(self._new_files)),
-            compact=self._changes.increment(),
+            total_buckets=options.bucket,
+            data=DataIncrement(
+                new_files=tuple(self._new_files), changelog_files=tuple(self._new_changelog)
+            ),
+            compact=self._compact_increment(),
         )
-        self._new_files = []
+        self._new_files, self._new_changelog = [], []
         self._changes = _CompactChanges()
         return message
 
     def close(self) -> None:
         """Drop the buffer and remove files that were not handed over. May be called twice."""
         self._buffer, self._buffer_bytes = [], 0
-        new_files, self._new_files = self._new_files, []
+        new_files = [*self._new_files, *self._new_changelog]
+        self._new_files, self._new_changelog = [], []
         changes, self._changes = self._changes, _CompactChanges()
         self._context.delete_files([*new_files, *changes.written(), *changes.changelog])
 
@@ -218,33 +233,65 @@ class MergeTreeWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _compact_while_due(self) -> bool:
+    def _compact_while_due(self, *, force_level_0: bool = False) -> bool:
         any_done = False
-        while (unit := self._pick()) is not None:
+        while (unit := self._pick(force_level_0=force_level_0)) is not None:
             self._carry_out(unit)
             any_done = True
         return any_done
 
-    def _pick(self, *, full: bool = False, force_file_number: bool = False) -> CompactUnit | None:
+    def _compact_fully(self) -> bool:
+        unit = self._pick(full=True)
+        if unit is None:
+            return False
+        self._carry_out(unit)
+        return True
+
+    def _pick(
+        self,
+        *,
+        full: bool = False,
+        force_level_0: bool = False,
+        force_file_number: bool = False,
+    ) -> CompactUnit | None:
         now_ms = self._context.clock.local_wall_ms()
         return pick(
             self._levels,
             self._policy,
             full=full,
+            force_level_0=force_level_0,
             force_file_number=force_file_number,
             now_ms=now_ms,
             hour=now_ms // _HOUR_MS % 24,
             last_full_ms=self._last_full_ms,
+            stale=self._stale,
         )
 
+    def _stale(self, file: DataFileMeta) -> bool:
+        """Whether a full compaction rewrites a file that is where it should be."""
+        if self._context.options.compaction_force_rewrite_all_files:
+            return True
+        deletions = self._context.deletions
+        if deletions is not None and deletions.vector_of(file.file_name) is not None:
+            return True
+        return self._context.expires_rows(file)
+
     def _carry_out(self, unit: CompactUnit) -> None:
-        increment = compact(unit, self._context)
+        increment = compact(unit, self._context, self._levels)
         self._levels = self._levels.replace(
             increment.compact_before, increment.compact_after, self._key_of
         )
         if unit.output_level == unit.max_level:
             self._last_full_ms = self._context.clock.local_wall_ms()
         self._context.delete_files(self._changes.add(increment))
+
+    def _compact_increment(self) -> CompactIncrement:
+        increment = self._changes.increment()
+        deletions = self._context.deletions
+        if deletions is None:
+            return increment
+        new, replaced = deletions.changes()
+        return dataclasses.replace(increment, new_index_files=new, deleted_index_files=replaced)
 
 
 class _CompactChanges:

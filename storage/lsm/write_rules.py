@@ -16,7 +16,7 @@ from storage.lsm.merge_functions import counted_columns
 from storage.lsm.merge_functions.aggregators import count_inputs
 from storage.options import TableOptions
 
-__all__ = ["accept_rows"]
+__all__ = ["accept_rows", "as_merged", "without_ignored"]
 
 _KIND_TEXTS = pa.array(["+I", "-U", "+U", "-D"])
 """Texts of the row kinds, each at the place of its code."""
@@ -54,8 +54,6 @@ def accept_rows(
     ]
     if options.rowkind_field is not None:
         kinds = _kinds_of(columns[schema.field_names.index(options.rowkind_field)], options)
-    for position in counted_columns(options, schema):
-        columns[position] = count_inputs(columns[position])
     dropped = _dropped_kinds(options)
     if dropped:
         stays = np.isin(kinds.to_numpy(zero_copy_only=False), dropped, invert=True)
@@ -64,6 +62,39 @@ def accept_rows(
             kinds = kinds.filter(mask)
             columns = [column.filter(mask) for column in columns]
     return kinds, columns
+
+
+def without_ignored(
+    batch: pa.RecordBatch, schema: TableSchema, options: TableOptions
+) -> pa.RecordBatch:
+    """The rows of a batch that a writer would take, before anything is asked about their keys.
+
+    Rows that `ignore-delete` and `ignore-update-before` drop reach no bucket: they open no writer,
+    and no index hears of their keys.
+
+    Args: and raises: as `accept_rows`.
+
+    Returns:
+        The batch itself where the options drop nothing.
+    """
+    if not _dropped_kinds(options):
+        return batch
+    kinds, columns = accept_rows(batch, schema, options)
+    return pa.RecordBatch.from_arrays([*columns, kinds], names=[*schema.field_names, VALUE_KIND])
+
+
+def as_merged(batch: pa.RecordBatch, schema: TableSchema, options: TableOptions) -> pa.RecordBatch:
+    """Rows as the merge function takes them: 1 or 0 in columns that count their values.
+
+    Args:
+        batch: KeyValueBatch of accepted rows.
+        schema: of the table.
+        options: of the table.
+    """
+    for position in counted_columns(options, schema):
+        at = batch.schema.get_field_index(schema.field_names[position])
+        batch = batch.set_column(at, batch.schema.field(at), count_inputs(batch.column(at)))
+    return batch
 
 
 def _kinds_of(column: pa.Array, options: TableOptions) -> pa.Array:

@@ -20,7 +20,7 @@ from storage.table.core import TableCore
 from storage.table.live_files import live_entries
 from storage.table.uncommitted import delete_uncommitted
 
-__all__ = ["compact_append_table", "compact_unaware"]
+__all__ = ["compact_append_table", "compact_unaware", "merge_packs", "unaware_packs"]
 
 
 def compact_append_table(
@@ -96,10 +96,10 @@ def compact_unaware(
     try:
         for where, files in sorted(by_partition.items()):
             deletions = BucketDeletions.of(table, snapshot, where, UNAWARE_BUCKET)
-            packs = _packs(table, files, deletions, full=full)
+            packs = unaware_packs(table, files, deletions, full=full)
             if packs:
                 context = bucket_context(table, where, UNAWARE_BUCKET)
-                messages.append(_merged(table, context, packs, deletions))
+                messages.append(merge_packs(table, context, packs, deletions))
         done = True
     finally:
         if not done:
@@ -107,9 +107,17 @@ def compact_unaware(
     return messages
 
 
-def _packs(
+def unaware_packs(
     table: TableCore, files: list[DataFileMeta], deletions: BucketDeletions | None, *, full: bool
 ) -> list[list[DataFileMeta]]:
+    """Files of one partition to merge, pack by pack; vectors of two packs share no index file.
+
+    Args:
+        table: without buckets.
+        files: live files of the partition.
+        deletions: their deletion vectors; None on a table without any.
+        full: merge any two small files, not only `compaction.min.file-num`.
+    """
     options = table.options
     target = DataFileOptions.of(options).target_file_size
     rules = PackRules(
@@ -129,12 +137,17 @@ def _packs(
     )
 
 
-def _merged(
+def merge_packs(
     table: TableCore,
     context: BucketContext,
     packs: list[list[DataFileMeta]],
     deletions: BucketDeletions | None,
 ) -> CommitMessage:
+    """Merge each pack into new files; the message takes the files of all packs out.
+
+    Raises:
+        StorageUnavailableError: the store failed; what was written is removed.
+    """
     options = DataFileOptions.of(table.options)
     names = DataFileNames(table.ids)
     before = [file for pack in packs for file in pack]

@@ -27,6 +27,7 @@ from storage.format.row_selection import RowSelection
 from storage.format.snapshot import Snapshot
 from storage.format.types import RowKind
 from storage.lsm.bucket import BucketContext
+from storage.lsm.commit_cadence import merges_everything
 from storage.lsm.write_rules import accept_rows
 from storage.table.append_picks import pick_all, pick_ordered
 from storage.table.core import TableCore
@@ -182,10 +183,17 @@ class AppendWriter:
         self.flush()
         return self._compact_all() if full else self._compact_while_due()
 
-    def prepare_commit(self) -> CommitMessage:
-        """Flush, merge small files, and hand over what changed."""
+    def prepare_commit(self, identifier: int | None = None) -> CommitMessage:
+        """Flush, merge small files, and hand over what changed.
+
+        Args:
+            identifier: of the commit, on which periodic full compactions depend; None = of no
+                stream.
+        """
         self.flush()
-        if self._compacts:
+        if self._compacts and merges_everything(self._context.options, identifier):
+            self.compact(full=True)
+        elif self._compacts:
             self._compact_while_due()
         change = VectorChange()
         if self._deletions is not None:

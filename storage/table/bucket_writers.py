@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opening the writer of one bucket, by the kind of table, from the state of a snapshot."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -10,11 +11,14 @@ from storage.errors import InvalidRequestError
 from storage.format.file_meta import CommitMessage, ManifestEntry
 from storage.format.snapshot import Snapshot
 from storage.lsm.bucket import BucketContext
+from storage.lsm.lookup.bucket_lookup import BucketLookup
+from storage.lsm.lookup.store import LookupStore, process_store
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options import require_writable
 from storage.table.append_write import AppendWriter, BucketDeletions
 from storage.table.bucket_mode import BucketMode, require_buckets, unexpected_mode
 from storage.table.core import TableCore
+from storage.table.deletion_vectors import BucketVectors
 from storage.table.live_files import live_entries
 
 __all__ = [
@@ -35,7 +39,7 @@ class BucketWriter(Protocol):
     def compact(self, *, full: bool = False) -> bool:
         """Flush, then compact; whether anything was."""
 
-    def prepare_commit(self) -> CommitMessage:
+    def prepare_commit(self, identifier: int | None = None) -> CommitMessage:
         """Flush and hand over what changed."""
 
     def close(self) -> None:
@@ -49,6 +53,7 @@ def open_bucket(
     snapshot: Snapshot | None,
     *,
     compaction: bool = True,
+    store: LookupStore | None = None,
 ) -> BucketWriter:
     """A writer of one bucket that continues from its live files in a snapshot.
 
@@ -58,13 +63,17 @@ def open_bucket(
         bucket: bucket id.
         snapshot: None: the bucket is taken to be empty.
         compaction: whether to compact what is due.
+        store: local copies of data files, for compactions that look up; None: those of the
+            process.
 
     Raises:
         InvalidRequestError: the partition was written with another number of buckets.
         UnsupportedFeatureError: tables of this kind, or an option, cannot be written.
     """
     if table.schema.primary_keys:
-        return open_merge_tree_writer(table, partition, bucket, snapshot, compaction=compaction)
+        return open_merge_tree_writer(
+            table, partition, bucket, snapshot, compaction=compaction, store=store
+        )
     return open_append_writer(table, partition, bucket, snapshot, compaction=compaction)
 
 
@@ -75,14 +84,21 @@ def open_merge_tree_writer(
     snapshot: Snapshot | None,
     *,
     compaction: bool = True,
+    store: LookupStore | None = None,
 ) -> MergeTreeWriter:
     """As `open_bucket`, for a table with a primary key."""
-    mode = _require(table, compaction=compaction)
+    mode = _require(table)
     if not table.schema.primary_keys:
         raise unexpected_mode(mode)
     entries = _live_entries(table, partition, bucket, snapshot)
     files = tuple(entry.file for entry in entries)
     context = bucket_context(table, partition, bucket)
+    if table.options.deletion_vectors_enabled:
+        vectors = BucketVectors.of(table, snapshot, partition, bucket)
+        context = dataclasses.replace(context, deletions=vectors)
+    if table.options.needs_lookup:
+        lookup = BucketLookup.of(context, store or process_store())
+        context = dataclasses.replace(context, lookup=lookup)
     return MergeTreeWriter(context, files, compaction=compaction)
 
 
@@ -98,7 +114,7 @@ def open_append_writer(
 
     Without buckets the writer knows nothing of the files that are there and never compacts.
     """
-    mode = _require(table, compaction=compaction)
+    mode = _require(table)
     if table.schema.primary_keys:
         raise unexpected_mode(mode)
     context = bucket_context(table, partition, bucket)
@@ -129,9 +145,8 @@ def bucket_context(table: TableCore, partition: bytes, bucket: int) -> BucketCon
     )
 
 
-def _require(table: TableCore, *, compaction: bool) -> BucketMode:
-    keyed = bool(table.schema.primary_keys)
-    require_writable(table.options, keyed=keyed, compaction=compaction)
+def _require(table: TableCore) -> BucketMode:
+    require_writable(table.options)
     return require_buckets(table.schema, table.options)
 
 

@@ -21,6 +21,7 @@ from storage.io.resolve import resolve_file_io
 from storage.lsm.merge_rules import check_merging
 from storage.options import TableOptions
 from storage.table.bucket_mode import check_bucket_keys
+from storage.table.scan_mode import check_streaming
 from storage.table.table import FileStoreTable
 
 __all__ = ["FileSystemCatalog"]
@@ -140,6 +141,7 @@ class FileSystemCatalog:
         check_bucket_keys(schema, TableOptions.from_strings(schema.options))
         check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
         check_merging(schema, TableOptions.from_strings(schema.options))
+        check_streaming(schema, TableOptions.from_strings(schema.options))
         if schema.time_ms == 0:
             schema = dataclasses.replace(schema, time_ms=self._clock.now_ms())
         schemas = self._schemas(path)

@@ -77,12 +77,16 @@ class FileStoreCommit:
     Args:
         table: the table.
         commit_user: identity of the writing job; with the identifier it names a commit.
+        new_since: a snapshot from before the user was thought of, which saves looking for its
+            commits among older ones; None: it may have committed before.
     """
 
-    def __init__(self, table: TableCore, commit_user: str) -> None:
+    def __init__(
+        self, table: TableCore, commit_user: str, *, new_since: Snapshot | None = None
+    ) -> None:
         self._table = table
         self._user = commit_user
-        self._history = CommitHistory(table, commit_user)
+        self._history = CommitHistory(table, commit_user, new_since=new_since)
         self._publisher = Publisher(table, commit_user, self._history)
 
     def commit(
@@ -110,7 +114,7 @@ class FileStoreCommit:
                 that did not see the newest state, as in recovery.
             before_publish: called with the newest snapshot before every publication; raises to
                 stop the commit (fencing).
-            ignore_empty: do not make a snapshot when the messages change nothing.
+            ignore_empty: do not make an APPEND snapshot when nothing was written.
 
         Returns:
             What became of it.
@@ -154,7 +158,7 @@ class FileStoreCommit:
           files, whatever `partition` says; nothing when there are none;
         * otherwise the partitions with the values of `partition`; without it the whole table.
 
-        Changelog files of the messages are not committed.
+        Changelog files of the messages are not committed; `TableWrite` makes none then.
 
         Args:
             messages: of writers that started with empty buckets.
@@ -177,6 +181,7 @@ class FileStoreCommit:
         removal = dataclasses.replace(
             append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
         )
+        compact = dataclasses.replace(compact, changelog=())
         return self._commit(
             messages, removal, compact, identifier, dict(properties or {}), None, check=True
         )
@@ -247,7 +252,7 @@ class FileStoreCommit:
         )
         attempts = 0
         append_id: int | None = None
-        if not append.empty or (compact.empty and not ignore_empty):
+        if not (append.empty and ignore_empty):
             try:
                 published = self._publisher.publish(append, request, latest, check=check)
             except AlreadyCommitted as found:

@@ -48,14 +48,15 @@ class CommitHistory:
     Args:
         table: the table.
         user: the commit user.
+        new_since: a snapshot that is older than the user, so that nothing up to it is looked at.
     """
 
-    def __init__(self, table: TableCore, user: str) -> None:
+    def __init__(self, table: TableCore, user: str, *, new_since: Snapshot | None = None) -> None:
         self._table = table
         self._user = user
         self._property = COMMITTED_PREFIX + user
-        self._clear_identifier = BATCH_COMMIT_IDENTIFIER + 1
-        self._clear_to: Snapshot | None = None
+        self._clear_identifier = BATCH_COMMIT_IDENTIFIER + 1 if new_since is None else 0
+        self._clear_to = new_since
 
     def properties_of(self, identifier: int) -> dict[str, str]:
         """What a snapshot of this commit must carry so that it is found after expiry."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError
 from storage.format.binary_row import decode_row
+from storage.format.changelog_store import ChangelogStore
 from storage.format.layout import TableLayout, partition_path
 from storage.format.manifest_store import ManifestStore
 from storage.format.schema import TableSchema
@@ -64,6 +65,11 @@ class TableCore:
         if not self.schema.primary_keys:
             return None
         return key_decoder(tuple(field.type for field in self.schema.key_fields))
+
+    @functools.cached_property
+    def changelogs(self) -> ChangelogStore:
+        """Changelogs that outlive their snapshots."""
+        return ChangelogStore(self.file_io, self.layout)
 
     def __getstate__(self) -> dict[str, object]:
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -115,7 +115,7 @@ class CrossPartitionBuckets:
         if snapshot_id is None:
             return 0
         table, now_s = self._table, self._now_s()
-        splits = TableScan(table).with_snapshot(snapshot_id).plan().splits
+        splits = TableScan(table).with_snapshot(snapshot_id).with_all_levels().plan().splits
         splits = tuple(split for split in splits if self._is_young(split))
         wanted = {*self._keys, *self._partition_names}
         columns = [name for name in table.schema.field_names if name in wanted]

@@ -162,8 +162,9 @@ class VectorChange:
 class BucketVectors:
     """The deletion vectors of one bucket, being changed. Not thread-safe.
 
-    Protocol: `mark` rows and `drop` data files in any order, `finish` once. Vectors are read when
-    they are needed.
+    Protocol: `mark` rows and `drop` data files in any order, then `changes`, and so on. Whoever
+    gets the changes commits them before the next ones, or removes the new files and starts over
+    from the newest snapshot. Vectors are read when they are needed.
 
     Args:
         table: the table.
@@ -178,11 +179,7 @@ class BucketVectors:
         self._table = table
         self._bucket: BucketId = (partition, bucket)
         self._files = {file.file_name: file for file in files}
-        self._held_by = {
-            vector.data_file_name: file.file_name
-            for file in files
-            for vector in file.deletion_vectors or ()
-        }
+        self._held_by = _holders(files)
         self._vectors: dict[str, Bitmap] = {}
         self._loaded: set[str] = set()
         self._changed: set[str] = set()
@@ -231,16 +228,19 @@ class BucketVectors:
             self._changed.add(data_file)
             del self._vectors[data_file]
 
-    def finish(self) -> VectorChange:
-        """Write what changed.
+    def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
+        """Write what changed since the last call: the new index files, and those they replace.
 
-        A bucket that had an index file and has no vectors any more gets a file without vectors
-        where one file stands for the bucket (Java's readers and writers expect one).
+        The changes count as made: the next call tells only of later ones. A bucket that had an
+        index file and has no vectors any more gets a file without vectors where one file stands
+        for the bucket (Java's readers and writers expect one).
         """
-        if not self._changed:
-            return VectorChange()
+        changed = {name for name in self._changed if name in self._vectors or name in self._held_by}
+        if not changed:
+            self._changed = set()
+            return (), ()
         if by_file_name(self._table):
-            replaced = {self._held_by[name] for name in self._changed if name in self._held_by}
+            replaced = {self._held_by[name] for name in changed if name in self._held_by}
         else:
             replaced = set(self._files)
         for name in replaced:
@@ -248,9 +248,22 @@ class BucketVectors:
         vectors = {
             name: bitmap
             for name, bitmap in self._vectors.items()
-            if name in self._changed or self._held_by[name] in replaced
+            if name in changed or self._held_by[name] in replaced
         }
-        groups = [vectors]
+        new = self._write(vectors)
+        deleted = tuple(self._files.pop(name) for name in sorted(replaced))
+        self._files |= {file.file_name: file for file in new}
+        self._held_by = _holders(self._files.values())
+        self._loaded = (self._loaded - replaced) | {file.file_name for file in new}
+        self._changed = set()
+        return new, deleted
+
+    def finish(self) -> VectorChange:
+        """The same as `changes`."""
+        return VectorChange(*self.changes())
+
+    def _write(self, vectors: Mapping[str, Bitmap]) -> tuple[IndexFileMeta, ...]:
+        groups: list[Mapping[str, Bitmap]] = [vectors]
         if by_file_name(self._table):
             target = self._table.options.deletion_vector_index_file_target_size
             groups = list(roll(vectors, target))
@@ -263,8 +276,7 @@ class BucketVectors:
             if not done:
                 paths = [index_path(self._table, *self._bucket, file) for file in new]
                 self._table.delete_quietly(paths)
-        deleted = tuple(self._files[name] for name in sorted(replaced))
-        return VectorChange(tuple(new), deleted)
+        return tuple(new)
 
     def _load(self, name: str) -> None:
         """Read the vectors of an index file that were not changed since."""
@@ -279,6 +291,15 @@ class BucketVectors:
             if one.data_file_name not in self._changed
         }
         self._vectors |= load_vectors(self._table.file_io, wanted)
+
+
+def _holders(files: Iterable[IndexFileMeta]) -> dict[str, str]:
+    """Name of the index file of each data file that has a vector."""
+    return {
+        vector.data_file_name: file.file_name
+        for file in files
+        for vector in file.deletion_vectors or ()
+    }
 
 
 def drop_vectors(

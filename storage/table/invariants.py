@@ -8,22 +8,27 @@ from collections.abc import Container, Iterable, Iterator
 
 from storage.errors import InternalError, LakewardError
 from storage.format.file_meta import FileKind, IndexFileMeta, IndexType, ManifestEntry
-from storage.format.snapshot import Snapshot
+from storage.format.snapshot import CommitKind, Snapshot
 from storage.lsm.levels import Levels
 from storage.table.core import TableCore
 from storage.table.index_files import index_entries, index_path
 from storage.table.live_files import LiveState, delta_entries, list_entries, live_state
+from storage.table.row_invariants import repeated_keys, vector_contents
 
 __all__ = ["check_table", "violations"]
 
 
-def check_table(table: TableCore) -> None:
+def check_table(table: TableCore, *, rows: bool = False) -> None:
     """Check all snapshots from EARLIEST to the newest.
+
+    Args:
+        table: the table.
+        rows: read also deletion vectors, and the keys of the newest snapshot.
 
     Raises:
         InternalError: lists what is violated.
     """
-    found = list(violations(table))
+    found = list(violations(table, rows=rows))
     if found:
         raise InternalError(
             "a table violates its invariants",
@@ -33,7 +38,7 @@ def check_table(table: TableCore) -> None:
         )
 
 
-def violations(table: TableCore) -> Iterator[str]:
+def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
     """Describe every violation.
 
     What must hold:
@@ -44,7 +49,10 @@ def violations(table: TableCore) -> Iterator[str]:
     * files of one level above 0 do not overlap; sequence numbers and counts of a file are sane;
     * every data file that is named exists, with the size recorded;
     * so does every index file; a bucket has one hash index, deletion vectors are of live files,
-      lie inside of their index file one behind the other, and each file has one at most.
+      lie inside of their index file one behind the other, and each file has one at most;
+    * what readers of the long-lived changelogs from EARLIEST on need is there;
+    * with `rows`: deletion vectors mark as many rows as recorded, and only such as their files
+      have; where readers do not merge, the newest snapshot shows no key twice.
     """
     earliest, latest = table.snapshots.earliest_id(), table.snapshots.latest_id()
     if earliest is None or latest is None:
@@ -69,8 +77,38 @@ def violations(table: TableCore) -> Iterator[str]:
         yield from _files(
             table, snapshot_id, [*state.entries(), *_changelog(table, snapshot)], seen
         )
-        yield from _index_files(table, snapshot, state, seen_index)
+        yield from _index_files(table, snapshot, state, seen_index, rows=rows)
         before = (snapshot, state)
+    if rows and before is not None:
+        yield from repeated_keys(table, before[0])
+    yield from _long_lived(table, schema_ids, earliest, seen)
+
+
+def _long_lived(
+    table: TableCore, schema_ids: Container[int], oldest: int, seen: set[tuple[bytes, int, str]]
+) -> Iterator[str]:
+    """Violations of the changelogs that are older than the oldest snapshot."""
+    first = table.changelogs.earliest_id()
+    if first is None:
+        return
+    changelogs = table.changelogs.read_many(i for i in table.changelogs.ids() if i >= first)
+    by_delta = table.options.changelog_producer == "none"
+    for changelog in changelogs:
+        where = f"changelog {changelog.id}"
+        if changelog.schema_id not in schema_ids:
+            yield f"{where} names schema {changelog.schema_id}, which is not there"
+        if changelog.id >= oldest:
+            continue  # its snapshot is about to go
+        try:
+            entries = _changelog(table, changelog)
+            if not entries and by_delta and changelog.commit_kind is CommitKind.APPEND:
+                delta = delta_entries(table, changelog)
+                entries = [one for one in delta if one.kind is FileKind.ADD]
+        except (LakewardError, FileNotFoundError) as error:
+            yield f"{where} cannot be read: {error}"
+            continue
+        for text in _files(table, changelog.id, entries, seen):
+            yield f"{where}: {text}"
 
 
 def _snapshot(
@@ -139,7 +177,7 @@ def _bucket(
 
 
 def _index_files(
-    table: TableCore, snapshot: Snapshot, state: LiveState, seen: set[str]
+    table: TableCore, snapshot: Snapshot, state: LiveState, seen: set[str], *, rows: bool
 ) -> Iterator[str]:
     where = f"snapshot {snapshot.id}"
     try:
@@ -155,7 +193,7 @@ def _index_files(
             if bucket in hashed:
                 yield f"{where}: bucket {entry.bucket} has two hash indexes"
             hashed.add(bucket)
-        live = {one.file.file_name for one in state.buckets.get(bucket, ())}
+        live = {one.file.file_name: one.file.row_count for one in state.buckets.get(bucket, ())}
         for text in _vectors(entry.file, live):
             yield f"{where}: {entry.file.file_name} {text}"
         for vector in entry.file.deletion_vectors or ():
@@ -167,6 +205,8 @@ def _index_files(
         if path not in seen:
             seen.add(path)
             yield from _file(table, snapshot.id, path, entry.file.file_size)
+            for text in vector_contents(table, path, entry.file, live) if rows else ():
+                yield f"{where}: {entry.file.file_name} {text}"
 
 
 def _vectors(file: IndexFileMeta, live: Container[str]) -> Iterator[str]:

@@ -25,7 +25,7 @@ from storage.format.default_values import fill_defaults, read_defaults
 from storage.format.file_meta import DataFileMeta
 from storage.format.parquet import ColumnRange, RowGroupFilter
 from storage.format.row_selection import RowSelection
-from storage.format.types import VALUE_KIND, AtomicType, RowKind, TypeRoot
+from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind, TypeRoot
 from storage.lsm.levels import Section, SortedRun
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions import merge_function_for
@@ -54,6 +54,11 @@ _WITH_ROW_GROUP_RANGES = frozenset(
 )
 """Types whose row group statistics have the form of decoded rows."""
 
+_SYSTEM_FIELDS = {
+    SEQUENCE_NUMBER: pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False),
+    VALUE_KIND: pa.field(VALUE_KIND, pa.int8(), nullable=False),
+}
+
 _Left = Mapping[str, RowSelection]
 """Rows that deletion vectors leave, by data file name; files without a vector are not in it."""
 
@@ -68,6 +73,9 @@ class TableRead:
         table: the table; rows are given in its schema.
         columns: columns wanted, in the order wanted; None = all.
         predicate: rows wanted; None = all.
+        kinds: also give keys that are retracted, and the kind of each row, and of a table with
+            a primary key its sequence number, as further columns `_SEQUENCE_NUMBER` and
+            `_VALUE_KIND`.
 
     Raises:
         InvalidRequestError: a column is unknown.
@@ -79,11 +87,16 @@ class TableRead:
         table: TableCore,
         columns: Sequence[str] | None = None,
         predicate: Predicate | None = None,
+        *,
+        kinds: bool = False,
     ) -> None:
         require_readable(table.options)
         schema = table.schema
         self._table = table
         self._columns = tuple(schema.field_names if columns is None else columns)
+        self._kinds: tuple[str, ...] = ()
+        if kinds:
+            self._kinds = (SEQUENCE_NUMBER, VALUE_KIND) if schema.primary_keys else (VALUE_KIND,)
         self._predicate = predicate
         self._defaults = read_defaults(schema)
         pushed = [p for p in conjuncts(predicate) if not columns_of(p) & self._defaults.keys()]
@@ -120,7 +133,8 @@ class TableRead:
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches."""
         whole = self._table.schema.arrow_schema
-        return pa.schema([whole.field(name) for name in self._columns])
+        fields = [whole.field(name) for name in self._columns]
+        return pa.schema([*fields, *(_SYSTEM_FIELDS[name] for name in self._kinds)])
 
     def to_batches(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Rows of one split: merged, without deleted ones, filtered, projected.
@@ -163,9 +177,12 @@ class TableRead:
         batch = fill_defaults(batch, self._defaults)
         if self._predicate is not None:
             batch = batch.filter(mask(self._predicate, batch))
+        if self._kinds and VALUE_KIND not in batch.schema.names:
+            added = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
+            batch = batch.append_column(_SYSTEM_FIELDS[VALUE_KIND], added)
         if batch.num_columns == 0 and not self._columns:
             return batch
-        return batch.select(list(self._columns))
+        return batch.select([*self._columns, *self._kinds])
 
     def _raw(self, split: Split, run: SortedRun, left: _Left) -> Iterator[pa.RecordBatch]:
         for file in run.files:
@@ -173,13 +190,14 @@ class TableRead:
             selection = self._index.narrowed(selection, self._path(split, file), file)
             if selection is not None and selection.empty(0, file.row_count):
                 continue
-            if self._table.key_of is None or file.delete_row_count == 0:
+            plain = file.delete_row_count == 0 and not self._kinds
+            if self._table.key_of is None or plain:
                 yield from self._read_rows(split, file, selection)
             else:
                 keep = self._row_groups(file, self._raw_parts)
                 columns = self._raw_columns
                 for batch in self._read_key_values(split, file, columns, None, keep, selection):
-                    yield _additions(batch)
+                    yield batch if self._kinds else _additions(batch)
 
     def _merged(self, split: Split, section: Section, left: _Left) -> Iterator[pa.RecordBatch]:
         table = self._table
@@ -194,7 +212,7 @@ class TableRead:
                 merge_inputs(section, read, keys, table.options),
                 keys,
                 merge_function_for(table.options, table.schema),
-                drop_retractions=True,
+                drop_retractions=not self._kinds,
             )
 
     def _run(

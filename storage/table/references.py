@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from storage.errors import NotFoundError
+from storage.format.changelog_store import ChangelogStore
 from storage.format.file_meta import FileKind, ManifestEntry
 from storage.format.layout import TableLayout
 from storage.format.manifest import fold
@@ -24,10 +25,14 @@ from storage.table.index_files import index_entries, index_path
 from storage.table.live_files import list_entries
 
 __all__ = [
+    "BranchesKept",
     "DataFile",
     "added_files",
+    "all_changelogs",
     "branch_names",
+    "branches_kept",
     "changelog_files",
+    "changelog_names",
     "live_data_files",
     "other_branches",
     "remove_unnamed",
@@ -51,20 +56,52 @@ def branch_names(table: TableCore) -> list[str]:
     )
 
 
-def other_branches(table: TableCore) -> list[Snapshot]:
-    """Snapshots and tags of every branch but the table's own: what nobody else may take away.
+@dataclasses.dataclass(frozen=True, slots=True)
+class BranchesKept:
+    """What every branch but one keeps.
+
+    Attributes:
+        tagged: snapshots of tags.
+        snapshots: snapshots.
+        changelogs: long-lived changelogs.
+    """
+
+    tagged: tuple[Snapshot, ...]
+    snapshots: tuple[Snapshot, ...]
+    changelogs: tuple[Snapshot, ...]
+
+    @property
+    def states(self) -> list[Snapshot]:
+        """Snapshots and tags: what names live files."""
+        return [*self.tagged, *self.snapshots]
+
+
+def branches_kept(table: TableCore) -> BranchesKept:
+    """What every branch but the table's own keeps: what nobody else may take away.
 
     Raises:
-        CorruptDataError: one is damaged, so that nothing may be deleted.
+        CorruptDataError: a document is damaged, so that nothing may be deleted.
     """
-    found: list[Snapshot] = []
+    tagged: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
+    changelogs: list[Snapshot] = []
     for name in (_MAIN, *branch_names(table)):
         if name == table.layout.branch:
             continue
         layout = dataclasses.replace(table.layout, branch=name)
-        found += [tag.snapshot for tag in list_tags(table.file_io, layout)]
-        found += _snapshots(table, layout)
-    return found
+        tagged += [tag.snapshot for tag in list_tags(table.file_io, layout)]
+        snapshots += _snapshots(table, layout)
+        store = ChangelogStore(table.file_io, layout)
+        changelogs += store.read_many(store.ids())
+    return BranchesKept(tuple(tagged), tuple(snapshots), tuple(changelogs))
+
+
+def other_branches(table: TableCore) -> list[Snapshot]:
+    """Snapshots and tags of every branch but the table's own.
+
+    Raises: as `branches_kept`.
+    """
+    return branches_kept(table).states
 
 
 def _snapshots(table: TableCore, layout: TableLayout) -> Iterator[Snapshot]:
@@ -76,6 +113,19 @@ def _snapshots(table: TableCore, layout: TableLayout) -> Iterator[Snapshot]:
             yield store.recall(snapshot_id)
         except NotFoundError:
             continue  # expired meanwhile
+
+
+def all_changelogs(table: TableCore) -> list[Snapshot]:
+    """Long-lived changelogs of every branch.
+
+    Raises:
+        CorruptDataError: one is damaged, so that nothing may be deleted.
+    """
+    found: list[Snapshot] = []
+    for name in (_MAIN, *branch_names(table)):
+        store = ChangelogStore(table.file_io, dataclasses.replace(table.layout, branch=name))
+        found += store.read_many(store.ids())
+    return found
 
 
 def live_data_files(table: TableCore, snapshot: Snapshot) -> set[DataFile]:
@@ -100,6 +150,26 @@ def changelog_files(table: TableCore, snapshot: Snapshot) -> set[DataFile]:
     return set() if name is None else _listed(table, name)
 
 
+def changelog_names(table: TableCore, changelog: Snapshot) -> tuple[set[DataFile], set[str]]:
+    """What readers of a long-lived changelog need, as far as it is there.
+
+    Returns:
+        Files that its delta and its changelog name; paths of both lists and of their manifests.
+    """
+    files: set[DataFile] = set()
+    paths: set[str] = set()
+    for name, size in changelog.lists[1:]:
+        try:
+            metas = table.manifests.read_list(name, size)
+            entries = list(list_entries(table, metas))
+        except FileNotFoundError:
+            continue
+        files |= set(_names(entries))
+        paths |= {table.layout.manifest(meta.file_name) for meta in metas}
+        paths.add(table.layout.manifest(name))
+    return files, paths
+
+
 def _listed(table: TableCore, list_name: str) -> set[DataFile]:
     try:
         entries = list(list_entries(table, table.manifests.read_list(list_name)))
@@ -120,6 +190,8 @@ def remove_unnamed(
     gone: Iterable[Snapshot],
     kept: Iterable[Snapshot],
     data: Iterable[DataFile],
+    *,
+    changelogs: Iterable[Snapshot] = (),
 ) -> int:
     """Remove data files and the metadata of snapshots, as far as no kept snapshot names them.
 
@@ -131,6 +203,7 @@ def remove_unnamed(
         gone: snapshots nobody can reach any more; their manifests, index files and statistics go.
         kept: snapshots that stay.
         data: data and changelog files that the former named.
+        changelogs: long-lived changelogs that stay.
 
     Returns:
         How many files were removed.
@@ -148,6 +221,10 @@ def remove_unnamed(
             exc_info=error,
         )
         return 0
+    for one in changelogs:
+        files, lists = changelog_names(table, one)
+        named |= files
+        needed |= lists
     unneeded = {path for one in gone for path in _metadata(table, one, strict=False)} - needed
     paths = [table.data_path(*file) for file in sorted(set(data) - named)]
     return table.delete_quietly([*paths, *sorted(unneeded)])

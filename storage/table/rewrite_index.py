@@ -67,7 +67,7 @@ def rewrite_file_index(
         CorruptDataError: a file or its index is damaged.
         As `FileStoreCommit.commit`.
     """
-    require_writable(table.options, keyed=False)  # no row is written
+    require_writable(table.options)
     specs = FileIndexSpec.of(table.options)
     check_file_indexes(table.schema.fields, table.options)
     wanted = partition_matcher(table, partition or {})

@@ -16,12 +16,12 @@ writers first.
 """
 
 from storage.errors import InvalidRequestError, NotFoundError
-from storage.format.documents import read_document
 from storage.format.snapshot import CommitKind, Snapshot
 from storage.table.core import TableCore
 from storage.table.references import (
     DataFile,
     added_files,
+    all_changelogs,
     changelog_files,
     live_data_files,
     other_branches,
@@ -30,8 +30,6 @@ from storage.table.references import (
 from storage.table.tags import all_tags, get_tag
 
 __all__ = ["rollback_to", "take_back"]
-
-_CHANGELOG = "changelog-"
 
 
 def rollback_to(
@@ -63,7 +61,8 @@ def rollback_to(
     kept = [target, *(one.snapshot for one in all_tags(table)), *other_branches(table)]
     if any(one.commit_kind is CommitKind.OVERWRITE for one in gone):
         files -= _named_by_history(table, target)
-    remove_unnamed(table, gone, kept, files)
+    _take_back_changelogs(table, target.id)  # of an expired tag: it is a snapshot again
+    remove_unnamed(table, gone, kept, files, changelogs=all_changelogs(table))
     table.snapshots.move_latest_hint(target.id)
     return target
 
@@ -85,8 +84,8 @@ def take_back(table: TableCore, first_id: int) -> tuple[list[Snapshot], set[Data
             if table.snapshots.delete(snapshot_id):
                 gone.append(snapshot)
     table.snapshots.forget()
+    gone += _take_back_changelogs(table, first_id)
     files = {file for one in gone for file in added_files(table, one)}
-    gone += _changelogs_from(table, first_id)
     for tag in all_tags(table):
         if tag.snapshot.id >= first_id:
             table.file_io.delete(table.layout.tag_file(tag.name))
@@ -116,15 +115,16 @@ def _target(table: TableCore, snapshot_id: int | None, tag: str | None) -> Snaps
         ) from None
 
 
-def _changelogs_from(table: TableCore, first_id: int) -> list[Snapshot]:
-    gone = []
-    for status in table.file_io.list(table.layout.changelog_dir):
-        text = status.name.removeprefix(_CHANGELOG)
-        if not status.name.startswith(_CHANGELOG) or not text.isdecimal() or int(text) < first_id:
-            continue
-        snapshot = read_document(table.file_io, status.path, Snapshot.from_json)
-        if table.file_io.delete(status.path):
-            gone.append(snapshot)
+def _take_back_changelogs(table: TableCore, first_id: int) -> list[Snapshot]:
+    store = table.changelogs
+    ids = store.ids()
+    newer = [one for one in ids if one >= first_id]
+    if not newer:
+        return []
+    store.move_latest_hint(max((one for one in ids if one < first_id), default=None))
+    gone = list(store.read_many(newer))
+    for snapshot_id in reversed(newer):
+        store.delete(snapshot_id)
     return gone
 
 

@@ -112,7 +112,7 @@ def _require_markable(table: TableCore) -> None:
             table=table.layout.root,
             option="deletion-vectors.enabled",
         )
-    require_writable(table.options, keyed=False)
+    require_writable(table.options)
 
 
 def _delete_once(

@@ -21,6 +21,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from storage.clock import epoch_of_local_ms
 from storage.format.file_meta import DataFileMeta, ManifestEntry
 from storage.format.layout import POSTPONE_BUCKET
 from storage.format.manifest import ManifestFileMeta
@@ -114,6 +115,8 @@ class TableScan:
         predicate: rows wanted; what the plan cannot decide is left to the reader.
         buckets: buckets wanted; None = all.
         all_levels: also files of level 0 where batch reads leave them out.
+        min_level: only files of this level or above.
+        files_since_ms: only files made at or after this time [epoch ms]; None = all.
     """
 
     table: TableCore
@@ -121,6 +124,8 @@ class TableScan:
     predicate: Predicate | None = None
     buckets: frozenset[int] | None = None
     all_levels: bool = False
+    min_level: int = 0
+    files_since_ms: int | None = None
 
     def with_snapshot(self, snapshot_id: int | None) -> "TableScan":
         """Read this snapshot; None = the newest."""
@@ -150,6 +155,14 @@ class TableScan:
         """
         return dataclasses.replace(self, all_levels=True)
 
+    def with_min_level(self, level: int) -> "TableScan":
+        """Only files of this level or above; rows that lie lower do not show."""
+        return dataclasses.replace(self, all_levels=True, min_level=level)
+
+    def with_files_since(self, time_ms: int | None) -> "TableScan":
+        """Only files made at or after a time [epoch ms]; None = all."""
+        return dataclasses.replace(self, files_since_ms=time_ms)
+
     def live_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """All live files of a snapshot; filters do not count."""
         return live_entries(self.table, snapshot)
@@ -167,12 +180,16 @@ class TableScan:
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
         require_readable(self.table.options)
-        if snapshot is None:
-            snapshot = self._snapshot()
+        scan = self
+        if snapshot is None and self.snapshot_id is not None:
+            snapshot = self.table.snapshots.read(self.snapshot_id)
+        elif snapshot is None:
+            snapshot, since_ms = chosen_snapshot(self.table)
+            scan = self if since_ms is None else self.with_files_since(since_ms)
         if snapshot is None:
             return Plan(snapshot_id=None, splits=())
         with judging_losses(self.table, snapshot.id):
-            return self._plan(snapshot)
+            return scan._plan(snapshot)
 
     def _plan(self, snapshot: Snapshot) -> Plan:
         pruning = Pruning(self.table, self.predicate)
@@ -191,11 +208,6 @@ class TableScan:
                     splits = self._splits(snapshot, partition, path, bucket, entries, pruning)
                     found += splits if vectors is None else _marked(splits, vectors)
         return Plan(snapshot_id=snapshot.id, splits=tuple(found))
-
-    def _snapshot(self) -> Snapshot | None:
-        if self.snapshot_id is None:
-            return chosen_snapshot(self.table)
-        return self.table.snapshots.read(self.snapshot_id)
 
     def _buckets(
         self, snapshot: Snapshot, pruning: Pruning
@@ -236,7 +248,9 @@ class TableScan:
         files = [
             entry.file
             for entry in entries
-            if not (skips and entry.file.level == 0) and pruning.keeps_by_key(entry.file)
+            if not (skips and entry.file.level == 0)
+            and self._reads(entry.file)
+            and pruning.keeps_by_key(entry.file)
         ]
         for group in self._packed(self._sections(files, pruning)):
             yield Split(
@@ -247,6 +261,14 @@ class TableScan:
                 sections=group,
                 raw=all(len(section) == 1 for section in group),
             )
+
+    def _reads(self, file: DataFileMeta) -> bool:
+        if file.level < self.min_level:
+            return False
+        if self.files_since_ms is None:
+            return True
+        made = file.creation_time_ms
+        return made is not None and epoch_of_local_ms(made) >= self.files_since_ms
 
     def _sections(self, files: Sequence[DataFileMeta], pruning: Pruning) -> Iterator[Section]:
         key_of = self.table.key_of

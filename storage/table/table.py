@@ -33,11 +33,13 @@ from storage.table.commit import FileStoreCommit
 from storage.table.core import TableCore
 from storage.table.dynamic_bucket import AssignerShare
 from storage.table.fallback import FALLBACK_BRANCH, read_with_fallback
+from storage.table.incremental import incremental_rows, is_incremental
 from storage.table.live_files import live_files
 from storage.table.predicate import Predicate
 from storage.table.read import TableRead
 from storage.table.row_delete import DeleteResult, delete_where
 from storage.table.scan import Plan, TableScan
+from storage.table.scan_mode import check_streaming
 from storage.table.time_travel import TimeTravel, travel_of
 from storage.table.uncommitted import delete_uncommitted
 from storage.table.write import TableWrite
@@ -159,7 +161,7 @@ class FileStoreTable(TableCore):
         Raises:
             InvalidOptionError: a value is bad, options contradict each other, or an option must
                 not differ from that of the table.
-            NotFoundError: there is no such branch, snapshot or tag.
+            NotFoundError: there is no such branch or tag, or the watermark is not reached.
         """
         _check_dynamic(options, self.schema)
         rest = {key: value for key, value in options.items() if key != _BRANCH}
@@ -170,7 +172,14 @@ class FileStoreTable(TableCore):
         table = table._at_schema(self.schemas.read(self.schema.id))
         TableOptions.from_strings(table.schema.options)
         travel = travel_of(table.schema.options)
-        snapshot = None if travel.to_newest else travel.resolve(table)
+        if travel.to_newest:
+            return table
+        try:
+            snapshot = travel.resolve(table)
+        except NotFoundError:
+            if travel.snapshot_id is None and travel.timestamp_ms is None:
+                raise
+            return table  # reading a state reports it; a stream may well begin there
         return table if snapshot is None else table.with_schema(snapshot.schema_id)
 
     def with_schema(self, schema_id: int) -> "FileStoreTable":
@@ -318,13 +327,16 @@ class FileStoreTable(TableCore):
         )
         if travel.to_newest:
             travel = travel_of(self.schema.options)
+            if is_incremental(self):
+                return incremental_rows(self, columns, predicate)
         if FALLBACK_BRANCH in self.schema.options:
             return read_with_fallback(*self._with_fallback(travel), columns, predicate)
         snapshot = travel.resolve(self)
+        files_since_ms = travel.oldest_file_ms(self)
         table = self
         if snapshot is not None and not travel.to_newest:
             table = self.with_schema(snapshot.schema_id)
-        scan = table.new_scan().with_filter(predicate)
+        scan = table.new_scan().with_filter(predicate).with_files_since(files_since_ms)
         plan = Plan(snapshot_id=None, splits=()) if snapshot is None else scan.plan(snapshot)
         return table.new_read(columns, predicate).to_table(plan)
 
@@ -360,6 +372,7 @@ class FileStoreTable(TableCore):
             check_bucket_keys(schema, TableOptions.from_strings(schema.options))
             check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
             check_merging(schema, TableOptions.from_strings(schema.options))
+            check_streaming(schema, TableOptions.from_strings(schema.options))
             if self.schemas.publish(schema):
                 return table.with_schema(schema.id)
         raise CommitConflictError(

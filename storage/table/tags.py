@@ -13,7 +13,12 @@ from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.snapshot import Snapshot
 from storage.format.tag import Tag, list_tags, read_tag
 from storage.table.core import TableCore
-from storage.table.references import live_data_files, other_branches, remove_unnamed
+from storage.table.references import (
+    all_changelogs,
+    live_data_files,
+    other_branches,
+    remove_unnamed,
+)
 
 __all__ = ["all_tags", "create_tag", "delete_tag", "get_tag", "rename_tag", "replace_tag"]
 
@@ -189,7 +194,7 @@ def _clean(table: TableCore, gone: Snapshot, tagged: list[Snapshot]) -> None:
         data = live_data_files(table, gone)
     except FileNotFoundError:
         data = set()
-    remove_unnamed(table, [gone], kept, data)
+    remove_unnamed(table, [gone], kept, data, changelogs=all_changelogs(table))
 
 
 def _check_name(name: str) -> None:

@@ -7,34 +7,26 @@ that `scan.mode` names, or that the options imply, says which options may stand 
 
 import contextlib
 import dataclasses
-import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
-from storage.format.snapshot import CommitKind, Snapshot
+from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.table.core import TableCore
+from storage.table.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
 from storage.table.tags import get_tag
 
-__all__ = ["TimeTravel", "chosen_snapshot", "travel_of"]
+__all__ = [
+    "TimeTravel",
+    "chosen_snapshot",
+    "first_since",
+    "newest_compacted",
+    "travel_of",
+]
 
-_SNAPSHOT_ID = "scan.snapshot-id"
-_TAG = "scan.tag-name"
-_TIMESTAMP_MS = "scan.timestamp-millis"
-_TIMESTAMP = "scan.timestamp"
-_WATERMARK = "scan.watermark"
 _VERSION = "scan.version"
 _WATERMARK_PREFIX = "watermark-"
-
-_BY_TIME = (_TIMESTAMP_MS, _TIMESTAMP)
-_BY_SNAPSHOT = (_SNAPSHOT_ID, _TAG, _WATERMARK, _VERSION)
-_KEYS = (*_BY_SNAPSHOT, *_BY_TIME)
-
-_ALLOWED: Mapping[str, Sequence[str]] = {
-    "from-timestamp": _BY_TIME,
-    "from-snapshot": _BY_SNAPSHOT,
-    "from-snapshot-full": (_SNAPSHOT_ID,),
-}
-"""Of these options a mode needs exactly one; other modes allow none of all."""
+_DELTA_COMMITS = "full-compaction.delta-commits"
+_CHANGES = (ScanMode.INCREMENTAL, ScanMode.LATEST_DELTA)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +40,9 @@ class TimeTravel:
         watermark: the first whose watermark has reached this [epoch ms].
         version: a tag of this name, else `watermark-<n>`, else a snapshot id.
         compacted: the newest made by a compaction, else the newest.
+        files_since_ms: the newest, and of it only files made at or after this time [epoch ms].
+        since_ms: the first committed at or after this time [epoch ms]; where that is not known,
+            what `files_since_ms` means.
     """
 
     snapshot_id: int | None = None
@@ -56,11 +51,19 @@ class TimeTravel:
     watermark: int | None = None
     version: str | None = None
     compacted: bool = False
+    files_since_ms: int | None = None
+    since_ms: int | None = None
 
     @property
     def to_newest(self) -> bool:
         """Whether nothing is chosen."""
         return self == TimeTravel()
+
+    def oldest_file_ms(self, table: TableCore) -> int | None:
+        """Only files made at or after this time are read [epoch ms]; None: all."""
+        if self.since_ms is not None and _since(table, self.since_ms) is None:
+            return self.since_ms
+        return self.files_since_ms
 
     def resolve(self, table: TableCore) -> Snapshot | None:
         """The snapshot; None only for the newest of a table without snapshots.
@@ -89,7 +92,9 @@ class TimeTravel:
         if self.version is not None:
             return _at_version(table, self.version)
         if self.compacted:
-            return _newest_compacted(table)
+            return newest_compacted(table)
+        if self.since_ms is not None:
+            return _since(table, self.since_ms) or table.latest_snapshot()
         return table.latest_snapshot()
 
 
@@ -99,12 +104,9 @@ def travel_of(options: Mapping[str, str]) -> TimeTravel:
     Raises:
         InvalidOptionError: options that contradict each other, or a value that does not parse.
     """
-    given = [key for key in _KEYS if options.get(key)]
-    mode = options.get("scan.mode", "default")
-    _check_mode(mode, given)
-    if not given:
-        return TimeTravel(compacted=mode == "compacted-full")
-    key = given[0]
+    mode, key = scan_mode_of(options)
+    if key is None or mode in _CHANGES:
+        return TimeTravel(compacted=mode is ScanMode.COMPACTED_FULL)
     value = options[key].strip()
     match key:
         case "scan.tag-name":
@@ -112,63 +114,77 @@ def travel_of(options: Mapping[str, str]) -> TimeTravel:
         case "scan.version":
             return TimeTravel(version=value)
         case "scan.timestamp":
-            return TimeTravel(timestamp_ms=_local_time_ms(value))
+            return TimeTravel(timestamp_ms=local_time_ms(key, value))
         case "scan.timestamp-millis":
-            return TimeTravel(timestamp_ms=_number(key, value))
+            return TimeTravel(timestamp_ms=option_number(key, value))
         case "scan.watermark":
-            return TimeTravel(watermark=_number(key, value))
+            return TimeTravel(watermark=option_number(key, value))
+        case "scan.file-creation-time-millis":
+            return TimeTravel(files_since_ms=option_number(key, value))
+        case "scan.creation-time-millis":
+            return TimeTravel(since_ms=option_number(key, value))
         case _:
-            return TimeTravel(snapshot_id=_number(key, value))
+            return TimeTravel(snapshot_id=option_number(key, value))
 
 
-def chosen_snapshot(table: TableCore) -> Snapshot | None:
-    """The snapshot that the table's options choose; None on a table without snapshots.
+def chosen_snapshot(table: TableCore) -> tuple[Snapshot | None, int | None]:
+    """The snapshot that the table's options choose, and the age of the oldest file read of it.
 
-    Raises: as `travel_of` and `TimeTravel.resolve`.
+    Returns:
+        The snapshot, None on a table without snapshots; and the time at or after which its files
+        were made that are read [epoch ms], None: all.
+
+    Raises:
+        UnsupportedFeatureError: they choose changes, which are no state of the table.
+        InvalidOptionError, InvalidRequestError, NotFoundError: as `travel_of` and
+            `TimeTravel.resolve`.
     """
-    return travel_of(table.schema.options).resolve(table)
-
-
-def _check_mode(mode: str, given: Sequence[str]) -> None:
-    if mode == "default" and given:
-        mode = "from-timestamp" if any(key in _BY_TIME for key in given) else "from-snapshot"
-    allowed = _ALLOWED.get(mode, ())
-    foreign = [key for key in given if key not in allowed]
-    if foreign:
-        wanted = allowed or ("scan.mode",)
-        raise InvalidOptionError(
-            f"[{', '.join(foreign)}] must be null when you set [{','.join(wanted)}]",
-            hint="choose the snapshot in one way only",
-            mode=mode,
+    options = table.schema.options
+    mode, key = scan_mode_of(options)
+    if mode in _CHANGES:
+        raise UnsupportedFeatureError(
+            "these options choose changes and not a state of the table",
+            hint="read with `to_arrow`, or plan with `storage.table.incremental`",
+            option=key or "scan.mode",
         )
-    if allowed and len(given) != 1:
-        raise InvalidOptionError(
-            f"must set only one key in [{','.join(allowed)}] when you use {mode} for scan.mode",
-            mode=mode,
-            given=", ".join(given),
-        )
+    travel = travel_of(options)
+    return travel.resolve(table), travel.oldest_file_ms(table)
 
 
-def _number(key: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError as error:
-        raise InvalidOptionError("option is not an integer", key=key, value=value) from error
+def first_since(table: TableCore, time_ms: int) -> int | None:
+    """Id of the first snapshot or long-lived changelog committed at or after a time [epoch ms].
+
+    Returns:
+        The id; the next after the newest when all are older; None on a table without snapshots.
+    """
+    snapshots = table.snapshots.ids()
+    if not snapshots:
+        return None
+    ids = [*(one for one in table.changelogs.ids() if one < snapshots[0]), *snapshots]
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        if _either(table, ids[middle], snapshots[0]).time_ms < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return ids[low] if low < len(ids) else ids[-1] + 1
 
 
-def _local_time_ms(value: str) -> int:
-    """A local date and time, as `2024-01-31 12:30:00.5`, in epoch milliseconds."""
-    try:
-        time = datetime.datetime.fromisoformat(value)
-    except ValueError as error:
-        raise InvalidOptionError(
-            "option is not a date and time",
-            hint="write it as `2024-01-31 12:30:00`",
-            key=_TIMESTAMP,
-            value=value,
-        ) from error
-    whole = time.replace(microsecond=0)
-    return int(whole.timestamp()) * 1000 + time.microsecond // 1000
+def _either(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
+    if snapshot_id < earliest:
+        return table.changelogs.read(snapshot_id)
+    found = table.snapshots.read_again(snapshot_id)
+    return table.changelogs.read(snapshot_id) if found is None else found
+
+
+def _since(table: TableCore, time_ms: int) -> Snapshot | None:
+    """The first snapshot committed at or after a time; None where the history does not tell."""
+    ids = table.snapshots.ids()
+    if not ids or table.snapshots.read(ids[0]).time_ms >= time_ms:
+        return None
+    found = first_since(table, time_ms)
+    return None if found is None else table.snapshots.read_again(found)
 
 
 def _at_time(table: TableCore, time_ms: int) -> Snapshot:
@@ -205,7 +221,7 @@ def _at_version(table: TableCore, version: str) -> Snapshot:
         return get_tag(table, version).snapshot
     if version.startswith(_WATERMARK_PREFIX):
         number = version.removeprefix(_WATERMARK_PREFIX)
-        return _at_watermark(table, _number(_VERSION, number))
+        return _at_watermark(table, option_number(_VERSION, number))
     if version.isascii() and version.isdigit():
         return table.snapshots.read(int(version))
     raise NotFoundError(
@@ -215,12 +231,27 @@ def _at_version(table: TableCore, version: str) -> Snapshot:
     )
 
 
-def _newest_compacted(table: TableCore) -> Snapshot | None:
+def newest_compacted(table: TableCore) -> Snapshot | None:
+    """The newest snapshot made by a compaction, of tables with regular full ones by such a one.
+
+    Returns:
+        It, else the newest snapshot; None on a table without snapshots.
+    """
     latest = table.latest_snapshot()
     if latest is None:
         return None
+    wanted = _compaction(table)
     with contextlib.suppress(NotFoundError):
         for snapshot in table.snapshots.recall_many(range(latest.id, 0, -1)):
-            if snapshot.commit_kind is CommitKind.COMPACT:
+            if snapshot.commit_kind is CommitKind.COMPACT and wanted(snapshot.commit_identifier):
                 return snapshot
     return latest
+
+
+def _compaction(table: TableCore) -> Callable[[int], bool]:
+    """Whether a commit identifier of a compaction is that of a full one."""
+    text = table.schema.options.get(_DELTA_COMMITS)
+    if text is None and table.options.changelog_producer != "full-compaction":
+        return lambda identifier: True
+    commits = max(1, option_number(_DELTA_COMMITS, text or "1"))
+    return lambda identifier: identifier % commits == 0 or identifier == BATCH_COMMIT_IDENTIFIER

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing what writers made and no snapshot names."""
 
+import dataclasses
 from collections.abc import Iterable
 
 from storage.format.file_meta import CommitMessage, IndexManifestEntry
@@ -8,7 +9,7 @@ from storage.table.commit_changes import OwnFiles, own_files, own_index_files
 from storage.table.core import TableCore
 from storage.table.index_files import index_path
 
-__all__ = ["delete_files", "delete_uncommitted"]
+__all__ = ["delete_files", "delete_uncommitted", "without_changelog"]
 
 
 def delete_uncommitted(table: TableCore, messages: Iterable[CommitMessage]) -> None:
@@ -24,3 +25,20 @@ def delete_files(
     paths = [table.data_path(*file) for file in sorted(files)]
     paths += [index_path(table, one.partition, one.bucket, one.file) for one in index_files]
     table.delete_quietly(paths)
+
+
+def without_changelog(table: TableCore, messages: Iterable[CommitMessage]) -> list[CommitMessage]:
+    """The messages of an overwrite, which tells no changes: their changelog files are removed."""
+    found: list[CommitMessage] = []
+    paths: list[str] = []
+    for message in messages:
+        paths += [
+            table.data_path(message.partition, message.bucket, name)
+            for file in (*message.data.changelog_files, *message.compact.changelog_files)
+            for name in (file.file_name, *file.extra_files)
+        ]
+        data = dataclasses.replace(message.data, changelog_files=())
+        compact = dataclasses.replace(message.compact, changelog_files=())
+        found.append(dataclasses.replace(message, data=data, compact=compact))
+    table.delete_quietly(paths)
+    return found

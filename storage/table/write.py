@@ -17,17 +17,20 @@ from storage.format.bucket import hash_rows
 from storage.format.file_meta import CommitMessage, IndexType
 from storage.format.snapshot import CommitKind, Snapshot
 from storage.format.types import VALUE_KIND, RowKind
+from storage.lsm.lookup.store import LookupStore
+from storage.lsm.write_rules import without_ignored
 from storage.options import require_writable
 from storage.table.append_compact import compact_unaware
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.bucket_writers import BucketWriter, open_bucket
 from storage.table.core import TableCore
 from storage.table.cross_partition import CrossPartitionBuckets
+from storage.table.due_buckets import buckets_due
 from storage.table.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
 from storage.table.index_files import index_files
 from storage.table.live_files import BucketId, live_entries
 from storage.table.rows_by_bucket import bucket_groups, key_column, partition_groups, split_codes
-from storage.table.uncommitted import delete_uncommitted
+from storage.table.uncommitted import delete_uncommitted, without_changelog
 
 __all__ = ["TableWrite", "bucket_groups", "open_bucket"]
 
@@ -44,6 +47,10 @@ class TableWrite:
     One `TableWrite` per table and time, or their sequence numbers may tie; where an index decides
     on buckets, one writing job per table, or keys may come to be in two buckets.
 
+    Compaction runs inside these calls, never beside them: what is due after a flush and in
+    `prepare_commit` is in the messages. Where the table's options say that commits need not wait
+    for it (`lookup-wait` = false), level 0 is left to later commits or to a compaction job.
+
     Args:
         table: the table.
         commit_user: who will commit.
@@ -53,6 +60,8 @@ class TableWrite:
             of one bucket must reach one of them.
         index_directory: where the key index of a cross-partition table lies; None: below the
             system's temporary directory.
+        store: local copies of data files, for compactions that look up; None: those of the
+            process.
 
     Raises:
         UnsupportedFeatureError: an option or the kind of table cannot be written.
@@ -67,13 +76,16 @@ class TableWrite:
         overwrite: bool = False,
         share: AssignerShare | None = None,
         index_directory: pathlib.Path | None = None,
+        store: LookupStore | None = None,
     ) -> None:
-        keyed = bool(table.schema.primary_keys)
-        require_writable(table.options, keyed=keyed, compaction=compaction)
+        require_writable(table.options)
         self.commit_user = commit_user
         self._table = table
         self._compaction = compaction
         self._overwrite = overwrite
+        self._store = store
+        self._alone = share is None
+        self._resuming = True
         self._mode = require_buckets(table.schema, table.options)
         self._placement = _placement(
             table, self._mode, commit_user, share, index_directory, overwrite=overwrite
@@ -105,6 +117,11 @@ class TableWrite:
         if batch.schema.get_field_index(VALUE_KIND) < 0:
             kinds = np.full(batch.num_rows, RowKind.INSERT.value, np.int8)
             batch = batch.append_column(VALUE_KIND, pa.array(kinds))
+        batch = without_ignored(batch, self._table.schema, self._table.options)
+        if batch.num_rows == 0:
+            return
+        if batch.num_rows == 0:
+            return
         for partition, bucket, part in self._placement.place(batch):
             self._writer(partition, bucket).write(part)
 
@@ -140,14 +157,27 @@ class TableWrite:
                 done = writer.compact(full=full) or done
         return done
 
-    def prepare_commit(self) -> list[CommitMessage]:
-        """Flush everything and hand it over; buckets without changes are left out."""
+    def prepare_commit(self, identifier: int | None = None) -> list[CommitMessage]:
+        """Flush everything, compact what is due, and hand it over.
+
+        Args:
+            identifier: of the commit that is to come. A stream gives it, since periodic
+                compactions (`full-compaction.delta-commits`, gentle lookup compaction) go by it;
+                they then take in buckets that were written by earlier commits, too (not with
+                `share`). None: a commit of no stream, which has no such period.
+
+        Returns:
+            One message per bucket; buckets without changes are left out.
+        """
+        self._open_due(identifier)
         messages, self._merged = self._merged, []
         done = False
         try:
             messages.extend(
-                self._writers[where].prepare_commit() for where in sorted(self._writers)
+                self._writers[where].prepare_commit(identifier) for where in sorted(self._writers)
             )
+            if self._overwrite:
+                messages = without_changelog(self._table, messages)
             messages = _with_indexes(messages, self._placement.finish())
             done = True
         finally:
@@ -166,6 +196,17 @@ class TableWrite:
         delete_uncommitted(self._table, merged)
         self._placement.close()
 
+    def _open_due(self, identifier: int | None) -> None:
+        if identifier is None or not (self._compaction and self._alone) or self._overwrite:
+            return
+        latest = self._pinned if self._begun else self._table.latest_snapshot()
+        due = buckets_due(self._table, latest, identifier, resuming=self._resuming)
+        self._resuming = False
+        if due:
+            self._begin()
+            for where in due:
+                self._writer(*where)
+
     def _begin(self) -> None:
         """Start a commit interval from the newest snapshot."""
         if self._begun:
@@ -179,7 +220,12 @@ class TableWrite:
         writer = self._writers.get((partition, bucket))
         if writer is None:
             writer = open_bucket(
-                self._table, partition, bucket, self._pinned, compaction=self._compaction
+                self._table,
+                partition,
+                bucket,
+                self._pinned,
+                compaction=self._compaction,
+                store=self._store,
             )
             self._writers[(partition, bucket)] = writer
         return writer

@@ -13,7 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.bench import aggregators, floor, ingest, merge, microbatch, pieces, planning, storage
+from tests.bench import (
+    aggregators,
+    floor,
+    ingest,
+    lookup,
+    merge,
+    microbatch,
+    pieces,
+    planning,
+    storage,
+)
 from tests.bench.machine import facts
 from tests.bench.measure import Figure
 from tests.bench.report import print_part, write_json
@@ -23,6 +33,7 @@ PARTS: dict[str, Callable[..., list[Figure]]] = {
     "pieces": pieces.run,
     "aggregators": aggregators.run,
     "planning": planning.run,
+    "lookup": lookup.run,
     "storage": storage.run,
     "floor": floor.run,
     "microbatch": microbatch.run,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merging 2, 5 and 20 sorted runs that overlap everywhere; then a whole compaction from files.
+"""Merging 2, 5 and 20 sorted runs that overlap everywhere; then whole compactions from files.
 
 Peers: plain pyarrow (concatenate, sort by key and sequence number, keep each key's last, gather),
 and `heapq.merge` over Python tuples, which is what a row-at-a-time merge in Python would be.
@@ -28,7 +28,7 @@ from storage.lsm.merge_functions.pick_row import Deduplicate
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options import TableOptions
 from tests.bench import workload
-from tests.bench.measure import Figure, interleaved, rate, timed
+from tests.bench.measure import Figure, interleaved, rate, run_child, timed
 
 ROWS = 1_000_000
 RUNS = (2, 5, 20)
@@ -44,7 +44,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
         figures += _merge(rows, count, rounds)
     figures += _engines(5 * rows, 5, rounds)
     figures.append(_compaction(rows, 5, rounds, scratch))
-    return figures
+    return [*figures, *_memory(10 * rows if quick else 20 * rows, scratch)]
 
 
 def sorted_runs(rows: int, count: int) -> list[pa.RecordBatch]:
@@ -107,7 +107,7 @@ def _merge(rows: int, count: int, rounds: int) -> list[Figure]:
     if not _heap(small).equals(_plain(small)):
         raise RuntimeError("heapq.merge: wrong result")
     heap = timed(lambda: _heap(small))
-    ours = rate(f"merge {count} runs", samples, "ours", total, versus="pyarrow")
+    ours = rate(f"merge {count} runs", samples, "ours", total, versus="pyarrow", goal=_GOAL)
     slow = sum(run.num_rows for run in small) / heap.wall_s
     return [
         ours,
@@ -133,6 +133,7 @@ _ENGINES = {
     "sequence field": {"sequence.field": "updated_at"},
 }
 _ENGINE_GOAL = 0.4
+_GOAL = 0.7
 
 
 def _engines(rows: int, count: int, rounds: int) -> list[Figure]:
@@ -185,6 +186,31 @@ def _compaction(rows: int, count: int, rounds: int, scratch: Path) -> Figure:
     return rate(
         f"full compaction of {count} files", samples, "ours", rows, note="read, merge, write"
     )
+
+
+_PRODUCERS = {"no changelog": {}, "changelog": {"changelog-producer": "full-compaction"}}
+_MOST_MB = 1536
+
+
+def _memory(rows: int, scratch: Path) -> list[Figure]:
+    """What a full compaction of many rows takes, in a process of its own."""
+    figures = []
+    with TemporaryDirectory(dir=scratch) as folder:
+        name = "tests.bench.full_compaction_child"
+        run_child(name, {"step": "make", "folder": folder, "rows": rows, "runs": 20})
+        for producer, options in _PRODUCERS.items():
+            found = run_child(name, {"step": "compact", "folder": folder, "options": options})
+            figures.append(
+                Figure(
+                    name=f"full compaction of {rows / 1e6:.0f} M rows, {producer}",
+                    value=found["peak_mb"],
+                    unit="MB",
+                    goal=_MOST_MB,
+                    lower=True,
+                    note=f"peak memory of the process; {rows / found['cpu_s']:,.0f} rows/CPU s",
+                )
+            )
+    return figures
 
 
 def bucket_context(directory: Path, **options: str) -> BucketContext:

@@ -2,12 +2,12 @@
 """Reading of case files and the refusal of anything in them that the runner would not look at."""
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
 
-__all__ = ["UnknownKeyError", "load_cases", "require_known_keys"]
+__all__ = ["UnknownKeyError", "case_files", "load_cases", "require_known_keys"]
 
 _CASE = {"id", "topic", "source", "confidence", "notes", "table", "steps", "expect", "variants"}
 _TABLE = {"columns", "primary_key", "partition", "options"}
@@ -85,6 +85,15 @@ class _Loader(yaml.SafeLoader):
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+
+def case_files(paths: Iterable[pathlib.Path]) -> list[pathlib.Path]:
+    """The files themselves, and the `.yaml` files of every folder among them by name."""
+    return [
+        file
+        for path in paths
+        for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])
+    ]
 
 
 def load_cases(path: pathlib.Path) -> list[dict[str, Any]]:

@@ -6,13 +6,11 @@
 `LATER` is already carried out by the storage layer. The golden packs use the same table.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 __all__ = [
     "LATER",
-    "SQL_FACTS",
     "case_needs",
     "check_needs",
     "later",
@@ -23,25 +21,10 @@ __all__ = [
 
 LATER: Mapping[str, str] = {
     # merging
-    "first-row-compaction": "compaction that looks up first rows",
     "sequence.snapshot-ordering": "ordering by snapshot",
-    "record-level.expire-time": "record-level expiration",
-    "force-lookup": "lookup compaction",
-    # changelog
-    "changelog-producer=input": "the input changelog producer",
-    "changelog-producer=lookup": "the lookup changelog producer",
-    "changelog-producer=full-compaction": "the full-compaction changelog producer",
-    "streaming-scan": "streaming scans",
-    "incremental-read": "incremental reads",
-    # files
-    "deletion-vector-compaction": "compaction that marks replaced rows in deletion vectors",
-    # buckets and tables
-    # metadata
-    "auto-tags": "automatic tags",
-    "orphan-files": "removal of orphan files",
-    "partition-expiration": "partition expiration",
-    "system-tables": "system tables",
-    "scan.mode": "scan modes that choose another snapshot",
+    # maintenance
+    # catalog
+    "catalog-system-tables": "system tables of a whole catalog",
     "sql": "SQL statements",
 }
 """Feature -> the capability that brings it. Delete an entry when the feature is there."""
@@ -57,23 +40,12 @@ def later(needs: Iterable[str]) -> list[str]:
 
 def read_needs(options: Mapping[str, str]) -> Iterator[str]:
     """Features without which reading a table with these options would be wrong."""
-    engine = options.get("merge-engine", "deduplicate")
-    if engine != "deduplicate":
-        yield f"merge-engine={engine}"
-    if options.get("sequence.field"):
-        yield "sequence.field"
     if options.get("sequence.snapshot-ordering") == "true":
         yield "sequence.snapshot-ordering"
-    file_format = options.get("file.format", "parquet")
-    if file_format != "parquet":
-        yield f"file.format={file_format}"
 
 
 _WRITE_PREFIXES = {
-    "record-level.": "record-level.expire-time",
-    "file-index.": "file-index",
     "partition.expiration-": "partition-expiration",
-    "streaming-read-": "streaming-scan",
     "tag.": "auto-tags",
 }
 
@@ -81,21 +53,6 @@ _WRITE_PREFIXES = {
 def option_needs(options: Mapping[str, str]) -> Iterator[str]:
     """Features without which a table with these options cannot be created, written and read."""
     yield from read_needs(options)
-    if options.get("merge-engine") == "first-row":
-        yield "first-row-compaction"
-    producer = options.get("changelog-producer", "none")
-    if producer != "none":
-        yield f"changelog-producer={producer}"
-    if "rowkind.field" in options:
-        yield "rowkind.field"
-    if options.get("force-lookup") == "true":
-        yield "force-lookup"
-    if options.get("deletion-vectors.enabled") == "true" and options.get("write-only") != "true":
-        yield "deletion-vector-compaction"
-    if "full-compaction.delta-commits" in options:
-        yield "changelog-producer=full-compaction"
-    if "table-read.sequence-number.enabled" in options:
-        yield "system-tables"
     for key in options:
         for prefix, feature in _WRITE_PREFIXES.items():
             if key.startswith(prefix):
@@ -105,24 +62,12 @@ def option_needs(options: Mapping[str, str]) -> Iterator[str]:
 # --------------------------------------------------------------------------------- cases
 
 _CALLS = {
-    "rewrite_file_index": "file-index",
     "remove_orphan_files": "orphan-files",
 }
 _UNITS = {
     "auto_tag": "auto-tags",
     "partition_expire": "partition-expiration",
 }
-_SYSTEM_TABLE = re.compile(r"\$(\w+)")
-SQL_FACTS = frozenset({"files", "snapshots", "tags"})
-"""Relations beside the table that a `check.sql` may look at already: see `session.facts`."""
-
-_BATCH_MODES = frozenset(
-    {
-        *("default", "latest", "latest-full", "full", "from-snapshot", "from-snapshot-full"),
-        *("from-timestamp", "compacted-full"),
-    }
-)
-"""Modes that in a batch read mean one snapshot: the newest, or one that options choose."""
 
 
 def case_needs(case: Mapping[str, Any]) -> Iterator[str]:
@@ -150,21 +95,11 @@ def step_needs(kind: str, body: Any) -> Iterator[str]:
 
 def check_needs(kind: str, body: Any) -> Iterator[str]:
     """Features without which a step that only looks at the table has nothing to look at."""
-    if kind in ("stream", "stream_start"):
-        yield "streaming-scan"
     if kind != "check":
         return
     table = str(body.get("table", ""))
     sql = str(body.get("sql", ""))
-    system = table and not table.startswith("$branch_")
-    if system or "sys." in sql or set(_SYSTEM_TABLE.findall(sql)) - SQL_FACTS:
-        yield "system-tables"
+    if table.startswith("sys.") or "sys." in sql:
+        yield "catalog-system-tables"
     if sql and not sql.lstrip().upper().startswith("SELECT"):
         yield "sql"
-    if "UNNEST" in sql.upper():
-        yield "sql"
-    for key in body.get("options") or {}:
-        if key.startswith("incremental-"):
-            yield "incremental-read"
-        elif key == "scan.mode" and str(body["options"][key]) not in _BATCH_MODES:
-            yield "scan.mode"

@@ -5,34 +5,25 @@ What the steps and expectations mean is in the legend of the case file. A case t
 feature is not run; a check that needs one is left out and the rest of the case still runs.
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.errors import LakewardError
-from storage.format.types import DataField
-from storage.table.predicate_text import parse_predicate
 from tests.conformance.cases import UnknownKeyError, require_known_keys
 from tests.conformance.features import case_needs, check_needs, later
 from tests.conformance.id_sets import decoded_like
+from tests.conformance.looking import Seen, look, row_differences
 from tests.conformance.session import TableSession
+from tests.conformance.system_tables import Stream
 from tests.conformance.units import run_unit
 from tests.conformance.values import expected_changes, expected_rows, found_rows
 from tests.golden.values import difference
 from tests.reporting import CaseReport
 
 __all__ = ["run_case"]
-
-_READ_OPTIONS = {
-    *("scan.snapshot-id", "scan.tag-name", "scan.timestamp-millis", "scan.timestamp"),
-    *("scan.watermark", "scan.version", "scan.mode", "deletion-vectors.merge-on-read"),
-}
-_BRANCH = "$branch_"
-_FROM = re.compile(r"\b(?:FROM|JOIN)\s+`?(\w+)(?:\$(\w+))?", re.IGNORECASE)
 
 
 @dataclasses.dataclass(slots=True)
@@ -43,7 +34,8 @@ class _Run:
     report: CaseReport
     session: TableSession | None = None
     json: Any = None
-    queried: tuple[list[str], list[tuple[Any, ...]]] | None = None
+    seen: Seen | None = None
+    stream: Stream | None = None
 
     @property
     def expect(self) -> Mapping[str, Any]:
@@ -152,6 +144,8 @@ def _call(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
             run.open_session.truncate(arguments)
         elif name in _SESSION_CALLS:
             getattr(run.open_session, name)(**arguments)
+        elif name == "remove_orphan_files":
+            run.open_session.remove_orphan_files()
         elif name == "rewrite_file_index":
             run.open_session.rewrite_file_index()
         else:
@@ -204,10 +198,15 @@ def _count_files(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
         yield f"expected {body['expect']} files, found {[path.name for path in found]}"
 
 
+def _create_file(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
+    run.open_session.create_file(body["path"], body["age_hours"])
+    yield from ()
+
+
 def _check(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
     run.report.checked.append("check")
     try:
-        rows, fields, opened = _look(run, body)
+        seen = run.seen = look(run.open_session, body)
     except LakewardError as error:
         if "error" not in body:
             raise
@@ -215,74 +214,33 @@ def _check(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
         return
     if "error" in body:
         yield f"expected error `{body['error']}`, nothing was raised"
-    if opened > body.get("files_read_max", opened):
-        yield f"opened {opened} data files, at most {body['files_read_max']} are allowed"
-    yield from _row_differences(body, rows, fields, run.unordered)
+    if seen.opened > body.get("files_read_max", seen.opened):
+        yield f"opened {seen.opened} data files, at most {body['files_read_max']} are allowed"
+    yield from row_differences(body, seen, run.unordered)
 
 
-def _row_differences(
-    body: Mapping[str, Any],
-    rows: list[tuple[Any, ...]],
-    fields: Sequence[DataField] | None,
-    unordered: Sequence[str],
-) -> Iterator[str]:
-    def comparable(wanted: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-        if fields is None:
-            return [tuple(row) for row in wanted]
-        return expected_rows(wanted, fields, unordered)
-
-    if "rows" in body:
-        text = difference(*decoded_like(body["rows"], comparable(body["rows"]), rows))
-        if text:
-            yield text
-    if "contains" in body:
-        missing = [row for row in comparable(body["contains"]) if row not in rows]
-        if missing:
-            yield f"does not contain {missing}"
-    if "rows_any" in body and all(
-        difference(comparable(choice), rows) for choice in body["rows_any"]
-    ):
-        yield f"found {rows}, none of {body['rows_any']}"
+def _stream(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
+    yield from _stream_start(run, body)
+    assert run.stream is not None
+    yield from _deliveries(run, run.stream, body.get("follow_up", []))
 
 
-def _look(
-    run: _Run, body: Mapping[str, Any]
-) -> tuple[list[tuple[Any, ...]], Sequence[DataField] | None, int]:
-    """Rows in the comparable form, their columns (None: as SQLite gives them), files opened."""
-    options = dict(body.get("options") or {})
-    table = body.get("table") or f"{_BRANCH}main"
-    if not table.startswith(_BRANCH) or set(options) - _READ_OPTIONS:
-        raise ValueError(f"the runner cannot read {body.get('table', '')} with {options}")
-    predicate = parse_predicate(body["filter"]) if "filter" in body else None
-    rows, fields, opened = run.open_session.read(
-        options=options,
-        branch=table.removeprefix(_BRANCH),
-        columns=body.get("columns"),
-        predicate=predicate,
-    )
-    found = found_rows(rows, fields, run.unordered)
-    run.queried = (list(rows.column_names), found)
-    if "sql" in body:
-        return _sql(run.open_session, body["sql"], found, fields), None, opened
-    return found, fields, opened
+def _stream_start(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
+    run.report.checked.append("stream")
+    run.stream = run.open_session.stream(body.get("options") or {})
+    fields = run.open_session.fields
+    wanted = expected_rows(body.get("first_plan", []), fields, run.unordered)
+    text = difference(wanted, run.stream.first_plan(run.unordered))
+    if text:
+        yield f"first plan: {text}"
 
 
-def _sql(
-    session: TableSession, text: str, rows: Sequence[tuple[Any, ...]], fields: Sequence[DataField]
-) -> list[tuple[Any, ...]]:
-    """A SELECT over the rows of the table, which may go by any name, and facts about it."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        for table, system in set(_FROM.findall(text)):
-            if system:
-                names, content = session.facts(system)
-            else:
-                names, content = [field.name for field in fields], list(rows)
-            columns = ", ".join(f'"{name}"' for name in names)
-            marks = ", ".join("?" for _ in names)
-            name = f"{table}${system}" if system else table
-            connection.execute(f'CREATE TABLE "{name}" ({columns})')
-            connection.executemany(f'INSERT INTO "{name}" VALUES ({marks})', content)
-        return connection.execute(text).fetchall()
+def _deliveries(run: _Run, stream: Stream, wanted: Sequence[Any]) -> Iterator[str]:
+    found = stream.delivered()
+    if len(found) != len(wanted):
+        yield f"{len(wanted)} deliveries expected, found {found}"
+        return
+    yield from _compare_changes(run, wanted, found)
 
 
 _STEPS: Mapping[str, Callable[[_Run, Any], Iterator[str]]] = {
@@ -297,7 +255,10 @@ _STEPS: Mapping[str, Callable[[_Run, Any], Iterator[str]]] = {
     "unit": _unit,
     "read_json": _read_json,
     "count_files": _count_files,
+    "create_file": _create_file,
     "check": _check,
+    "stream": _stream,
+    "stream_start": _stream_start,
 }
 
 
@@ -370,6 +331,12 @@ def _before_precedes_after(run: _Run, changes: Sequence[tuple[Any, ...]]) -> boo
     return True
 
 
+def _expect_deliveries(run: _Run, wanted: Sequence[Any]) -> Iterator[str]:
+    if run.stream is None:
+        raise ValueError("the case opens no stream")
+    yield from _deliveries(run, run.stream, wanted)
+
+
 def _expect_files_glob(run: _Run, patterns: Sequence[str]) -> Iterator[str]:
     for pattern in patterns:
         if not run.open_session.matching_files(pattern):
@@ -401,30 +368,30 @@ def _expect_file_columns(run: _Run, wanted: Sequence[str]) -> Iterator[str]:
 
 
 def _expect_columns(run: _Run, wanted: Sequence[str]) -> Iterator[str]:
-    names, _ = _queried(run)
+    names = _seen(run).names
     if names[: len(wanted)] != list(wanted):
         yield f"expected {wanted}, found {names}"
 
 
 def _expect_row_count(run: _Run, wanted: int) -> Iterator[str]:
-    _, rows = _queried(run)
-    if len(rows) != wanted:
-        yield f"expected {wanted} rows, found {len(rows)}"
+    found = _seen(run).rows.num_rows
+    if found != wanted:
+        yield f"expected {wanted} rows, found {found}"
 
 
 def _expect_projection(run: _Run, wanted: Mapping[str, Any]) -> Iterator[str]:
-    names, rows = _queried(run)
-    places = [names.index(name) for name in wanted["columns"]]
-    found = [tuple(row[place] for place in places) for row in rows]
-    text = difference([tuple(row) for row in wanted["rows"]], found)
+    seen = _seen(run)
+    fields = [seen.fields[seen.names.index(name)] for name in wanted["columns"]]
+    found = dataclasses.replace(seen, fields=fields).comparable(run.unordered)
+    text = difference(expected_rows(wanted["rows"], fields, run.unordered), found)
     if text:
         yield text
 
 
-def _queried(run: _Run) -> tuple[list[str], list[tuple[Any, ...]]]:
-    if run.queried is None:
+def _seen(run: _Run) -> Seen:
+    if run.seen is None:
         raise ValueError("the case has no check to take this from")
-    return run.queried
+    return run.seen
 
 
 _ARGUMENTS = frozenset({"ok", "error", "unordered_columns"})
@@ -442,6 +409,7 @@ _EXPECTATIONS: Mapping[str, Callable[[_Run, Any], Iterator[str]]] = {
     "rows": _expect_rows,
     "changelog": _expect_changelog,
     "delta_stream": _expect_delta_stream,
+    "follow_up_after": _expect_deliveries,
     "files_glob": _expect_files_glob,
     "json": _expect_json,
     "json_subset": _expect_json_subset,

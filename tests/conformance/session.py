@@ -4,7 +4,9 @@
 import contextlib
 import itertools
 import json
+import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,12 +37,14 @@ from storage.table.branches import create_branch
 from storage.table.catalog import FileSystemCatalog
 from storage.table.consumers import delete_consumer, write_consumer
 from storage.table.expire import expire_snapshots
+from storage.table.orphans import remove_orphan_files
 from storage.table.predicate import Predicate
 from storage.table.rewrite_index import rewrite_file_index
 from storage.table.rollback import rollback_to
 from storage.table.table import FileStoreTable
-from storage.table.tags import all_tags, create_tag, delete_tag
+from storage.table.tags import create_tag, delete_tag
 from tests.conformance.sql_types import parse_sql_type
+from tests.conformance.system_tables import Stream, system_table
 from tests.conformance.values import change_rows, input_batch
 from tests.golden.values import from_internal, from_text
 
@@ -50,6 +54,7 @@ _USER = "conformance"
 _DATABASE = "conformance"
 _NOW_MS = 1_700_000_000_000
 _BETWEEN_COMMITS_MS = 60_000
+_COMMIT_TIME = re.compile(r"<commit time of snapshot (\d+)>")
 _SEEDS = itertools.count()
 
 
@@ -69,6 +74,7 @@ class TableSession:
         self._identifier = 0
         self._prepared: dict[str, Any] = {}
         self.commits: list[list[Snapshot]] = []
+        self._assumed = {"bucket"} - set(description.get("options") or {})
         catalog = FileSystemCatalog(
             str(warehouse), file_io=self._file_io, clock=self._clock, ids=self._ids
         )
@@ -86,7 +92,11 @@ class TableSession:
     def write(self, rows: Sequence[Sequence[Any]], *, write_only: bool = False) -> None:
         """One flush per bucket and one commit, with the next identifier."""
         self._identifier += 1
-        self.commit(_USER, self._identifier, self._messages(_USER, rows, write_only=write_only))
+        # at 1, cases have a `compact` step after each write instead
+        of_stream = self.table.options.raw.get("full-compaction.delta-commits", "1") != "1"
+        identifier = self._identifier if of_stream else None
+        messages = self._messages(_USER, rows, write_only=write_only, identifier=identifier)
+        self.commit(_USER, self._identifier, messages)
 
     def overwrite(self, rows: Sequence[Sequence[Any]], partition: Mapping[str, Any]) -> None:
         """Replace partitions as the table's options say, with the next identifier."""
@@ -127,7 +137,7 @@ class TableSession:
         with self.table.new_write(_USER) as writer:
             writer.compact(full=True)
             messages = writer.prepare_commit()
-        self.commit(_USER, self._identifier, messages)
+        self.commit(_USER, self._identifier, messages, ignore_empty=True)
 
     def write_as(
         self, user: str, identifier: int, rows: Sequence[Sequence[Any]], *, batch: bool = False
@@ -163,13 +173,18 @@ class TableSession:
         self.commits.append([self.table.snapshots.read(i) for i in range(before + 1, after + 1)])
 
     def _messages(
-        self, user: str, rows: Sequence[Sequence[Any]], *, write_only: bool = False
+        self,
+        user: str,
+        rows: Sequence[Sequence[Any]],
+        *,
+        write_only: bool = False,
+        identifier: int | None = None,
     ) -> Sequence[Any]:
         batch = input_batch(rows, self.fields)
         with self.table.new_write(user, compaction=not write_only) as writer:
             if batch.num_rows:
                 writer.write(batch)
-            return writer.prepare_commit()
+            return writer.prepare_commit(identifier)
 
     # ----------------------------------------------------------------------- changing
 
@@ -228,20 +243,24 @@ class TableSession:
 
     def read(
         self,
-        *,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, str] | None = None,
         branch: str = "main",
+        *,
         columns: Sequence[str] | None = None,
         predicate: Predicate | None = None,
     ) -> tuple[pa.Table, tuple[DataField, ...], int]:
         """A batch read.
 
+        Args:
+            options: dynamic options of the reader.
+            branch: what branch to read.
+            columns: the columns, all when None.
+            predicate: what rows.
+
         Returns:
             The rows, their columns, and the number of data files that were opened.
         """
-        table = self.table.at_branch(branch)
-        if options:
-            table = table.with_options({key: str(value) for key, value in options.items()})
+        table = self._opened(branch, options)
         schema = table.schema
         before = len(self._file_io.operations)
         rows = table.to_arrow(columns=columns, predicate=predicate)
@@ -255,34 +274,30 @@ class TableSession:
         fields = schema.fields if columns is None else tuple(map(schema.field, columns))
         return rows, fields, len(opened)
 
-    def facts(self, name: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows about the table itself, for checks in SQL.
+    def system(
+        self, name: str, options: Mapping[str, str] | None = None, branch: str = "main"
+    ) -> pa.Table:
+        """A system table of the table, with its columns as Paimon names them."""
+        rows = system_table(self._opened(branch, options), name)
+        if name == "options":  # those of the statement that made the table
+            given = [key not in self._assumed for key in rows.column("key").to_pylist()]
+            rows = rows.filter(pa.array(given, pa.bool_()))
+        return rows
 
-        System tables come later. Cases about commits and compaction count rows of `T$snapshots`
-        and `T$files`; these are the same facts straight from the metadata.
-        """
-        if name == "snapshots":
-            columns = [
-                *("schema_id", "commit_user", "commit_identifier", "total_record_count"),
-                *("delta_record_count", "changelog_record_count", "watermark"),
-            ]
-            snapshots = [self.table.snapshots.read(i) for i in self.table.snapshots.ids()]
-            return ["snapshot_id", "commit_kind", *columns], [
-                (s.id, s.commit_kind.value, *(getattr(s, column) for column in columns))
-                for s in snapshots
-            ]
-        if name == "files":
-            latest = self.table.snapshots.latest()
-            entries = [] if latest is None else self.table.new_scan().live_entries(latest)
-            return ["bucket", "level", "record_count", "schema_id"], [
-                (e.bucket, e.file.level, e.file.row_count, e.file.schema_id) for e in entries
-            ]
-        if name == "tags":
-            return ["tag_name", "snapshot_id", "schema_id", "record_count"], [
-                (t.name, t.snapshot.id, t.snapshot.schema_id, t.snapshot.total_record_count)
-                for t in all_tags(self.table)
-            ]
-        raise ValueError(f"no facts called {name}")
+    def stream(self, options: Mapping[str, Any]) -> Stream:
+        """A streaming reader of the table."""
+        texts = {key: _option_text(value) for key, value in options.items()}
+        return Stream(self._opened("main", texts))
+
+    def _opened(self, branch: str, options: Mapping[str, str] | None) -> FileStoreTable:
+        table = self.table.at_branch(branch)
+        texts = {key: self._time(value) for key, value in (options or {}).items()}
+        return table.with_options(texts) if texts else table
+
+    def _time(self, value: str) -> str:
+        """The value of an option with a commit time put in."""
+        named = _COMMIT_TIME.fullmatch(value)
+        return value if named is None else str(self.table.snapshots.read(int(named[1])).time_ms)
 
     def changelog(self, snapshots: Sequence[Snapshot]) -> list[tuple[Any, ...]]:
         """What changelog files say about some snapshots, in order."""
@@ -308,6 +323,18 @@ class TableSession:
     def matching_files(self, pattern: str) -> list[pathlib.Path]:
         """Files of the table directory that match a glob."""
         return sorted(path for path in self.path.glob(pattern) if path.is_file())
+
+    def create_file(self, path: str, age_hours: int) -> None:
+        """Put a file into the table directory that nothing names."""
+        place = self.path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"left over")
+        written = self.table.clock.now_ms() / 1000 - age_hours * 3600
+        os.utime(place, (written, written))
+
+    def remove_orphan_files(self) -> None:
+        """Remove what nothing names and is older than a day."""
+        remove_orphan_files(self.table)
 
     def file_columns(self, path: pathlib.Path) -> list[str]:
         """Column names of a Parquet file."""

@@ -9,11 +9,12 @@ import pytest
 
 from storage.errors import LakewardError
 from storage.options import TableOptions, require_writable
-from tests.conformance.cases import load_cases
+from tests.conformance.cases import case_files, load_cases
 from tests.conformance.features import LATER, option_needs
 from tests.conformance.runner import run_case
 
-_CASES = load_cases(pathlib.Path(__file__).with_name("cases.yaml"))
+_FILES = case_files([pathlib.Path(__file__).with_name("cases")])
+_CASES = [case for path in _FILES for case in load_cases(path)]
 
 
 @pytest.mark.parametrize("case", _CASES, ids=lambda case: case["id"])
@@ -25,16 +26,7 @@ def test_table_behaves_as_specified(case: Mapping[str, Any], tmp_path: pathlib.P
 
 
 _REFUSED = {
-    "first-row-compaction": {"merge-engine": "first-row"},
     "sequence.snapshot-ordering": {"sequence.snapshot-ordering": "true"},
-    "record-level.expire-time": {"record-level.expire-time": "1 d"},
-    "force-lookup": {"force-lookup": "true"},
-    "changelog-producer=input": {"changelog-producer": "input"},
-    "changelog-producer=lookup": {"changelog-producer": "lookup"},
-    "changelog-producer=full-compaction": {"changelog-producer": "full-compaction"},
-    "file.format=orc": {"file.format": "orc"},
-    "file.format=avro": {"file.format": "avro"},
-    "deletion-vector-compaction": {"deletion-vectors.enabled": "true"},
 }
 
 
@@ -44,6 +36,14 @@ def test_a_feature_that_is_skipped_is_also_refused(feature: str) -> None:
     raw = {"bucket": "1", **_REFUSED[feature]}
     with pytest.raises(LakewardError):
         require_writable(TableOptions.from_strings(raw))
+
+
+def test_every_file_holds_the_cases_of_its_topic() -> None:
+    found = {path.stem: {case["topic"] for case in load_cases(path)} for path in _FILES}
+    assert found == {topic: ({topic} if topic != "legend" else set()) for topic in found}
+    ids = [case["id"] for case in _CASES]
+    assert len(ids) == len(set(ids))
+    assert sum(case["topic"] != "regression" for case in _CASES) == 399
 
 
 def test_options_of_this_release_need_nothing() -> None:

@@ -4,6 +4,7 @@
 Each function takes the body of a `unit` step and the case's `expect` and yields differences.
 """
 
+import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,12 @@ import numpy as np
 from storage.format.file_meta import EMPTY_STATS, DataFileMeta
 from storage.lsm.compaction_policy import CompactionPolicy, pick
 from storage.lsm.levels import Levels, sections
+from storage.option_values import duration_ms
+from storage.options import TableOptions
+from storage.table.auto_tags import TagPeriod, TagSchedule
 from storage.table.dynamic_bucket import AssignerShare, PartitionIndex
 from storage.table.expire import choose_expired
+from storage.table.expire_partitions import choose_expired_partitions, partition_time
 
 __all__ = ["UNITS", "run_unit"]
 
@@ -134,10 +139,43 @@ def _hash_assign(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator
         yield f"buckets: expected the last in {expect['last_in']}, found {found}"
 
 
+def _auto_tag(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator[str]:
+    delay_ms = duration_ms(body["delay"])
+    options = TableOptions.from_strings({"tag.creation-period": body["period"]})
+    schedule = TagSchedule(TagPeriod.of(options), datetime.timedelta(milliseconds=delay_ms))
+    tags: list[str] = []
+    found = []
+    for watermark in body["watermarks_utc"]:
+        name = schedule.due(datetime.datetime.fromisoformat(watermark))
+        tags = [*tags, *([] if name is None else [name])][-body.get("num_retained_max", 1000) :]
+        found.append(tags)
+    if found != expect["tags_after_each"]:
+        yield f"tags: expected {expect['tags_after_each']}, found {found}"
+
+
+def _partition_expire(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator[str]:
+    names = {name.encode(): name for name in body["partitions"]}
+    times = {
+        key: partition_time({"dt": name}, None, body["formatter"]) for key, name in names.items()
+    }
+    expired = choose_expired_partitions(
+        times,
+        names,
+        now=datetime.datetime.fromisoformat(body["now"]),
+        age=datetime.timedelta(milliseconds=duration_ms(body["expiration"])),
+        limit=100,
+    )
+    found = [names[one] for one in expired]
+    if found != expect["expired"]:
+        yield f"expired: expected {expect['expired']}, found {found}"
+
+
 UNITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[str]]] = {
     "universal_pick": _universal_pick,
     "interval_partition": _interval_partition,
     "snapshot_expire": _snapshot_expire,
     "hash_assign": _hash_assign,
+    "auto_tag": _auto_tag,
+    "partition_expire": _partition_expire,
 }
 """Functions that exist; a case that asks for another one must be left out by `features`."""

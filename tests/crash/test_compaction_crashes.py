@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
+from storage.io.faulty import FaultMode
 from tests.crash.histories import (
     MODES,
-    FaultMode,
     History,
     enumerate_crashes,
     expire_step,

@@ -9,9 +9,9 @@ import pathlib
 
 import pytest
 
+from storage.io.faulty import FaultMode
 from tests.crash.histories import (
     MODES,
-    FaultMode,
     History,
     delete_step,
     enumerate_crashes,

@@ -64,11 +64,10 @@ def extra_needs(key: str, content: Any, reading: Sequence[str]) -> Iterator[Extr
         yield ExtraPart(key, [], content, _check_consumers)
     elif key == "statistics":
         yield ExtraPart(key, [], content, _check_statistics)
+    elif key == "long_lived_changelogs":
+        yield ExtraPart(key, [], content, _check_long_lived)
     else:
-        feature = {
-            "long_lived_changelogs": "streaming-scan",
-        }.get(key, key)
-        yield ExtraPart(key, [feature], content, _unknown)
+        yield ExtraPart(key, [key], content, _unknown)
 
 
 def check_extra(case: "Case", part: ExtraPart) -> Iterator[str]:
@@ -149,6 +148,13 @@ def _check_branches(case: "Case", content: Mapping[str, Any]) -> Iterator[str]:
 def _check_consumers(case: "Case", content: Mapping[str, int]) -> Iterator[str]:
     if all_consumers(case.table) != content:
         yield f"expected {dict(content)}, found {all_consumers(case.table)}"
+
+
+def _check_long_lived(case: "Case", content: Any) -> Iterator[str]:
+    """Ids of the changelogs that outlived their snapshots; what they say is in `changelog.json`."""
+    ids = sorted(int(one["id"] if isinstance(one, Mapping) else one) for one in content)
+    if case.table.changelogs.ids() != ids:
+        yield f"expected {ids}, found {case.table.changelogs.ids()}"
 
 
 def _check_statistics(case: "Case", content: Mapping[str, Any]) -> Iterator[str]:

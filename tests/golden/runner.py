@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from changelog.snapshot_changelog import read_snapshot_changelog
+from changelog.stream_scan import StreamScan
 from storage.errors import UnsupportedFeatureError
 from storage.format.schema import TableSchema
 from storage.table.table import FileStoreTable
@@ -126,8 +127,7 @@ def _parts(case: Case) -> Iterator[tuple[str, list[str], _Check]]:
     formats = [*data_formats, *format_needs(case.expected["files"], "changelog_files")]
     yield "files", [], check_files
     yield "changelog", formats, _check_changelog
-    if _expired_changes(case):
-        yield "changes of expired snapshots", ["streaming-scan"], _check_changelog
+    yield "stream", formats, _check_stream
     if later(reading):
         yield "refusal", [], _check_refused
     yield "latest", reading, _check_latest
@@ -135,13 +135,6 @@ def _parts(case: Case) -> Iterator[tuple[str, list[str], _Check]]:
     for key, content in case.expected.get("extra", {}).items():
         for part in extra_needs(key, content, reading):
             yield part.name, part.needs, lambda case, part=part: check_extra(case, part)
-
-
-def _expired_changes(case: Case) -> list[str]:
-    """Snapshots whose changes outlived them, in files of their own."""
-    live = set(map(str, case.table.snapshots.ids()))
-    kept = case.expected.get("extra", {}).get("long_lived_changelogs")
-    return sorted(set(case.expected["changelog"]) - live) if kept else []
 
 
 def _check_refused(case: Case) -> Iterator[str]:
@@ -182,20 +175,46 @@ def _check_snapshots(case: Case) -> Iterator[str]:
 
 
 def _check_changelog(case: Case) -> Iterator[str]:
-    schema = case.table.schema
+    """The changes of every live snapshot, asked for one by one."""
     ids = case.table.snapshots.ids()
-    unknown = set(case.expected["changelog"]) - set(map(str, ids)) - set(_expired_changes(case))
+    known = {*ids, *case.table.changelogs.ids()}
+    unknown = set(map(int, case.expected["changelog"])) - known
     if unknown:
         yield f"expected changes of snapshots that are not there: {sorted(unknown)}"
+    fields = case.table.schema.fields
     for snapshot_id in ids:
-        expected = case.expected["changelog"].get(str(snapshot_id), [])
-        wanted = expected_changes(expected, schema.fields)
-        found = change_rows(read_snapshot_changelog(case.table, snapshot_id), schema.fields)
-        text = difference(wanted, found)
-        if text:
-            yield f"snapshot {snapshot_id}: {text}"
-        elif schema.primary_keys and _by_key(schema, wanted) != _by_key(schema, found):
-            yield f"snapshot {snapshot_id}: the changes of a key came in another order"
+        found = change_rows(read_snapshot_changelog(case.table, snapshot_id), fields)
+        yield from _compare_changes(case, snapshot_id, found)
+
+
+def _check_stream(case: Case) -> Iterator[str]:
+    """The same changes from a streaming read, long-lived changelogs of expired snapshots first."""
+    known = case.table.snapshots.ids()
+    listed = set(map(int, case.expected["changelog"]))
+    if not listed <= set(known):  # some are of expired snapshots
+        known = sorted({*known, *case.table.changelogs.ids()})
+    if not known:
+        return
+    options = {"scan.mode": "from-snapshot", "scan.snapshot-id": str(known[0])}
+    scan = StreamScan(case.table.with_options(options))
+    delivered: dict[int, list[tuple[Any, ...]]] = {}
+    while (rows := scan.next_batch()) is not None:
+        delivered[scan.last_snapshot_id or 0] = change_rows(rows, case.table.schema.fields)
+    if sorted(delivered) != list(delivered):
+        yield f"snapshots came in the order {list(delivered)}"
+    for snapshot_id in sorted({*known, *listed}):
+        yield from _compare_changes(case, snapshot_id, delivered.get(snapshot_id, []))
+
+
+def _compare_changes(case: Case, snapshot_id: int, found: list[tuple[Any, ...]]) -> Iterator[str]:
+    schema = case.table.schema
+    expected = case.expected["changelog"].get(str(snapshot_id), [])
+    wanted = expected_changes(expected, schema.fields)
+    text = difference(wanted, found)
+    if text:
+        yield f"snapshot {snapshot_id}: {text}"
+    elif schema.primary_keys and _by_key(schema, wanted) != _by_key(schema, found):
+        yield f"snapshot {snapshot_id}: the changes of a key came in another order"
 
 
 def _by_key(

@@ -37,6 +37,10 @@ __all__ = [
 
 def leaves_compaction(case: Case) -> bool:
     """Whether we leave the compaction of a case to a peer; rows are invisible until then."""
+    return _has_vectors(case) and case.number % 2 == 1
+
+
+def _has_vectors(case: Case) -> bool:
     return bool(case.keys) and case.dimensions["deletion-vectors"] != "off"
 
 
@@ -52,9 +56,9 @@ def schema_of(case: Case) -> TableSchema:
 
 
 def created_by_us(warehouse: pathlib.Path, name: str, case: Case) -> FileStoreTable:
-    """The case's table, made by Lakeward; `write-only` in some that a peer has to compact."""
+    """The case's table, made by Lakeward; `write-only` where a peer has to compact."""
     schema = schema_of(case)
-    if leaves_compaction(case) and case.number % 2:
+    if leaves_compaction(case):
         schema = dataclasses.replace(schema, options={**schema.options, "write-only": "true"})
     catalog = FileSystemCatalog(
         str(warehouse),
@@ -96,7 +100,7 @@ def step_by_us(table: FileStoreTable, number: int, step: Step, case: Case) -> Fi
             leaves = leaves_compaction(case)
             if rows:
                 flat = [(kind, *values) for kind, values in rows]
-                compacts = compaction != "none"
+                compacts = compaction != "none" or _has_vectors(case)
                 if leaves:
                     compacts = table.options.write_only  # then nothing is due
                 write(table, number, flat, user="us", compaction=compacts)

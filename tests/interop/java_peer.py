@@ -181,7 +181,16 @@ class JavaPeer:
 
     # ------------------------------------------------------------------------------- writing
 
-    def write(self, name: str, rows: Rows, *, compaction: bool = True, full: bool = False) -> None:
+    def write(
+        self,
+        name: str,
+        rows: Rows,
+        *,
+        compaction: bool = True,
+        full: bool = False,
+        asked: str | None = None,
+        flushed: Sequence[int] = (),
+    ) -> None:
         """Write rows and commit.
 
         Args:
@@ -189,18 +198,27 @@ class JavaPeer:
             rows: in arrival order.
             compaction: whether to compact what is due; otherwise the writer only appends.
             full: compact the buckets written to completely, in the same commit.
+            asked: `minor` or `full` compaction of every bucket, in the same commit.
+            flushed: numbers of rows after which a minor compaction of every bucket is asked for.
         """
         table = self._table(name, {} if compaction else {"write-only": "true"})
         user = f"java-{next(self._commits)}"
         touched: dict[tuple[bytes, int], Any] = {}
         with self._writer(table, user) as write:
             route = self._router(table, user, write)
-            for row in self._rows(name, table, rows):
+            if asked is not None or flushed:
+                for entry in list(table.newSnapshotReader().bucketEntries()):
+                    partition = entry.partition()
+                    touched[(bytes(partition.toBytes()), entry.bucket())] = partition
+            for number, row in enumerate(self._rows(name, table, rows)):
+                if number in flushed:
+                    for (_, bucket), partition in touched.items():
+                        write.compact(partition, bucket, False)
                 partition, bucket = route(row)
-                if full:
+                if full or flushed or asked is not None:
                     touched[(bytes(partition.toBytes()), bucket)] = partition.copy()
-            for (_, bucket), partition in touched.items():
-                write.compact(partition, bucket, True)
+            for (_, bucket), partition in touched.items() if full or asked is not None else ():
+                write.compact(partition, bucket, full or asked == "full")
             self._commit(table, user, write.prepareCommit(True, 1))
 
     def compact(self, name: str, *, full: bool = True) -> None:
@@ -387,23 +405,59 @@ class JavaPeer:
             condition: what rows, with literals in the comparable form; None: all.
         """
         table = self._table(name, options or {})
+        return _conformed(self.rows(table, condition), self._fields(table))
+
+    @property
+    def paimon(self) -> Any:
+        """Java's package `org.apache.paimon`."""
+        return self._paimon
+
+    def table(self, name: str, options: Mapping[str, str] | None = None) -> Any:
+        """Java's object; system tables have one, too."""
+        return self._table(name, options)
+
+    def rows(self, table: Any, condition: Predicate | None = None) -> pa.Table:
+        """Rows of Java's object, in the types that plain pyarrow finds in Java's Parquet file."""
         builder = self._paimon.table.source.ReadBuilderImpl(table)
         if condition is not None:
             fields = self._fields(table)
             builder.withFilter(JavaPredicates(self._gateway, table.rowType(), fields).of(condition))
         reader = builder.newRead().executeFilter().withIOManager(self._disk)
+        found = self._taken(table, reader, builder.newScan().plan().splits())
+        return _conformed(found, self._fields(table))
+
+    def changes(self, name: str) -> list[pa.Table]:
+        """What a streaming read from the first snapshot on gives, a table per step of it.
+
+        The columns are `rowkind` and those of the table; steps without rows are left out.
+        """
+        table = self._table(f"{name}$audit_log")
+        builder = self._paimon.table.source.ReadBuilderImpl(table)
+        reader = builder.newRead().withIOManager(self._disk)
+        scan = builder.newStreamScan()
+        scan.restore(1)
+        fields = self._fields(self._table(name))
+        found = []
+        while splits := list(scan.plan().splits()):
+            step = self._taken(table, reader, splits)
+            values = _conformed(step, fields)
+            found.append(values.add_column(0, "rowkind", step.column("rowkind")))
+        return [step for step in found if step.num_rows]
+
+    def _taken(self, table: Any, reader: Any, splits: Any) -> pa.Table:
+        """The rows of splits, by way of a Parquet file that Java writes."""
         path = self._scratch / "out.parquet"
         path.unlink(missing_ok=True)
         output = self._file_io.newOutputStream(self._paimon.fs.Path(f"file://{path}"), True)
         writer = self._parquet.createWriterFactory(table.rowType()).create(output, "zstd")
         take = self._taker(writer)
-        for split in list(builder.newScan().plan().splits()):
+        for split in list(splits):
             rows = self._paimon.reader.RecordReaderIterator(reader.createReader(split))
             take(rows)
             rows.close()
         writer.close()
         output.close()
-        return _conformed(pq.read_table(path), self._fields(table))
+        return pq.read_table(path)
 
     def fields(self, name: str, options: Mapping[str, str] | None = None) -> list[DataField]:
         """The columns, as Java knows them; of the snapshot that the options choose, if any."""

@@ -112,12 +112,14 @@ class Engine:
                 ordering = name.removeprefix("fields.").removesuffix(".sequence-group").split(",")
                 self.groups.append((ordering, value.split(",")))
 
-    def merge(self, changes: Sequence[Change]) -> Change | None:
+    def merge(self, changes: Sequence[Change]) -> Change:
         """The result of a merge of rows in merge order; a single row passes unchanged."""
-        if len(changes) == 1:
-            return changes[0]
+        return changes[0] if len(changes) == 1 else self.fold(changes)
+
+    def fold(self, changes: Sequence[Change]) -> Change:
+        """The same without that exception, as lookup compactions do it."""
         fold = getattr(self, "_" + self.engine.replace("-", "_"))
-        found: Change | None = fold(changes)
+        found: Change = fold(changes)
         return found
 
     def _flag(self, name: str) -> bool:

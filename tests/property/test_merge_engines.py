@@ -148,9 +148,7 @@ def _expected(changes: list[Change], options: dict[str, str]) -> list[Change]:
     found = []
     for _, rows in sorted(_by_key(changes).items()):
         ordered = in_order(rows, engine.sequence, descending=engine.descending)
-        merged = engine.merge(ordered)
-        if merged is not None:
-            found.append(merged)
+        found.append(engine.merge(ordered))
     return found
 
 

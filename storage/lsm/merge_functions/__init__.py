@@ -2,8 +2,8 @@
 """Merge functions: how all rows of one key become one row (`merge-engine`).
 
 A merge function reduces a whole sorted batch at once, given where each key begins; it is
-stateless and picklable. A key with a single row passes unchanged, whatever its kind
-(SEMANTICS.md §0.4). Source: SEMANTICS.md §B.
+stateless and picklable. A key with a single row passes unchanged, whatever its kind, but not
+inside lookup compaction (SEMANTICS.md §0.4). Source: SEMANTICS.md §B.
 """
 
 from collections.abc import Sequence
@@ -61,12 +61,15 @@ class RowPicker(Protocol):
         """
 
 
-def merge_function_for(options: TableOptions, schema: TableSchema) -> MergeFunction:
+def merge_function_for(
+    options: TableOptions, schema: TableSchema, *, lone_rows: bool = False
+) -> MergeFunction:
     """The merge function of a table with a primary key.
 
     Args:
         options: of the table; `merge-engine` chooses.
         schema: whose columns it reduces.
+        lone_rows: a key with a single row is reduced like the others, as inside lookup compaction.
 
     Raises:
         InvalidOptionError: options of the merge engine contradict each other or the columns.
@@ -74,12 +77,12 @@ def merge_function_for(options: TableOptions, schema: TableSchema) -> MergeFunct
     sequence = SequenceOrder.of(options)
     keys = schema.trimmed_primary_keys
     if options.merge_engine == "partial-update":
-        return _partial_update(options, schema, sequence)
+        return _partial_update(options, schema, sequence, lone_rows)
     if options.merge_engine == "aggregation":
-        return _aggregation(options, schema, sequence)
+        return _aggregation(options, schema, sequence, lone_rows)
     if options.merge_engine == "first-row":
-        return FirstRow(keys, options.ignore_delete)
-    return Deduplicate(options.ignore_delete, sequence)
+        return FirstRow(keys, options.ignore_delete, lone_rows)
+    return Deduplicate(options.ignore_delete, sequence, lone_rows)
 
 
 def counted_columns(options: TableOptions, schema: TableSchema) -> tuple[int, ...]:
@@ -102,7 +105,7 @@ def counted_columns(options: TableOptions, schema: TableSchema) -> tuple[int, ..
 
 
 def _partial_update(
-    options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None
+    options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None, lone_rows: bool
 ) -> MergeFunction:
     keys = schema.trimmed_primary_keys
     groups = sequence_groups(options, schema)
@@ -127,7 +130,11 @@ def _partial_update(
         functions[field.name] = aggregator_for(name, field, options.raw, schema)
     if not groups:
         return PartialUpdate(
-            keys, options.ignore_delete, options.partial_update_remove_on_delete, sequence
+            keys,
+            options.ignore_delete,
+            options.partial_update_remove_on_delete,
+            sequence,
+            lone_rows,
         )
     return GroupUpdate(
         key_names=keys,
@@ -137,6 +144,7 @@ def _partial_update(
         remove_on=options.partial_update_remove_on_groups,
         ignore_delete=options.ignore_delete,
         sequence=sequence,
+        lone_rows=lone_rows,
     )
 
 
@@ -170,7 +178,7 @@ def _conflict(one: str, other: str) -> NoReturn:
 
 
 def _aggregation(
-    options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None
+    options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None, lone_rows: bool
 ) -> MergeFunction:
     functions: dict[str, Aggregator] = {}
     ignoring = _ignoring(options)
@@ -191,6 +199,7 @@ def _aggregation(
         ignoring=ignoring,
         remove_on_delete=options.aggregation_remove_on_delete,
         sequence=sequence,
+        lone_rows=lone_rows,
     )
 
 

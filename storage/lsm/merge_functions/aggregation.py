@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.merge_functions.aggregators.contract import Aggregator
-from storage.lsm.merge_functions.applied import Applied, aggregate
-from storage.lsm.merge_functions.fold import Folding, naming_key
+from storage.lsm.merge_functions.applied import UNCHANGING, Applied, aggregate
+from storage.lsm.merge_functions.fold import fold_keys
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import (
     Segments,
@@ -37,6 +37,7 @@ class Aggregation:
         ignoring: columns whose function passes over -U and -D rows.
         remove_on_delete: a -D row removes the row.
         sequence: order of the rows of a key; None = arrival.
+        lone_rows: a key with a single row is no exception.
     """
 
     key_names: tuple[str, ...]
@@ -44,6 +45,7 @@ class Aggregation:
     ignoring: frozenset[str] = frozenset()
     remove_on_delete: bool = False
     sequence: SequenceOrder | None = None
+    lone_rows: bool = False
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """See `MergeFunction`.
@@ -51,16 +53,13 @@ class Aggregation:
         Raises:
             InvalidRequestError: a function cannot take a row back, or its result does not fit.
         """
-        if len(starts) == batch.num_rows:
-            return batch
-        folding = Folding.of(starts, batch.num_rows)
-        several = folding.several(batch)
-        with naming_key(several, self.key_names, folding.starts):
-            folded = self._fold(several, folding.starts)
-        columns = [
-            folding.column(batch.column(position), column) for position, column in enumerate(folded)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+        lone = self._lone(batch) if self.lone_rows else None
+        return fold_keys(batch, starts, self.key_names, self._fold, lone=lone)
+
+    def _lone(self, batch: pa.RecordBatch) -> np.ndarray:
+        if any(function.name not in UNCHANGING for function in self.functions.values()):
+            return np.ones(batch.num_rows, dtype=bool)
+        return retractions(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))
 
     def _fold(self, batch: pa.RecordBatch, starts: np.ndarray) -> list[pa.Array]:
         kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)

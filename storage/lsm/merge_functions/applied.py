@@ -24,7 +24,7 @@ from storage.lsm.merge_functions.segments import (
     valid_mask,
 )
 
-__all__ = ["VALUE_PICKERS", "Applied", "aggregate", "picked_value"]
+__all__ = ["UNCHANGING", "VALUE_PICKERS", "Applied", "aggregate", "picked_value"]
 
 VALUE_PICKERS = frozenset(
     {
@@ -41,6 +41,12 @@ _COMMUTATIVE = frozenset(
     }
 )
 """Functions for which a late row may be applied where it arrives."""
+
+UNCHANGING = VALUE_PICKERS | {
+    *("sum", "product", "count", "max", "min", "bool_and", "bool_or"),
+    *("rbm32", "rbm64", "theta_sketch", "hll_sketch"),
+}
+"""Functions that leave a value that is added to nothing as it is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,8 +203,35 @@ def aggregate(
         return take_or_null(values, picked)
     if applied.late is None or aggregator.name in _COMMUTATIVE or not applied.late.any():
         taken = retract if retract.any() else None
-        return aggregator.reduce(values, Segments(applied.starts, applied.rows, taken))
-    return _late_first(aggregator, values, applied, retract)
+        made = aggregator.reduce(values, Segments(applied.starts, applied.rows, taken))
+    else:
+        made = _late_first(aggregator, values, applied, retract)
+    if applied.base is None or not applied.base.any():
+        return made
+    return _bases_as_they_are(aggregator, values, applied, made, retract & ignore_retract)
+
+
+def _bases_as_they_are(
+    aggregator: Aggregator,
+    values: pa.Array,
+    applied: Applied,
+    made: pa.Array,
+    ignored: np.ndarray,
+) -> pa.Array:
+    """Results with the base of a key in place where no function was applied to it.
+
+    A function may not leave a single value as it is: it drops elements that are there twice, or
+    passes over blanks. It is not asked about a base until another value comes.
+    """
+    base = np.asarray(applied.base)
+    acts = valid_mask(values) & ~base & ~ignored
+    alone = base[applied.starts] & (first_where(acts, applied.starts, applied.rows) < 0)
+    if aggregator.name == "listagg":  # blanks add nothing to a blank base
+        alone |= base[applied.starts] & ~valid_mask(made)
+    place = np.arange(len(applied.starts), dtype=np.int64)
+    chosen = np.where(alone, place + len(made), place)
+    opens = values.take(pa.array(applied.starts))
+    return pa.concat_arrays([made, opens]).take(pa.array(chosen))
 
 
 def _late_first(

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Putting together what a merge makes of keys with several rows and the keys with one row.
 
-A key with a single row passes unchanged (SEMANTICS.md §0.4), so only the others are folded. Also
-owns the form of errors about the rows of one key. Data plane: no Python object per row.
+A key with a single row passes unchanged (SEMANTICS.md §0.4), so only the others are folded;
+inside lookup compaction it is no exception, and folded where that changes it. Also owns the form
+of errors about the rows of one key. Data plane: no Python object per row.
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
+from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.merge_functions.segments import rows_of, segment_lasts, take_or_null
 
-__all__ = ["Folding", "naming_key", "naming_table"]
+__all__ = ["Folding", "fold_keys", "naming_key", "naming_table"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,9 +26,9 @@ class Folding:
 
     Attributes:
         count: all keys.
-        singles: positions in the batch of the keys with one row.
+        singles: positions in the batch of the keys whose one row stays as it is.
         single_keys: their numbers among all keys.
-        keys: numbers of the keys with several rows, ascending.
+        keys: numbers of the keys that are folded, ascending.
         rows: positions of their rows in the batch; None = all of the batch.
         starts: where these keys begin among `rows`.
     """
@@ -39,15 +41,19 @@ class Folding:
     starts: np.ndarray
 
     @staticmethod
-    def of(starts: np.ndarray, rows: int) -> "Folding":
+    def of(starts: np.ndarray, rows: int, lone: np.ndarray | None = None) -> "Folding":
         """Split the keys of a batch by their number of rows.
 
         Args:
             starts: positions at which keys begin, ascending from 0.
             rows: rows of the batch.
+            lone: bool per row of the batch: it is folded even if it is the only one of its key;
+                None = no row is.
         """
         sizes = segment_lasts(starts, rows) + 1 - starts
         several = sizes > 1
+        if lone is not None:
+            several |= lone[starts]
         keys = np.flatnonzero(several)
         single_keys = np.flatnonzero(~several)
         if not len(single_keys):
@@ -89,6 +95,52 @@ class Folding:
         place[self.single_keys] = self.singles
         place[self.keys] = rows
         return take_or_null(whole, place)
+
+
+def fold_keys(
+    batch: pa.RecordBatch,
+    starts: np.ndarray,
+    key_names: Sequence[str],
+    fold: Callable[[pa.RecordBatch, np.ndarray], list[pa.Array]],
+    *,
+    lone: np.ndarray | None = None,
+) -> pa.RecordBatch:
+    """Reduce the keys with several rows, and put them together with the others.
+
+    Args:
+        batch: KeyValueBatch in merge order.
+        starts: where keys begin.
+        key_names: key columns.
+        fold: gives all columns of the results of some keys, from their rows and where these keys
+            begin among them.
+        lone: None where a key with a single row passes unchanged. Otherwise a bool per row of the
+            batch: folding changes more of it than its kind, should it be the only one of its key.
+
+    Returns:
+        One row per key.
+
+    Raises:
+        InvalidRequestError: names the key whose rows cannot be merged.
+    """
+    if len(starts) == batch.num_rows and (lone is None or not lone.any()):
+        return batch if lone is None else _inserted(batch)
+    folding = Folding.of(starts, batch.num_rows, lone)
+    several = folding.several(batch)
+    with naming_key(several, key_names, folding.starts):
+        folded = fold(several, folding.starts)
+    if lone is not None:
+        batch = _inserted(batch)
+    columns = [
+        folding.column(batch.column(position), column) for position, column in enumerate(folded)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _inserted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, all of kind +I."""
+    position = batch.schema.get_field_index(VALUE_KIND)
+    kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, dtype=np.int8))
+    return batch.set_column(position, batch.schema.field(position), kinds)
 
 
 @contextlib.contextmanager

@@ -37,12 +37,14 @@ class PartialUpdate:
         ignore_delete: pass over -U and -D rows; files of older writers may hold some.
         remove_on_delete: a -D row removes the row; -U rows do nothing.
         sequence: order of the rows of a key; None = arrival.
+        lone_rows: a key with a single row is no exception.
     """
 
     key_names: tuple[str, ...]
     ignore_delete: bool = False
     remove_on_delete: bool = False
     sequence: SequenceOrder | None = None
+    lone_rows: bool = False
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """See `MergeFunction`.
@@ -52,14 +54,14 @@ class PartialUpdate:
                 that means.
         """
         rows = batch.num_rows
-        if len(starts) == rows:
+        if len(starts) == rows and not self.lone_rows:
             return batch
         kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
         lasts = segment_lasts(starts, rows)
         retract = retractions(kinds)
         if not retract.any():
             picked = self._columns(batch, starts, lasts, None)
-            return _result(batch, picked, np.where(starts == lasts, kinds[lasts], 0), lasts)
+            return _result(batch, picked, self._kinds(kinds, np.int8(0), starts, lasts), lasts)
         if not (self.ignore_delete or self.remove_on_delete):
             self._require_alone(batch, starts, lasts, retract)
         base = np.where(retract[starts], starts, -1)
@@ -77,7 +79,19 @@ class PartialUpdate:
         if self.ignore_delete:
             adds = last_where(~retract, starts, rows)
             stamps = np.where(adds >= 0, adds, lasts)
-        return _result(batch, picked, np.where(starts == lasts, kinds[lasts], merged), stamps)
+        return _result(batch, picked, self._kinds(kinds, merged, starts, lasts), stamps)
+
+    def _kinds(
+        self,
+        kinds: np.ndarray,
+        merged: np.ndarray | np.int8,
+        starts: np.ndarray,
+        lasts: np.ndarray,
+    ) -> np.ndarray:
+        """The kind of each key: as merged, or of its only row."""
+        if self.lone_rows:
+            return np.broadcast_to(merged, lasts.shape)
+        return np.where(starts == lasts, kinds[lasts], merged)
 
     def _columns(
         self,
@@ -106,7 +120,9 @@ class PartialUpdate:
         lasts: np.ndarray,
         retract: np.ndarray,
     ) -> None:
-        several = (first_where(retract, starts, batch.num_rows) >= 0) & (starts < lasts)
+        several = first_where(retract, starts, batch.num_rows) >= 0
+        if not self.lone_rows:
+            several &= starts < lasts
         if several.any():
             with naming_key(batch, self.key_names, starts):
                 refuse_retraction(int(np.argmax(several)))

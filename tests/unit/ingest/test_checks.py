@@ -89,7 +89,7 @@ def test_taken_metrics_port(settings):
 
 
 def test_options_that_cannot_be_written_fail_offline(settings):
-    chosen = settings(**{"sink.table.properties.merge-engine": "first-row"})
+    chosen = settings(**{"sink.table.properties.row-tracking.enabled": "true"})
     (found,) = checks.offline(chosen)
     assert not found.ok
     assert found.exit_code == ExitCode.CONFIG

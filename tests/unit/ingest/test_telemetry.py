@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import re
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.batch_report import BatchReport
+from ingest.batch_report import BatchReport, LookupUse
 from ingest.metric_table import METRICS, PREFIX, STATES
 from ingest.telemetry import STALE_AFTER_S, Metrics
 from storage.clock import ManualClock
@@ -70,6 +71,33 @@ def test_report_is_counted(metrics):
     # 1 s of batch after a start 9 s behind the oldest change
     assert sample(metrics, "table_commit_delay_seconds_sum", table="shop.orders") == 10.0
     assert sample(metrics, "last_success_timestamp_seconds") == 1_700_000_001
+
+
+def test_compactions_changelog_and_lookups_are_counted(metrics):
+    use = LookupUse(hits=4, misses=1, built_bytes=900, evicted_files=2, disk_bytes=5_000)
+    report = dataclasses.replace(
+        REPORT,
+        compactions={},
+        compactions_dropped={"shop.orders": 2},
+        compaction_bytes={"a.b": 700},
+        compaction_seconds={"a.b": 0.5},
+        changelog_rows={"a.b": 30},
+        lookup=use,
+    )
+    metrics.record(report)
+    metrics.record(report)
+    lost = {"table": "shop.orders", "kind": "minor", "outcome": "dropped"}
+    assert sample(metrics, "compactions_total", **lost) == 4
+    conflict = {"table": "shop.orders", "kind": "compact", "outcome": "conflict"}
+    assert sample(metrics, "commits_total", **conflict) == 2
+    assert sample(metrics, "compaction_seconds_total", table="a.b", kind="minor") == 1.0
+    assert sample(metrics, "compaction_written_bytes_total", table="a.b", kind="minor") == 1400
+    assert sample(metrics, "table_changelog_rows_total", table="a.b") == 60
+    assert sample(metrics, "lookup_hits_total") == 8
+    assert sample(metrics, "lookup_misses_total") == 2
+    assert sample(metrics, "lookup_built_bytes_total") == 1800
+    assert sample(metrics, "lookup_evicted_files_total") == 4
+    assert sample(metrics, "lookup_disk_bytes") == 5_000
 
 
 def test_schema_changes_never_put_names_into_labels(metrics):

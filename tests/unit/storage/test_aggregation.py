@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
+from changelog.snapshot_changelog import read_snapshot_changelog
+from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.lsm.merge_functions.first_row import FirstRow
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, rows_of, write
@@ -132,8 +133,10 @@ def test_first_rows_cannot_be_taken_back() -> None:
     assert found["v"].to_pylist() == ["a", "c"]
 
 
-def test_first_row_tables_are_read_but_not_written_yet(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path, options={"merge-engine": "first-row"})
-    assert rows_of(table) == []
-    with pytest.raises(UnsupportedFeatureError, match="merge-engine"):
-        write(table, 1, [("+I", 1, "a")])
+def test_a_deleted_row_is_kept_as_it_came(tmp_path: pathlib.Path) -> None:
+    """A -D that removes the record is no input of a function, which might pass over a blank."""
+    remove = {"aggregation.remove-record-on-delete": "true"}
+    table = aggregated(tmp_path, {"fields.c.aggregate-function": "listagg", **remove})
+    write(table, 1, [("+I", 1, 1, 1, "x"), ("-D", 1, 2, 2, " ")], compaction=False)
+    (row,) = read_snapshot_changelog(table, 1).to_pylist()
+    assert row == {"_VALUE_KIND": 3, "k": 1, "a": 2, "b": 2, "c": " "}

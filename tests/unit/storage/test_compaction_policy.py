@@ -15,7 +15,7 @@ from storage.lsm.levels import Levels
 from storage.options import TableOptions
 from tests.unit.storage.file_metas import file_meta, key_of
 
-_CASES = pathlib.Path(__file__).parents[2] / "conformance" / "cases.yaml"
+_CASES = pathlib.Path(__file__).parents[2] / "conformance" / "cases" / "lsm-pick.yaml"
 
 
 def _conformance(function):
@@ -126,7 +126,7 @@ def test_output_is_never_level_0():
     # the next run is in level 1: no free level in between, so it goes along
     assert _picked(_levels([(0, 1), (0, 1), (1, 500), (3, 10_000)], 6), policy) == (3, 2)
     forced = _policy(10_000_000, 1, 5, force_level_0=True)
-    assert _picked(_levels([(0, 1), (1, 500), (3, 10_000)], 6), forced) == (2, 1)
+    assert _picked(_levels([(0, 1), (1, 500), (3, 10_000)], 6), forced) == (2, 2)
     assert _picked(_levels([(0, 1), (1, 500)], 6), forced) == (2, 5)
 
 
@@ -215,3 +215,54 @@ def test_the_policy_comes_from_the_options():
     assert policy.size_ratio == 7
     assert policy.optimization_interval_ms == 2000
     assert policy.force_level_0
+
+
+def test_level_0_is_forced_only_when_nothing_else_is_due():
+    levels = _levels([(0, 1), (5, 100_000)], 6)
+    policy = CompactionPolicy()
+    assert _picked(levels, policy) is None
+    assert _picked(levels, policy, force_level_0=True) == (1, 4)
+    nothing = _levels([(4, 1), (5, 100_000)], 6)
+    assert _picked(nothing, policy, force_level_0=True) is None
+    due = _levels([(0, 1)] * 5 + [(5, 100_000)], 6)
+    assert _picked(due, policy, force_level_0=True) == (5, 4)
+
+
+def test_forced_level_0_takes_a_larger_run_of_level_1_along():
+    # as if the size ratio had been met already: level 1 goes along, and what that makes due
+    levels = _levels([(0, 1), (1, 40), (3, 41), (5, 100_000)], 6)
+    assert _picked(levels, CompactionPolicy(), force_level_0=True) == (3, 4)
+
+
+def test_a_full_compaction_of_the_last_level_takes_stale_files_one_by_one():
+    files = [file_meta(5, 10 * n, 10 * n + 9, name=f"f{n}") for n in range(3)]
+    levels = Levels.of(files, 6, key_of)
+    policy = CompactionPolicy()
+    assert pick(levels, policy, full=True) is None
+    assert pick(levels, policy, full=True, stale=lambda _: False) is None
+    unit = pick(levels, policy, full=True, stale=lambda file: file.file_name != "f1")
+    assert unit.each_alone
+    assert [file.file_name for file in unit.files] == ["f0", "f2"]
+    assert (unit.output_level, unit.max_level, unit.drop_deletes) == (5, 5, True)
+    more = Levels.of([*files, file_meta(0, 0, 99)], 6, key_of)
+    whole = pick(more, policy, full=True, stale=lambda _: True)
+    assert (len(whole.files), whole.each_alone) == (4, False)
+
+
+def test_retractions_never_stay_where_old_rows_are_marked():
+    levels = _levels([(0, 1), (5, 100_000)], 6)
+    plain = pick(levels, CompactionPolicy(), force_level_0=True)
+    marking = pick(levels, CompactionPolicy(deletion_vectors=True), force_level_0=True)
+    assert (plain.drop_deletes, marking.drop_deletes) == (False, True)
+
+
+def test_the_policy_follows_the_options():
+    def policy(**raw):
+        return CompactionPolicy.of(TableOptions.from_strings({"bucket": "1", **raw}))
+
+    forced = {"compaction.force-up-level-0": "true"}
+    assert policy(**forced).force_level_0
+    # a table that looks up forces level 0 at its commits, and gently if it is told to
+    assert not policy(**forced, **{"changelog-producer": "lookup"}).force_level_0
+    assert policy(**{"deletion-vectors.enabled": "true"}).deletion_vectors
+    assert not policy().deletion_vectors

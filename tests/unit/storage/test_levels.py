@@ -11,7 +11,7 @@ from storage.errors import CorruptDataError, InternalError
 from storage.lsm.levels import Levels, SortedRun, sections
 from tests.unit.storage.file_metas import file_meta, key_of, ranges
 
-_CASES = pathlib.Path(__file__).parents[2] / "conformance" / "cases.yaml"
+_CASES = pathlib.Path(__file__).parents[2] / "conformance" / "cases" / "lsm.yaml"
 
 
 def _conformance(function):

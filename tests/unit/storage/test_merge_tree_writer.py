@@ -4,7 +4,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
+from storage.errors import InvalidRequestError, StorageUnavailableError
 from storage.format.file_meta import CompactIncrement, FileSource
 from storage.format.schema import new_schema
 from storage.format.types import AtomicType, DataField, TypeRoot
@@ -332,35 +332,6 @@ def test_a_commit_message_pickles(new_table):
     _write(table, ("+I", (1, "a")))
     message = table.commit()
     assert pickle.loads(pickle.dumps(message)) == message
-
-
-def test_an_engine_that_is_not_implemented_is_refused(tmp_path):
-    with pytest.raises(UnsupportedFeatureError, match="merge-engine"):
-        BucketTable(tmp_path, _SHAPE.schema({"merge-engine": "first-row"}))
-
-
-def test_the_listener_hears_about_rewritten_rows_and_adds_changelog_files(new_table):
-    class Listener:
-        def __init__(self):
-            self.rows = 0
-
-        def on_merged(self, before, after):
-            assert before is None
-            self.rows += after.num_rows
-
-        def finish(self):
-            return (file_meta(name="changelog-1"),)
-
-    table = new_table()
-    listener = Listener()
-    object.__setattr__(table.context, "listener", listener)
-    _write(table, ("+I", (1, "a")), ("+I", (2, "b")))
-    table.commit()
-    _write(table, ("+I", (2, "c")))
-    table.writer.compact(full=True)
-    message = table.commit()
-    assert listener.rows == 2
-    assert [file.file_name for file in message.compact.changelog_files] == ["changelog-1"]
 
 
 def test_a_failed_flush_leaves_no_file_behind(new_table):

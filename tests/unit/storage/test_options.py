@@ -15,7 +15,6 @@ from storage.options import (
     find_option,
     main,
     options_page,
-    require_compactable,
     require_readable,
     require_writable,
 )
@@ -136,6 +135,7 @@ def test_unknown_keys_are_kept_and_logged_once(caplog):
 @pytest.mark.parametrize(
     "raw",
     [
+        {"target-file-row-num": "0"},
         {"num-sorted-run.compaction-trigger": "0"},
         {"bucket": "0"},
         {"bucket": "two"},
@@ -153,14 +153,8 @@ def test_values_that_make_no_sense_are_refused(raw):
 @pytest.mark.parametrize(
     ("raw", "reads"),
     [
-        ({"merge-engine": "first_row"}, True),
         ({"sequence.snapshot-ordering": "true"}, False),
-        ({"deletion-vectors.enabled": "true"}, True),
         ({"type": "object-table"}, False),
-        ({"changelog-producer": "lookup"}, True),
-        ({"record-level.expire-time": "1 d"}, True),
-        ({"force-lookup": "true"}, True),
-        ({"partition.expiration-time": "7 d"}, True),
     ],
 )
 def test_what_is_not_implemented_is_refused_by_name(raw, reads):
@@ -175,9 +169,9 @@ def test_what_is_not_implemented_is_refused_by_name(raw, reads):
 
 
 def test_fixed_reading_positions_stop_reading_only():
-    options = TableOptions.from_strings({"bucket": "1", "incremental-between": "3,5"})
+    options = TableOptions.from_strings({"bucket": "1", "scan.fallback-branch": "other"})
     require_writable(options)
-    with pytest.raises(UnsupportedFeatureError, match="incremental-between"):
+    with pytest.raises(UnsupportedFeatureError, match=r"scan\.fallback-branch"):
         require_readable(options)
 
 
@@ -247,18 +241,3 @@ def test_options_md_is_up_to_date(capsys):
 def test_what_does_not_go_with_deletion_vectors(raw, match):
     with pytest.raises(InvalidOptionError, match=match):
         TableOptions.from_strings({"deletion-vectors.enabled": "true", **raw})
-
-
-def test_tables_with_keys_and_deletion_vectors_are_written_without_compaction_only():
-    raw = {"bucket": "1", "deletion-vectors.enabled": "true"}
-    options = TableOptions.from_strings(raw)
-    write_only = TableOptions.from_strings({**raw, "write-only": "true"})
-    require_readable(options)
-    require_writable(options, keyed=False)
-    require_writable(options, compaction=False)
-    require_writable(write_only)
-    with pytest.raises(UnsupportedFeatureError, match="deletion-vectors") as refused:
-        require_writable(options)
-    assert "write-only" in str(refused.value.hint)
-    with pytest.raises(UnsupportedFeatureError, match="deletion-vectors"):
-        require_compactable(write_only)

@@ -212,3 +212,10 @@ def test_functions_pickle(tmp_path: pathlib.Path) -> None:
     table = partial(tmp_path, {**GROUPS, "fields.a.aggregate-function": "sum"})
     function = merge_function_for(table.options, table.schema)
     assert pickle.loads(pickle.dumps(function)) == function
+
+
+def test_a_blank_text_that_a_retraction_brought_stays(tmp_path: pathlib.Path) -> None:
+    """A first -U sets all columns as they are; `listagg` passes over blanks only after that."""
+    function = {"fields.c.aggregate-function": "listagg", "fields.c.ignore-retract": "true"}
+    rows = ("-U", 1, 1, 1, 1, None, " "), ("+U", 1, 2, 2, 2, 5, " ")
+    assert after(partial(tmp_path, GROUPS | function), *rows) == [(1, 2, 2, 2, 5, " ")]

@@ -210,12 +210,6 @@ def test_what_cannot_be_deleted_is_refused(tmp_path: pathlib.Path) -> None:
         delete(marked, "nope = 1")
 
 
-def test_a_primary_key_table_with_vectors_cannot_be_written(tmp_path: pathlib.Path) -> None:
-    table = make_table(tmp_path, options={"deletion-vectors.enabled": "true"})
-    with pytest.raises(UnsupportedFeatureError, match=r"deletion-vectors\.enabled"):
-        write(table, 1, [("+I", 1, "a")])
-
-
 @pytest.mark.parametrize("options", [UNAWARE, {"bucket": "1", "bucket-key": "k"}])
 def test_a_deletion_beside_another_is_a_conflict(
     tmp_path: pathlib.Path, options: dict[str, str]

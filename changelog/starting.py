@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a stream of changes begins: with a whole state or not, and which snapshot follows.
+
+Source: SEMANTICS.md §C.8 ("Starting phase"). A table without snapshots makes the stream wait; the
+first snapshot is then treated as the mode says.
+"""
+
+import dataclasses
+from typing import Protocol
+
+from storage.errors import InvalidOptionError
+from storage.format.snapshot import Snapshot
+from storage.table.consumers import read_consumer
+from storage.table.core import TableCore
+from storage.table.scan import TableScan
+from storage.table.scan_mode import ScanMode, check_streaming, scan_mode_of
+from storage.table.time_travel import TimeTravel, first_since, newest_compacted, travel_of
+
+__all__ = ["Beginning", "StartingPoint", "from_state", "starting_point"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Beginning:
+    """How a stream begins.
+
+    Attributes:
+        next_id: the first snapshot whose changes are read.
+        state: the state that is read whole before that; None: none is.
+        files_since_ms: only files of it made at or after this time [epoch ms]; None: all.
+    """
+
+    next_id: int
+    state: Snapshot | None = None
+    files_since_ms: int | None = None
+
+
+class StartingPoint(Protocol):
+    """Decides how a stream begins; asked again while it cannot tell."""
+
+    def __call__(self) -> Beginning | None:
+        """How it begins; None while the table has no snapshot.
+
+        Raises:
+            NotFoundError: a snapshot expired meanwhile.
+        """
+
+
+def starting_point(table: TableCore) -> StartingPoint:
+    """Where the options of a table let a stream begin.
+
+    Args:
+        table: the table; progress of its `consumer-id` comes before `scan.mode`.
+
+    Raises:
+        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+    """
+    options = table.options
+    mode, key = scan_mode_of(table.schema.options)
+    check_streaming(table.schema, options)
+    if options.consumer_id and not options.consumer_ignore_progress:
+        consumer = read_consumer(table, options.consumer_id)
+        if consumer is not None:
+            return _FromSnapshot(table, consumer.next_snapshot)
+    travel = travel_of(table.schema.options)
+    match mode:
+        case ScanMode.LATEST:
+            return _Latest(table, table.snapshots.latest_id())
+        case ScanMode.LATEST_FULL | ScanMode.COMPACTED_FULL | ScanMode.FROM_FILE_CREATION_TIME:
+            return _State(table, travel)
+        case ScanMode.FROM_TIMESTAMP if travel.timestamp_ms is not None:
+            return _FromTime(table, travel.timestamp_ms)
+        case ScanMode.FROM_CREATION_TIMESTAMP if travel.since_ms is not None:
+            return _FromCreation(table, travel.since_ms)
+        case ScanMode.FROM_SNAPSHOT if travel.snapshot_id is not None:
+            return _FromSnapshot(table, travel.snapshot_id)
+        case ScanMode.FROM_SNAPSHOT_FULL if travel.snapshot_id is not None:
+            return _FromSnapshot(table, travel.snapshot_id, full=True)
+    raise InvalidOptionError(
+        f"Cannot scan from {(key or mode.value).removeprefix('scan.')} in streaming mode.",
+        hint="begin a stream with a snapshot id, a time, or a whole state",
+        option=key or "scan.mode",
+        mode=mode.value,
+    )
+
+
+def from_state(table: TableCore, snapshot_id: int) -> StartingPoint:
+    """Begin with the whole state of a snapshot, which must be there."""
+    return _State(table, TimeTravel(snapshot_id=snapshot_id))
+
+
+def first_scan(table: TableCore, beginning: Beginning) -> TableScan:
+    """The scan of a beginning's state.
+
+    Rows whose changes compaction is still going to tell are left out: they come later.
+    """
+    scan = TableScan(table).with_files_since(beginning.files_since_ms)
+    match table.options.changelog_producer:
+        case "lookup":
+            return scan.with_min_level(1)
+        case "full-compaction":
+            return scan.with_min_level(table.options.num_levels - 1)
+        case _:
+            return scan.with_all_levels()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _State:
+    table: TableCore
+    travel: TimeTravel
+
+    def __call__(self) -> Beginning | None:
+        if self.travel.compacted:
+            state = newest_compacted(self.table)
+        else:
+            state = self.travel.resolve(self.table)
+        if state is None:
+            return None
+        return Beginning(state.id + 1, state, self.travel.files_since_ms)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Latest:
+    """After the newest snapshot; with the first, if there was none when the stream was opened."""
+
+    table: TableCore
+    newest: int | None
+
+    def __call__(self) -> Beginning | None:
+        newest = self.table.snapshots.latest_id()
+        if newest is None:
+            return None
+        return Beginning(1 if self.newest is None else newest + 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _FromTime:
+    table: TableCore
+    time_ms: int
+
+    def __call__(self) -> Beginning | None:
+        first = first_since(self.table, self.time_ms)
+        return None if first is None else Beginning(first)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _FromCreation:
+    """With the first snapshot since a time; where it has expired, with the files made since."""
+
+    table: TableCore
+    time_ms: int
+
+    def __call__(self) -> Beginning | None:
+        table = self.table
+        first, earliest = first_since(table, self.time_ms), earliest_id(table)
+        newest = table.latest_snapshot()
+        if newest is None or first is None or earliest is None:
+            return None
+        if earliest < first <= newest.id:
+            return Beginning(first)
+        return Beginning(newest.id + 1, newest, self.time_ms)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _FromSnapshot:
+    """With a snapshot, or the oldest that is left if it has expired."""
+
+    table: TableCore
+    snapshot_id: int
+    full: bool = False
+
+    def __call__(self) -> Beginning | None:
+        table = self.table
+        earliest = table.snapshots.earliest_id() if self.full else earliest_id(table)
+        if earliest is None:
+            return None
+        first = max(self.snapshot_id, earliest)
+        if not self.full:
+            return Beginning(first)
+        return Beginning(first + 1, table.snapshots.read(first))
+
+
+def earliest_id(table: TableCore) -> int | None:
+    """Id of the oldest snapshot whose changes are left, long-lived changelogs included.
+
+    Returns:
+        The id; None on a table without snapshots.
+    """
+    earliest = table.snapshots.earliest_id()
+    if earliest is None:
+        return None
+    changelog = table.changelogs.earliest_id()
+    return earliest if changelog is None else min(earliest, changelog)

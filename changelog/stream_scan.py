@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream of the changes of a table: a beginning, then one snapshot after the other.
+
+Source: SEMANTICS.md §C.8, §F.12. Which changes a snapshot brought:
+
+* without a changelog producer the files that an APPEND snapshot added, as they were flushed;
+* with one its changelog files, whatever kind of snapshot has them;
+* where `streaming-read-overwrite` says so, what an OVERWRITE took away and put there.
+
+Snapshots that bring none are passed over. Where to go on is a single number, so a reader keeps it
+(`checkpoint`), or lets the table keep it under a `consumer-id`; what a consumer has not read does
+not expire.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from changelog.next_snapshot import NextSnapshot
+from changelog.snapshot_changelog import snapshot_changes
+from changelog.starting import (
+    Beginning,
+    StartingPoint,
+    first_scan,
+    from_state,
+    starting_point,
+)
+from changelog.stream_read import StreamRead
+from storage.errors import InvalidRequestError
+from storage.format.snapshot import Snapshot
+from storage.table.change_plan import ChangePlanner, ChangeSplit
+from storage.table.consumers import write_consumer
+from storage.table.lost_files import judging_losses
+from storage.table.predicate import Predicate
+from storage.table.scan import Split
+from storage.table.table import FileStoreTable
+from storage.table.time_travel import travel_of
+
+__all__ = ["ChangelogBatch", "StreamPlan", "StreamScan", "read_changelog"]
+
+_NO_PRODUCER = "none"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPlan:
+    """What one step of a stream reads.
+
+    Attributes:
+        snapshot_id: whose state or changes it is.
+        starting: whether it is the whole state at the beginning; all its rows are +I.
+        splits: independent pieces, all changes of a key in one of them. Picklable;
+            `StreamScan.reader` reads them anywhere.
+    """
+
+    snapshot_id: int
+    starting: bool
+    splits: tuple[Split | ChangeSplit, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChangelogBatch:
+    """Some changes of one snapshot.
+
+    Attributes:
+        snapshot_id: that brought them.
+        starting: whether they are part of the whole state at the beginning.
+        rows: `_VALUE_KIND` (int8, `RowKind`), then the columns; at least one row.
+    """
+
+    snapshot_id: int
+    starting: bool
+    rows: pa.RecordBatch
+
+
+class StreamScan:
+    """A stream of the changes of a table. Not thread-safe.
+
+    Protocol:
+        1. Open it on a table whose options say where to begin:
+           `StreamScan(table.with_options({"scan.snapshot-id": "2"}))`.
+        2. Call `next_batch()` (everything at once, for tests and small tables) or `plan()` and
+           `reader` for its splits, again and again. None: nothing to read now, ask later; `ended`
+           says that nothing will come any more.
+        3. Keep `checkpoint()` when all that was planned has been read. `restore()` it in a new
+           scan to go on there; or, with a `consumer-id`, `notify_checkpoint_complete()` it, and
+           the next scan of that consumer goes on by itself.
+
+    The first answer is the whole state where the mode begins with one (`last_starting`), even if
+    it is empty; every other one has at least one split.
+
+    Args:
+        table: the table with its options; rows are given in its schema.
+        columns: columns wanted, in the order wanted; None = all.
+        predicate: rows wanted; None = all. Of an update only one half may be among them.
+        buckets: buckets wanted, to share a stream among readers; None = all.
+        sequence_numbers: of a table with a primary key, also give `_SEQUENCE_NUMBER`.
+
+    Raises:
+        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+        InvalidRequestError: a column is unknown.
+    """
+
+    def __init__(
+        self,
+        table: FileStoreTable,
+        *,
+        columns: Sequence[str] | None = None,
+        predicate: Predicate | None = None,
+        buckets: frozenset[int] | None = None,
+        sequence_numbers: bool = False,
+    ) -> None:
+        if not travel_of(table.schema.options).to_newest:
+            table = table.latest()  # where it begins does not choose the schema, as in batch reads
+        self._table = table
+        self._predicate = predicate
+        self._buckets = buckets
+        self._starting: StartingPoint | None = starting_point(table)
+        self._reader = StreamRead(table, columns, predicate, sequence_numbers=sequence_numbers)
+        produces = table.options.changelog_producer != _NO_PRODUCER
+        self._planner = ChangePlanner(table, predicate, buckets, postponed=not produces)
+        self._follow = NextSnapshot(table)
+        self._next_id: int | None = None
+        self._last_id: int | None = None
+        self._last: StreamPlan | None = None
+        self._opened = False
+        self._ended = False
+        self._watermark: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows: `_VALUE_KIND` (int8), then the columns.
+
+        The sequence number (int64) stands between them where it is asked for.
+        """
+        return self._reader.schema
+
+    @property
+    def reader(self) -> StreamRead:
+        """Reads the splits of the plans; picklable, for workers."""
+        return self._reader
+
+    @property
+    def ended(self) -> bool:
+        """Whether the stream was bounded and is over."""
+        return self._ended
+
+    @property
+    def watermark(self) -> int | None:
+        """Watermark of the snapshot that was planned last [epoch ms]; None if it has none."""
+        return self._watermark
+
+    @property
+    def last_snapshot_id(self) -> int | None:
+        """Snapshot of the last plan."""
+        return None if self._last is None else self._last.snapshot_id
+
+    @property
+    def last_starting(self) -> bool:
+        """Whether the last plan was the whole state at the beginning."""
+        return self._last is not None and self._last.starting
+
+    def plan(self) -> StreamPlan | None:
+        """What is to be read next.
+
+        Returns:
+            None when there is nothing (yet), see `ended`.
+
+        Raises:
+            DataLossError: the next snapshot has expired or was taken back; says what to do.
+            CorruptDataError: metadata is damaged.
+        """
+        self._open()
+        if self._next_id is None and self._starting is not None:
+            beginning = self._starting()
+            if beginning is None:
+                self._ended = self._last_id is not None
+                return None
+            self._next_id = beginning.next_id
+            planned = self._begin(beginning)
+            if planned is not None:
+                return planned
+        while not self._ended:
+            if self._last_id is not None and (self._next_id or 1) > self._last_id:
+                self._ended = True
+                break
+            snapshot = self._follow.get(self._next_id or 1)
+            if snapshot is None:
+                break
+            if self._beyond(snapshot):
+                self._ended = True
+                break
+            if self._too_young(snapshot):
+                break
+            splits = self._changes(snapshot)
+            self._next_id = snapshot.id + 1
+            if splits:
+                return self._planned(snapshot, splits, starting=False)
+        return None
+
+    def next_batch(self) -> pa.Table | None:
+        """Plan and read one step at once.
+
+        Returns:
+            `_VALUE_KIND` (int8, `RowKind`), then the columns: the whole state at the beginning
+            (then `last_starting` is true; may be empty), or the changes of one snapshot
+            (`last_snapshot_id`). None when there is nothing now.
+
+        Raises: as `plan` and `StreamRead.to_batches`.
+        """
+        planned = self.plan()
+        if planned is None:
+            return None
+        batches = [batch for split in planned.splits for batch in self._reader.to_batches(split)]
+        return pa.Table.from_batches(batches, schema=self.schema)
+
+    def checkpoint(self) -> int | None:
+        """Id of the first snapshot that has not been planned; None before the beginning."""
+        return self._next_id
+
+    def restore(self, next_snapshot: int | None, *, whole_state: bool = False) -> None:
+        """Go on where another scan has come to.
+
+        Args:
+            next_snapshot: what `checkpoint` gave; None begins anew.
+            whole_state: begin with the whole state of that snapshot.
+        """
+        if next_snapshot is not None and whole_state:
+            self._starting = from_state(self._table, next_snapshot)
+            next_snapshot = None
+        self._next_id = next_snapshot
+        self._ended = False
+        self._last = None
+
+    def notify_checkpoint_complete(self, *next_snapshots: int | None) -> None:
+        """Record the progress of the table's consumer; nothing without `consumer-id`.
+
+        Args:
+            next_snapshots: what `checkpoint` gave, of each reader that shares the stream. With
+                `consumer.mode` exactly-once they must agree; with at-least-once the smallest
+                counts. None: that reader has not begun.
+
+        Raises:
+            InvalidRequestError: readers disagree.
+        """
+        consumer = self._table.options.consumer_id
+        if not consumer or not next_snapshots or None in next_snapshots:
+            return
+        reached = {one for one in next_snapshots if one is not None}
+        if len(reached) > 1 and self._table.options.consumer_mode == "exactly-once":
+            raise InvalidRequestError(
+                "readers of an exactly-once consumer have come to different snapshots",
+                hint="let all read the same plans, or set `consumer.mode` to at-least-once",
+                consumer=consumer,
+                next_snapshots=sorted(reached),
+            )
+        write_consumer(self._table, consumer, min(reached))
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._opened = True
+            if self._table.options.scan_bounded:
+                self._last_id = self._table.snapshots.latest_id() or 0
+
+    def _begin(self, beginning: Beginning) -> StreamPlan | None:
+        state = beginning.state
+        if state is None:
+            before = self._table.snapshots.read_again(beginning.next_id - 1)
+            self._ended = before is not None and self._beyond(before)
+            return None
+        scan = first_scan(self._table, beginning).with_filter(self._predicate)
+        if self._buckets is not None:
+            scan = scan.with_bucket(*self._buckets)
+        self._ended = self._beyond(state)
+        return self._planned(state, scan.plan(state).splits, starting=True)
+
+    def _planned(
+        self, snapshot: Snapshot, splits: Sequence[Split | ChangeSplit], *, starting: bool
+    ) -> StreamPlan:
+        self._watermark = snapshot.watermark
+        self._last = StreamPlan(snapshot_id=snapshot.id, starting=starting, splits=tuple(splits))
+        return self._last
+
+    def _changes(self, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+        with judging_losses(self._table, snapshot.id):
+            return snapshot_changes(self._table, self._planner, snapshot)
+
+    def _beyond(self, snapshot: Snapshot) -> bool:
+        bound = self._table.options.scan_bounded_watermark
+        return bound is not None and snapshot.watermark is not None and snapshot.watermark > bound
+
+    def _too_young(self, snapshot: Snapshot) -> bool:
+        delay = self._table.options.streaming_read_snapshot_delay_ms
+        return delay is not None and snapshot.time_ms > self._table.clock.now_ms() - delay
+
+
+def read_changelog(
+    table: FileStoreTable,
+    mode: str | None = None,
+    *,
+    options: Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+    wait: bool = False,
+) -> Iterator[ChangelogBatch]:
+    """The changes of a table as a stream of record batches.
+
+    Progress of a `consumer-id` moves on when the batches of a snapshot have all been taken.
+
+    Args:
+        table: the table.
+        mode: instead of `scan.mode`.
+        options: further table options, such as `scan.snapshot-id` or `consumer-id`.
+        columns: columns wanted, in the order wanted; None = all.
+        predicate: rows wanted; None = all.
+        wait: look for more every `continuous.discovery-interval` instead of ending at what is
+            there now.
+
+    Yields:
+        Batches, snapshot by snapshot.
+
+    Raises:
+        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+        InvalidRequestError: a column is unknown.
+        DataLossError: the next snapshot has expired; says what to do.
+        CorruptDataError: metadata or a file is damaged.
+        NotFoundError: a snapshot expired while it was read.
+    """
+    texts = {**(options or {}), **({} if mode is None else {"scan.mode": mode})}
+    if texts:
+        table = table.with_options(texts)
+    scan = StreamScan(table, columns=columns, predicate=predicate)
+    while True:
+        planned = scan.plan()
+        if planned is not None:
+            for split in planned.splits:
+                for rows in scan.reader.to_batches(split):
+                    yield ChangelogBatch(
+                        snapshot_id=planned.snapshot_id, starting=planned.starting, rows=rows
+                    )
+        # also when nothing was read: snapshots were passed over, and a consumer must not grow old
+        scan.notify_checkpoint_complete(scan.checkpoint())
+        if planned is None:
+            if scan.ended or not wait:
+                return
+            table.clock.sleep(table.options.continuous_discovery_interval_ms / 1000)

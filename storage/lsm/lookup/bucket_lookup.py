@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of keys in the upper levels of one bucket, from local copies of the data files.
+
+The `KeyLookup` of a bucket. A file is copied when the first key comes that it could hold; which
+files could is known from the key ranges of their descriptions.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyroaring
+
+from storage.format.file_meta import DataFileMeta
+from storage.format.key_value_layout import key_value_schema
+from storage.format.row_codec import decode_row
+from storage.format.row_selection import Bitmap
+from storage.format.row_values import from_row_values
+from storage.format.schema import TableSchema
+from storage.io.file_io import FileIO
+from storage.lsm.key_order import key_at, lower_bound
+from storage.lsm.levels import SortedRun
+from storage.lsm.lookup.contract import DeletedRows, Found
+from storage.lsm.lookup.key_search import SearchedKeys
+from storage.lsm.lookup.local_copy import CopySource, LocalCopy, boot_seed
+from storage.lsm.lookup.store import CopyLimits, LookupStore
+
+if TYPE_CHECKING:
+    from storage.lsm.bucket import BucketContext
+
+__all__ = ["BucketLookup"]
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Piece:
+    """What one file has of the keys."""
+
+    file: DataFileMeta
+    keys: _Numbers
+    positions: _Numbers
+    rows: list[pa.RecordBatch]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BucketLookup:
+    """See the module; a `KeyLookup`. Holds nothing open itself.
+
+    Attributes:
+        store: the copies.
+        limits: of the table's copies.
+        table: path of the table.
+        file_io: store of the table.
+        path_of: path of a data file of the bucket.
+        schema: rows are given as it says.
+        schemas: reads a schema by id.
+        deletions: deletion vectors of the bucket; None where the table has none.
+    """
+
+    store: LookupStore
+    limits: CopyLimits
+    table: str
+    file_io: FileIO
+    path_of: Callable[[DataFileMeta], str]
+    schema: TableSchema
+    schemas: Callable[[int], TableSchema]
+    deletions: DeletedRows | None = None
+
+    @staticmethod
+    def of(context: "BucketContext", store: LookupStore) -> "BucketLookup":
+        """The lookup of a bucket, with the deletion vectors that its context has."""
+        options = context.options
+        return BucketLookup(
+            store=store,
+            limits=CopyLimits(
+                options.lookup_cache_max_disk_size, options.lookup_cache_file_retention_ms
+            ),
+            table=context.layout.root,
+            file_io=context.file_io,
+            path_of=context.path_of,
+            schema=context.schema,
+            schemas=context.schemas,
+            deletions=context.deletions,
+        )
+
+    def find(
+        self, keys: pa.RecordBatch, runs: Sequence[SortedRun], *, values: bool = True
+    ) -> Found:
+        """See `KeyLookup`.
+
+        Cost: grows with the keys, and by some microseconds per file that could hold one.
+        """
+        names = self.schema.trimmed_primary_keys
+        types = [field.type for field in self.schema.key_fields]
+        wanted = keys.select(names)
+        left = np.arange(wanted.num_rows)
+        searched = SearchedKeys(wanted.columns, types, boot_seed())
+        pieces: list[_Piece] = []
+        for run in runs:
+            if not len(left):
+                break
+            missing = np.ones(len(left), np.bool_)
+            for file, start, end in self._files_with_keys(wanted, run.files):
+                piece = self._search(file, searched.between(start, end), values=values)
+                if piece is not None:
+                    missing[piece.keys + start] = False
+                    pieces.append(dataclasses.replace(piece, keys=left[piece.keys + start]))
+            if not missing.all():
+                rest = np.flatnonzero(missing)
+                wanted, left = wanted.take(pa.array(rest)), left[rest]
+                searched = searched.only(rest)
+        return self._found(pieces, values=values)
+
+    def _files_with_keys(
+        self, keys: pa.RecordBatch, files: Sequence[DataFileMeta]
+    ) -> list[tuple[DataFileMeta, int, int]]:
+        """Files whose range holds some of the keys, each with the range of these keys."""
+        names = self.schema.trimmed_primary_keys
+        types = [field.type for field in self.schema.key_fields]
+        ends = [decode_row(key, types) for file in files for key in (file.min_key, file.max_key)]
+        columns = [
+            from_row_values(column, type_)
+            for column, type_ in zip(zip(*ends, strict=True), types, strict=True)
+        ]
+        bounds = pa.RecordBatch.from_arrays(columns, names=list(names))
+        result = []
+        for number, file in enumerate(files):
+            least, most = (key_at(bounds, names, 2 * number + i) for i in range(2))
+            start, end = lower_bound(keys, names, least), lower_bound(keys, names, most)
+            if end < keys.num_rows and key_at(keys, names, end) == most:
+                end += 1
+            if start < end:
+                result.append((file, start, end))
+        return result
+
+    def _search(self, file: DataFileMeta, keys: SearchedKeys, *, values: bool) -> _Piece | None:
+        """What a file has of some keys, numbered from 0; None for nothing."""
+        copy = self._copy_of(file)
+        numbers, positions = copy.find(keys)
+        deleted = None if self.deletions is None else self.deletions.vector_of(file.file_name)
+        if deleted is not None and len(positions):
+            alive = _alive(deleted, positions)
+            numbers, positions = numbers[alive], positions[alive]
+        if not len(numbers):
+            return None
+        return _Piece(file, numbers, positions, copy.rows(positions) if values else [])
+
+    def _copy_of(self, file: DataFileMeta) -> LocalCopy:
+        source = CopySource(
+            self.file_io,
+            self.path_of(file),
+            file,
+            self.schemas(file.schema_id),
+            self.schema,
+        )
+        return self.store.copy_of(self.table, source, self.limits)
+
+    def _found(self, pieces: Sequence[_Piece], *, values: bool) -> Found:
+        """All that was found, in the order of the keys."""
+        schema = key_value_schema(self.schema)
+        numbers = _joined([piece.keys for piece in pieces])
+        positions = _joined([piece.positions for piece in pieces])
+        counts = [len(piece.keys) for piece in pieces]
+        file_of = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
+        batches = [batch for piece in pieces for batch in piece.rows]
+        rows = None
+        if values:
+            rows = pa.concat_batches(batches) if batches else _no_rows(schema)
+        if len(numbers) and not bool(np.all(numbers[1:] > numbers[:-1])):
+            order = np.argsort(numbers)
+            numbers, positions, file_of = numbers[order], positions[order], file_of[order]
+            rows = None if rows is None else rows.take(pa.array(order))
+        return Found(numbers, rows, tuple(piece.file for piece in pieces), file_of, positions)
+
+
+def _alive(deleted: Bitmap, positions: _Numbers) -> npt.NDArray[np.bool_]:
+    """Which of some ascending positions are not deleted."""
+    if isinstance(deleted, pyroaring.BitMap64):
+        common = (deleted & pyroaring.BitMap64(positions.astype(np.uint64))).to_array()
+    else:
+        common = (deleted & pyroaring.BitMap(positions.astype(np.uint32))).to_array()
+    gone = np.asarray(common, np.int64)
+    alive = np.ones(len(positions), np.bool_)
+    alive[np.searchsorted(positions, gone)] = False
+    return alive
+
+
+def _joined(parts: Sequence[_Numbers]) -> _Numbers:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)

@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The local copies of data files that lookups search: one directory for all processes of a machine.
+
+    <directory>/<hash of the table's path>/<name>.copy       a whole copy, see `local_copy`
+    <directory>/<hash of the table's path>/<name>.building   being written by whoever has it locked
+
+Files of other names are left alone. All can be made again from the table, so whatever is missing or
+damaged is. The modification time of a copy says until when it stays; every use moves it on. The
+lock on a file under construction ends with its process, and whoever waits for it finds the copy, or
+builds it.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import fcntl
+import functools
+import hashlib
+import os
+import pathlib
+import re
+import stat
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+
+from storage.clock import Clock, SystemClock
+from storage.errors import InternalError, InvalidRequestError, StorageUnavailableError
+from storage.lsm.lookup.local_copy import CopySource, LocalCopy, open_copy, write_copy
+
+__all__ = ["DIRECTORY_VARIABLE", "CopyLimits", "LookupCounters", "LookupStore", "process_store"]
+
+DIRECTORY_VARIABLE = "LAKEWARD_LOOKUP_DIRECTORY"
+"""Environment variable that names the directory of `process_store`."""
+
+_COPY = ".copy"
+_BUILDING = ".building"
+_TABLE = re.compile(r"[0-9a-f]{16}")
+_SWEEP_MS = 60_000
+_HOUR_MS = 3_600_000
+_ATTEMPTS = 3
+"""Builds of one copy: the disk may be full of others, or somebody remove the directory."""
+
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CopyLimits:
+    """How much room the copies of one table may take, and how long.
+
+    Attributes:
+        max_bytes: of all its copies on this machine; None = any number [bytes].
+        retention_ms: time without use after which a copy goes [ms].
+    """
+
+    max_bytes: int | None = None
+    retention_ms: int = _HOUR_MS
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LookupCounters:
+    """What one process did with the copies, since it began.
+
+    Attributes:
+        hits: times a copy was wanted and there.
+        misses: times it was not, and was built or waited for.
+        built_files: copies built.
+        built_bytes: their size [bytes].
+        built_seconds: time that took [s].
+        evicted_files: copies removed for want of room or of use.
+        bytes_on_disk: size of all copies of the directory, of all processes [bytes].
+    """
+
+    hits: int
+    misses: int
+    built_files: int
+    built_bytes: int
+    built_seconds: float
+    evicted_files: int
+    bytes_on_disk: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stored:
+    """A copy on disk."""
+
+    path: pathlib.Path
+    size: int
+    stays_until_ns: int
+
+
+class LookupStore:
+    """See the module. Safe for threads, and for any number of processes on one directory.
+
+    A copy that is open stays readable when its file is removed, by whomever.
+
+    Args:
+        directory: is made when the first copy is; only its owner can read it.
+        clock: when copies were used.
+    """
+
+    def __init__(self, directory: pathlib.Path, *, clock: Clock | None = None) -> None:
+        self.directory = directory
+        self._clock = SystemClock() if clock is None else clock
+        self._open: dict[pathlib.Path, LocalCopy] = {}
+        self._lock = threading.Lock()
+        self._swept_ms: int | None = None
+        self._hits = self._misses = self._evicted = 0
+        self._built_files = self._built_bytes = 0
+        self._built_seconds = 0.0
+
+    def copy_of(self, table: str, source: CopySource, limits: CopyLimits) -> LocalCopy:
+        """The copy of a data file, built when there is none.
+
+        Args:
+            table: path of the table; its copies share the limits.
+            source: the data file.
+            limits: of the table.
+
+        Raises:
+            StorageUnavailableError: the data file or the local disk failed.
+            CorruptDataError: the data file violates the format.
+        """
+        self._sweep_sometimes()
+        path = self._directory_of(table) / (source.name + _COPY)
+        copy = self._opened(path, source, limits)
+        if copy is not None:
+            self._hits += 1
+            return copy
+        self._misses += 1
+        copy = self._built(path, source, limits)
+        self._make_room(path, limits)
+        return copy
+
+    def sweep(self) -> None:
+        """Remove what was not used for its time, and what dead processes left unfinished.
+
+        Happens by itself about once a minute while copies are in use.
+        """
+        now_ns = self._now_ns()
+        self._remove([copy for copy in self._stored() if copy.stays_until_ns < now_ns])
+        for folder in self._folders():
+            for path in _entries(folder, _BUILDING):
+                _remove_abandoned(path)
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+        with self._lock:
+            for path in [path for path in self._open if not path.exists()]:
+                del self._open[path]
+
+    def counters(self) -> LookupCounters:
+        """What happened so far."""
+        return LookupCounters(
+            hits=self._hits,
+            misses=self._misses,
+            built_files=self._built_files,
+            built_bytes=self._built_bytes,
+            built_seconds=self._built_seconds,
+            evicted_files=self._evicted,
+            bytes_on_disk=sum(copy.size for copy in self._stored()),
+        )
+
+    # --- finding and building ---------------------------------------------------------------
+
+    def _opened(
+        self, path: pathlib.Path, source: CopySource, limits: CopyLimits
+    ) -> LocalCopy | None:
+        """The copy, if it is on disk; its use is recorded."""
+        with self._lock:
+            copy = self._open.get(path)
+        try:
+            found = path.stat()
+            now_ns = self._now_ns()
+            os.utime(path, ns=(now_ns, now_ns + limits.retention_ms * 1_000_000))
+        except OSError:
+            self._forget(path)
+            return None
+        if copy is None or copy.size != found.st_size:
+            copy = open_copy(path, source)
+            if copy is None:
+                self._forget(path)
+                return None
+            with self._lock:
+                self._open[path] = copy
+        return copy
+
+    def _built(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._build(path, source, limits)
+            except OSError as error:
+                full = error.errno in _DISK_FULL
+                if attempt == _ATTEMPTS - 1 or not (full or isinstance(error, FileNotFoundError)):
+                    raise _local_failure(error, path) from error
+                if full:
+                    self._remove(self._stored())
+        raise InternalError("more attempts than there are")
+
+    def _build(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
+        with self._turn_to_build(path) as unfinished:
+            copy = self._opened(path, source, limits)
+            if copy is not None:  # another process built it meanwhile
+                return copy
+            start = self._clock.monotonic_s()
+            with unfinished.open("r+b") as file:
+                file.truncate(0)
+                size = write_copy(file, source)
+            unfinished.rename(path)
+            self._built_files += 1
+            self._built_bytes += size
+            self._built_seconds += self._clock.monotonic_s() - start
+            copy = self._opened(path, source, limits)
+        if copy is None:
+            raise StorageUnavailableError(
+                "a local copy of a data file is gone or damaged right after it was made",
+                hint="nothing else may use the directory",
+                path=path,
+            )
+        return copy
+
+    @contextlib.contextmanager
+    def _turn_to_build(self, path: pathlib.Path) -> Iterator[pathlib.Path]:
+        """Hold the lock on the unfinished file of a copy; wait for whoever has it."""
+        unfinished = path.with_suffix(_BUILDING)
+        while True:
+            descriptor = self._create(unfinished)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if not _names(unfinished, descriptor):
+                    continue  # it was finished or removed while we waited
+                try:
+                    yield unfinished
+                finally:
+                    if _names(unfinished, descriptor):
+                        unfinished.unlink(missing_ok=True)
+                return
+            finally:
+                os.close(descriptor)
+
+    def _create(self, unfinished: pathlib.Path) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        while True:
+            unfinished.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # a sweep removes empty directories
+                unfinished.parent.mkdir(mode=0o700, exist_ok=True)
+                return os.open(unfinished, flags, 0o600)
+
+    def _forget(self, path: pathlib.Path) -> None:
+        with self._lock:
+            self._open.pop(path, None)
+
+    # --- removing ---------------------------------------------------------------------------
+
+    def _make_room(self, built: pathlib.Path, limits: CopyLimits) -> None:
+        """Remove copies of the table, the least recently used first, down to its limit."""
+        if limits.max_bytes is None:
+            return
+        copies = sorted(self._stored(built.parent), key=lambda copy: copy.stays_until_ns)
+        surplus = sum(copy.size for copy in copies) - limits.max_bytes
+        for copy in copies:
+            if surplus <= 0:
+                break
+            if copy.path != built:
+                self._remove([copy])
+                surplus -= copy.size
+
+    def _sweep_sometimes(self) -> None:
+        now = self._clock.now_ms()
+        with self._lock:
+            if self._swept_ms is not None and now - self._swept_ms < _SWEEP_MS:
+                return
+            self._swept_ms = now
+        self.sweep()
+
+    def _remove(self, copies: Sequence[_Stored]) -> None:
+        for copy in copies:
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                copy.path.unlink()
+                self._evicted += 1
+            self._forget(copy.path)
+
+    def _stored(self, folder: pathlib.Path | None = None) -> list[_Stored]:
+        """The copies of one table, or of all."""
+        found = []
+        for each in self._folders() if folder is None else [folder]:
+            for path in _entries(each, _COPY):
+                with contextlib.suppress(FileNotFoundError):
+                    facts = path.stat()
+                    found.append(_Stored(path, facts.st_size, facts.st_mtime_ns))
+        return found
+
+    def _folders(self) -> list[pathlib.Path]:
+        return [path for path in _entries(self.directory, "") if _TABLE.fullmatch(path.name)]
+
+    def _directory_of(self, table: str) -> pathlib.Path:
+        return self.directory / hashlib.blake2b(table.encode(), digest_size=8).hexdigest()
+
+    def _now_ns(self) -> int:
+        return self._clock.now_ms() * 1_000_000
+
+
+def _entries(folder: pathlib.Path, ending: str) -> list[pathlib.Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(ending))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _names(path: pathlib.Path, descriptor: int) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _remove_abandoned(unfinished: pathlib.Path) -> None:
+    """Remove an unfinished copy unless somebody is at work on it."""
+    try:
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _names(unfinished, descriptor):
+            unfinished.unlink(missing_ok=True)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _local_failure(error: OSError, path: pathlib.Path) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        "a local copy of a data file could not be written",
+        detail=str(error),
+        hint=f"make room, set `lookup.cache-max-disk-size`, or point {DIRECTORY_VARIABLE} to "
+        "another disk",
+        path=path,
+    )
+
+
+def process_store() -> LookupStore:
+    """The store of this process, on the directory that all processes of this user share.
+
+    The directory is that of `LAKEWARD_LOOKUP_DIRECTORY`, or one below the system's temporary one.
+
+    Raises:
+        InvalidRequestError: the directory below the temporary one belongs to somebody else.
+    """
+    return _store_of(os.environ.get(DIRECTORY_VARIABLE) or _usual_directory(), os.getpid())
+
+
+@functools.cache
+def _store_of(directory: str, _process: int) -> LookupStore:
+    # by process: a fork must not share locks and counters with its parent
+    return LookupStore(pathlib.Path(directory))
+
+
+def _usual_directory() -> str:
+    directory = pathlib.Path(tempfile.gettempdir()) / f"lakeward-lookup-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    facts = directory.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise InvalidRequestError(
+            "the directory for local copies of data files is not this user's alone",
+            hint=f"remove it, or set {DIRECTORY_VARIABLE}",
+            path=directory,
+        )
+    return str(directory)
