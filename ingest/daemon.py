@@ -284,6 +284,7 @@ class Daemon:
         try:
             while not query.awaitTermination(0.5):
                 self._observer.beat()
+                self._maintenance.beat()
                 if self._stop.is_set():
                     self._drain(query, sink)
                     break

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that keeps tables small and that no batch has to wait for: snapshot expiry, compaction.
+"""Work that no batch has to wait for: what is due after commits, expiry above all, and compaction.
 
 Each runs on one thread of the driver beside the stream; compaction is in `background_compaction`.
 A pass that fails is logged and tried again after a later batch: expiry only removes what no kept
-snapshot names, so it can stop anywhere.
+snapshot names, so it can stop anywhere. A bounded run is a batch job: it ends with a pass over the
+tables it wrote, which makes the tags of `tag.automatic-creation` = batch. Local copies of data
+files are swept by whoever uses them; when the stream is idle, nobody does.
 """
 
+import functools
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ingest.background_compaction import BackgroundCompaction, CompactionWatcher
@@ -15,15 +19,22 @@ from ingest.batch_report import BatchReport
 from ingest.table_book import TableBook
 from storage.clock import Clock
 from storage.errors import LakewardError
+from storage.lsm.lookup.store import process_store
+from storage.options import TableOptions
 from storage.table.upkeep import TableUpkeep
 
-__all__ = ["EXPIRE_EVERY_COMMITS", "Maintenance"]
+__all__ = ["EXPIRE_EVERY_COMMITS", "SWEEP_EVERY_S", "Maintenance"]
 
 _LOG = logging.getLogger(__name__)
 
 EXPIRE_EVERY_COMMITS = 10
 """Commits of a table between two expiry passes. A pass reads the manifests of what it removes, so
-doing it each time would double the metadata reads for one snapshot's worth of garbage."""
+doing it each time would double the metadata reads for one snapshot's worth of garbage. Tables with
+automatic tags get theirs after each commit: a tag that comes late keeps files, and more than
+`tag.num-retained-max` of them are there meanwhile."""
+
+SWEEP_EVERY_S = 600.0
+"""Between two sweeps of the local copies of data files [s]; unused ones stay for an hour."""
 
 
 class Maintenance:
@@ -42,6 +53,7 @@ class Maintenance:
         self._commits: dict[str, int] = {}
         self._pending: set[str] = set()
         self._lock = threading.Lock()
+        self._swept_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
         self._compaction = BackgroundCompaction(book, clock, watcher)
 
@@ -50,32 +62,48 @@ class Maintenance:
         for name in report.snapshots:
             count = self._commits.get(name, 0) + 1
             self._commits[name] = count
-            if count % EXPIRE_EVERY_COMMITS == 0:
+            if count % _commits_between(self._book.table(name).options) == 0:
                 self._schedule(name)
         self._compaction.after_batch(report)
+
+    def beat(self) -> None:
+        """Called all the time, also when there are no batches; returns at once."""
+        now_s = self._clock.monotonic_s()
+        if now_s - self._swept_s < SWEEP_EVERY_S:
+            return
+        self._swept_s = now_s
+        if any(self._book.table(name).options.needs_lookup for name in self._book.progresses()):
+            self._submit(_sweep)
 
     def _schedule(self, name: str) -> None:
         with self._lock:
             if name in self._pending:
                 return
             self._pending.add(name)
-        self._pool.submit(self._expire, name).add_done_callback(_report_bug)
+        self._submit(functools.partial(self._pass, name))
 
-    def _expire(self, name: str) -> None:
+    def _submit(self, task: Callable[[], None]) -> None:
+        self._pool.submit(task).add_done_callback(_report_bug)
+
+    def _pass(self, name: str) -> None:
         with self._lock:
             self._pending.discard(name)
+        self._upkeep_of(name)
+
+    def _upkeep_of(self, name: str, *, batch: bool = False) -> None:
         try:
             # the stream's newest own snapshot holds its offsets: others may not push it out
             expired = self._upkeep.run(
                 self._book.table(name),
                 now_ms=self._clock.now_ms(),
                 keep_from=self._book.snapshot_id(name) or None,
+                batch=batch,
                 dedicated=True,
             )
         except (LakewardError, OSError) as error:
             _LOG.warning(
-                "snapshot expiry failed, it will be tried again",
-                extra={"event": "expire_failed", "table": name},
+                "upkeep of a table failed, it will be tried again",
+                extra={"event": "upkeep_failed", "table": name},
                 exc_info=error,
             )
             return
@@ -83,13 +111,33 @@ class Maintenance:
             _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
 
     def finish(self) -> None:
-        """Wait until what is scheduled is done, as at the end of a bounded run."""
+        """The end of a bounded run: do what is scheduled, then look after what was written."""
         self._compaction.wait()
+        for name in sorted(self._commits):
+            self._submit(functools.partial(self._upkeep_of, name, batch=True))
+        self._pool.submit(lambda: None).result()
 
     def close(self) -> None:
         """Let the running pass, and the bucket being compacted, end; drop the others."""
         self._compaction.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _commits_between(options: TableOptions) -> int:
+    """How many commits there are between two passes over a table."""
+    tags = options.tag_automatic_creation in ("process-time", "watermark")
+    return 1 if tags else EXPIRE_EVERY_COMMITS
+
+
+def _sweep() -> None:
+    try:
+        process_store().sweep()
+    except (LakewardError, OSError) as error:
+        _LOG.warning(
+            "local copies of data files could not be swept, it will be tried again",
+            extra={"event": "sweep_failed"},
+            exc_info=error,
+        )
 
 
 def _report_bug(done: "Future[None]") -> None:

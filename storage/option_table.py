@@ -89,7 +89,17 @@ _PLACEMENT = (
         mutable=False,
     ),
     refused("primary-key.nullable", boolean, "false", "Null key columns.", mutable=False),
-    refused("type", text, "table", "Kind of table.", blocks=Access.BOTH, mutable=False),
+    refused(
+        "type",
+        choice(
+            *("table", "format-table", "materialized-table", "object-table", "lance-table"),
+            "iceberg-table",
+        ),
+        "table",
+        "Kind of table.",
+        blocks=Access.BOTH,
+        mutable=False,
+    ),
     option("branch", text, "main", "Branch that is read and written."),
     option(
         "dynamic-bucket.target-row-num",

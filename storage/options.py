@@ -375,7 +375,7 @@ def _validate(options: TableOptions) -> None:
         value = getattr(options, attribute)
         if value is not None and value < least:
             raise InvalidOptionError(
-                "the value of an option is too small",
+                f"{key} should be at least {least}, but the value is too small",
                 hint=f"give at least {least}",
                 option=key,
                 value=value,
@@ -389,7 +389,7 @@ def _validate(options: TableOptions) -> None:
         )
     if options.snapshot_num_retained_min > options.snapshot_num_retained_max:
         raise InvalidOptionError(
-            "fewer snapshots may be kept than must be kept",
+            "snapshot.num-retained.min should not be larger than snapshot.num-retained.max",
             hint="set `snapshot.num-retained.max` to at least `snapshot.num-retained.min`",
             least=options.snapshot_num_retained_min,
             most=options.snapshot_num_retained_max,

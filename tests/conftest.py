@@ -4,10 +4,14 @@
 import itertools
 
 import pytest
+from hypothesis import settings
 
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 
 _NUMBERS = itertools.count()
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True)

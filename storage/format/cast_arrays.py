@@ -15,11 +15,13 @@ class CastError(ValueError):
 
     Attributes:
         value: text of the first such value.
+        failed: which values have none, where that is known; null where the value is null.
     """
 
-    def __init__(self, reason: str, value: str) -> None:
+    def __init__(self, reason: str, value: str, failed: pa.Array | None = None) -> None:
         super().__init__(reason)
         self.value = value
+        self.failed = failed
 
 
 def numbers_of(column: pa.Array, stored: pa.DataType | None = None) -> np.ndarray[Any, Any]:
@@ -53,7 +55,7 @@ def require_all(valid: pa.Array, texts: pa.Array, reason: str) -> None:
     """
     broken = pc.index(valid, pa.scalar(False)).as_py()
     if broken >= 0:
-        raise CastError(reason, str(texts[broken].as_py()))
+        raise CastError(reason, str(texts[broken].as_py()), pc.invert(valid))
 
 
 def parts_of(texts: pa.Array, pattern: str) -> dict[str, pa.Array]:

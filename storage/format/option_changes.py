@@ -46,6 +46,7 @@ _FIXED_MESSAGE = "change '{}' is not supported yet."
 
 _NEVER_OFF = frozenset({"ignore-delete", "ignore-update-before"})
 _COLUMN_LISTS = ("bucket-key", "sequence.field", "rowkind.field")
+_COLUMN_NAMES = {"sequence.field": "Sequence field:", "rowkind.field": "Rowkind field:"}
 _FIELDS, _GROUP = "fields.", ".sequence-group"
 
 
@@ -106,8 +107,11 @@ def check_option_references(schema: TableSchema) -> None:
             columns = f"{key.removeprefix(_FIELDS).removesuffix(_GROUP)},{value}"
         for column in filter(None, (part.strip() for part in columns.split(","))):
             if column not in schema.field_names:
+                what = _COLUMN_NAMES.get(key, "Field")
                 raise InvalidSchemaChangeError(
-                    "an option names a column that does not exist", key=key, column=column
+                    f"{what} '{column}' can not be found in table schema",
+                    key=key,
+                    column=column,
                 )
 
 

@@ -306,9 +306,17 @@ def check_keys(schema: TableSchema) -> None:
     _check_primary_key(schema)
     for name in schema.bucket_keys:
         if name in schema.partition_keys:
-            raise InvalidRequestError("a bucket key must not be a partition key", column=name)
+            raise InvalidRequestError(
+                f"Bucket keys {_listed(schema.bucket_keys)} should not in partition keys "
+                f"{_listed(schema.partition_keys)}",
+                column=name,
+            )
         if schema.primary_keys and name not in schema.primary_keys:
-            raise InvalidRequestError("a bucket key must be part of the primary key", column=name)
+            raise InvalidRequestError(
+                f"Primary keys {_listed(schema.primary_keys)} should contains all bucket keys "
+                f"{_listed(schema.bucket_keys)}",
+                column=name,
+            )
 
 
 def _check_primary_key(schema: TableSchema) -> None:
@@ -316,9 +324,14 @@ def _check_primary_key(schema: TableSchema) -> None:
         return
     if not schema.trimmed_primary_keys:
         raise InvalidRequestError(
-            "the primary key needs a column besides the partition keys",
-            primary_keys=", ".join(schema.primary_keys),
+            f"Primary key constraint {_listed(schema.primary_keys)} should not be same with "
+            f"partition fields {_listed(schema.partition_keys)}, this will result in only one "
+            "record in a partition",
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"
 
 
 def _check_key_column(schema: TableSchema, what: str, name: str) -> None:

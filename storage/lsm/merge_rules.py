@@ -58,6 +58,10 @@ def _check_columns(schema: TableSchema, options: TableOptions) -> None:
 
 def _check_sequence_fields(schema: TableSchema, options: TableOptions) -> None:
     names = options.sequence_field
+    if not names and "sequence.field" in options.raw:
+        _refuse_sequence("Sequence field: '' can not be found in table schema", options)
+    if names and options.merge_engine == "first-row":
+        _refuse_sequence("Do not support use sequence field on FIRST_ROW merge engine", options)
     for name in names:
         problem = ""
         if name not in schema.field_names:
@@ -70,8 +74,6 @@ def _check_sequence_fields(schema: TableSchema, options: TableOptions) -> None:
             problem = f"Sequence field '{name}' has a type without an order"
         if problem:
             _refuse_sequence(problem, options)
-    if names and options.merge_engine == "first-row":
-        _refuse_sequence("Do not support use sequence field on FIRST_ROW merge engine", options)
     if names and schema.primary_keys and set(schema.partition_keys) - set(schema.primary_keys):
         _refuse_sequence(
             "You can not use sequence.field in cross partition update case (Primary key constraint "

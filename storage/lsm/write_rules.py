@@ -19,7 +19,7 @@ from storage.options import TableOptions
 __all__ = ["accept_rows", "as_merged", "without_ignored"]
 
 _KIND_TEXTS = pa.array(["+I", "-U", "+U", "-D"])
-"""Texts of the row kinds, each at the place of its code."""
+"""Texts of the row kinds, each at the place of its code; lower case is understood, too."""
 
 
 def accept_rows(
@@ -105,14 +105,13 @@ def _kinds_of(column: pa.Array, options: TableOptions) -> pa.Array:
             hint="give the column one of +I, -U, +U, -D",
             column=options.rowkind_field,
         )
-    codes = pc.index_in(column.cast(pa.string()), value_set=_KIND_TEXTS)
+    codes = pc.index_in(pc.ascii_upper(column.cast(pa.string())), value_set=_KIND_TEXTS)
     if codes.null_count:
         row = int(np.argmax(pc.is_null(codes).to_numpy(zero_copy_only=False)))
         raise InvalidRequestError(
-            "unknown row kind",
+            f"Unsupported short string '{column[row]}' for row kind",
             hint="give the column one of +I, -U, +U, -D",
             column=options.rowkind_field,
-            value=column[row],
         )
     return codes.cast(pa.int8())
 

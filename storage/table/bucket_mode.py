@@ -73,6 +73,12 @@ def check_bucket_keys(schema: TableSchema, options: TableOptions) -> None:
             hint="set `bucket-key`, or `bucket` to -1",
             option="bucket-key",
         )
+    if options.bucket == -2 and not schema.primary_keys:
+        raise InvalidOptionError(
+            "The number of buckets needs to be greater than 0",
+            hint="set `bucket-key` and `bucket`, or `bucket` to -1",
+            option="bucket",
+        )
     mode = bucket_mode(schema, options)
     if mode is BucketMode.CROSS_PARTITION and options.sequence_field:
         raise InvalidOptionError(

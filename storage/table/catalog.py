@@ -12,17 +12,13 @@ from collections.abc import Mapping
 
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import InvalidRequestError, NotFoundError, StorageUnavailableError
-from storage.format.index.builder import check_file_indexes
 from storage.format.layout import TableLayout
 from storage.format.schema import TableSchema
 from storage.format.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
-from storage.lsm.merge_rules import check_merging
-from storage.options import TableOptions
-from storage.table.bucket_mode import check_bucket_keys
-from storage.table.scan_mode import check_streaming
 from storage.table.table import FileStoreTable
+from storage.table.table_rules import check_table
 
 __all__ = ["FileSystemCatalog"]
 
@@ -138,10 +134,7 @@ class FileSystemCatalog:
         path = self.table_path(identifier)
         if schema.id != 0:
             raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
-        check_bucket_keys(schema, TableOptions.from_strings(schema.options))
-        check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
-        check_merging(schema, TableOptions.from_strings(schema.options))
-        check_streaming(schema, TableOptions.from_strings(schema.options))
+        check_table(schema)
         if schema.time_ms == 0:
             schema = dataclasses.replace(schema, time_ms=self._clock.now_ms())
         schemas = self._schemas(path)

@@ -5,10 +5,17 @@ Source: SEMANTICS.md §G.3. The primary key lacks a partition key, so an index o
 table says where each one is. It is built from the table when a writer opens and kept on local
 disk. A row whose key is in another partition than its own is handled as the merge engine
 demands (`MovedRow`); deduplicate takes the row there away and then inserts the new one.
+
+A key that comes back, before the commit, to a partition that it left in the same commit goes to
+the bucket that it left. Java gives it any bucket with room; but the changes of one snapshot, read
+bucket by bucket, would then tell of the same key in two buckets of one partition, and who applies
+the -D of one after the +U of the other loses the row. Such a bucket may get a little more rows
+than its target, when others took the room meanwhile. Across commits keys are placed as in Java:
+where compactions lag behind and tell the changes of several commits at once, a follower of such
+a table has to take the changes of a snapshot in an order that fits what it has.
 """
 
 import concurrent.futures
-import dataclasses
 import enum
 import logging
 import pathlib
@@ -24,7 +31,17 @@ from storage.format.key_hash import KeyHashes, key_hashes
 from storage.format.types import VALUE_KIND, RowKind
 from storage.options import TableOptions
 from storage.table.core import TableCore
-from storage.table.key_index import ABSENT, KeyIndex, sorted_order
+from storage.table.key_index import ABSENT, KeyIndex
+from storage.table.key_stays import (
+    BUCKET_BITS,
+    BUCKET_MASK,
+    Chains,
+    LeftPlaces,
+    Stays,
+    homes_of,
+    left_places,
+    stays_of,
+)
 from storage.table.read import TableRead
 from storage.table.rows_by_bucket import key_column, partition_codes, split_codes
 from storage.table.scan import Split, TableScan
@@ -32,9 +49,6 @@ from storage.table.scan import Split, TableScan
 __all__ = ["CrossPartitionBuckets", "MovedRow", "PlacedRows"]
 
 _LOG = logging.getLogger(__name__)
-
-_BUCKET_BITS = 31
-_BUCKET_MASK = (1 << _BUCKET_BITS) - 1
 
 PlacedRows = tuple[bytes, int, pa.RecordBatch]
 """Rows of one (framed partition, bucket), in the order in which they are to be written."""
@@ -60,9 +74,10 @@ class MovedRow(enum.Enum):
 class CrossPartitionBuckets:
     """Gives rows their partition and bucket by an index of all keys of the table.
 
-    Protocol: `bootstrap` from the newest snapshot, then `place` batches in arrival order. The
-    index follows what is placed; when that is not committed, or others wrote, `bootstrap` anew.
-    `close` removes the index. Belongs to one process; only one job may write such a table.
+    Protocol: `bootstrap` from the newest snapshot, then `place` batches in arrival order, and
+    `end_commit` when the next batch belongs to another commit. The index follows what is placed;
+    when that is not committed, or others wrote, `bootstrap` anew. `close` removes the index.
+    Belongs to one process; only one job may write such a table.
 
     Args:
         table: the table.
@@ -85,6 +100,7 @@ class CrossPartitionBuckets:
         self._ttl_s = None if ttl_ms is None else -(-ttl_ms // 1000)
         self._target_rows = table.options.dynamic_bucket_target_row_num
         self._index = KeyIndex(self._directory, ttl_s=self._ttl_s)
+        self._left = LeftPlaces(base / f"lakeward-left-{uuid}")
         self._partitions = _Partitions()
 
     @property
@@ -168,38 +184,46 @@ class CrossPartitionBuckets:
         )[codes]
         columns = [batch.column(name) for name in self._keys]
         hashes = key_hashes(columns, self._key_types, self._seed)
-        chains = _Chains.of(hashes)
+        chains = Chains.of(hashes)
         before = self._index.find(hashes[chains.first_rows], now_s)
         strays = np.zeros(0, np.int64)
         if self._moved is not MovedRow.DELETE_OLD:
-            homes = _homes(chains, numbers, before)
+            homes = homes_of(chains, numbers, before)
             strays, numbers = np.flatnonzero(homes != numbers), homes
-        placing = _placing(chains, numbers, before)
-        buckets = self._buckets(placing)
-        places = (numbers << _BUCKET_BITS) | buckets
+        stays = stays_of(chains, numbers, before, hashes, self._left)
+        places = self._places(stays, numbers)
         lasts = chains.last_rows
         changed = places[lasts] != before
         self._index.put(hashes[lasts[changed]], places[lasts[changed]], now_s)
-        left = _left_places(chains, places, before, numbers)
+        left = left_places(chains, places, before)
+        moved = np.flatnonzero(left != ABSENT)
+        if len(moved):
+            self._left.put(hashes[moved], left[moved])
         if self._moved is MovedRow.DROP_NEW:
-            stays = np.delete(np.arange(batch.num_rows), strays)
-            batch, places, left = batch.take(pa.array(stays)), places[stays], left[stays]
+            kept = np.delete(np.arange(batch.num_rows), strays)
+            batch, places, left = batch.take(pa.array(kept)), places[kept], left[kept]
         elif len(strays):
             batch = self._brought_home(batch, strays, numbers)
         yield from self._rows(batch, places, left)
 
+    def end_commit(self) -> None:
+        """The next batch belongs to another commit."""
+        self._left.clear()
+
     def close(self) -> None:
         """Remove the index. May be called twice."""
         self._index.close()
+        self._left.clear()
 
-    def _buckets(self, placing: "_Placing") -> npt.NDArray[np.int64]:
-        """Bucket of each row: that of the row or entry before it, or a new one."""
-        buckets = placing.inherited.copy()
-        fresh = placing.fresh_rows
-        for number in np.unique(placing.numbers[fresh]).tolist():
-            rows = fresh[placing.numbers[fresh] == number]
+    def _places(self, stays: Stays, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Place of each row: one that its key is or was in, or one with room."""
+        buckets, fresh = stays.inherited.copy(), stays.fresh_rows
+        for number in np.unique(numbers[fresh]).tolist():
+            rows = fresh[numbers[fresh] == number]
             buckets[rows] = self._partitions.assign(number, len(rows), self._target_rows)
-        return buckets[placing.source]
+        places = (numbers << BUCKET_BITS) | buckets[stays.source]
+        self._partitions.count_places(places[stays.return_rows], 1)
+        return places
 
     def _rows(
         self,
@@ -210,16 +234,15 @@ class CrossPartitionBuckets:
         moved = np.flatnonzero(left != ABSENT)
         order = np.arange(batch.num_rows, dtype=np.int64)
         if len(moved):
-            for place, count in zip(*np.unique(left[moved], return_counts=True), strict=True):
-                self._partitions.count(place >> _BUCKET_BITS, place & _BUCKET_MASK, -count)
+            self._partitions.count_places(left[moved], -1)
             batch = pa.concat_batches([batch, self._retractions(batch, moved, left[moved])])
             places = np.concatenate([places, left[moved]])
             # a row that takes an old version away comes right before the row that replaces it
             order = np.concatenate([2 * order + 1, 2 * moved]).argsort()
         for place, rows in split_codes(places[order]):
             part = batch.take(pa.array(order if rows is None else order[rows]))
-            partition = self._partitions.framed(place >> _BUCKET_BITS)
-            yield partition, place & _BUCKET_MASK, part
+            partition = self._partitions.framed(place >> BUCKET_BITS)
+            yield partition, place & BUCKET_MASK, part
 
     def _brought_home(
         self,
@@ -243,7 +266,7 @@ class CrossPartitionBuckets:
     ) -> pa.RecordBatch:
         """The rows as -D of the partitions that they leave."""
         taken = batch.take(pa.array(rows))
-        numbers = places >> _BUCKET_BITS
+        numbers = places >> BUCKET_BITS
         old = self._partitions.values(numbers)
         columns = list(taken.columns)
         for name in self._partition_names:
@@ -325,6 +348,11 @@ class _Partitions:
         counts = self._counts[number]
         counts[int(bucket)] = max(0, counts.get(int(bucket), 0) + int(more))
 
+    def count_places(self, places: npt.NDArray[np.int64], more: int) -> None:
+        """Note so many more or fewer keys for each time that a place is named."""
+        for place, times in zip(*np.unique(places, return_counts=True), strict=True):
+            self.count(place >> BUCKET_BITS, place & BUCKET_MASK, more * times)
+
     def assign(self, number: int, keys: int, target_rows: int) -> npt.NDArray[np.int64]:
         """Buckets for new keys of a partition: the first with room, else new ones."""
         counts = self._counts[number]
@@ -340,109 +368,8 @@ class _Partitions:
         return out
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Chains:
-    """Rows by key: those of one key after one another, in arrival order.
-
-    Attributes:
-        order: row numbers by chain.
-        starts: True in `order` where a chain begins.
-    """
-
-    order: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.bool_]
-
-    @staticmethod
-    def of(hashes: KeyHashes) -> "_Chains":
-        order = sorted_order(hashes[:, 0], hashes[:, 1])
-        ordered = hashes[order]
-        starts = np.ones(len(order), bool)
-        starts[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-        return _Chains(order, starts)
-
-    @property
-    def first_rows(self) -> npt.NDArray[np.int64]:
-        """First row of each chain."""
-        return self.order[self.starts]
-
-    @property
-    def last_rows(self) -> npt.NDArray[np.int64]:
-        """Last row of each chain."""
-        return self.order[np.r_[self.starts[1:], True]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Placing:
-    """Which rows need a bucket of their own.
-
-    Attributes:
-        numbers: partition number per row.
-        source: per row, the row whose bucket it shares: the first of its stay in a partition.
-        inherited: bucket of first rows that the index knows already; elsewhere undefined.
-        fresh_rows: first rows of stays that begin now, in arrival order.
-    """
-
-    numbers: npt.NDArray[np.int64]
-    source: npt.NDArray[np.int64]
-    inherited: npt.NDArray[np.int64]
-    fresh_rows: npt.NDArray[np.int64]
-
-
-def _placing(
-    chains: _Chains, numbers: npt.NDArray[np.int64], before: npt.NDArray[np.int64]
-) -> _Placing:
-    """Cut chains into stays in one partition.
-
-    Args:
-        chains: rows by key.
-        numbers: partition number per row.
-        before: place of each chain's key in the index.
-    """
-    order, starts = chains.order, chains.starts
-    ordered = numbers[order]
-    enters = starts.copy()
-    enters[1:] |= ordered[1:] != ordered[:-1]
-    heads = order[np.maximum.accumulate(np.where(enters, np.arange(len(order)), 0))]
-    source = np.empty(len(order), np.int64)
-    source[order] = heads
-    inherited = np.zeros(len(order), np.int64)
-    first_rows = chains.first_rows
-    inherited[first_rows] = before & _BUCKET_MASK
-    known = np.zeros(len(order), bool)
-    known[first_rows] = (before != ABSENT) & (before >> _BUCKET_BITS == numbers[first_rows])
-    entering = order[enters]
-    return _Placing(numbers, source, inherited, np.sort(entering[~known[entering]]))
-
-
-def _homes(
-    chains: _Chains, numbers: npt.NDArray[np.int64], before: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Per row the number of the partition that its key came to first."""
-    first = np.where(before != ABSENT, before >> _BUCKET_BITS, numbers[chains.first_rows])
-    homes = np.empty(len(chains.order), np.int64)
-    homes[chains.order] = first[np.cumsum(chains.starts) - 1]
-    return homes
-
-
-def _left_places(
-    chains: _Chains,
-    places: npt.NDArray[np.int64],
-    before: npt.NDArray[np.int64],
-    numbers: npt.NDArray[np.int64],
-) -> npt.NDArray[np.int64]:
-    """Per row the place in another partition that its key leaves with it; `ABSENT` = none."""
-    order, starts = chains.order, chains.starts
-    previous = np.empty(len(order), np.int64)
-    previous[1:] = places[order[:-1]]
-    previous[starts] = before
-    moves = (previous != ABSENT) & (previous >> _BUCKET_BITS != numbers[order])
-    left = np.full(len(order), ABSENT, np.int64)
-    left[order[moves]] = previous[moves]
-    return left
-
-
 def _place(number: int, bucket: int) -> int:
-    return number << _BUCKET_BITS | bucket
+    return number << BUCKET_BITS | bucket
 
 
 def _ahead(

@@ -24,6 +24,7 @@ from storage.table.live_files import BucketId
 
 __all__ = [
     "by_file_name",
+    "clear_index_cache",
     "index_entries",
     "index_files",
     "index_path",
@@ -58,8 +59,17 @@ class _GroupCache:
             while len(self._groups) > _HELD_MANIFESTS:
                 self._groups.popitem(last=False)
 
+    def clear(self) -> None:
+        with self._lock:
+            self._groups.clear()
+
 
 _GROUPS = _GroupCache()
+
+
+def clear_index_cache() -> None:
+    """Forget every grouping of this process; for tests and memory emergencies."""
+    _GROUPS.clear()
 
 
 def by_file_name(table: TableCore) -> bool:

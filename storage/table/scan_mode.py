@@ -95,22 +95,29 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
     given = [key for key in _KEYS if options.get(key)]
     mode = _named(options.get("scan.mode", _DEFAULT).strip().lower().replace("_", "-"), given)
     allowed = _ALLOWED.get(mode, ())
+    own = [key for key in given if key in allowed]
     foreign = [key for key in given if key not in allowed]
-    if foreign:
-        wanted = allowed or ("scan.mode",)
-        raise InvalidOptionError(
-            f"[{', '.join(foreign)}] must be null when you set [{','.join(wanted)}]",
-            hint="choose where the read begins in one way only",
-            mode=mode.value,
+    use = f"when you use {mode.value} for scan.mode"
+    problem = ""
+    if foreign and not allowed:
+        problem = (
+            f"[{', '.join(foreign)}] must be null when you set [scan.mode]: "
+            f"{foreign[0]} must be null {use}"
         )
-    if allowed and len(given) != 1:
+    elif allowed and len(own) != 1:
+        problem = f"must set only one key in [{','.join(allowed)}] {use}"
+        if len(allowed) == 1:
+            problem += f": {allowed[0]} can not be null {use}"
+    elif foreign:
+        problem = f"[{', '.join(foreign)}] must be null when you set [{','.join(allowed)}]"
+    if problem:
         raise InvalidOptionError(
-            f"must set only one key in [{','.join(allowed)}] when you use {mode.value} "
-            "for scan.mode",
+            problem,
+            hint="choose where the read begins in one way only",
             mode=mode.value,
             given=", ".join(given),
         )
-    return mode, given[0] if given else None
+    return mode, own[0] if own else None
 
 
 def _named(word: str, given: Sequence[str]) -> ScanMode:

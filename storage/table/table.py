@@ -15,7 +15,6 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.file_meta import CommitMessage, DataFileMeta
-from storage.format.index.builder import check_file_indexes
 from storage.format.layout import TableLayout
 from storage.format.manifest_store import ManifestStore
 from storage.format.schema import TableSchema
@@ -24,10 +23,9 @@ from storage.format.schema_store import SchemaStore
 from storage.format.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
-from storage.lsm.merge_rules import check_merging
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options import TableOptions, find_option
-from storage.table.bucket_mode import check_bucket_keys, require_keyed_buckets
+from storage.table.bucket_mode import require_keyed_buckets
 from storage.table.bucket_writers import open_merge_tree_writer
 from storage.table.commit import FileStoreCommit
 from storage.table.core import TableCore
@@ -39,7 +37,7 @@ from storage.table.predicate import Predicate
 from storage.table.read import TableRead
 from storage.table.row_delete import DeleteResult, delete_where
 from storage.table.scan import Plan, TableScan
-from storage.table.scan_mode import check_streaming
+from storage.table.table_rules import check_table
 from storage.table.time_travel import TimeTravel, travel_of
 from storage.table.uncommitted import delete_uncommitted
 from storage.table.write import TableWrite
@@ -369,10 +367,7 @@ class FileStoreTable(TableCore):
                 return table
             has_snapshots = self.snapshots.latest_id() is not None
             schema = evolve(newest, changes, self.clock.now_ms(), has_snapshots=has_snapshots)
-            check_bucket_keys(schema, TableOptions.from_strings(schema.options))
-            check_file_indexes(schema.fields, TableOptions.from_strings(schema.options))
-            check_merging(schema, TableOptions.from_strings(schema.options))
-            check_streaming(schema, TableOptions.from_strings(schema.options))
+            check_table(schema)
             if self.schemas.publish(schema):
                 return table.with_schema(schema.id)
         raise CommitConflictError(

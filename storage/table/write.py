@@ -120,8 +120,6 @@ class TableWrite:
         batch = without_ignored(batch, self._table.schema, self._table.options)
         if batch.num_rows == 0:
             return
-        if batch.num_rows == 0:
-            return
         for partition, bucket, part in self._placement.place(batch):
             self._writer(partition, bucket).write(part)
 
@@ -293,11 +291,16 @@ class _CrossPartitionPlacement(_Placement):
         newest = 0 if snapshot is None else snapshot.id
         if self._known is None or self._buckets.lost or not self._followed(newest):
             self._buckets.bootstrap(None if snapshot is None else snapshot.id)
+        self._buckets.end_commit()
         self._known, self._placed = newest, False
 
     def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
         self._placed = True
         yield from self._buckets.place(batch)
+
+    def finish(self) -> Mapping[BucketId, IndexChange]:
+        self._buckets.end_commit()
+        return {}
 
     def close(self) -> None:
         self._known = None

@@ -11,14 +11,7 @@ import pyarrow as pa
 
 from changelog.stream_scan import StreamScan
 from storage.format.types import DataField
-from storage.table.incremental import incremental_changes, is_incremental
 from storage.table.system.registry import system_table as whole_system_table
-from storage.table.system.row_tables import (
-    audit_log_batch,
-    audit_log_schema,
-    binlog_batches,
-    binlog_schema,
-)
 from storage.table.table import FileStoreTable
 from tests.conformance.values import change_rows, found_rows
 
@@ -32,17 +25,7 @@ def system_table(table: FileStoreTable, name: str) -> pa.Table:
         table: with the options of the reader.
         name: of the system table.
     """
-    if not is_incremental(table):
-        return whole_system_table(table, name)
-    batches = incremental_changes(table).to_batches()
-    if name == "audit_log":
-        rows = (audit_log_batch(table, batch) for batch in batches)
-        return pa.Table.from_batches(rows, schema=audit_log_schema(table))
-    if name == "binlog":
-        return pa.Table.from_batches(
-            binlog_batches(table, batches, pairs=True), schema=binlog_schema(table)
-        )
-    raise ValueError(f"no changes of ${name}")
+    return whole_system_table(table, name)
 
 
 class Stream:

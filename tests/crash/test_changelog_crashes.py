@@ -9,15 +9,14 @@ import pathlib
 
 import pytest
 
-from storage.io.faulty import FaultMode
-from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from tests.crash.histories import (
-    MODES,
     History,
+    compact_step,
     enumerate_crashes,
     expire_step,
     lose_lookup_step,
     other_writer_step,
+    sample_crashes,
     write_step,
 )
 
@@ -53,13 +52,71 @@ _FIRST = (
     expire_step(1),
     write_step([], full=True),
 )
+_PARTS = (
+    write_step([("+I", k, f"a{k}", None) for k in range(6)]),
+    write_step([("+I", 1, "b", "x"), ("-D", 2, None, None), ("+I", 7, None, "y")]),
+    lose_lookup_step(),
+    write_step([("+I", k, None, f"z{k}") for k in (1, 3, 8)], parts=2),
+    other_writer_step([("+I", 4, "other", None), ("+I", 50, "other", "o")]),
+    write_step([("-D", 3, None, None), ("+I", 2, None, "again")], full=True),
+    expire_step(2),
+    write_step([("+I", 1, None, "d"), ("-D", 50, None, None)]),
+    write_step([], full=True),
+)
+_MOVES = (
+    write_step([("+I", k % 2, k, k) for k in range(6)]),
+    write_step([("+I", 1, 2, 20), ("+I", 2, 3, 30), ("+I", 0, 0, 1), ("+I", 2, 9, 9)]),
+    lose_lookup_step(),
+    write_step([("+I", 0, 2, 200), ("+I", 0, 3, 300), ("+I", 1, 9, 90)], parts=2),
+    expire_step(2),
+    write_step([("+I", 2, 5, 50), ("+I", 0, 4, 4)], full=True),
+    compact_step(),
+    write_step([("+I", 2, 0, 11), ("+I", 1, 7, 7)]),
+    expire_step(1),
+    write_step([], full=True),
+    compact_step(),
+)
+_LEFT = (
+    *_STEPS[:2],
+    compact_step(full=False),
+    *_STEPS[2:5],
+    compact_step(full=False, beside=[("+U", 5, "beside")]),
+    *_STEPS[6:],
+    compact_step(),
+)
 _LOOKUP = {"changelog-producer": "lookup"}
 _VECTORS = {"deletion-vectors.enabled": "true"}
 _SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
 _NUMBERS = (("k", "BIGINT"), ("v", "BIGINT"))
+_PARTIAL = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
+_TWO = (("k", "BIGINT"), ("a", "STRING"), ("b", "STRING"))
+_FULL = {"changelog-producer": "full-compaction"}
+
+
+def _moving(options: dict[str, str]) -> History:
+    return History(
+        steps=_MOVES,
+        options={"bucket": "-1", "dynamic-bucket.target-row-num": "3"} | options,
+        keys=("k",),
+        partitions=("pt",),
+        columns=(("pt", "INT"), ("k", "INT"), ("v", "BIGINT")),
+        changelog="changelog-producer" in options,
+    )
+
+
 HISTORIES = {
     "lookup": History(steps=_STEPS, options=_LOOKUP | {"bucket": "2"}, changelog=True),
     "lookup-sum": History(steps=_SUMS, options=_LOOKUP | _SUM, columns=_NUMBERS, changelog=True),
+    "lookup-partial": History(
+        steps=_PARTS, options=_LOOKUP | _PARTIAL, columns=_TWO, changelog=True
+    ),
+    "lookup-left": History(steps=_LEFT, options=_LOOKUP | {"lookup-wait": "false"}, changelog=True),
+    "full-compaction-sum": History(
+        steps=_SUMS, options=_FULL | _SUM, columns=_NUMBERS, changelog=True
+    ),
+    "full-compaction-partial": History(
+        steps=_PARTS, options=_FULL | _PARTIAL, columns=_TWO, changelog=True
+    ),
     "full-compaction": History(
         steps=_STEPS, options={"changelog-producer": "full-compaction"}, changelog=True
     ),
@@ -72,6 +129,17 @@ HISTORIES = {
     "vectors-sum": History(
         steps=_SUMS, options=_VECTORS | _LOOKUP | _SUM, columns=_NUMBERS, changelog=True
     ),
+    "vectors-partial": History(
+        steps=_PARTS, options=_VECTORS | _LOOKUP | _PARTIAL, columns=_TWO, changelog=True
+    ),
+    "vectors-left": History(
+        steps=_LEFT, options=_VECTORS | _LOOKUP | {"lookup-wait": "false"}, changelog=True
+    ),
+    "moving": _moving({}),
+    "moving-lookup": _moving(_LOOKUP),
+    "moving-sum": _moving(_LOOKUP | _SUM),
+    "moving-vectors": _moving(_VECTORS | _LOOKUP),
+    "moving-full-compaction": _moving(_FULL),
     "first-row": History(
         steps=_FIRST, options=_LOOKUP | {"merge-engine": "first-row"}, changelog=True
     ),
@@ -81,23 +149,17 @@ HISTORIES = {
         changelog=True,
     ),
 }
-STRIDE = 251
+SAMPLES = 5
 
 
-@pytest.fixture(autouse=True)
-def _own_lookup_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(tmp_path / "lookup"))
-
-
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str, mode: FaultMode) -> None:
-    offset = 17 * MODES.index(mode) + 5 * len(name)  # each looks at other operations
-    assert enumerate_crashes(tmp_path, HISTORIES[name], mode, STRIDE, offset) > 100
+def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str) -> None:
+    assert sample_crashes(tmp_path, HISTORIES[name], SAMPLES).faults >= SAMPLES
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str, mode: FaultMode) -> None:
-    enumerate_crashes(tmp_path, HISTORIES[name], mode, 1)
+def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str) -> None:
+    done = enumerate_crashes(tmp_path, HISTORIES[name])
+    assert done.faults > 1.5 * done.operations
+    assert done.distinct > done.operations / 4

@@ -9,14 +9,14 @@ import pathlib
 
 import pytest
 
-from storage.io.faulty import FaultMode
 from tests.crash.histories import (
-    MODES,
     History,
+    compact_step,
     delete_step,
     enumerate_crashes,
     expire_step,
     other_writer_step,
+    sample_crashes,
     write_step,
 )
 
@@ -30,6 +30,14 @@ _STEPS = (
     delete_step("v = 'other' OR k = 9"),
     expire_step(2),
     delete_step("k = 0"),
+)
+_JOB = (
+    *_STEPS[:4],
+    compact_step(beside=[("+I", 20, "beside")]),
+    *_STEPS[4:5],
+    compact_step(),
+    *_STEPS[6:],
+    compact_step(),
 )
 HISTORIES = {
     "unaware": History(
@@ -46,6 +54,25 @@ HISTORIES = {
         options={"bucket": "2", "bucket-key": "k", "deletion-vectors.enabled": "true"},
         keys=(),
     ),
+    "unaware-job": History(
+        steps=_JOB,
+        options={
+            "bucket": "-1",
+            "deletion-vectors.enabled": "true",
+            "compaction.min.file-num": "2",
+        },
+        keys=(),
+    ),
+    "bucketed-job": History(
+        steps=_JOB,
+        options={
+            "bucket": "2",
+            "bucket-key": "k",
+            "deletion-vectors.enabled": "true",
+            "write-only": "true",
+        },
+        keys=(),
+    ),
     "dynamic": History(
         steps=(
             write_step([("+I", k, f"a{k}") for k in range(5)]),
@@ -57,18 +84,17 @@ HISTORIES = {
         options={"bucket": "-1", "dynamic-bucket.target-row-num": "3"},
     ),
 }
-STRIDE = 61
+SAMPLES = 5
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str, mode: FaultMode) -> None:
-    offset = 5 * MODES.index(mode) + len(name)  # each mode looks at other operations
-    assert enumerate_crashes(tmp_path, HISTORIES[name], mode, STRIDE, offset) > 100
+def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str) -> None:
+    assert sample_crashes(tmp_path, HISTORIES[name], SAMPLES).faults >= SAMPLES
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str, mode: FaultMode) -> None:
-    enumerate_crashes(tmp_path, HISTORIES[name], mode, 1)
+def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str) -> None:
+    done = enumerate_crashes(tmp_path, HISTORIES[name])
+    assert done.faults > 1.5 * done.operations
+    assert done.distinct > done.operations / 4

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.interop
 
 _QUICK = (8, 25, 27)
 """Lookup changelogs: the last row, partial updates and vectors, the first row."""
-_COUNT = 200
+_COUNT = 240
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ What readers may see of the moment otherwise, as in Java, and histories avoid th
   (golden/README); aggregation: `listagg` keeps an empty text while it is alone (golden/README);
 * functions that care for order (`first_value`, `listagg`, `last_non_null_value`) beside
   `sequence.field`: a run counts with its largest sequence;
+* a key that left a partition and comes back in a later commit may get another bucket there (§G.3);
+  a compaction that takes both commits tells of two buckets, in no order, where it is and was
+  (`replay` takes these changes in any order that fits);
 * `ignore-delete` drops also the deletes that move a key to another partition (§A.3, §G.3), so that
   the key is in both.
 """

@@ -2,7 +2,7 @@
 """Readers of the changelog: one that begins with an empty table, others that come later."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from changelog.snapshot_changelog import read_snapshot_changelog
@@ -56,6 +56,7 @@ class Replay:
         plain = model.engine == "deduplicate" and not self._sequence
         self._follows = producer in ("none", "input") and plain
         self._unordered = model.cross
+        self._strays = model.cross and self._diffs and not _prompt(history)
 
     def widen(self) -> None:
         """All rows have one more column."""
@@ -141,30 +142,60 @@ class Replay:
         return tuple(None if i in self._ignored else value for i, value in enumerate(row))
 
     def _apply(self, changes: Sequence[tuple[str, Row]], rows: dict[Row, Row]) -> None:
+        """Take changes in their order; where keys stray, those last that do not fit at first.
+
+        A key that left a partition may come back to another bucket of it in a later commit, as in
+        Java. One compaction then tells both at once, and buckets have no order.
+        """
         pending: dict[Row, Row] = {}
+        late: list[tuple[str, Row]] = []
         for kind, row in changes:
-            key = self._key(row)
-            if self._diffs:
-                self._require_transition(rows.get(key), kind, row, pending)
-            if kind in ADDS:
-                rows[key] = row
+            if self._strays and self._misfit(kind, row, rows, pending):
+                late.append((kind, row))
             else:
-                rows.pop(key, None)
+                self._take(kind, row, rows, pending)
+        for kind, row in late:
+            self._take(kind, row, rows, pending)
         if pending:
             raise Broken("replay", f"-U without +U: {list(pending.values())}")
 
-    def _require_transition(
-        self, there: Row | None, kind: str, row: Row, pending: dict[Row, Row]
-    ) -> None:
-        if kind in ("-U", "-D") and (there is None or self._masked(there) != self._masked(row)):
-            raise Broken("replay", f"{kind} {row} and there was {there}")
-        if kind == "-U":
-            pending[self._key(row)] = row
+    def _take(self, kind: str, row: Row, rows: dict[Row, Row], pending: dict[Row, Row]) -> None:
+        misfit = self._misfit(kind, row, rows, pending) if self._diffs else None
+        if misfit is not None:
+            raise Broken("replay", misfit)
+        key = self._key(row)
+        if kind == "-U" and self._diffs:
+            pending[key] = row
+        elif kind == "+U":
+            pending.pop(key, None)
+        if kind in ADDS:
+            rows[key] = row
+        else:
+            rows.pop(key, None)
+
+    def _misfit(
+        self, kind: str, row: Row, rows: Mapping[Row, Row], pending: Mapping[Row, Row]
+    ) -> str | None:
+        """Why a change cannot follow what is known."""
+        key = self._key(row)
+        there = rows.get(key)
+        if kind in ("-U", "-D"):
+            if there is None or self._masked(there) != self._masked(row):
+                return f"{kind} {row} and there was {there}"
         elif kind == "+U" and self._model.engine != "first-row":
-            if pending.pop(self._key(row), None) is None:
-                raise Broken("replay", f"+U {row} without -U")
-        elif kind in ADDS and there is not None:
-            raise Broken("replay", f"{kind} {row} and there was {there}")
+            if key not in pending:
+                return f"+U {row} without -U"
+        elif there is not None:
+            return f"{kind} {row} and there was {there}"
+        return None
+
+
+def _prompt(history: History) -> bool:
+    """Whether the changes of a commit are told by the compaction of the same commit."""
+    looks_up = history.options.get("changelog-producer") == "lookup"
+    writes = [step for step in history.steps if step["op"] == "write"]
+    lags = history.options.get("write-only") == "true" or not history.waits
+    return looks_up and not lags and all(step["compaction"] for step in writes)
 
 
 def _stream(table: FileStoreTable) -> StreamScan:

@@ -9,6 +9,7 @@ import pathlib
 import pytest
 
 from tests.property.draw import draw
+from tests.property.histories import History
 from tests.property.judge import judge
 from tests.property.merge_model import Engine
 from tests.property.naive_table import NaiveTable
@@ -24,6 +25,40 @@ def test_a_random_history_equals_the_model(name: str, tmp_path: pathlib.Path) ->
 @pytest.mark.parametrize("seed", range(200))
 def test_many_random_histories_equal_the_model(seed: int, tmp_path: pathlib.Path) -> None:
     judge(draw(100_000 + seed), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"changelog-producer": "full-compaction", "full-compaction.delta-commits": "3"},
+        {"changelog-producer": "lookup", "lookup-wait": "false"},
+    ],
+)
+def test_keys_that_come_back_in_a_later_commit_may_be_told_of_in_two_buckets(
+    options: dict[str, str], tmp_path: pathlib.Path
+) -> None:
+    commits = (
+        [["+I", 1, 1, 1], ["+I", 1, 2, 2]],
+        *([["+I", *row]] for row in ((2, 1, 3), (2, 2, 4), (1, 2, 5), (1, 1, 6), (2, 8, 7))),
+        [],
+    )
+    steps = [
+        {"op": "write", "batches": [rows] if rows else [], "compaction": True, "full": not number}
+        for number, rows in enumerate(commits)
+    ]
+    history = History(
+        name="comes-back",
+        columns=[("p", "INT"), ("k", "INT"), ("v", "INT")],
+        key=["k"],
+        partition=["p"],
+        options={"bucket": "-1", "dynamic-bucket.target-row-num": "1", **options},
+        window_bytes=None,
+        exact=False,
+        streams=True,
+        waits="lookup-wait" not in options,
+        steps=[*steps, {"op": "compact", "full": True, "lost": False}],
+    )
+    assert judge(history, tmp_path)
 
 
 def _model(**options: str) -> NaiveTable:

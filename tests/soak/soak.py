@@ -28,6 +28,7 @@ from ingest.demo_events import DemoShop, Mix, archive_line
 from storage.table.invariants import violations
 from tests.e2e.daemon_process import ROOT, DaemonProcess, eventually, newest_snapshot
 from tests.e2e.shop_stream import TABLES, assert_tables_equal_model, open_tables
+from tests.soak.memory import MemorySamples
 from tests.soak.replay import replayed, rows_by_key
 
 MIX = Mix(insert=0.2, update=0.68, delete=0.1, key_change=0.02)
@@ -70,6 +71,8 @@ class Result:
     compact_jobs_killed: int = 0
     stream_restarts: int = 0
     check_seconds: float = 0.0
+    memory_mb: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    log_levels: dict[str, int] = dataclasses.field(default_factory=dict)
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     failures: list[str] = dataclasses.field(default_factory=list)
 
@@ -215,7 +218,9 @@ def run_soak(directory: Path, *, minutes: float, seed: int = 1, per_file: int = 
         for name in JOBS:
             jobs[name] = CompactJob(directory, name)
             stack.callback(_end, jobs[name])
-        _soak(daemon, jobs, rng, minutes)
+        memory = MemorySamples(daemon.process.pid)
+        _soak(daemon, jobs, rng, minutes, memory)
+        result.memory_mb = memory.quarters()
         load.stop()
         result.metrics = _metrics(daemon)
         if not daemon.alive:
@@ -236,11 +241,18 @@ def run_soak(directory: Path, *, minutes: float, seed: int = 1, per_file: int = 
     return result
 
 
-def _soak(daemon: DaemonProcess, jobs: dict, rng: random.Random, minutes: float) -> None:
+def _soak(
+    daemon: DaemonProcess,
+    jobs: dict,
+    rng: random.Random,
+    minutes: float,
+    memory: MemorySamples,
+) -> None:
     until = time.monotonic() + minutes * 60
     next_kill = time.monotonic() + KILL_EVERY_S
     while time.monotonic() < until and daemon.alive:
         time.sleep(0.5)
+        memory.take()
         if time.monotonic() >= next_kill:
             jobs[rng.choice(sorted(jobs))].kill()
             next_kill = time.monotonic() + KILL_EVERY_S * rng.uniform(0.5, 1.5)
@@ -253,6 +265,8 @@ def _end(job: CompactJob) -> None:
 
 def _count_drops(result: Result, daemon_log: str, jobs: dict[str, CompactJob]) -> None:
     for line in daemon_log.splitlines():
+        if (level := re.search(r'"level": ?"(\w+)"', line)) is not None:
+            result.log_levels[level.group(1)] = result.log_levels.get(level.group(1), 0) + 1
         if '"a compaction is dropped' in line:
             result.dropped_by_daemon += 1
         if '"compaction_dropped"' in line:
@@ -290,7 +304,7 @@ def _check(warehouse: Path, shop: DemoShop, result: Result) -> None:
     except AssertionError as error:
         result.failures.append(f"rows differ from the model: {error}")
     for name, table in sorted(open_tables(warehouse).items()):
-        found = list(itertools.islice(violations(table), 5))
+        found = list(itertools.islice(violations(table, rows=True), 5))
         result.failures += [f"{name}: {text}" for text in found]
         rows = rows_by_key(table)
         replay = replayed(table)
@@ -320,9 +334,8 @@ def _metrics(daemon: DaemonProcess) -> dict[str, float]:
     with urllib.request.urlopen(f"{found.group(1)}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     sums: dict[str, float] = {}
-    wanted = re.compile(
-        r"lakeward_((?:compaction|lookup|table_changelog|table_sorted)\w*)(\{[^}]*\})? (\S+)"
-    )
+    names = "compaction|lookup|source_lag|table_changelog|table_sorted"
+    wanted = re.compile(rf"lakeward_((?:{names})\w*)(\{{[^}}]*\}})? (\S+)")
     for line in text.splitlines():
         match = wanted.match(line)
         if match is None:

@@ -42,6 +42,7 @@ DATA_PLANE = (
     "storage/table/cross_partition.py",
     "storage/table/dynamic_bucket.py",
     "storage/table/key_index.py",
+    "storage/table/key_stays.py",
     "storage/table/rows_by_bucket.py",
     "ingest/map_side.py",
     "ingest/reduce_side.py",

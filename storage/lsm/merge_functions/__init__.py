@@ -94,7 +94,7 @@ def counted_columns(options: TableOptions, schema: TableSchema) -> tuple[int, ..
     """
     if options.merge_engine not in ("partial-update", "aggregation"):
         return ()
-    fixed = {*schema.primary_keys, *options.sequence_field}
+    fixed = {*schema.primary_keys, *schema.partition_keys, *options.sequence_field}
     if options.merge_engine == "partial-update":
         fixed |= {name for group in sequence_groups(options, schema) for name in group.ordering}
     return tuple(
@@ -136,10 +136,12 @@ def _partial_update(
             sequence,
             lone_rows,
         )
+    # as in `_aggregation`: a column of the partition is the same in all rows that meet
+    fixed = frozenset(schema.partition_keys)
     return GroupUpdate(
         key_names=keys,
-        groups=groups,
-        functions=functions,
+        groups=tuple(group.without(fixed) for group in groups),
+        functions={name: made for name, made in functions.items() if name not in fixed},
         ignoring=_ignoring(options),
         remove_on=options.partial_update_remove_on_groups,
         ignore_delete=options.ignore_delete,
@@ -193,6 +195,9 @@ def _aggregation(
         else:
             name = _function_of(field.name, options) or _DEFAULT_FUNCTION
         functions[field.name] = aggregator_for(name, field, options.raw, schema)
+    # all rows of a bucket are of one partition, and Java reads its columns from the partition
+    for column in schema.partition_keys:
+        functions[column] = aggregator_for("primary-key", schema.field(column), {}, schema)
     return Aggregation(
         key_names=schema.trimmed_primary_keys,
         functions=functions,

@@ -201,37 +201,65 @@ def aggregate(
             aggregator.name, valid_mask(values), applied, ignore_retract=ignore_retract
         )
         return take_or_null(values, picked)
-    if applied.late is None or aggregator.name in _COMMUTATIVE or not applied.late.any():
-        taken = retract if retract.any() else None
-        made = aggregator.reduce(values, Segments(applied.starts, applied.rows, taken))
-    else:
+    late = applied.late is not None and bool(applied.late.any())
+    # passing over rows that take back hides from Java that `collect` need not turn late rows
+    turns = aggregator.name not in _COMMUTATIVE or (ignore_retract and aggregator.name == "collect")
+    if late and turns:
         made = _late_first(aggregator, values, applied, retract)
-    if applied.base is None or not applied.base.any():
+    else:
+        taken = retract if retract.any() else None
+        opened = None if applied.base is None else applied.base[applied.starts]
+        made = aggregator.reduce(values, Segments(applied.starts, applied.rows, taken, opened))
+    based = applied.base is not None and bool(applied.base.any())
+    if aggregator.name in UNCHANGING or not (late or based):
         return made
-    return _bases_as_they_are(aggregator, values, applied, made, retract & ignore_retract)
+    source = _as_it_is(aggregator.name, values, made, applied, retract, ignore_retract)
+    place = np.where(source >= 0, source + len(made), np.arange(len(made), dtype=np.int64))
+    return pa.concat_arrays([made, values]).take(pa.array(place))
 
 
-def _bases_as_they_are(
-    aggregator: Aggregator,
+def _as_it_is(
+    function: str,
     values: pa.Array,
-    applied: Applied,
     made: pa.Array,
-    ignored: np.ndarray,
-) -> pa.Array:
-    """Results with the base of a key in place where no function was applied to it.
+    applied: Applied,
+    retract: np.ndarray,
+    ignore_retract: bool,
+) -> np.ndarray:
+    """Which row's value is the result, because no function was applied to it.
 
     A function may not leave a single value as it is: it drops elements that are there twice, or
-    passes over blanks. It is not asked about a base until another value comes.
+    passes over blanks. The base of a key is not given to it before another value comes; nor is
+    the value of a late row that finds nothing, since that counts as what was there before.
+
+    Args:
+        function: its name.
+        values: one per row.
+        made: what the function makes of the rows of each key.
+        applied: the rows.
+        retract: bool per row: it takes back and is no base.
+        ignore_retract: rows that take back are passed over.
+
+    Returns:
+        Row number per key, -1 where `made` is the result.
     """
-    base = np.asarray(applied.base)
-    acts = valid_mask(values) & ~base & ~ignored
-    alone = base[applied.starts] & (first_where(acts, applied.starts, applied.rows) < 0)
-    if aggregator.name == "listagg":  # blanks add nothing to a blank base
-        alone |= base[applied.starts] & ~valid_mask(made)
-    place = np.arange(len(applied.starts), dtype=np.int64)
-    chosen = np.where(alone, place + len(made), place)
-    opens = values.take(pa.array(applied.starts))
-    return pa.concat_arrays([made, opens]).take(pa.array(chosen))
+    starts, rows = applied.starts, applied.rows
+    none = np.zeros(rows, dtype=bool)
+    base = none if applied.base is None else applied.base
+    late = none if applied.late is None else applied.late & ~retract
+    if function == "listagg":  # a blank stays a blank until a text comes, or a later blank late
+        last = last_where(late, starts, rows)
+        blank = np.where(last >= 0, last, np.where(base[starts], starts, -1))
+        return np.where(valid_mask(made), -1, blank)
+    valid = valid_mask(values)
+    acts = (valid | late) & ~base & ~(retract & ignore_retract)
+    if function == "collect":  # with `distinct` even a null makes a set of what is there
+        acts |= ~base & ~retract
+        source = np.where(base[starts] & valid[starts], starts, -1)
+    else:
+        opens = first_where(valid & ~retract, starts, rows)
+        source = np.where((opens >= 0) & (base | late)[opens], opens, -1)
+    return np.where(last_where(acts, starts, rows) <= source, source, -1)
 
 
 def _late_first(
@@ -240,11 +268,14 @@ def _late_first(
     """Merge so that a late row counts as one that came before all others so far.
 
     Late rows are put in front, the latest first. Those that come after a row that takes back
-    must not move before that, so the rows are merged round by round, cut where they come.
+    must not move before that, so the rows are merged round by round, cut where they come; where
+    an entry of a map may remove another one, so must not any other late row.
     """
     keys = segment_ids(applied.starts, applied.rows)
     moved = np.asarray(applied.late) & ~retract
-    rounds = _rounds(keys, moved, retract)
+    found = moved if applied.base is None else moved | applied.base
+    apart = aggregator.name == "merge_map_with_keytime" and values.items.null_count > 0
+    rounds = _rounds(keys, moved, retract, apart=apart)
     rows = np.arange(applied.rows, dtype=np.int64)
     done = np.empty(0, dtype=np.int64)
     results = values.slice(0, 0)
@@ -258,7 +289,8 @@ def _late_first(
         order = np.lexsort((np.concatenate([np.zeros(len(carried), np.int64), place]), of_key))
         back = np.concatenate([np.zeros(len(carried), dtype=bool), retract[now]])[order]
         starts = np.flatnonzero(np.diff(of_key[order], prepend=-1)).astype(np.int64)
-        part = Segments(starts, len(order), back if back.any() else None)
+        opened = np.concatenate([np.ones(len(carried), dtype=bool), found[now]])[order][starts]
+        part = Segments(starts, len(order), back if back.any() else None, opened)
         with renumbered(present):
             made = aggregator.reduce(inputs.take(pa.array(order)), part)
         kept = np.flatnonzero(~np.isin(done, present))
@@ -267,13 +299,18 @@ def _late_first(
     return results.take(pa.array(np.argsort(done)))
 
 
-def _rounds(keys: np.ndarray, moved: np.ndarray, retract: np.ndarray) -> np.ndarray:
-    """Number of the round of each row: the next one begins with a late row behind a retraction."""
+def _rounds(keys: np.ndarray, moved: np.ndarray, retract: np.ndarray, *, apart: bool) -> np.ndarray:
+    """Number of the round of each row.
+
+    The next one begins with a late row behind a retraction, or with every late row (`apart`).
+    """
     events = np.flatnonzero(moved | retract)
     begins = np.zeros(len(keys), dtype=np.int64)
     again = events[1:]
     before = events[:-1]
     begins[again[moved[again] & retract[before] & (keys[again] == keys[before])]] = 1
+    if apart:
+        begins[moved] = 1
     counted = np.cumsum(begins)
     fresh = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])

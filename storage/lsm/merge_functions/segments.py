@@ -34,11 +34,14 @@ class Segments:
             at least one row.
         rows: rows of all segments together.
         retract: bool per row, true for -U and -D; None when there is none.
+        opened: bool per segment: its first row is what was there before, taken as it is even
+            where a function would cut it; None when no segment has such a row.
     """
 
     starts: np.ndarray
     rows: int
     retract: np.ndarray | None = None
+    opened: np.ndarray | None = None
 
     @property
     def lasts(self) -> np.ndarray:
@@ -170,4 +173,8 @@ def subset(keep: np.ndarray, segments: Segments) -> tuple[np.ndarray, Segments]:
     fresh = np.ones(len(kept), dtype=bool)
     np.not_equal(ids[1:], ids[:-1], out=fresh[1:])
     starts = np.flatnonzero(fresh).astype(np.int64)
-    return ids[starts], Segments(starts, len(kept), retract)
+    groups = ids[starts]
+    opened = segments.opened
+    if opened is not None:
+        opened = opened[groups] & keep[segments.starts[groups]]
+    return groups, Segments(starts, len(kept), retract, opened)

@@ -6,6 +6,7 @@ Data plane: ranks and running maxima, no Python object per row. Source: SEMANTIC
 """
 
 import dataclasses
+from collections.abc import Collection
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +58,11 @@ class SequenceGroup:
     ordering: tuple[str, ...]
     protected: tuple[str, ...]
 
+    def without(self, names: Collection[str]) -> "SequenceGroup":
+        """The group with fewer protected columns."""
+        left = tuple(name for name in self.protected if name not in names)
+        return dataclasses.replace(self, protected=left)
+
     def verdict(self, batch: pa.RecordBatch, starts: np.ndarray, base: np.ndarray) -> Verdict:
         """Decide for each row in arrival order.
 
@@ -92,10 +98,10 @@ def sequence_groups(options: TableOptions, schema: TableSchema) -> tuple[Sequenc
             continue
         named = key[len(_PREFIX) : -len(_SUFFIX)].split(",")
         ordering = tuple(name.strip() for name in named)
-        for name in (*ordering, *protected):
+        for name in (*ordering, *(protected or ("",))):
             _check_column(name, key, schema)
-        for name in protected:
-            if name in taken:
+        for position, name in enumerate(protected):
+            if name in taken or name in protected[:position]:
                 raise InvalidOptionError(
                     f"Field {name} is defined repeatedly by multiple groups: {key}",
                     hint="name each column in one sequence group only",

@@ -140,3 +140,23 @@ def test_a_deleted_row_is_kept_as_it_came(tmp_path: pathlib.Path) -> None:
     write(table, 1, [("+I", 1, 1, 1, "x"), ("-D", 1, 2, 2, " ")], compaction=False)
     (row,) = read_snapshot_changelog(table, 1).to_pylist()
     assert row == {"_VALUE_KIND": 3, "k": 1, "a": 2, "b": 2, "c": " "}
+
+
+@pytest.mark.parametrize("function", ["last_non_null_value", "sum", "last_value"])
+def test_a_column_of_the_partition_is_never_taken_back(
+    tmp_path: pathlib.Path, function: str
+) -> None:
+    """Where the primary key lacks it; a null there would contradict the directory of the row."""
+    table = make_table(
+        tmp_path,
+        columns=(("p", "INT"), ("k", "INT"), ("v", "INT")),
+        partitions=("p",),
+        options={
+            "merge-engine": "aggregation",
+            "fields.v.aggregate-function": "sum",
+            "fields.p.aggregate-function": function,
+        },
+    )
+    write(table, 1, [("+I", 1, 1, 1), ("+I", 1, 1, 2), ("-U", 1, 1, 1)])
+    write(table, 2, [("-D", 1, 1, 4)])
+    assert rows_of(table) == [(1, 1, -2)]

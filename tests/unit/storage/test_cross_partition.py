@@ -3,6 +3,7 @@
 
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.file_meta import EMPTY_ROW, IndexType
+from storage.format.types import RowKind
 from storage.options import TableOptions
 from storage.table.cross_partition import CrossPartitionBuckets, MovedRow
 from storage.table.index_files import index_files
 from storage.table.table import FileStoreTable
+from tests.changelog_kit import changes_of
 from tests.table_kit import make_table, prepared, reopened, rows_batch, rows_of, write
 
 DAY_MS = 86_400_000
@@ -75,6 +78,98 @@ def test_there_and_back_in_one_batch(tmp_path: pathlib.Path) -> None:
     assert rows_of(table) == [(1, 7, 4)]
     write(table, 3, [("+I", 2, 7, 5), ("+I", 2, 7, 6)])
     assert rows_of(table) == [(2, 7, 6)]
+
+
+def placed(buckets: CrossPartitionBuckets, table: FileStoreTable, rows: Any) -> dict[int, set[Any]]:
+    """Rows of each key as `(kind, pt, bucket)`."""
+    found: dict[int, set[Any]] = {}
+    for _, bucket, part in buckets.place(rows_batch(table, rows)):
+        for row in part.to_pylist():
+            kind = RowKind(row["_VALUE_KIND"]).short
+            found.setdefault(row["k"], set()).add((kind, row["pt"], bucket))
+    return found
+
+
+@pytest.fixture
+def narrow(tmp_path: pathlib.Path) -> Iterator[tuple[CrossPartitionBuckets, FileStoreTable]]:
+    """Buckets with room for one key each; 1 and 2 are in pt=1, in buckets 0 and 1."""
+    table = cross_table(tmp_path / "table", options={"dynamic-bucket.target-row-num": "1"})
+    buckets = CrossPartitionBuckets(table, tmp_path / "index")
+    buckets.bootstrap(None)
+    rows = placed(buckets, table, [("+I", 1, 1, 0), ("+I", 1, 2, 0)])
+    assert rows == {1: {("+I", 1, 0)}, 2: {("+I", 1, 1)}}
+    buckets.end_commit()
+    yield buckets, table
+    buckets.close()
+
+
+def test_a_key_that_comes_back_in_its_batch_gets_the_bucket_that_it_left(
+    narrow: tuple[CrossPartitionBuckets, FileStoreTable],
+) -> None:
+    buckets, table = narrow
+    wandering = [("+I", pt, 2, step) for step, pt in enumerate((2, 1, 2, 3, 1, 2, 2, 1))]
+    found = placed(buckets, table, [("+I", 2, 9, 0), *wandering, ("+I", 1, 8, 0)])
+    assert found.pop(9) == {("+I", 2, 0)}
+    assert found.pop(8) == {("+I", 1, 2)}
+    assert found == {
+        2: {(kind, *place) for kind in ("+I", "-D") for place in ((1, 1), (2, 1), (3, 0))}
+    }
+    # the places that were left have room again, the one that was kept has none
+    fresh = [("+I", pt, 20 + pt, 0) for pt in (1, 2, 3)]
+    assert placed(buckets, table, fresh) == {
+        21: {("+I", 1, 3)},
+        22: {("+I", 2, 1)},
+        23: {("+I", 3, 0)},
+    }
+
+
+def test_a_key_that_comes_back_in_a_later_batch_of_the_commit_gets_the_bucket_that_it_left(
+    narrow: tuple[CrossPartitionBuckets, FileStoreTable],
+) -> None:
+    buckets, table = narrow
+    assert placed(buckets, table, [("+I", 2, 2, 1)]) == {2: {("-D", 1, 1), ("+I", 2, 0)}}
+    assert placed(buckets, table, [("+I", 3, 2, 2)]) == {2: {("-D", 2, 0), ("+I", 3, 0)}}
+    taking = [("+I", 1, 5, 3), ("+I", 2, 6, 3)]  # the room
+    assert placed(buckets, table, taking) == {5: {("+I", 1, 1)}, 6: {("+I", 2, 0)}}
+    back = [("+I", 1, 2, 4), ("+I", 2, 2, 5), ("+I", 2, 7, 5)]
+    assert placed(buckets, table, back) == {
+        2: {("-D", 3, 0), ("+I", 1, 1), ("-D", 1, 1), ("+I", 2, 0)},
+        7: {("+I", 2, 1)},
+    }
+
+
+def test_a_bucket_that_a_key_left_in_an_earlier_commit_is_forgotten(
+    narrow: tuple[CrossPartitionBuckets, FileStoreTable],
+) -> None:
+    buckets, table = narrow
+    placed(buckets, table, [("+I", 2, 2, 1), ("+I", 1, 5, 1)])
+    placed(buckets, table, [("+I", 1, 6, 1)])
+    buckets.end_commit()
+    assert placed(buckets, table, [("+I", 1, 2, 2)]) == {2: {("-D", 2, 0), ("+I", 1, 3)}}
+
+
+def test_writers_keep_a_key_in_one_bucket_for_as_long_as_a_commit_takes(
+    tmp_path: pathlib.Path,
+) -> None:
+    table = cross_table(tmp_path, options={"dynamic-bucket.target-row-num": "1"})
+    with table.new_write("user") as writer:
+
+        def commit(identifier: int, *batches: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+            for rows in batches:
+                writer.write(rows_batch(table, rows))
+            table.new_commit("user").commit(writer.prepare_commit(), identifier)
+            return changes_of(table, identifier)
+
+        commit(1, [("+I", 1, 1, 0), ("+I", 1, 2, 0)])
+        changes = commit(2, [("+I", 2, 2, 1), ("+I", 1, 3, 1)], [("+I", 1, 4, 2), ("+I", 1, 2, 2)])
+        told = [("+I", 1, 2), ("+I", 1, 3), ("+I", 1, 4), ("-D", 2, 2)]
+        assert sorted(change[:3] for change in changes) == told
+        changes = commit(3, [("+I", 2, 2, 3), ("+I", 1, 2, 4)])
+        assert sorted(change[:3] for change in changes) == [("+I", 1, 2), ("-D", 2, 2)]
+    assert rows_of(table) == [(1, 1, 0), (1, 2, 4), (1, 3, 1), (1, 4, 2)]
+    buckets = CrossPartitionBuckets(table, tmp_path / "index")
+    assert buckets.bootstrap(table.snapshots.latest_id()) == 4
+    buckets.close()
 
 
 def test_no_hash_index_files_are_written(tmp_path: pathlib.Path) -> None:

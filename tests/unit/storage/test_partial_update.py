@@ -128,6 +128,134 @@ def test_late_texts_come_first_in_a_list(tmp_path: pathlib.Path) -> None:
     assert rows_of(table) == [(1, 0, 0, 0, 6, "d,b,a,c")]
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        # a late blank finds nothing and stays; the next late one finds a blank and takes over
+        ([("+I", 5, " "), ("+I", 4, "  ")], "  "),
+        ([("+I", 5, None), ("+I", 4, " "), ("+I", 3, "")], ""),
+        ([("+I", 5, " "), ("+I", 4, " "), ("+I", 3, None)], None),
+        ([("+I", 5, None), ("+I", 4, " "), ("+I", 6, " "), ("-U", 7, "x")], " "),
+        ([("+I", 5, None), ("+I", 4, " "), ("+I", 6, "a")], "a"),
+        # what a first -D leaves is blank until a late row comes
+        ([("-D", 5, " "), ("+I", 6, None)], " "),
+        ([("-D", 5, " "), ("+I", 4, None)], None),
+    ],
+)
+def test_late_blanks_in_a_list(
+    tmp_path: pathlib.Path, rows: list[tuple[Any, ...]], expected: str | None
+) -> None:
+    options = {"fields.c.aggregate-function": "listagg", "fields.c.ignore-retract": "true"}
+    changes = [(kind, 1, 0, 0, 0, h, c) for kind, h, c in rows]
+    found = after(partial(tmp_path, {**GROUPS, **options}), *changes)
+    assert [row[5] for row in found] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "expected"),
+    [
+        # two equal nested keys stay when they come late and find nothing, until others come
+        ({"nested-key": "a"}, [("+I", 5, None), ("+I", 4, [(1, 1), (1, 2)])], [(1, 1), (1, 2)]),
+        (
+            {"nested-key": "a"},
+            [("+I", 5, None), ("+I", 4, [(1, 1), (1, 2)]), ("+I", 3, None)],
+            [(1, 2)],
+        ),
+        (
+            {"nested-key": "a"},
+            [("+I", 5, None), ("+I", 4, [(1, 1), (1, 2)]), ("+I", 6, [(2, 3)])],
+            [(1, 2), (2, 3)],
+        ),
+        # no limit for what was there first, or comes late
+        (
+            {"count-limit": "2"},
+            [("+I", 5, [(1, 1)]), ("+I", 4, [(2, 1), (2, 2), (2, 3)]), ("+I", 6, [(3, 1)])],
+            [(2, 1), (2, 2), (2, 3)],
+        ),
+        (
+            {"count-limit": "2", "ignore-retract": "true"},
+            [("-D", 5, [(1, 1), (1, 2), (1, 3)]), ("+I", 6, [(2, 1)])],
+            [(1, 1), (1, 2), (1, 3)],
+        ),
+        (
+            {"count-limit": "2"},
+            [("+I", 5, [(1, 1), (1, 2)]), ("+I", 4, [(2, 1)]), ("+I", 6, [(3, 1)])],
+            [(2, 1), (1, 1)],
+        ),
+    ],
+)
+def test_late_nested_rows(
+    tmp_path: pathlib.Path,
+    options: dict[str, str],
+    rows: list[tuple[Any, ...]],
+    expected: list[tuple[int, int]],
+) -> None:
+    element = {"type": "ROW", "fields": [_member(0, "a"), _member(1, "b")]}
+    nested: Any = {"type": "ARRAY", "element": element}
+    table = make_table(
+        tmp_path,
+        columns=(("k", "INT"), ("g", "INT"), ("v", nested)),
+        options={
+            "merge-engine": "partial-update",
+            "fields.g.sequence-group": "v",
+            "fields.v.aggregate-function": "nested_update",
+            **{f"fields.v.{name}": value for name, value in options.items()},
+        },
+    )
+    changes = [
+        (kind, 1, g, None if found is None else [{"a": a, "b": b} for a, b in found])
+        for kind, g, found in rows
+    ]
+    write(table, 1, changes)
+    (row,) = table.to_arrow().to_pylist()
+    assert [(each["a"], each["b"]) for each in row["v"]] == expected
+
+
+def _member(number: int, name: str) -> dict[str, Any]:
+    return {"id": number, "name": name, "type": "INT"}
+
+
+def test_late_arrays_come_first_where_rows_that_take_back_are_passed_over(
+    tmp_path: pathlib.Path,
+) -> None:
+    options = {
+        "merge-engine": "partial-update",
+        "fields.g.sequence-group": "v",
+        "fields.v.aggregate-function": "collect",
+    }
+    columns = (("k", "INT"), ("g", "INT"), ("v", {"type": "ARRAY", "element": "INT"}))
+    rows = [("+I", 1, 5, [1]), ("+I", 1, 4, [2]), ("+I", 1, 6, [3])]
+    for name, expected in (("false", [1, 2, 3]), ("true", [2, 1, 3])):
+        table = make_table(
+            tmp_path / name, columns=columns, options={**options, "fields.v.ignore-retract": name}
+        )
+        write(table, 1, rows)
+        assert [row["v"] for row in table.to_arrow().to_pylist()] == [expected]
+
+
+def test_a_late_map_that_removed_an_entry_is_not_asked_again(tmp_path: pathlib.Path) -> None:
+    value = {"type": "ROW", "fields": [_member(0, "x"), {**_member(1, "t"), "type": "STRING"}]}
+    map_type: Any = {"type": "MAP", "key": "INT NOT NULL", "value": value}
+    table = make_table(
+        tmp_path,
+        columns=(("k", "INT"), ("g", "INT"), ("v", map_type)),
+        options={
+            "merge-engine": "partial-update",
+            "fields.g.sequence-group": "v",
+            "fields.v.aggregate-function": "merge_map_with_keytime",
+        },
+    )
+    entries = [
+        (5, [(1, None), (2, {"x": 1, "t": "2"})]),
+        (4, [(1, {"x": 2, "t": "3"})]),
+        (3, [(1, {"x": 3, "t": "1"})]),
+    ]
+    for number, (order, entry) in enumerate(entries, start=1):
+        write(table, number, [("+I", 1, order, entry)], compaction=False)
+    (row,) = table.to_arrow().to_pylist()
+    assert dict(row["v"]) == {1: {"x": 3, "t": "1"}, 2: {"x": 1, "t": "2"}}
+
+
 def test_a_late_map_fills_what_was_taken_back_before_it_came(tmp_path: pathlib.Path) -> None:
     options = {"merge-engine": "partial-update", "fields.g.sequence-group": "m"}
     map_type: Any = {"type": "MAP", "key": "STRING NOT NULL", "value": "INT"}

@@ -68,10 +68,10 @@ def test_fields_keep_their_description_and_default():
     ("parts", "message"),
     [
         ({"primary_keys": ["nope"]}, "primary key is not a column"),
-        ({"primary_keys": ["day"]}, "besides the partition keys"),
+        ({"primary_keys": ["day"]}, "should not be same with partition fields"),
         ({"primary_keys": ["id", "id", "day"]}, "given twice"),
-        ({"options": {"bucket-key": "v", "bucket": "2"}}, "part of the primary key"),
-        ({"options": {"bucket-key": "day", "bucket": "2"}}, "must not be a partition key"),
+        ({"options": {"bucket-key": "v", "bucket": "2"}}, "should contains all bucket keys"),
+        ({"options": {"bucket-key": "day", "bucket": "2"}}, "should not in partition keys"),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(parts, message):

@@ -169,7 +169,7 @@ def test_renaming_follows_into_keys_and_options():
         "unrelated": "a",
     }
     refused(RenameColumn("a", "b"), schema=schema, match="exists already")
-    refused(DropColumn("b"), schema=schema, match="does not exist")
+    refused(DropColumn("b"), schema=schema, match="can not be found")
 
 
 def test_columns_move():

@@ -141,7 +141,8 @@ def test_the_kind_comes_from_the_column(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "match"), [(None, "Row kind cannot be null"), ("+X", "unknown row kind")]
+    ("kind", "match"),
+    [(None, "Row kind cannot be null"), ("+X", "Unsupported short string '.X' for row kind")],
 )
 def test_other_texts_are_no_kinds(tmp_path: pathlib.Path, kind: str | None, match: str) -> None:
     table = make_table(
@@ -149,6 +150,15 @@ def test_other_texts_are_no_kinds(tmp_path: pathlib.Path, kind: str | None, matc
     )
     with pytest.raises(InvalidRequestError, match=match):
         write(table, 1, [("+I", 1, kind)])
+
+
+def test_texts_of_kinds_may_be_in_lower_case(tmp_path: pathlib.Path) -> None:
+    table = make_table(
+        tmp_path, columns=(("k", "INT"), ("op", "STRING")), options={"rowkind.field": "op"}
+    )
+    write(table, 1, [("+I", 1, "+i"), ("+I", 2, "+u")])
+    write(table, 2, [("+I", 1, "-d")])
+    assert rows_of(table) == [(2, "+u")]
 
 
 @pytest.mark.parametrize("prefix", ["", "deduplicate.", "first-row.", "partial-update."])

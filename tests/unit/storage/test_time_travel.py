@@ -118,9 +118,12 @@ def test_a_local_time_chooses() -> None:
         ({"scan.snapshot-id": "1", "scan.timestamp-millis": "5"}, "must be null when you set"),
         ({"scan.snapshot-id": "1", "scan.tag-name": "t"}, "must set only one key"),
         ({"scan.timestamp": "2024-01-31", "scan.timestamp-millis": "5"}, "must set only one key"),
-        ({"scan.mode": "latest", "scan.snapshot-id": "1"}, "must be null when you set"),
+        (
+            {"scan.mode": "latest", "scan.snapshot-id": "1"},
+            "scan.snapshot-id must be null when you use latest",
+        ),
         ({"scan.mode": "from-snapshot"}, "must set only one key"),
-        ({"scan.mode": "from-snapshot-full", "scan.tag-name": "t"}, "must be null"),
+        ({"scan.mode": "from-snapshot-full", "scan.tag-name": "t"}, "can not be null when you use"),
         ({"scan.snapshot-id": "x"}, "not an integer"),
     ],
 )

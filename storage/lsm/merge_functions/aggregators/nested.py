@@ -166,7 +166,11 @@ class NestedUpdate:
         if not segments.rows:
             return values
         rows, codes = self.table.rows(values, segments)
-        admitted = self._admitted(rows, codes)
+        whole = np.zeros(len(rows.row), dtype=bool)
+        if segments.opened is not None:
+            first = segments.starts[rows.segment]
+            whole = (rows.row == first) & segments.opened[rows.segment]
+        admitted = self._admitted(rows, codes, whole)
         if not admitted.all():
             chosen = np.flatnonzero(admitted)
             rows, codes = rows.only(chosen), Codes(codes.numbers[chosen], codes.bound)
@@ -185,8 +189,17 @@ class NestedUpdate:
         picked = rows.parts[0].take(pa.array(histories.order[winners[there]]))
         return rows.with_parts((picked,), arrival)
 
-    def _admitted(self, rows: Elements, codes: Codes) -> np.ndarray:
-        """Which nested rows find a place below the limit, or take back (bool)."""
+    def _admitted(self, rows: Elements, codes: Codes, whole: np.ndarray) -> np.ndarray:
+        """Which nested rows find a place below the limit, or take back.
+
+        Args:
+            rows: the nested rows.
+            codes: of their keys, or of the whole rows.
+            whole: bool per nested row: it was there before, the limit does not concern it.
+
+        Returns:
+            Bool per nested row.
+        """
         count = len(rows.row)
         if count == 0 or int(np.bincount(rows.segment).max()) <= self.limit:
             return np.ones(count, dtype=bool)
@@ -198,28 +211,33 @@ class NestedUpdate:
             new[newcomers] = True
             admitted = np.empty(count, dtype=bool)
             places = _places(rows.segment, new)
-            admitted[histories.order] = (places[newcomers] <= self.limit)[histories.ids]
+            admitted[histories.order] = ((places <= self.limit) | whole)[newcomers][histories.ids]
         else:
-            admitted = _places(rows.segment, np.ones(count, dtype=bool)) <= self.limit
+            admitted = (_places(rows.segment, np.ones(count, dtype=bool)) <= self.limit) | whole
         for segment in np.unique(rows.segment[rows.taken]).tolist():
             first, last = np.searchsorted(rows.segment, [segment, segment + 1]).tolist()
             here = slice(first, last)
-            admitted[here] = self._admitted_in_turn(rows, codes, here)
+            admitted[here] = self._admitted_in_turn(rows, codes, whole, here)
         return admitted
 
-    def _admitted_in_turn(self, rows: Elements, codes: Codes, here: slice) -> np.ndarray:
+    def _admitted_in_turn(
+        self, rows: Elements, codes: Codes, whole: np.ndarray, here: slice
+    ) -> np.ndarray:
         there: dict[int, int] = {}
         total = 0
         found = []
-        for code, taken in zip(
-            codes.numbers[here].tolist(), rows.taken[here].tolist(), strict=True
+        for code, taken, kept in zip(
+            codes.numbers[here].tolist(),
+            rows.taken[here].tolist(),
+            whole[here].tolist(),
+            strict=True,
         ):
             if taken:
                 total -= there.pop(code, 0)
                 found.append(True)
             elif self.table.key and code in there:
                 found.append(True)
-            elif total < self.limit:
+            elif kept or total < self.limit:
                 there[code] = there.get(code, 0) + 1
                 total += 1
                 found.append(True)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the options of a schema may ask for together, checked before the schema is published.
+
+Each topic has its checks in the module that owns it; here they come together, with those that
+belong to no other. Source: SEMANTICS.md §A.9, §C.8, §G, §L.1, and Apache Paimon where that is
+silent. The wording of the messages is Paimon's.
+"""
+
+from storage.errors import InvalidOptionError
+from storage.format.index.builder import check_file_indexes
+from storage.format.schema import TableSchema
+from storage.lsm.merge_rules import check_merging
+from storage.options import TableOptions
+from storage.table.bucket_mode import check_bucket_keys
+from storage.table.scan_mode import check_streaming, scan_mode_of
+
+__all__ = ["check_table"]
+
+_BY_SNAPSHOT = "sequence.snapshot-ordering"
+_ROW_IDS = "row-tracking.enabled"
+_EVOLUTION = "data-evolution.enabled"
+_CLUSTERING = "pk-clustering-override"
+
+
+def check_table(schema: TableSchema) -> None:
+    """Check a schema as a whole, for a new table and for a changed one.
+
+    Raises:
+        InvalidOptionError: options contradict each other or do not fit the columns.
+    """
+    options = TableOptions.from_strings(schema.options)
+    check_bucket_keys(schema, options)
+    check_file_indexes(schema.fields, options)
+    check_merging(schema, options)
+    check_streaming(schema, options)
+    scan_mode_of(schema.options)
+    _check_snapshot_order(schema)
+    _check_row_ids(schema)
+    if _is_on(schema, _CLUSTERING) and not schema.options.get("clustering.columns"):
+        raise InvalidOptionError(
+            f"Cannot support '{_CLUSTERING}' mode without 'clustering.columns'",
+            hint=f"remove `{_CLUSTERING}`",
+            option=_CLUSTERING,
+        )
+
+
+def _check_snapshot_order(schema: TableSchema) -> None:
+    if not _is_on(schema, _BY_SNAPSHOT):
+        return
+    problem = ""
+    if not schema.primary_keys:
+        problem = f"{_BY_SNAPSHOT} requires a primary key"
+    elif schema.options.get("sequence.field"):
+        problem = f"{_BY_SNAPSHOT} = true is mutually exclusive with sequence.field"
+    elif not _is_on(schema, "write-only"):
+        problem = f"{_BY_SNAPSHOT} = true requires write-only = true"
+    if problem:
+        raise InvalidOptionError(problem, hint=f"remove `{_BY_SNAPSHOT}`", option=_BY_SNAPSHOT)
+
+
+def _check_row_ids(schema: TableSchema) -> None:
+    if _is_on(schema, _ROW_IDS) and schema.primary_keys:
+        raise InvalidOptionError(
+            "Cannot define primary-key for row tracking table",
+            hint=f"remove `{_ROW_IDS}`",
+            option=_ROW_IDS,
+        )
+    if _is_on(schema, _EVOLUTION) and not _is_on(schema, _ROW_IDS):
+        raise InvalidOptionError(
+            f"Data evolution config must enabled with {_ROW_IDS}",
+            hint=f"remove `{_EVOLUTION}`",
+            option=_EVOLUTION,
+        )
+
+
+def _is_on(schema: TableSchema, key: str) -> bool:
+    return schema.options.get(key, "").strip().lower() == "true"

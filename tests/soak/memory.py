@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of the processes of one session, sampled while they work."""
+
+import re
+from pathlib import Path
+
+_SESSION = 3  # of what follows the name in /proc/<pid>/stat
+_RESIDENT = re.compile(r"^Rss(Anon|File):\s+(\d+) kB$", re.MULTILINE)
+
+
+class MemorySamples:
+    """Resident memory [MB] of a daemon's own process, its Java machine and its workers.
+
+    Pages of mapped files, as the local copies for lookups are, count by themselves: the system
+    takes them back when it needs them.
+
+    Args:
+        leader: process that leads the session.
+    """
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self.taken: list[dict[str, int]] = []
+
+    def take(self) -> None:
+        """Look once; processes that end meanwhile do not count."""
+        parts = ("driver", "java", "workers")
+        kilobytes = dict.fromkeys([*parts, *(f"{part} mapped" for part in parts)], 0)
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (path / "stat").read_text(errors="replace")
+                name, rest = stat.split("(", 1)[1].rsplit(")", 1)
+                if int(rest.split()[_SESSION]) != self._leader:
+                    continue
+                resident = dict(_RESIDENT.findall((path / "status").read_text(errors="replace")))
+            except OSError:
+                continue
+            own = int(path.name) == self._leader
+            part = "driver" if own else "java" if name == "java" else "workers"
+            kilobytes[part] += int(resident.get("Anon", 0))
+            kilobytes[f"{part} mapped"] += int(resident.get("File", 0))
+        self.taken.append({part: size // 1024 for part, size in kilobytes.items()})
+
+    def quarters(self) -> dict[str, list[int]]:
+        """The largest sample of each quarter of the time, per part [MB]."""
+        if not self.taken:
+            return {}
+        size = -(-len(self.taken) // 4)
+        parts = [self.taken[at : at + size] for at in range(0, len(self.taken), size)]
+        return {name: [max(one[name] for one in part) for part in parts] for name in self.taken[0]}

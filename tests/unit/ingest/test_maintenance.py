@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to tables beside the stream, and when."""
+
+import os
+import pathlib
+
+import pytest
+
+from ingest.batch_report import BatchReport
+from ingest.maintenance import EXPIRE_EVERY_COMMITS, SWEEP_EVERY_S, Maintenance
+from ingest.telemetry import Metrics
+from storage.clock import ManualClock
+from storage.errors import StorageUnavailableError
+from storage.io.faulty import Fault, FaultyFileIO
+from storage.io.local import LocalFileIO
+from storage.lsm.lookup.store import DIRECTORY_VARIABLE
+from storage.table.tags import all_tags
+from tests.table_kit import make_table, reopened, write
+
+FEW = {
+    "snapshot.num-retained.min": "1",
+    "snapshot.num-retained.max": "1",
+    "num-sorted-run.compaction-trigger": "50",
+}
+EACH_MINUTE = {
+    "tag.automatic-creation": "process-time",
+    "tag.creation-period-duration": "1 min",
+    "tag.num-retained-max": "2",
+}
+
+
+class Book:
+    """One table, `db.t`, of the stream."""
+
+    def __init__(self, table) -> None:
+        self.opened = table
+
+    def table(self, name):
+        assert name == "db.t"
+        return self.opened
+
+    def progresses(self):
+        return {"db.t": None}
+
+    def snapshot_id(self, name):
+        return self.table(name).snapshots.latest_id() or 0
+
+
+class Upkeep:
+    """A table, its clock, and the maintenance of a stream that writes it."""
+
+    def __init__(self, root: pathlib.Path, options: dict[str, str]) -> None:
+        self.clock = ManualClock()
+        self.table = make_table(root, options=options, clock=self.clock)
+        self.book = Book(reopened(self.table))
+        self.maintenance = Maintenance(self.book, self.clock, Metrics(ManualClock(), process=False))
+        self.commits = 0
+
+    def commit(self) -> None:
+        """One batch, and what is due after it, done."""
+        self.commits += 1
+        write(reopened(self.table), self.commits, [("+I", self.commits, "a")])
+        self.maintenance.after_batch(
+            BatchReport(
+                batch_id=self.commits,
+                identifier=self.commits,
+                outcome="committed",
+                snapshots={"db.t": self.commits},
+            )
+        )
+        self.settle()
+
+    def settle(self) -> None:
+        self.maintenance._submit(lambda: None)
+        self.maintenance._pool.submit(lambda: None).result()
+
+    @property
+    def tags(self) -> list[str]:
+        return [tag.name for tag in all_tags(self.table)]
+
+    @property
+    def snapshots(self) -> int:
+        return len(self.table.snapshots.ids())
+
+
+@pytest.fixture
+def upkeep(tmp_path):
+    made = []
+
+    def make(options):
+        made.append(Upkeep(tmp_path, options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.maintenance.close()
+
+
+def test_snapshots_expire_now_and_then(upkeep):
+    stream = upkeep(FEW)
+    for _ in range(EXPIRE_EVERY_COMMITS - 1):
+        stream.commit()
+    assert stream.snapshots == EXPIRE_EVERY_COMMITS - 1
+    stream.commit()
+    assert stream.snapshots == 1
+
+
+def test_tables_with_automatic_tags_are_looked_after_at_each_commit(upkeep):
+    stream = upkeep(FEW | EACH_MINUTE)
+    seen = []
+    for _ in range(4):
+        stream.commit()
+        seen.append(len(stream.tags))
+        stream.clock.sleep(61)
+    assert seen == [1, 2, 2, 2]
+    assert stream.snapshots == 1
+
+
+def test_a_bounded_run_ends_with_its_tag(upkeep):
+    stream = upkeep(
+        FEW | {"tag.automatic-creation": "batch", "tag.batch.customized-name": "nightly"}
+    )
+    stream.commit()
+    stream.commit()
+    assert stream.tags == []
+    stream.maintenance.finish()
+    (tag,) = all_tags(stream.table)
+    assert (tag.name, tag.snapshot.id) == ("nightly", 2)
+    assert stream.snapshots == 1
+
+
+def test_a_bounded_run_without_rows_makes_no_tag(upkeep):
+    stream = upkeep({"tag.automatic-creation": "batch"})
+    write(reopened(stream.table), 1, [("+I", 1, "before")])
+    stream.maintenance.finish()
+    assert stream.tags == []
+
+
+def test_a_pass_that_fails_is_told_and_made_again(upkeep, caplog):
+    stream = upkeep(FEW | EACH_MINUTE)
+    sound = stream.book.opened
+    counting = FaultyFileIO(LocalFileIO(durable=False))
+    reopened(stream.table, file_io=counting)
+    first = Fault(len(counting.operations) + 1, "error")
+    stream.book.opened = reopened(
+        stream.table, file_io=FaultyFileIO(LocalFileIO(durable=False), first)
+    )
+    stream.book.snapshot_id = lambda name: 0
+    stream.commit()
+    assert [record.event for record in caplog.records] == ["upkeep_failed"]
+    assert caplog.records[0].exc_info[0] is StorageUnavailableError
+    stream.book.opened = sound
+    stream.commit()
+    assert len(stream.tags) == 1
+
+
+@pytest.mark.parametrize("options", [{"changelog-producer": "lookup"}, {}])
+def test_unused_copies_of_data_files_go_while_the_stream_is_idle(
+    upkeep, tmp_path, monkeypatch, options
+):
+    copies = tmp_path / "copies"
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(copies))
+    old, young = (copies / "0123456789abcdef" / f"{name}.copy" for name in ("old", "young"))
+    old.parent.mkdir(parents=True)
+    for path, until_s in ((old, 1), (young, 2**33)):
+        path.write_bytes(b"copy")
+        os.utime(path, (until_s, until_s))
+    stream = upkeep(options)
+    stream.clock.sleep(SWEEP_EVERY_S - 1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert old.exists()
+    stream.clock.sleep(1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert old.exists() == (not options)
+    assert young.exists()
