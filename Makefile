@@ -76,6 +76,7 @@ demo: setup ## 100k Debezium events through the whole pipeline, on this machine,
 docs: setup ## regenerate the reference pages
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --write
 	$(BIN)/python -m ingest.settings --write
+	$(BIN)/python -m ingest.transforms.reference_page --write
 
 clean: ## remove what these words made
 	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) .cache/paimon demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,6 +23,7 @@ from tests.bench import (
     pieces,
     planning,
     storage,
+    transforms,
 )
 from tests.bench.machine import facts
 from tests.bench.measure import Figure
@@ -34,6 +35,7 @@ PARTS: dict[str, Callable[..., list[Figure]]] = {
     "aggregators": aggregators.run,
     "planning": planning.run,
     "lookup": lookup.run,
+    "transforms": transforms.run,
     "storage": storage.run,
     "floor": floor.run,
     "microbatch": microbatch.run,
