@@ -23,6 +23,7 @@ from storage.errors import LakewardError, UnsupportedFeatureError
 from storage.lsm.commit_cadence import full_compaction_interval, merges_everything, merges_level_0
 from storage.lsm.lookup.store import process_store
 from storage.options import TableOptions
+from storage.table.bucket_mode import BucketMode, bucket_mode
 from storage.table.compact_plan import CompactRequest
 from storage.table.compact_table import CompactReport, compact_table
 from storage.table.table import FileStoreTable
@@ -30,6 +31,9 @@ from storage.table.table import FileStoreTable
 __all__ = ["BackgroundCompaction", "CompactionWatcher", "kind_due"]
 
 _LOG = logging.getLogger(__name__)
+
+_APPENDS_EVERY = 10
+"""Batches between two looks for small files of an append table: each batch adds one a partition."""
 
 
 class CompactionWatcher(Protocol):
@@ -53,6 +57,7 @@ def kind_due(
     dropped: bool,
     first: bool,
     idle_ms: int | None,
+    appends: bool = False,
 ) -> str | None:
     """Which compaction a table needs after a batch: `full`, `minor` or None. Pure.
 
@@ -63,6 +68,7 @@ def kind_due(
         dropped: whether a compaction of the batch lost a race.
         first: whether this is the first batch of the process, which may follow a crash.
         idle_ms: since the table was looked at last [ms]; None = never.
+        appends: whether it is a table without buckets, whose writers never compact.
     """
     if options.write_only:
         return None
@@ -75,6 +81,8 @@ def kind_due(
         cadence = options.lookup_compact == "gentle" and merges_level_0(options, identifier)
         if left or cadence or dropped or first:
             return "minor"
+    if appends and written and identifier % _APPENDS_EVERY == 0:
+        return "minor"
     interval_ms = options.compaction_optimization_interval
     if interval_ms is not None and (idle_ms is None or idle_ms >= interval_ms):
         return "minor"
@@ -111,13 +119,16 @@ class BackgroundCompaction:
         now_s = self._clock.monotonic_s()
         for name in sorted(self._open.copy()):
             looked_s = self._looked_s.get(name)
+            table = self._book.table(name)
+            mode = bucket_mode(table.schema, table.options)
             kind = kind_due(
-                self._book.table(name).options,
+                table.options,
                 report.identifier,
                 written=name in report.snapshots,
                 dropped=name in report.compactions_dropped,
                 first=first,
                 idle_ms=None if looked_s is None else int((now_s - looked_s) * 1000),
+                appends=mode is BucketMode.UNAWARE,
             )
             if kind is not None:
                 self._looked_s[name] = now_s

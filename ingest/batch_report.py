@@ -57,6 +57,8 @@ class BatchReport:
         compaction_bytes: written by committed compactions per table [bytes].
         compaction_seconds: tasks' time to flush and compact the buckets compacted [s].
         changelog_rows: rows of committed changelog files per table.
+        values_kept: values that the source did not send, kept from older rows, per table.
+        values_lost: values that the source did not send and that no older row had, per table.
         lookup: use of local copies; None when no table looks up.
         commit_retries: lost races, over all tables.
         commit_seconds: commit duration per table [s].
@@ -85,6 +87,8 @@ class BatchReport:
     compaction_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compaction_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     changelog_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    values_kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    values_lost: Mapping[str, int] = dataclasses.field(default_factory=dict)
     lookup: LookupUse | None = None
     commit_retries: int = 0
     commit_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -5,26 +5,34 @@ A decoder learns shapes as it goes, so a worker process keeps one per pipeline; 
 the plan whose schema versions count.
 """
 
+import dataclasses
 import functools
 from collections import Counter
 
+from ingest.constant_columns import constants_refused, source_part, with_constants
 from ingest.formats.debezium_json import DebeziumJsonDecoder
+from ingest.formats.dialects import DEBEZIUM_JSON, DIALECTS
+from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     BadRecord,
     ChangeBatch,
     DecodeResult,
+    Resolver,
     SourceTable,
     Target,
+    Toast,
 )
-from ingest.formats.key_check import operation, without_foreign_keys
+from ingest.formats.key_check import without_foreign_keys
 from ingest.plan import BatchPlan
+from ingest.routing import Destination
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
 from ingest.table_cache import Warehouse, schema_of
 from storage.errors import InternalError
+from storage.format.schema import TableSchema
 
-__all__ = ["Decoding", "decoding_of", "target_name"]
+__all__ = ["Decoding", "decoding_of"]
 
 
 @functools.lru_cache(maxsize=2)
@@ -42,13 +50,17 @@ class Decoding:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._warehouse = Warehouse.of(settings.sink)
         self._plan: BatchPlan | None = None
+        self._resolved: dict[SourceTable, Target | None] = {}
         self._targets: dict[str, Target] = {}
-        self._decoder = DebeziumJsonDecoder(settings.debezium_options(), self._resolve)
+        self._routing = settings.routing
+        self._decoder = _decoder_of(settings, self._resolve)
 
     def use(self, plan: BatchPlan) -> None:
         """Resolve targets by this plan from now on."""
         self._plan = plan
+        self._resolved = {}
         self._targets = {}
 
     def decode(self, raw: RawBatch) -> DecodeResult:
@@ -58,15 +70,16 @@ class Decoding:
         foreign: list[BadRecord] = []
         for change in result.changes:
             rest: ChangeBatch | None = change
-            if key := self._key_of_source(change.target):
+            if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
                 rest, taken = without_foreign_keys(raw, change, key)
                 foreign += taken
             if rest is not None:
                 changes.append(rest)
+        changes = [self._whole(change) for change in changes]
         if not foreign:
-            return result
+            return dataclasses.replace(result, changes=changes)
         counts = Counter(result.counts)
-        counts.subtract(operation(record) for record in foreign)
+        counts.subtract(self._decoder.operation(raw.topic, record) for record in foreign)
         bad = sorted([*result.bad, *foreign], key=lambda record: record.offset)
         return DecodeResult(changes, bad, result.deltas, dict(+counts))
 
@@ -78,25 +91,50 @@ class Decoding:
         made = SOURCE_TABLE_OPTION in target.schema.options
         return target.schema.primary_keys if made else ()
 
-    def _resolve(self, source: SourceTable, topic: str) -> Target | None:
-        name = target_name(source, self.settings)
-        target = self._targets.get(name)
-        if target is None:
-            target = self._targets[name] = self._planned(name)
-        return target
+    def _whole(self, change: ChangeBatch) -> ChangeBatch:
+        """The change batch with the columns that do not come from events."""
+        if not change.constants:
+            return change
+        schema = schema_of(self._warehouse, change.target, change.schema_id)
+        return with_constants(change, schema)
 
-    def _planned(self, name: str) -> Target:
+    def _resolve(self, source: SourceTable, topic: str) -> Target | None:
+        if source not in self._resolved:
+            self._resolved[source] = self._planned(self._routing.destination(source))
+        return self._resolved[source]
+
+    def _toast(self, name: str, schema: TableSchema) -> Toast:
+        toast = Toast(self.settings.toast(name))
+        aggregates = schema.options.get("merge-engine") in ("aggregation", "first-row")
+        return Toast.FAIL if toast is Toast.KEEP and aggregates else toast
+
+    def _planned(self, destination: Destination | None) -> Target | None:
         if self._plan is None:
             raise InternalError("a decoder is used before it has a plan")
+        if destination is None:
+            return None
+        name = destination.table
         schema_id = self._plan.schema_id(name)
-        evolvable = name not in self._plan.frozen
-        if schema_id is None:
-            return Target(name, None, evolvable)
-        schema = schema_of(Warehouse.of(self.settings.sink), name, schema_id)
-        return Target(name, schema, evolvable)
+        target = Target(
+            name,
+            None,
+            evolvable=name not in self._plan.frozen,
+            owner=destination.owner,
+            constants=destination.constants,
+            key_prefix=destination.key_prefix,
+        )
+        if schema_id is not None:
+            schema = schema_of(self._warehouse, name, schema_id)
+            refusal = constants_refused(schema, target)
+            source_columns = source_part(schema, [name for name, _ in target.constants])
+            target = dataclasses.replace(
+                target, schema=source_columns, refusal=refusal, toast=self._toast(name, schema)
+            )
+        self._targets[name] = target
+        return target
 
 
-def target_name(source: SourceTable, settings: Settings) -> str:
-    """`database.table` that a source table's rows go to."""
-    database = source.database or source.schema or settings.sink.default_database
-    return f"{database}.{source.table}"
+def _decoder_of(settings: Settings, resolve: Resolver) -> DebeziumJsonDecoder | EnvelopeDecoder:
+    if settings.format == DEBEZIUM_JSON:
+        return DebeziumJsonDecoder(settings.debezium_options(), resolve)
+    return DIALECTS[settings.format](settings.dialect_options(), resolve)

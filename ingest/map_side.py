@@ -24,7 +24,9 @@ from pyspark import TaskContext
 
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, encode_chunk, encode_report, ipc_bytes
 from ingest.decoding import Decoding, decoding_of
-from ingest.formats.events import BadRecord, ChangeBatch, DecodeResult
+from ingest.formats.events import UNAVAILABLE_COLUMN, BadRecord, ChangeBatch, DecodeResult
+from ingest.formats.row_batches import joined_rows
+from ingest.placing import Owner, owner_of, placed
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.quarantine import quarantine_rows
 from ingest.range_report import RangeReport, TableTotals
@@ -36,7 +38,6 @@ from ingest.table_cache import Warehouse, table_of
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
-from storage.table.write import bucket_groups
 
 __all__ = ["CHUNK_TARGET_BYTES", "MapSide", "map_task"]
 
@@ -175,7 +176,7 @@ class MapSide:
                 continue
             started = time.perf_counter()
             table = table_of(self._warehouse, name, schema_id)
-            rows = concat_batches(gathered.pop(name))
+            rows = joined_rows(gathered.pop(name))
             cut = list(split_rows(rows, table))
             self.report.spent("sort", time.perf_counter() - started)
             for partition, bucket, part in cut:
@@ -194,13 +195,6 @@ class MapSide:
                     yield encode_chunk(chunk)
 
 
-def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One contiguous batch of all rows, in order."""
-    if len(batches) == 1:
-        return batches[0]
-    return pa.concat_batches(batches)
-
-
 def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Pieces of about `CHUNK_TARGET_BYTES`; their keys are disjoint, so their order is free."""
     if rows.num_rows == 0:
@@ -214,7 +208,7 @@ def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def split_rows(
     rows: pa.RecordBatch, table: FileStoreTable
 ) -> Iterator[tuple[bytes, int, pa.RecordBatch]]:
-    """Cut change rows by (partition, bucket) and combine each key's changes.
+    """Cut change rows by the task that writes them and combine each key's changes.
 
     Args:
         rows: change rows in source order.
@@ -227,13 +221,22 @@ def split_rows(
     rows = _kept_kinds(rows, table)
     if rows.num_rows == 0:
         return
-    combine = table.options.keeps_last_row_only
-    for partition, bucket, indices in bucket_groups(rows, table):
+    combine = bool(table.schema.primary_keys) and table.options.keeps_last_row_only
+    if rows.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0:
+        combine = False  # an earlier row of the key may have the value that a later one lacks
+    for partition, bucket, indices in placed(rows, table):
         if combine:
-            part = _combined(rows, indices, table.schema.trimmed_primary_keys)
+            part = _combined(rows, indices, _merged_by(table))
         else:
             part = rows if indices is None else rows.take(pa.array(indices))
         yield partition, bucket, part
+
+
+def _merged_by(table: FileStoreTable) -> Sequence[str]:
+    """The columns by which rows of one task are one and the same."""
+    if owner_of(table) is Owner.TABLE:
+        return table.schema.primary_keys
+    return table.schema.trimmed_primary_keys
 
 
 def _kept_kinds(rows: pa.RecordBatch, table: FileStoreTable) -> pa.RecordBatch:

@@ -189,6 +189,18 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("compaction_in_progress", "gauge", "1 while a table is compacted in the background."),
     Metric("table_changelog_rows_total", "counter", "Rows of committed changelog.", ("table",)),
+    Metric(
+        "table_values_kept_total",
+        "counter",
+        "Values that the source did not send because they did not change, kept from older rows.",
+        ("table",),
+    ),
+    Metric(
+        "table_values_lost_total",
+        "counter",
+        "Values that the source did not send and that no older row had; null was stored.",
+        ("table",),
+    ),
     # lookup
     Metric("lookup_hits_total", "counter", "Times a local copy of a data file was there."),
     Metric("lookup_misses_total", "counter", "Times it was built or waited for."),

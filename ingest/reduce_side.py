@@ -23,12 +23,18 @@ from pyspark import TaskContext
 
 from ingest.batch_report import LookupUse
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch
+from ingest.placing import ANY_BUCKET, Owner, owner_of
 from ingest.plan import PLAN_PROPERTY, BatchPlan
+from ingest.restore import restored
 from ingest.table_cache import Warehouse, table_of
 from storage.errors import InternalError
 from storage.format.file_meta import CommitMessage
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.lookup.store import LookupCounters, process_store
+from storage.lsm.merge_tree_writer import MergeTreeWriter
+from storage.table.dynamic_bucket import AssignerShare
+from storage.table.table import FileStoreTable
+from storage.table.write import TableWrite
 
 __all__ = [
     "RESULT_SPARK_SCHEMA",
@@ -38,29 +44,36 @@ __all__ = [
 ]
 
 RESULT_SPARK_SCHEMA = "kind int, payload binary"
+_TASK = "reduce"
+"""Names nobody: the driver commits."""
+
 _RESULT_SCHEMA = pa.schema([pa.field("kind", pa.int32()), pa.field("payload", pa.binary())])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BucketResult:
-    """One bucket's work, on its way to the driver.
+    """The work of one bucket, or of what one task owns of a table, on its way to the driver.
 
     Attributes:
         table: `database.table`.
-        message: what to commit.
+        messages: what to commit; one per bucket.
         rows: rows by kind that reached the writer, after early combining.
-        sorted_runs: runs of the bucket after the batch.
+        sorted_runs: runs of the bucket after the batch; 0 where tasks own more than a bucket.
         seconds: wall time of the bucket [s].
         finish_seconds: of this, to flush and compact [s].
+        values_kept: values that the source did not send, taken from older rows.
+        values_lost: values that the source did not send and that no older row has.
         lookup: what the task did with local copies, on one of its results; None elsewhere.
     """
 
     table: str
-    message: CommitMessage
+    messages: tuple[CommitMessage, ...]
     rows: dict[str, int]
     sorted_runs: int
     seconds: float
     finish_seconds: float = 0.0
+    values_kept: int = 0
+    values_lost: int = 0
     lookup: LookupUse | None = None
 
 
@@ -113,7 +126,7 @@ def _lookup_use(before: LookupCounters, after: LookupCounters) -> LookupUse:
 
 
 def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:
-    """Write all chunks of one bucket.
+    """Write all chunks of one bucket, or of what `placing` makes one task own.
 
     Args:
         warehouse: where the tables are.
@@ -128,28 +141,43 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         raise InternalError("a chunk of an unplanned table", table=first.table)
     table = table_of(warehouse, first.table, schema_id)
     rows: Counter[str] = Counter()
-    newest = table.snapshots.latest_id()
-    with table.bucket_writer(first.partition, first.bucket, newest) as writer:
+    batches: list[pa.RecordBatch] = []
+    with _writer(table, first) as writer:
         for chunk in ordered:
             if chunk.schema_id != schema_id:
                 raise InternalError(
                     "a chunk of another schema", table=first.table, schema=chunk.schema_id
                 )
-            batch = ipc_batch(chunk.payload)
+            batches.append(ipc_batch(chunk.payload).drop_columns([OFFSET_COLUMN]))
+        whole = restored(batches, table, first.partition, _bucket_of(first))
+        for batch in whole.rows:
             _count_kinds(batch, rows)
-            writer.write(batch.drop_columns([OFFSET_COLUMN]))
+            writer.write(batch)
         finishing = time.perf_counter()
-        message = writer.prepare_commit(plan.identifier)
+        made = writer.prepare_commit(plan.identifier)
         finish_seconds = time.perf_counter() - finishing
-        runs = writer.sorted_run_count
+        runs = writer.sorted_run_count if isinstance(writer, MergeTreeWriter) else 0
     return BucketResult(
         table=first.table,
-        message=message,
+        messages=tuple(made) if isinstance(made, list) else (made,),
         rows=dict(rows),
         sorted_runs=runs,
         seconds=time.perf_counter() - started,
         finish_seconds=finish_seconds,
+        values_kept=whole.values,
+        values_lost=whole.lost,
     )
+
+
+def _bucket_of(chunk: Chunk) -> int | None:
+    return None if chunk.bucket == ANY_BUCKET else chunk.bucket
+
+
+def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite:
+    if owner_of(table) is Owner.BUCKET:
+        return table.bucket_writer(chunk.partition, chunk.bucket, table.snapshots.latest_id())
+    # the share is all of it: what this task does not own, another task of the batch may write
+    return table.new_write(_TASK, share=AssignerShare())
 
 
 def _count_kinds(batch: pa.RecordBatch, rows: Counter[str]) -> None:

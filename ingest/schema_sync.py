@@ -12,7 +12,8 @@ disappears stays and becomes null; a rename looks like a new column.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta
+from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
+from ingest.formats.semantic_types import STRING
 from ingest.formats.widening import nullable, union_type
 from storage.errors import InvalidRequestError
 from storage.format.schema import TableSchema, new_schema
@@ -20,7 +21,7 @@ from storage.format.schema_changes import AddColumn, SchemaChange, UpdateType, e
 from storage.format.type_text import type_name
 from storage.format.types import AtomicType, DataType, TypeRoot
 from storage.options import TableOptions
-from storage.table.bucket_mode import require_keyed_buckets
+from storage.table.bucket_mode import require_buckets
 
 __all__ = ["Decision", "NewTable", "Refused", "reconcile"]
 
@@ -67,6 +68,7 @@ def reconcile(
     table_properties: Mapping[str, str] | None = None,
     primary_key: Sequence[str] = (),
     partition_keys: Sequence[str] = (),
+    appends: bool = False,
     now_ms: int,
 ) -> Decision:
     """Decide for one table.
@@ -77,6 +79,7 @@ def reconcile(
         table_properties: options of a new table; `bucket` is 1 unless given.
         primary_key: configured key of a new table; empty = as the records' keys say.
         partition_keys: of a new table.
+        appends: whether all records are inserts, so that the table needs no primary key.
         now_ms: time of the new schema [epoch ms].
 
     Returns:
@@ -84,14 +87,16 @@ def reconcile(
     """
     ordered = sorted(deltas, key=lambda delta: (delta.topic, delta.offset, delta.source.label))
     if existing is not None:
-        reason = _unwritable(existing)
+        reason = _unwritable(existing, appends)
         return _refused(reason) if reason else _change(existing, ordered, now_ms)
     options = {
         **_DEFAULT_OPTIONS,
         **(table_properties or {}),
-        SOURCE_TABLE_OPTION: ordered[0].source.label,
+        SOURCE_TABLE_OPTION: _owner(ordered[0]),
     }
-    return _create(ordered, options, tuple(primary_key), tuple(partition_keys), now_ms)
+    if appends and not (primary_key or ordered[0].primary_key) and "bucket-key" not in options:
+        options["bucket"] = "-1"
+    return _create(ordered, options, tuple(primary_key), tuple(partition_keys), now_ms, appends)
 
 
 def _create(
@@ -100,9 +105,10 @@ def _create(
     primary_key: tuple[str, ...],
     partition_keys: tuple[str, ...],
     now_ms: int,
+    appends: bool,
 ) -> Decision:
     first = deltas[0]
-    mine = [delta for delta in deltas if delta.source == first.source]
+    mine = [delta for delta in deltas if _owner(delta) == _owner(first)]
     reasons = _foreign(deltas, options[SOURCE_TABLE_OPTION])
     key = primary_key or first.primary_key
     others = {delta.primary_key for delta in mine} - {key}
@@ -112,6 +118,7 @@ def _create(
     for delta in mine:
         for field in delta.fields:
             reasons += _unite(columns, field.name, nullable(field.type))
+    columns |= dict.fromkeys((name for name, _ in first.constants), STRING)
     try:
         schema = new_schema(
             list(columns.items()),
@@ -122,16 +129,18 @@ def _create(
         )
     except InvalidRequestError as error:
         return _refused(str(error))
-    if not key:
+    if not key and not appends:
         return _refused("no primary key")
-    reason = _unwritable(schema)
+    reason = _unwritable(schema, appends)
     return _refused(reason) if reason else Decision(NewTable(schema), tuple(reasons))
 
 
-def _unwritable(schema: TableSchema) -> str:
+def _unwritable(schema: TableSchema, appends: bool) -> str:
     """Why the stream cannot write a table of this kind; "" when it can."""
+    if not schema.primary_keys and not appends:
+        return "a table without a primary key cannot take changes of rows"
     try:
-        require_keyed_buckets(schema, TableOptions.from_strings(schema.options))
+        require_buckets(schema, TableOptions.from_strings(schema.options))
     except InvalidRequestError as error:
         return str(error)
     return ""
@@ -145,9 +154,13 @@ def _keys(keys: set[tuple[str, ...]]) -> str:
     return " and ".join(sorted(", ".join(key) for key in keys))
 
 
+def _owner(delta: SchemaDelta) -> str:
+    return delta.owner or delta.source.address
+
+
 def _foreign(deltas: Sequence[SchemaDelta], owner: str) -> list[str]:
-    labels = sorted({delta.source.label for delta in deltas} - {owner})
-    return [f"source table {label} may not write the table of {owner}" for label in labels]
+    names = sorted({_owner(delta) for delta in deltas} - {owner})
+    return [f"source table {name} may not write the table of {owner}" for name in names]
 
 
 def _unite(columns: dict[str, DataType], name: str, observed: DataType) -> list[str]:
@@ -171,13 +184,12 @@ def _clash(name: str, current: DataType, observed: DataType) -> str:
 
 
 def _change(existing: TableSchema, deltas: Sequence[SchemaDelta], now_ms: int) -> Decision:
-    owner = existing.options.get(SOURCE_TABLE_OPTION, deltas[0].source.label)
-    reasons = _foreign(deltas, owner)
+    owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]))
+    mine = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
+    reasons = _foreign([delta for delta in deltas if delta not in mine], owner)
     columns: dict[str, DataType] = {field.name: field.type for field in existing.fields}
     fixed = {*existing.primary_keys, *existing.partition_keys}
-    for delta in deltas:
-        if delta.source.label != owner:
-            continue
+    for delta in mine:
         for field in delta.fields:
             if field.name in fixed:
                 continue  # decoded into the type it has, value by value

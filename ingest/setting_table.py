@@ -6,6 +6,7 @@ keys come from it. Keys of CDC.md §6 that this version does not honour are list
 are refused by name instead of being taken for a typing mistake.
 """
 
+from ingest.formats.dialects import FORMATS
 from ingest.setting_kinds import (
     Setting,
     boolean,
@@ -21,7 +22,14 @@ from ingest.setting_kinds import (
     text_map,
 )
 
-__all__ = ["NOT_YET", "NOT_YET_TABLE_KEYS", "SECTIONS", "SETTINGS", "TABLE_SETTINGS"]
+__all__ = [
+    "NOT_YET",
+    "NOT_YET_TABLE_KEYS",
+    "ROUTE_SETTINGS",
+    "SECTIONS",
+    "SETTINGS",
+    "TABLE_SETTINGS",
+]
 
 _NAME = identifier(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
@@ -92,9 +100,30 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="source.format",
-        kind=choice("debezium-json"),
+        kind=choice(*FORMATS),
         default="debezium-json",
-        doc="Format of the events. The schema block may be there or not, per event.",
+        doc="Format of the events. `debezium-json`: envelopes, with or without schema block per "
+        "event. `debezium-flat`: rows of `ExtractNewRecordState`. `upsert-json`: key and row, a "
+        "null value deletes. `canal-json`, `maxwell-json`, `ogg-json`, `aws-dms-json`: of those "
+        "tools. `json`: every record is an insert, into tables that need no primary key.",
+    ),
+    Setting(
+        key="source.flat.metadata.prefix",
+        kind=text,
+        default="__",
+        doc="For `debezium-flat`: prefix of members that are no columns (`add.fields.prefix`).",
+    ),
+    Setting(
+        key="source.flat.metadata.columns",
+        kind=text_list,
+        doc="For `debezium-flat`: members with that prefix that are columns all the same.",
+    ),
+    Setting(
+        key="source.flat.tombstones",
+        kind=choice("delete", "skip"),
+        default="delete",
+        doc="For `debezium-flat`: whether a null value deletes the row of its key. `skip` where "
+        "deletes come as rewritten rows or not at all.",
     ),
     Setting(
         key="source.bootstrap.servers",
@@ -294,10 +323,60 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
         kind=text_map,
         doc="Paimon options of the tables, over `sink.table.properties`.",
     ),
+    Setting(
+        key="toast",
+        kind=choice("keep", "null", "fail"),
+        default="keep",
+        doc="What becomes of a large value that PostgreSQL does not send with an update because it "
+        "did not change (TOAST): `keep` the one that the table holds, store `null`, or send the "
+        "record to quarantine (`fail`). Tables that aggregate cannot keep: there it is `fail`.",
+    ),
+)
+
+ROUTE_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="source-table",
+        kind=text,
+        required=True,
+        doc="Regular expression for the whole address of a source table: "
+        "`server.database.schema.table` as the events say it (the server is the connector's topic "
+        "prefix and may be left out; MySQL has no schema).",
+    ),
+    Setting(
+        key="sink-table",
+        kind=text,
+        required=True,
+        doc="Where it goes: `database.table`, or `table` in the default database. `$1`…`$9` are "
+        "groups of the pattern, `<>` is the table's name, `${source.server}`, `${source.db}`, "
+        "`${source.schema}` and `${source.table}` are parts of the address.",
+    ),
+    Setting(
+        key="shard.column",
+        kind=text,
+        doc="Column that is added where several source tables share one table.",
+    ),
+    Setting(
+        key="shard.value",
+        kind=text,
+        default="${source.db}",
+        doc="What stands in it; with the references of `sink-table`.",
+    ),
+    Setting(
+        key="shard.in.primary.key",
+        kind=boolean,
+        default=True,
+        doc="Whether the shard column comes first in the primary key.",
+    ),
+    Setting(
+        key="shard.keys.are.unique",
+        kind=boolean,
+        default=False,
+        doc="State that no key is in two of the source tables, so that they may share a table "
+        "without a shard column in the key.",
+    ),
 )
 
 NOT_YET: tuple[str, ...] = (
-    "route",
     "transform",
     "alerts",
     "control",
@@ -334,5 +413,4 @@ NOT_YET_TABLE_KEYS: tuple[str, ...] = (
     "mask",
     "on.incompatible",
     "partition.by",
-    "toast",
 )

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingest.formats.debezium_json import DebeziumOptions
+from ingest.formats.envelopes import DialectOptions
+from ingest.routing import Route, Routing, Shard
 from ingest.source.source_settings import (
     SourceSettings,
     redact_properties,
@@ -24,6 +26,7 @@ __all__ = [
     "QUARANTINE_NAME",
     "BadRecordSettings",
     "DebeziumSettings",
+    "FlatSettings",
     "LogSettings",
     "MaintenanceSettings",
     "MetricsSettings",
@@ -62,6 +65,15 @@ class DebeziumSettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FlatSettings:
+    """Facts about flattened events: `source.flat.*`."""
+
+    metadata_prefix: str
+    metadata_columns: tuple[str, ...]
+    tombstones: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
     """Attributes are the `sink.*` settings; `warehouse` is an absolute path or a URL."""
 
@@ -78,6 +90,7 @@ class TableRule:
     match: str
     primary_key: tuple[str, ...] = ()
     table_properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    toast: str | None = None
 
     def covers(self, table: str) -> bool:
         """Whether the rule is for `database.table`."""
@@ -133,8 +146,10 @@ class Settings:
         source: where events come from (one of the source settings values).
         format: format of the events.
         debezium: facts about the producer.
+        flat: facts about flattened events.
         sink: warehouse and defaults of new tables.
         tables: rules by table, later ones win.
+        routes: which source table goes where; the first that fits wins.
         bad_records: quarantine.
         maintenance: upkeep of tables.
         metrics: HTTP endpoint.
@@ -146,8 +161,10 @@ class Settings:
     source: SourceSettings
     format: str
     debezium: DebeziumSettings
+    flat: FlatSettings
     sink: SinkSettings
     tables: tuple[TableRule, ...]
+    routes: tuple[Route, ...]
     bad_records: BadRecordSettings
     maintenance: MaintenanceSettings
     metrics: MetricsSettings
@@ -167,9 +184,34 @@ class Settings:
         keys = [rule.primary_key for rule in self.tables if rule.covers(table)]
         return next((key for key in reversed(keys) if key), ())
 
+    def toast(self, table: str) -> str:
+        """What becomes of values of `database.table` that the source does not send."""
+        given = [rule.toast for rule in self.tables if rule.covers(table)]
+        return next((word for word in reversed(given) if word), "keep")
+
+    @property
+    def routing(self) -> Routing:
+        """Which source table goes where."""
+        return Routing(self.routes, self.sink.default_database)
+
     def debezium_options(self) -> DebeziumOptions:
         """What the decoder needs to know that events do not carry."""
         return DebeziumOptions(**dataclasses.asdict(self.debezium), primary_keys=self.primary_key)
+
+    @property
+    def appends(self) -> bool:
+        """Whether every record is an insert, so that tables need no primary key."""
+        return self.format == "json"
+
+    def dialect_options(self) -> DialectOptions:
+        """As `debezium_options`, for the other formats."""
+        options = DialectOptions(
+            primary_keys=self.primary_key, decimal_handling_mode=self.debezium.decimal_handling_mode
+        )
+        if self.format != "debezium-flat":
+            return options
+        facts = {**dataclasses.asdict(self.debezium), **dataclasses.asdict(self.flat)}
+        return dataclasses.replace(options, **facts)
 
     def to_json(self) -> str:
         """JSON text, secrets included; see `from_json`."""
@@ -191,11 +233,15 @@ class Settings:
                 source=source_settings_from_json(json.dumps(raw["source"])),
                 format=raw["format"],
                 debezium=DebeziumSettings(**raw["debezium"]),
+                flat=FlatSettings(
+                    **{**raw["flat"], "metadata_columns": tuple(raw["flat"]["metadata_columns"])}
+                ),
                 sink=SinkSettings(**raw["sink"]),
                 tables=tuple(
                     TableRule(**{**rule, "primary_key": tuple(rule["primary_key"])})
                     for rule in raw["tables"]
                 ),
+                routes=tuple(_route(rule) for rule in raw["routes"]),
                 bad_records=BadRecordSettings(**raw["bad_records"]),
                 maintenance=MaintenanceSettings(**raw["maintenance"]),
                 metrics=MetricsSettings(**raw["metrics"]),
@@ -223,13 +269,18 @@ class Settings:
         return f"Settings({json.dumps(self.redacted(), sort_keys=True)})"
 
 
+def _route(raw: Mapping[str, Any]) -> Route:
+    shard = None if raw["shard"] is None else Shard(**raw["shard"])
+    return Route(**{**raw, "shard": shard})
+
+
 def _plain(settings: Settings) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if field.name == "source":
             continue
-        if field.name == "tables":
+        if field.name in ("tables", "routes"):
             values[field.name] = [dataclasses.asdict(rule) for rule in value]
         else:
             values[field.name] = dataclasses.asdict(value) if _is_value(value) else value

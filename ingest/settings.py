@@ -2,9 +2,9 @@
 """Makes the pipeline's settings from YAML files, environment and flags.
 
 `load_settings` is the way in; `resolve` also tells where each value came from. Which settings exist
-is in `setting_table`, how texts become values in `setting_kinds`, where texts come from in
-`settings_sources`, what the result looks like in `setting_values`. Run as a program, this module
-writes or checks the reference page:
+is in `setting_table`, how texts become values in `setting_kinds`, rules of the lists `tables` and
+`route` in `setting_rules`, where texts come from in `settings_sources`, what the result looks like
+in `setting_values`. Run as a program, this module writes or checks the reference page:
 
     python -m ingest.settings [--write | --check]
 
@@ -23,12 +23,22 @@ from typing import Any
 
 import yaml
 
-from ingest.setting_kinds import Setting
-from ingest.setting_table import NOT_YET, NOT_YET_TABLE_KEYS, SETTINGS, TABLE_SETTINGS
+from ingest.routing import Route
+from ingest.setting_rules import (
+    not_yet,
+    parse_setting,
+    route_rule,
+    rule_list,
+    shown_value,
+    suggestion,
+    table_rule,
+)
+from ingest.setting_table import NOT_YET, SETTINGS
 from ingest.setting_values import (
     QUARANTINE_NAME,
     BadRecordSettings,
     DebeziumSettings,
+    FlatSettings,
     LogSettings,
     MaintenanceSettings,
     MetricsSettings,
@@ -45,7 +55,6 @@ from ingest.settings_sources import (
     flatten,
     interpolate,
     read_document,
-    shown,
 )
 from ingest.source.source_settings import (
     FileSourceSettings,
@@ -53,8 +62,7 @@ from ingest.source.source_settings import (
     SourceSettings,
     redact_properties,
 )
-from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
-from storage.io.object_store_options import redacted_options
+from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions
 
@@ -62,11 +70,8 @@ __all__ = ["Resolved", "Settings", "TableRule", "load_settings", "resolve"]
 
 _MAPS = tuple(row.key for row in SETTINGS if row.kind.mapping)
 _BY_KEY = {row.key: row for row in SETTINGS}
-_TABLE_BY_KEY = {row.key: row for row in TABLE_SETTINGS}
 _PAGE = Path(__file__).with_name("CONFIGURATION.md")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_CREDENTIALS = re.compile(r"://[^/@\s]+@")
-_HIDDEN = "********"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,14 +118,21 @@ def resolve(
     environ = os.environ if environ is None else environ
     given: dict[str, Given] = {}
     rules: list[object] = []
+    routes: list[object] = []
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         document = read_document(path)
-        rules += _rule_list(interpolate(document.pop("tables", None), environ, "tables"))
+        rules += rule_list(interpolate(document.pop("tables", None), environ, "tables"), "tables")
+        routes += rule_list(interpolate(document.pop("route", None), environ, "route"), "route")
         plain = interpolate(document, environ)
         _merge(given, flatten(plain if isinstance(plain, dict) else {}, _MAPS, "file"))
     _merge(given, _from_environment(environ))
     _merge(given, flatten(dict(overrides or {}), _MAPS, "flag"))
-    settings = _build(_parse_all(given), [_table_rule(rule, n) for n, rule in enumerate(rules)])
+    settings = _build(
+        _parse_all(given),
+        [table_rule(rule, number) for number, rule in enumerate(rules)],
+        [route_rule(route, number) for number, route in enumerate(routes)],
+    )
+    settings.routing.check()
     _check_tables(settings)
     return Resolved(settings=settings, lines=tuple(_lines(given, settings)))
 
@@ -181,25 +193,10 @@ def _variable_of(key: str) -> str:
 def _unknown(key: str) -> InvalidRequestError:
     planned = next((each for each in NOT_YET if key == each or key.startswith(each + ".")), None)
     if planned is not None:
-        return _not_yet(planned)
+        return not_yet(planned)
     return InvalidOptionError(
-        "unknown setting", key=key, hint=_suggestion(key, [*_BY_KEY, "tables"])
+        "unknown setting", key=key, hint=suggestion(key, [*_BY_KEY, "tables", "route"])
     )
-
-
-def _not_yet(key: str) -> UnsupportedFeatureError:
-    return UnsupportedFeatureError("this setting is not supported yet", hint="remove it", key=key)
-
-
-def _suggestion(key: str, known: Iterable[str]) -> str:
-    """A nearby key, by whole name first, then by its last words."""
-    names = list(known)
-    close = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    if not close:
-        tails = {name.partition(".")[2]: name for name in names if "." in name}
-        matched = difflib.get_close_matches(key.partition(".")[2] or key, tails, n=1, cutoff=0.75)
-        close = [tails[tail] for tail in matched]
-    return f"did you mean `{close[0]}`?" if close else "see `lakeward validate --help`"
 
 
 def _parse_all(given: Mapping[str, Given]) -> dict[str, Any]:
@@ -214,64 +211,20 @@ def _parse_all(given: Mapping[str, Given]) -> dict[str, Any]:
     for row in SETTINGS:
         entry = given.get(row.key)
         if entry is None:
-            values[row.key] = None if row.default is None else _parse(row, row.default, row.key)
+            values[row.key] = (
+                None if row.default is None else parse_setting(row, row.default, row.key)
+            )
         else:
-            value = _parse(row, entry.value, row.key)
+            value = parse_setting(row, entry.value, row.key)
             if row.kind.mapping and isinstance(row.default, Mapping):
                 value = {**row.default, **value}
             values[row.key] = value
     return values
 
 
-def _parse(row: Setting, raw: object, key: str) -> Any:
-    if row.kind.mapping and raw is None:
-        raw = {}
-    try:
-        return row.kind.parse(raw)
-    except ValueError as wanted:
-        raise InvalidOptionError(
-            "a setting has a value it cannot have",
-            detail=f"wanted {wanted}",
-            key=key,
-            value=_shown_value(row.key, raw),
-        ) from wanted
-
-
-def _rule_list(raw: object) -> list[object]:
-    if raw is None:
-        return []
-    if not isinstance(raw, list):
-        raise InvalidOptionError("`tables` must be a list of rules", hint="begin with `- match:`")
-    return raw
-
-
-def _table_rule(raw: object, position: int) -> TableRule:
-    where = f"tables[{position}]"
-    if not isinstance(raw, Mapping):
-        raise InvalidOptionError("a rule must be a map", hint="begin with `match:`", key=where)
-    maps = [row.key for row in TABLE_SETTINGS if row.kind.mapping]
-    values: dict[str, Any] = {}
-    for key, entry in flatten(raw, maps, "file").items():
-        row = _TABLE_BY_KEY.get(key)
-        if row is None:
-            if any(key == each or key.startswith(each + ".") for each in NOT_YET_TABLE_KEYS):
-                raise _not_yet(f"{where}.{key}")
-            hint = _suggestion(key, _TABLE_BY_KEY)
-            raise InvalidOptionError("unknown setting", key=f"{where}.{key}", hint=hint)
-        values[key] = _parse(row, entry.value, f"{where}.{key}")
-    if "match" not in values:
-        raise InvalidOptionError("a rule needs `match`", key=where)
-    properties = dict(values.get("table.properties", {}))
-    if "bucket" in values:
-        properties["bucket"] = str(values["bucket"])
-    return TableRule(
-        match=values["match"],
-        primary_key=values.get("primary.key", ()),
-        table_properties=properties,
-    )
-
-
-def _build(values: Mapping[str, Any], rules: Sequence[TableRule]) -> Settings:
+def _build(
+    values: Mapping[str, Any], rules: Sequence[TableRule], routes: Sequence[Route]
+) -> Settings:
     name = values["pipeline.name"]
     database = values["sink.default.database"]
     retain_s = values["maintenance.snapshot.retain"]
@@ -297,6 +250,11 @@ def _build(values: Mapping[str, Any], rules: Sequence[TableRule]) -> Settings:
             time_precision_mode=values["source.debezium.time.precision.mode"],
             unavailable_value_placeholder=values["source.debezium.unavailable.value.placeholder"],
         ),
+        flat=FlatSettings(
+            metadata_prefix=values["source.flat.metadata.prefix"],
+            metadata_columns=values["source.flat.metadata.columns"] or (),
+            tombstones=values["source.flat.tombstones"],
+        ),
         sink=SinkSettings(
             warehouse=warehouse,
             default_database=database,
@@ -304,6 +262,7 @@ def _build(values: Mapping[str, Any], rules: Sequence[TableRule]) -> Settings:
             options=options,
         ),
         tables=tuple(rules),
+        routes=tuple(routes),
         bad_records=BadRecordSettings(
             table=values["bad.records.table"] or f"{database}.{QUARANTINE_NAME}"
         ),
@@ -398,28 +357,15 @@ def _lines(given: Mapping[str, Given], settings: Settings) -> Iterable[tuple[str
         value: object = row.default if entry is None else entry.value
         value = derived.get(row.key, value)
         if value is not None:
-            yield row.key, _shown_value(row.key, value), origin
+            yield row.key, shown_value(row.key, value), origin
     for rule in settings.tables:
         parts = [f"primary.key={','.join(rule.primary_key)}"] if rule.primary_key else []
         parts += [f"{k}={v}" for k, v in redact_properties(rule.table_properties).items()]
+        parts += [f"toast={rule.toast}"] if rule.toast else []
         yield f"tables[{rule.match}]", " ".join(parts), "file"
-
-
-def _shown_value(key: str, value: object) -> str:
-    """A value without secrets: references stay references, secret names are starred."""
-    if isinstance(value, Mapping):
-        texts = {str(name): _shown_scalar(item) for name, item in value.items()}
-        redact = redacted_options if key == "sink.options" else redact_properties
-        return ", ".join(f"{k}={v}" for k, v in redact(texts).items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_shown_scalar(item) for item in value)
-    return redact_properties({key: _shown_scalar(value)})[key]
-
-
-def _shown_scalar(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return _CREDENTIALS.sub(f"://{_HIDDEN}@", shown(value))
+    for route in settings.routes:
+        shard = "" if route.shard is None else f" shard {route.shard.column}={route.shard.value}"
+        yield f"route[{route.source_table}]", f"{route.sink_table}{shard}", "file"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

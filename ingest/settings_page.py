@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping
 
 from ingest.setting_kinds import Setting
-from ingest.setting_table import SECTIONS, SETTINGS, TABLE_SETTINGS
+from ingest.setting_table import ROUTE_SETTINGS, SECTIONS, SETTINGS, TABLE_SETTINGS
 
 __all__ = ["settings_page"]
 
@@ -33,6 +33,26 @@ pipeline: { name: shop }
 
 _ROW_HEAD = "| key | type | default | meaning |\n|---|---|---|---|"
 
+_ROUTE = """\
+## route
+
+A list of rules; the first whose pattern fits the whole address of a source table says where its
+rows go. Without rules a table goes to `database.table` of its own name. With rules, records of a
+table that none of them takes are counted and left out.
+
+```yaml
+route:
+  - source-table: shop.inventory.(.*)
+    sink-table: ods.inv_$1
+  - source-table: shop.orders_[0-9]+.orders        # 32 shards, one table
+    sink-table: ods.orders
+    shard: { column: _shard, value: '${source.db}' }
+```
+
+Equal keys of two source tables in one table would overwrite each other, so a rule that lets several
+in needs a shard column or the statement that keys are unique.
+"""
+
 _TABLES = """\
 ## tables
 
@@ -54,6 +74,7 @@ def settings_page() -> str:
     for section, about in SECTIONS.items():
         rows = [row for row in SETTINGS if row.key.startswith(section + ".")]
         parts.append(f"## {section}\n\n{about}\n\n{_rows(rows)}\n")
+    parts.append(f"{_ROUTE}\n{_rows(ROUTE_SETTINGS)}\n")
     parts.append(f"{_TABLES}\n{_rows(TABLE_SETTINGS)}\n")
     return "\n".join(parts)
 

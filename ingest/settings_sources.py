@@ -138,6 +138,8 @@ def _interpolate_text(text: str, environ: Mapping[str, str], where: str) -> str:
         reference = match.group(1)
         if reference is None:
             return "${"
+        if reference.startswith("source."):  # of an event, filled in by `routing`
+            return match.group(0)
         if reference.startswith("file:"):
             secret = True
             return _file_text(reference[len("file:") :], where)

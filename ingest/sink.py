@@ -36,6 +36,7 @@ from ingest.stream_state import Span, commit_properties
 from ingest.table_book import TableBook
 from storage.clock import Clock
 from storage.errors import FencedError, InternalError
+from storage.format.file_meta import CommitMessage
 from storage.table.commit import CommitResult
 
 __all__ = ["JobOutcome", "MicroBatchSink", "StopRequested"]
@@ -255,7 +256,7 @@ class MicroBatchSink:
 
     def _discard(self, results: Iterable[BucketResult]) -> None:
         for result in results:
-            self._book.discard(result.table, result.message)
+            self._book.discard(result.table, result.messages)
 
     def _commit_all(
         self, plan: BatchPlan, outcome: JobOutcome, span: Span
@@ -270,7 +271,7 @@ class MicroBatchSink:
             properties, offsets = commit_properties(
                 self._stream, self._book.offsets(name), span, topics
             )
-            messages = [result.message for result in by_table[name]]
+            messages = [message for result in by_table[name] for message in result.messages]
             done = self._book.commit(name, messages, plan.identifier, properties, offsets, span)
             return done, self._clock.monotonic_s() - began
 
@@ -319,6 +320,8 @@ class MicroBatchSink:
             compaction_bytes=work.bytes,
             compaction_seconds=work.seconds,
             changelog_rows=work.changelog,
+            values_kept=_summed((one.table, one.values_kept) for one in outcome.results),
+            values_lost=_summed((one.table, one.values_lost) for one in outcome.results),
             lookup=lookup,
             commit_retries=sum(max(0, done.attempts - 1) for done, _ in commits.values()),
             commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
@@ -350,14 +353,19 @@ class _Compactions:
         self.seconds: dict[str, float] = {}
 
     def add(self, result: BucketResult) -> None:
-        """Take in one bucket."""
-        name, message = result.table, result.message
+        """Take in what one task did for a table."""
+        for message in result.messages:
+            self._add(result.table, message)
+        if any(not message.compact.empty for message in result.messages):
+            before = self.seconds.get(result.table, 0.0)
+            self.seconds[result.table] = before + result.finish_seconds
+
+    def _add(self, name: str, message: CommitMessage) -> None:
         compact = message.compact
         changelog = [*message.data.changelog_files]
         if not compact.empty:
             lost = name in self._lost
             (self.dropped if lost else self.done)[name] += 1
-            self.seconds[name] = self.seconds.get(name, 0.0) + result.finish_seconds
             if not lost:
                 moved = {file.file_name for file in compact.compact_before}
                 written = (f for f in compact.compact_after if f.file_name not in moved)
@@ -365,6 +373,13 @@ class _Compactions:
                 changelog += compact.changelog_files
         if changelog:
             self.changelog[name] += sum(file.row_count for file in changelog)
+
+
+def _summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for name, count in counts:
+        total[name] += count
+    return dict(+total)
 
 
 class _Phases:

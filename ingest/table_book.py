@@ -209,6 +209,7 @@ class TableBook:
             deltas,
             table_properties=self._settings.table_properties(name),
             primary_key=self._settings.primary_key(name),
+            appends=self._settings.appends,
             now_ms=now_ms,
         )
         done: list[str] = []
@@ -266,7 +267,7 @@ class TableBook:
                 identifier=identifier,
             )
 
-    def discard(self, name: str, message: CommitMessage) -> None:
-        """Delete the files of a message that will not be committed."""
+    def discard(self, name: str, messages: Sequence[CommitMessage]) -> None:
+        """Delete the files of messages that will not be committed."""
         page = self._pages[name]
-        page.table.delete_uncommitted([message])
+        page.table.delete_uncommitted(messages)

@@ -217,8 +217,13 @@ class Metrics:
             self._metrics["compaction_seconds_total"].labels(table, "minor").inc(seconds)
         for table, size in report.compaction_bytes.items():
             self._metrics["compaction_written_bytes_total"].labels(table, "minor").inc(size)
-        for table, count in report.changelog_rows.items():
-            self._metrics["table_changelog_rows_total"].labels(table).inc(count)
+        for metric, counts in (
+            ("table_changelog_rows_total", report.changelog_rows),
+            ("table_values_kept_total", report.values_kept),
+            ("table_values_lost_total", report.values_lost),
+        ):
+            for table, count in counts.items():
+                self._metrics[metric].labels(table).inc(count)
         if report.lookup is not None:
             self.record_lookup(report.lookup)
 

@@ -25,6 +25,16 @@ from ingest.formats.decimal_columns import (
     require,
     unscaled_digits,
 )
+from ingest.formats.loose_columns import (
+    LOOSE_WIRE,
+    bytes_of_latin1,
+    hex_texts,
+    loose_decimals,
+    loose_doubles,
+    loose_integers,
+    loose_truths,
+    moments,
+)
 from ingest.formats.semantic_types import Codec, Kind
 from storage.errors import InternalError
 from storage.format.types import MAX_LENGTH, AtomicType
@@ -80,6 +90,7 @@ _WIRE: dict[Kind, Any] = {
     Kind.ISO_TIME: str,
     Kind.ISO_TIMESTAMP: str,
     Kind.BITS: bytes,
+    **LOOSE_WIRE,
 }
 
 
@@ -260,6 +271,20 @@ def _iso_timestamp(codec: Codec, values: Sequence[Any]) -> pa.Array:
     return _without_z(values).cast(codec.arrow)
 
 
+def _sql_date(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    try:
+        return _iso_date(codec, values)
+    except CONVERSION_ERRORS:
+        return _iso_date(codec, moments(values, whole_days=True))
+
+
+def _sql_timestamp(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    try:
+        return _iso_timestamp(codec, values)
+    except CONVERSION_ERRORS:
+        return _iso_timestamp(codec, moments(values, whole_days=False))
+
+
 def _iso_time(codec: Codec, values: Sequence[Any]) -> pa.Array:
     # Arrow parses no times alone
     instants = pc.binary_join_element_wise("1970-01-01T", _without_z(values), "")
@@ -316,5 +341,15 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.ISO_TIME: _iso_time,
     Kind.ISO_TIMESTAMP: _iso_timestamp,
     Kind.BITS: _bits,
+    Kind.LOOSE_INTEGER: lambda codec, values: loose_integers(values, codec.arrow),
+    Kind.LOOSE_FLOAT: lambda codec, values: _float(codec, loose_doubles(values)),
+    Kind.LOOSE_DECIMAL: lambda codec, values: decimals_from_text(
+        loose_decimals(values), codec.arrow
+    ),
+    Kind.LOOSE_BOOLEAN: lambda codec, values: _plain(codec, loose_truths(values)),
+    Kind.LOOSE_HEX: lambda codec, values: _hex(codec, hex_texts(values)),
+    Kind.LATIN1: lambda codec, values: _bytes(codec, bytes_of_latin1(values)),
+    Kind.SQL_DATE: _sql_date,
+    Kind.SQL_TIMESTAMP: _sql_timestamp,
 }
 _CONVERTERS[Kind.ARRAY] = _array

@@ -15,7 +15,7 @@ Source: CDC.md §2, measured choices in PEERS.md §3.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,7 +28,8 @@ from ingest.formats.events import (
     Target,
 )
 from ingest.formats.fast_rows import cut_payloads, decode_all, op_of, recognises, row_images
-from ingest.formats.row_batches import TargetRows, convert_rows
+from ingest.formats.key_check import operation
+from ingest.formats.row_batches import TargetRows, convert_marked
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Fate, Shape
@@ -81,11 +82,15 @@ class DebeziumJsonDecoder:
     Args:
         options: see `DebeziumOptions`.
         resolve: source table and topic to target; asked once per shape and call of `decode`.
+
+    Attributes:
+        key_is_row: whether the members of a Kafka key are the key columns of the row.
     """
 
     def __init__(self, options: DebeziumOptions, resolve: Resolver) -> None:
         self._options = options
         self._resolve = resolve
+        self.key_is_row = True
         self._placeholder = Placeholder(options.unavailable_value_placeholder)
         self._facts = ProducerFacts(
             decimal_handling_mode=options.decimal_handling_mode,
@@ -107,6 +112,11 @@ class DebeziumJsonDecoder:
         """
         state = self._topics.setdefault(raw.topic, TopicState())
         return _Decoding(self, state, raw).run()
+
+    def operation(self, topic: str, record: BadRecord) -> str:
+        """The name under which a record was counted before it was taken out."""
+        del topic
+        return operation(record)
 
     def shape(self, state: TopicState, source: SourceTable, block: SchemaBlock | None) -> Shape:
         """The shape of a row event, made on first sight."""
@@ -136,7 +146,7 @@ class _Decoding:
         self._raw = raw
         self._counts: Counter[str] = Counter()
         self._bad: list[BadRecord] = []
-        self._rows: dict[str, TargetRows] = {}
+        self._rows: dict[Target, TargetRows] = {}
         self._pending: dict[int, tuple[Shape, list[int]]] = {}
         self._refreshed: dict[int, Shape] = {}
 
@@ -216,7 +226,9 @@ class _Decoding:
             for at, payload in zip(places, payloads, strict=True):
                 self._withhold(shape, at, payload)
         else:
-            refused = EventRefusedError(*_REFUSALS[shape.fate])
+            reason = "" if shape.target is None else shape.target.refusal
+            error_class, text = _REFUSALS[shape.fate]
+            refused = EventRefusedError(error_class, reason or text)
             for at in places:
                 self._refuse(at, refused)
 
@@ -273,12 +285,16 @@ class _Decoding:
         if not events:
             return left
         ops, rows, odd = row_images(plan, events, payloads)
-        columns, refused = convert_rows(plan, rows, self._decoder.placeholder)
+        converted = convert_marked(plan, rows, self._decoder.placeholder)
+        odd += _made_without(ops, converted.unavailable)
+        refused = converted.refused
         if odd:
             refused = np.union1d(refused, np.array(odd, np.int64))
         offsets = self._offsets(positions)
         stamps = [event.source.ts_ms for event in events]
-        self._rows_of(plan.target).add_columns(columns, ops, offsets, stamps, refused)
+        self._rows_of(plan.target).add_columns(
+            converted.columns, ops, offsets, stamps, refused, converted.unavailable
+        )
         self._count_ops(ops, refused)
         if len(refused):
             left = sorted(left + [positions[index] for index in refused.tolist()])
@@ -300,9 +316,9 @@ class _Decoding:
                 self._counts[f"op.{op}"] += count
 
     def _rows_of(self, target: Target) -> TargetRows:
-        rows = self._rows.get(target.identifier)
+        rows = self._rows.get(target)
         if rows is None:
-            rows = self._rows[target.identifier] = TargetRows(target)
+            rows = self._rows[target] = TargetRows(target)
         return rows
 
     def _single(self, shape: Shape, at: int, payload: bytes) -> None:
@@ -349,6 +365,14 @@ class _Decoding:
                 error=str(error),
             )
         )
+
+
+def _made_without(ops: Sequence[str], unavailable: Mapping[int, np.ndarray]) -> list[int]:
+    """Indices of rows that are new and lack a value: there is no older row to take it from."""
+    if not unavailable:
+        return []
+    lacking = np.flatnonzero(np.logical_or.reduce(list(unavailable.values())))
+    return [index for index in lacking.tolist() if ops[index] != "u"]
 
 
 _REFUSALS = {

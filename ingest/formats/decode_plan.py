@@ -51,6 +51,8 @@ class RowPlan:
             only recognises its events.
         decode: payload to envelope with key-only `before`.
         decode_before: payload to envelope with the whole `before`, for deletes and key changes.
+        decode_row: a row image alone to its struct, for formats with other envelopes.
+        decode_key: the key columns of a row image alone, whatever else is in it.
         getters: one per column: row struct to value.
         key_of: row or before struct to a comparable key.
         key_parts: one getter per key column.
@@ -75,13 +77,17 @@ class RowPlan:
         self.emits = emits
         row = self._row_struct()
         before = self._key_struct()
+        self.decode_row: Callable[[bytes], Any] = msgspec.json.Decoder(row).decode
+        self.decode_key: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode
         origin = _source_struct(source)
         self.empty_row = row()
         self.decode: Callable[[bytes], Any] = _envelope_decoder(before, row, origin)
         self.decode_before: Callable[[bytes], Any] = _envelope_decoder(row, row, origin)
         self.getters = tuple(operator.attrgetter(f"f{i}") for i in range(len(self.columns)))
         self.key_parts = tuple(self.getters[i] for i in self.key)
-        self.key_of = operator.attrgetter(*(f"f{i}" for i in self.key))
+        self.key_of: Callable[[Any], Any] = (
+            operator.attrgetter(*(f"f{i}" for i in self.key)) if self.key else _no_key
+        )
 
     def _row_struct(self) -> type[msgspec.Struct]:
         members = [
@@ -123,10 +129,15 @@ def make_plan(
     return RowPlan(target, source, columns, key_names, null_only, emits)
 
 
+def _no_key(_: Any) -> tuple[()]:
+    """Rows of a table without primary key have nothing to compare."""
+    return ()
+
+
 def _member_type(codec: Codec | None) -> Any:
     if codec is None:
         return None
-    if codec.kind in (Kind.JSON, Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN):
+    if codec.kind in (Kind.JSON, Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN, Kind.LOOSE_DECIMAL):
         return msgspec.Raw
     return wire_type(codec) | None
 
@@ -135,6 +146,7 @@ def _source_struct(source: SourceTable) -> type[msgspec.Struct]:
     members = [
         (name, Literal[text] if text else None, *(() if text else (None,)))
         for name, text in (
+            ("name", source.server),
             ("db", source.database),
             ("schema", source.schema),
             ("table", source.table),

@@ -6,6 +6,7 @@ reads nothing else. Rows of one `DecodeResult` come from one (topic, partition).
 """
 
 import dataclasses
+import enum
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from storage.format.types import DataType
 __all__ = [
     "OFFSET_COLUMN",
     "SOURCE_TABLE_OPTION",
+    "UNAVAILABLE_COLUMN",
     "BadRecord",
     "ChangeBatch",
     "DecodeResult",
@@ -24,13 +26,21 @@ __all__ = [
     "SchemaDelta",
     "SourceTable",
     "Target",
+    "Toast",
+    "is_owner",
 ]
 
 OFFSET_COLUMN = "_OFFSET"
 """Last column of `ChangeBatch.rows`: the source offset of each row, int64."""
 
+UNAVAILABLE_COLUMN = "_UNAVAILABLE"
+"""Column after `OFFSET_COLUMN`, only in batches that need it: per row the field ids (list of int32)
+of values that the source did not send because they did not change; null = none. Null stands in
+their place."""
+
 SOURCE_TABLE_OPTION = "lakeward.source-table"
-"""Table option that says which source table fills the table (`SourceTable.label`)."""
+"""Table option that says which source table fills the table (`SourceTable.address`), or by which
+rule several of them do (`Target.owner`)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,16 +51,32 @@ class SourceTable:
         database: database name; empty when the event names none.
         schema: schema inside the database; empty where the source has none (MySQL).
         table: table name.
+        server: what the connector calls the database server (`source.name`, the topic prefix);
+            empty when the event does not say.
     """
 
     database: str
     schema: str
     table: str
+    server: str = ""
 
     @property
     def label(self) -> str:
         """`db.schema.table` without the empty parts."""
         return ".".join(part for part in (self.database, self.schema, self.table) if part)
+
+    @property
+    def address(self) -> str:
+        """`server.db.schema.table` without the empty parts: one table of one server."""
+        return f"{self.server}.{self.label}" if self.server else self.label
+
+
+class Toast(enum.Enum):
+    """What becomes of a value that the source did not send because it did not change."""
+
+    KEEP = "keep"
+    NULL = "null"
+    FAIL = "fail"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,14 +85,41 @@ class Target:
 
     Attributes:
         identifier: `db.table`.
-        schema: schema to decode with; None = the table does not exist yet.
+        schema: schema to decode with: the columns that come from the source; None = the table does
+            not exist yet.
         evolvable: whether records that the schema does not cover may ask for a schema change; if
             not they are bad records.
+        owner: whose the table is, if not the source table's alone: several share it.
+        constants: columns that have one value in all rows of this source table, and the value.
+        key_prefix: those of them that come first in the primary key.
+        refusal: why no row of this source table can be taken; "" = rows are taken.
+        toast: keep the value that the table holds, store null, or refuse the record.
     """
 
     identifier: str
     schema: TableSchema | None
     evolvable: bool = True
+    owner: str = ""
+    constants: tuple[tuple[str, str], ...] = ()
+    key_prefix: tuple[str, ...] = ()
+    refusal: str = ""
+    toast: Toast = Toast.FAIL
+
+    def belongs_to(self, source: SourceTable) -> bool:
+        """Whether the table may be filled from a source table."""
+        return self.schema is None or is_owner(self.schema, source, self.owner)
+
+
+def is_owner(schema: TableSchema, source: SourceTable, owner: str = "") -> bool:
+    """Whether a table may be filled from a source table.
+
+    Args:
+        schema: of the table.
+        source: the source table.
+        owner: see `Target`.
+    """
+    wanted = schema.options.get(SOURCE_TABLE_OPTION)
+    return wanted is None or wanted in ((owner,) if owner else (source.address, source.label))
 
 
 Resolver = Callable[[SourceTable, str], Target | None]
@@ -93,6 +146,8 @@ class SchemaDelta:
             are new or need a wider type.
         primary_key: column names, in key order.
         offset: of the first record of that shape.
+        owner: see `Target`.
+        constants: see `Target`; they are among the columns of the primary key, not of `fields`.
     """
 
     target: str
@@ -101,6 +156,8 @@ class SchemaDelta:
     fields: tuple[ObservedField, ...]
     primary_key: tuple[str, ...]
     offset: int
+    owner: str = ""
+    constants: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,10 +190,12 @@ class ChangeBatch:
     Attributes:
         target: `db.table`.
         schema_id: of the schema that the columns follow.
-        rows: the table's columns in schema order, then `_VALUE_KIND` int8 and `_OFFSET` int64; in
-            offset order. A change of key is two rows of one offset: -D old, then +I new.
+        rows: the table's columns in schema order, then `_VALUE_KIND` int8 and `_OFFSET` int64, and
+            where values are missing `_UNAVAILABLE`; in offset order. A change of key is two rows of
+            one offset: -D old, then +I new.
         min_source_ts_ms: smallest `source.ts_ms` [epoch ms]; None when no event has one.
         max_source_ts_ms: largest `source.ts_ms` [epoch ms].
+        constants: of the target, see there; they are no columns of `rows`.
     """
 
     target: str
@@ -144,6 +203,7 @@ class ChangeBatch:
     rows: pa.RecordBatch
     min_source_ts_ms: int | None
     max_source_ts_ms: int | None
+    constants: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,7 +211,7 @@ class DecodeResult:
     """All that came out of one raw batch.
 
     Attributes:
-        changes: at most one per target.
+        changes: at most one per `Target`, so several for a table that source tables share.
         bad: in offset order.
         deltas: one per distinct shape.
         counts: records by fate: `op.c op.u op.d op.r op.t op.m tombstone heartbeat transaction

@@ -28,6 +28,7 @@ from ingest.formats.decimal_columns import (
     ConversionError,
     plain_digits,
 )
+from ingest.formats.loose_tokens import hex_token, moment_token, number_token, truth_token
 from ingest.formats.semantic_types import Codec, Kind
 from ingest.formats.unavailable import Placeholder
 from storage.errors import InternalError
@@ -370,6 +371,26 @@ def _array(codec: Codec, token: bytes, placeholder: Placeholder) -> list[Any]:
     return values
 
 
+def _latin1(codec: Codec, token: bytes, _: Placeholder) -> bytes:
+    try:
+        return _fitting(codec, _string(token, "text of bytes").encode("latin-1"))
+    except UnicodeEncodeError as error:
+        raise ValueRefusedError(f"a character is no byte: {error}") from None
+
+
+def _loose_decimal(codec: Codec, token: bytes, placeholder: Placeholder) -> Any:
+    decode = _decimal_text if token[:1] == b'"' else _decimal_plain
+    return decode(codec, token, placeholder)
+
+
+def _moment(codec: Codec, token: bytes, placeholder: Placeholder) -> int | None:
+    whole_days = codec.kind is Kind.SQL_DATE
+    plain = moment_token(token, whole_days=whole_days)
+    if plain == NULL:
+        return None
+    return (_iso_date if whole_days else _iso_timestamp)(codec, plain, placeholder)
+
+
 _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.INTEGER: _int_column,
     Kind.BOOLEAN: _boolean,
@@ -394,4 +415,12 @@ _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.ISO_TIMESTAMP: _iso_timestamp,
     Kind.BITS: _bits,
     Kind.ARRAY: _array,
+    Kind.LOOSE_INTEGER: lambda codec, token, _: _int_column(codec, number_token(token), _),
+    Kind.LOOSE_FLOAT: lambda codec, token, _: _number(codec, number_token(token), _),
+    Kind.LOOSE_DECIMAL: _loose_decimal,
+    Kind.LOOSE_BOOLEAN: lambda codec, token, _: _boolean(codec, truth_token(token), _),
+    Kind.LOOSE_HEX: lambda codec, token, _: _hex(codec, hex_token(token), _),
+    Kind.LATIN1: _latin1,
+    Kind.SQL_DATE: _moment,
+    Kind.SQL_TIMESTAMP: _moment,
 }

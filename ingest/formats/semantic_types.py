@@ -68,6 +68,14 @@ class Kind(enum.Enum):
     ISO_TIME = "ISO time, maybe with Z"
     ISO_TIMESTAMP = "ISO timestamp, maybe with Z"
     BITS = "base64 string of little-endian bits"
+    LOOSE_INTEGER = "integer, or text of one"
+    LOOSE_FLOAT = "number, or text of one"
+    LOOSE_DECIMAL = "number or text of one, into a decimal"
+    LOOSE_BOOLEAN = "true, false, 0, 1, or text of one of them"
+    LOOSE_HEX = "hexadecimal string, maybe with 0x"
+    LATIN1 = "string of one character a byte"
+    SQL_DATE = "date as databases print it; MySQL's zero date is null"
+    SQL_TIMESTAMP = "timestamp as databases print it; MySQL's zero date is null"
     ARRAY = "array"
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
 from ingest.formats.events import (
-    SOURCE_TABLE_OPTION,
     ObservedField,
     SchemaDelta,
     SourceTable,
@@ -76,7 +75,12 @@ class Shape:
         block: schema block of its messages, or None.
         facts: of the producer.
         primary_keys: configured key columns of a target, empty = take the Kafka key's.
+
+    Attributes:
+        keyless: whether tables without primary key are taken: every event is an insert.
     """
+
+    keyless = False
 
     def __init__(
         self,
@@ -119,11 +123,13 @@ class Shape:
         target = self.target
         if target is None:
             self.fate = Fate.UNROUTED
+        elif target.refusal:
+            self.fate = Fate.REFUSED
         elif target.schema is None:
             self._build_missing(target)
-        elif target.schema.options.get(SOURCE_TABLE_OPTION, self.source.label) != self.source.label:
+        elif not target.belongs_to(self.source):
             self.fate = Fate.CONFLICT
-        elif not target.schema.primary_keys:
+        elif not target.schema.primary_keys and not self.keyless:
             self.fate = Fate.NO_KEY
         else:
             self._build_existing(target, target.schema.primary_keys)
@@ -134,7 +140,9 @@ class Shape:
         self.fate = Fate.PENDING if target.evolvable else Fate.REFUSED
         if self.block is not None:
             self._missing = {name: semantic.type for name, semantic in self._fields}
-        self._key = tuple(self._primary_keys(target.identifier))
+        constant = dict(target.constants)
+        configured = self._primary_keys(target.identifier)
+        self._key = tuple(name for name in configured if name not in constant)
 
     def learn_key(self, names: Iterable[str]) -> bool:
         """Take the key columns of a table that does not exist; False when none are known."""
@@ -146,6 +154,8 @@ class Shape:
     def knows_key(self) -> bool:
         """Whether `learn_key` succeeded before, or is not needed."""
         if self.target is None or self.target.schema is not None:
+            return True
+        if self.keyless and not self._key:
             return True
         return bool(self._key) and (self.block is None or self._has_key_columns())
 
@@ -239,7 +249,7 @@ class Shape:
         key = [name for name in self._key if name in names]
         if self.plan is not None:
             key = list(self.plan.key_names)
-        if key:
+        if key or self.keyless:
             self.pending_plan = make_plan(self.target, self.source, columns, key, emits=False)
 
     def learn_nulls(self, tokens: Tokens) -> None:
@@ -276,7 +286,18 @@ class Shape:
         if existing is None and not self._has_key_columns():
             return None
         key = self._key if existing is None else existing.primary_keys
-        return SchemaDelta(self.target.identifier, self.source, topic, fields, key, offset)
+        if key or not self.keyless:
+            key = (*self.target.key_prefix, *key)
+        return SchemaDelta(
+            self.target.identifier,
+            self.source,
+            topic,
+            fields,
+            key,
+            offset,
+            owner=self.target.owner,
+            constants=self.target.constants,
+        )
 
 
 def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:

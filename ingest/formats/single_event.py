@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ingest.formats.decode_plan import PlanColumn, RowPlan
-from ingest.formats.events import SourceTable
+from ingest.formats.events import SourceTable, Toast
 from ingest.formats.reference import (
     NULL,
     UnavailableValueError,
@@ -30,6 +30,7 @@ __all__ = [
     "UncoveredError",
     "control_kind",
     "decode_event",
+    "decode_images",
     "key_tokens",
     "row_source",
     "row_tokens",
@@ -71,14 +72,17 @@ class SingleRow:
         kind: row kind.
         values: storage values in schema order.
         source_ts_ms: `source.ts_ms` [epoch ms] or None.
+        unavailable: indices of values that the source did not send because they did not change.
     """
 
     kind: RowKind
     values: tuple[Any, ...]
     source_ts_ms: int | None
+    unavailable: tuple[int, ...] = ()
 
 
 class _Origin(msgspec.Struct, gc=False):
+    name: str | None = None
     db: str | None = None
     schema: str | None = None
     table: str | None = None
@@ -114,7 +118,7 @@ def row_source(payload: bytes) -> SourceTable | None:
     origin = probe.source
     if probe.op not in _ROW_OPS or not origin.table:
         return None
-    return SourceTable(origin.db or "", origin.schema or "", origin.table)
+    return SourceTable(origin.db or "", origin.schema or "", origin.table, origin.name or "")
 
 
 def _object(token: bytes, what: str) -> Tokens:
@@ -224,19 +228,54 @@ def decode_event(
     before = _image(members.get("before", NULL), "before")
     after = _image(members.get("after", NULL), "after")
     ts_ms = _source_ts(members["source"])
+    if op != "d" and not after and members.get("after", NULL) == NULL:
+        raise EventRefusedError("envelope", f"op {op} without after")
+    return decode_images(plan, op, before, after, key, ts_ms, placeholder)
+
+
+def decode_images(
+    plan: RowPlan,
+    op: str,
+    before: Tokens,
+    after: Tokens,
+    key: bytes | None,
+    ts_ms: int | None,
+    placeholder: Placeholder,
+) -> list[SingleRow]:
+    """Rows of one change whose images are known, whatever format it came in.
+
+    Args:
+        plan: of its shape.
+        op: `c r u d`.
+        before: the row before; empty = not told.
+        after: the row after; not looked at for `d`.
+        key: the record's key where its members are the key columns.
+        ts_ms: of the change in the source [epoch ms].
+        placeholder: of unavailable values.
+
+    Returns:
+        As `decode_event`.
+
+    Raises:
+        EventRefusedError: it is a bad record.
+        UncoveredError: it has columns that the plan does not know.
+    """
     if op == "d":
         values = _deleted(plan, before, key, placeholder)
         return [SingleRow(RowKind.DELETE, values, ts_ms)]
-    if not after and members.get("after", NULL) == NULL:
-        raise EventRefusedError("envelope", f"op {op} without after")
-    values = _row(plan, after, placeholder)
+    values, missing = _row(plan, after, placeholder)
     _require_key(plan, values)
     if op != "u":
-        return [SingleRow(RowKind.INSERT, values, ts_ms)]
+        _require_sent(plan, missing, "the row is new")
+        return [SingleRow(RowKind.INSERT, values, ts_ms, missing)]
     if not before or not _key_changed(plan, before, values, placeholder):
-        return [SingleRow(RowKind.UPDATE_AFTER, values, ts_ms)]
+        return [SingleRow(RowKind.UPDATE_AFTER, values, ts_ms, missing)]
+    _require_sent(plan, missing, "the key changed")
     old = _deleted(plan, before, None, placeholder)
-    return [SingleRow(RowKind.DELETE, old, ts_ms), SingleRow(RowKind.INSERT, values, ts_ms)]
+    return [
+        SingleRow(RowKind.DELETE, old, ts_ms),
+        SingleRow(RowKind.INSERT, values, ts_ms, missing),
+    ]
 
 
 def _source_ts(token: bytes) -> int | None:
@@ -244,6 +283,15 @@ def _source_ts(token: bytes) -> int | None:
         return _MOMENT.decode(token).ts_ms
     except msgspec.DecodeError:
         return None
+
+
+def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
+    """Refuse values that are to be kept where there is no older row to take them from."""
+    if missing and plan.target.toast is Toast.KEEP:
+        names = ", ".join(plan.columns[index].name for index in missing)
+        raise EventRefusedError(
+            "unavailable_value", f"column {names}: {why}, and the source did not send the value"
+        )
 
 
 def _uncovered(plan: RowPlan, tokens: Tokens) -> None:
@@ -263,11 +311,24 @@ def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
         raise EventRefusedError("type", f"column {column.name}: {error}") from None
 
 
-def _row(plan: RowPlan, tokens: Tokens, placeholder: Placeholder) -> tuple[Any, ...]:
+def _row(
+    plan: RowPlan, tokens: Tokens, placeholder: Placeholder
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Values, and the indices of those that the source did not send."""
     _uncovered(plan, tokens)
-    values = tuple(_value(column, tokens, placeholder) for column in plan.columns)
+    values: list[Any] = []
+    missing: list[int] = []
+    for index, column in enumerate(plan.columns):
+        try:
+            values.append(_value(column, tokens, placeholder))
+        except EventRefusedError as error:
+            kept = plan.target.toast is not Toast.FAIL and column.type.nullable
+            if error.error_class != "unavailable_value" or not kept:
+                raise
+            values.append(None)
+            missing.append(index)
     _require_present(plan, values)
-    return values
+    return tuple(values), tuple(missing)
 
 
 def _require_present(plan: RowPlan, values: Sequence[Any]) -> None:

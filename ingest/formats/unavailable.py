@@ -11,6 +11,7 @@ import uuid
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -80,6 +81,24 @@ class Placeholder:
         if not masks:
             return None
         return pc.fill_null(functools.reduce(pc.or_, masks), False)
+
+    def exact(self, codec: Codec, column: pa.Array, suspects: pa.Array) -> pa.Array:
+        """Which of the suspects surely hold the placeholder and nothing else.
+
+        Args:
+            codec: of the column.
+            column: converted.
+            suspects: what `suspects` gave for it.
+
+        Returns:
+            A mask without nulls; suspects outside of it need a closer look at the event.
+        """
+        if codec.kind in _TEXT_KINDS:
+            texts = pa.array([*self._texts], pa.string())
+            return pc.fill_null(pc.is_in(column, value_set=texts.cast(column.type)), False)
+        if codec.kind is Kind.ARRAY:
+            return pa.array(np.zeros(len(column), bool))
+        return suspects
 
     def _found(self, column: pa.Array) -> list[bytes]:
         data = column.buffers()[2]

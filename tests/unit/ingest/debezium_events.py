@@ -22,7 +22,7 @@ SOURCE = {
     "table": "orders",
     "lsn": 5,
 }
-ORDERS = SourceTable("shop", "public", "orders")
+ORDERS = SourceTable("shop", "public", "orders", "pg")
 
 
 def dumps(value: Any) -> bytes:

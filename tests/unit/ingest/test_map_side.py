@@ -99,7 +99,7 @@ def write_and_read(table, settings, plan, chunks):
         reduce_chunks(Warehouse.of(settings.sink), plan, reversed(part))
         for part in by_bucket.values()
     ]
-    messages = [result.message for result in results if result.table == "shop.items"]
+    messages = [m for r in results if r.table == "shop.items" for m in r.messages]
     table.new_commit("shop").commit(messages, plan.identifier)
     return sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"])
 
@@ -171,7 +171,7 @@ def test_a_record_that_does_not_decode_becomes_a_quarantine_row(catalog, setting
     quarantine = catalog.table("lakeward._quarantine")
     part = [chunk for chunk in chunks if chunk.table != "shop.items"]
     result = reduce_chunks(Warehouse.of(settings.sink), plan, part)
-    quarantine.new_commit("shop").commit([result.message], 1)
+    quarantine.new_commit("shop").commit(list(result.messages), 1)
     (row,) = quarantine.to_arrow().to_pylist()
     assert (row["topic"], row["partition"], row["offset"]) == (TOPIC, 0, 0)
     assert (row["key"], row["value"], row["error_class"]) == (b"k", b"{broken", "json")
@@ -211,3 +211,54 @@ def test_records_of_a_grown_primary_key_go_to_quarantine_not_into_one_row(catalo
     assert report.counts == {TOPIC: {"op.c": 1}}, "a record is counted once"
     items = [chunk for chunk in chunks if chunk.table == "shop.items"]
     assert write_and_read(table, settings, plan, items) == [{"id": 1, "name": "a"}]
+
+
+@pytest.mark.parametrize("producer", ["none", "lookup"])
+def test_an_index_finds_buckets_and_keeps_to_them(catalog, settings, producer):
+    options = {"dynamic-bucket.target-row-num": "3", "changelog-producer": producer}
+    table = make_table(catalog, bucket="-1", **options)
+    events = [event("c", key, f"n{key}") for key in range(10)]
+    chunks, _ = run_map(settings, plan_of({"shop.items": 0}), [raw(events)])
+    assert {chunk.bucket for chunk in chunks} == {-1}
+    write_and_read(table, settings, plan_of({"shop.items": 0}), chunks)
+    before = {entry.bucket for entry in table.new_scan().live_entries(table.latest_snapshot())}
+    assert len(before) == 4
+
+    more = [event("u", key, "new") for key in range(0, 10, 2)] + [event("d", 1)]
+    chunks, _ = run_map(settings, plan_of({"shop.items": 0}), [raw(more, start=10)])
+    again = BatchPlan(batch_id=1, identifier=2, time_ms=5, tables={"shop.items": 0})
+    rows = write_and_read(table, settings, again, chunks)
+    assert [row["id"] for row in rows] == [0, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert [row["name"] for row in rows if row["id"] % 2 == 0] == ["new"] * 5
+
+
+def test_a_key_moves_between_partitions_with_its_row(catalog, settings):
+    schema = new_schema(
+        [("id", BIGINT), ("name", STRING)],
+        primary_keys=("id",),
+        partition_keys=("name",),
+        options={"bucket": "-1"},
+        now_ms=0,
+    )
+    table = catalog.create_table("shop.items", schema)
+    for number, events in enumerate(
+        ([event("c", 1, "a"), event("c", 2, "b")], [event("u", 1, "b"), event("u", 2, "c")])
+    ):
+        plan = BatchPlan(batch_id=0, identifier=number, time_ms=5, tables={"shop.items": 0})
+        chunks, _ = run_map(settings, plan, [raw(events, start=10 * number)])
+        rows = write_and_read(table, settings, plan, chunks)
+    assert rows == [{"id": 1, "name": "b"}, {"id": 2, "name": "c"}]
+
+
+def test_values_that_did_not_change_stay_through_a_whole_batch(catalog, settings):
+    table = make_table(catalog)
+    missing = "__debezium_unavailable_value"
+    batches = (
+        [event("c", 1, "large one"), event("c", 2, "large two"), event("u", 2, missing)],
+        [event("u", 1, missing), event("u", 2, "other"), event("u", 2, missing)],
+    )
+    for number, events in enumerate(batches):
+        plan = BatchPlan(batch_id=0, identifier=number, time_ms=5, tables={"shop.items": 0})
+        chunks, _ = run_map(settings, plan, [raw(events, start=10 * number)])
+        rows = write_and_read(table, settings, plan, chunks)
+    assert rows == [{"id": 1, "name": "large one"}, {"id": 2, "name": "other"}]

@@ -71,7 +71,7 @@ def ingest(table, rows, identifier):
     plan = BatchPlan(batch_id=identifier, identifier=identifier, tables={"db.t": table.schema.id})
     warehouse = Warehouse(table.layout.root.rsplit("/", 2)[0])
     result = reduce_chunks(warehouse, plan, [chunk(table, rows)])
-    return result, table.new_commit("stream").commit([result.message], identifier)
+    return result, table.new_commit("stream").commit(list(result.messages), identifier)
 
 
 @pytest.mark.parametrize(("engine", "producer"), list(combinations()))

@@ -11,7 +11,7 @@ from storage.format.schema_changes import AddColumn, UpdateType, evolve
 from storage.format.type_text import parse_type
 from tests.unit.ingest.debezium_events import ORDERS, schema
 
-OTHER = SourceTable("shop", "audit", "orders")
+OTHER = SourceTable("shop", "audit", "orders", "pg")
 
 
 def delta(key=("id",), offset=5, source=ORDERS, topic="t", **columns):
@@ -35,7 +35,7 @@ def test_create_keeps_event_order_and_states_its_options():
     assert made.options == {
         "bucket": "1",
         "file.compression": "zstd",
-        "lakeward.source-table": "shop.public.orders",
+        "lakeward.source-table": "pg.shop.public.orders",
     }
     assert made.time_ms == 7
 
@@ -161,12 +161,11 @@ def test_union_of_types(current, observed, union):
 @pytest.mark.parametrize(
     ("options", "keys", "reason"),
     [
-        ({"bucket": "-1"}, ("id",), "bucket by bucket"),
         ({"bucket": "-2"}, ("id",), "postponed"),
         ({"bucket": "-1"}, (), "without a primary key"),
     ],
 )
-def test_tables_whose_buckets_the_stream_cannot_know_are_refused(options, keys, reason):
+def test_tables_that_the_stream_cannot_write_are_refused(options, keys, reason):
     columns = [("id", parse_type("BIGINT NOT NULL")), ("v", parse_type("STRING"))]
     existing = new_schema(columns, primary_keys=keys, options=options, now_ms=0)
     decision = reconcile(existing, [delta()], now_ms=1)

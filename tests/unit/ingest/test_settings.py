@@ -133,7 +133,6 @@ def test_unknown_keys_are_errors_with_a_suggestion(load, key, suggestion):
 @pytest.mark.parametrize(
     "extra",
     [
-        "route: [{source-table: a, sink-table: b}]",
         "control: {auth: x}",
         "source.schema.registry: {url: 'http://registry'}",
         "sink.metadata.columns.prefix: _cdc",

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats whose message is the row itself, with or without Connect's schema block around it.
+
+What `json`, `upsert-json` and `debezium-flat` share: telling block and row apart, and reading a
+block whose top struct is the row. A message is taken for a block and a payload when it has these
+two members and no other, and `schema` is an object or null.
+"""
+
+import msgspec
+
+from ingest.formats.envelopes import Dialect, DialectOptions, Event, members_of
+from ingest.formats.loose_shapes import LooseShape
+from ingest.formats.reference import NULL
+from ingest.formats.schema_block import BlockField, SchemaBlock
+from ingest.formats.shapes import Shape
+from ingest.formats.single_event import EventRefusedError
+from ingest.formats.topic_state import TopicState
+
+__all__ = ["BareRows"]
+
+_BLOCK = msgspec.json.Decoder(BlockField)
+_MAX_BLOCKS = 4_096
+
+
+class BareRows(Dialect):
+    """Base of such dialects."""
+
+    def __init__(self, options: DialectOptions) -> None:
+        super().__init__(options)
+        self._topics: dict[str, tuple[TopicState, TopicState]] = {}
+        self._blocks: dict[bytes, SchemaBlock] = {}
+
+    def split_value(self, topic: str, value: bytes) -> tuple[SchemaBlock | None, bytes | None]:
+        """(block, row) of a record's value; the row is None for null.
+
+        Raises:
+            EventRefusedError: it is no JSON.
+        """
+        return self._split(self._states(topic)[0], value)
+
+    def split_key(self, topic: str, key: bytes) -> tuple[SchemaBlock | None, bytes | None]:
+        """The same of a record's key."""
+        return self._split(self._states(topic)[1], key)
+
+    def _states(self, topic: str) -> tuple[TopicState, TopicState]:
+        states = self._topics.get(topic)
+        if states is None:
+            states = self._topics[topic] = (TopicState(), TopicState())
+        return states
+
+    def _split(self, state: TopicState, text: bytes) -> tuple[SchemaBlock | None, bytes | None]:
+        try:
+            block, payload, prefix = state.split(text)
+            doubtful = not prefix and payload is not text
+        except EventRefusedError:
+            if _has_payload(text):
+                raise
+            return None, text
+        if doubtful and not _has_payload(text):
+            return None, text
+        row = None if payload == NULL else payload
+        return (None if block is None else self._row_block(block), row)
+
+    def _row_block(self, parsed: SchemaBlock) -> SchemaBlock:
+        block = self._blocks.get(parsed.raw)
+        if block is None:
+            if len(self._blocks) >= _MAX_BLOCKS:
+                self._blocks.clear()
+            fields = tuple(f for f in _BLOCK.decode(parsed.raw).fields if self.is_column(f.field))
+            block = SchemaBlock(parsed.raw, parsed.name, parsed.top, fields)
+            self._blocks[parsed.raw] = block
+        return block
+
+    def is_column(self, name: str) -> bool:
+        """Whether a member of the message is a column."""
+        return True
+
+    def shape(self, event: Event) -> Shape:
+        """See `Dialect.shape`."""
+        if not event.types:
+            return self.bare_shape(event)
+        block = self._blocks.get(event.types)
+        if block is None:
+            raise EventRefusedError("envelope", "the schema block is not known any more")
+        return Shape(event.source, block, self.facts, self.options.primary_keys)
+
+    def bare_shape(self, event: Event) -> Shape:
+        """The shape of an event without schema block."""
+        return LooseShape(event.source, None, self.facts, self.options.primary_keys)
+
+
+def _has_payload(text: bytes) -> bool:
+    """Whether a message is a block and a payload, not a row with columns of those names.
+
+    Raises:
+        EventRefusedError: it is no JSON object.
+    """
+    members = members_of(text, "the message")
+    return members.keys() == {"schema", "payload"} and members["schema"][:1] in (b"{", b"n")

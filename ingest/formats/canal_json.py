@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Canal JSON (flat messages of MySQL's binlog).
+
+One message holds the rows of one statement: `data` has them whole, `old` the changed columns of
+each before an update. All values are text; bytes are text of one character a byte. `mysqlType`
+describes the columns, else `sqlType`; without both, types come from the table or the values.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ingest.formats.envelope_decoder import EnvelopeDecoder
+from ingest.formats.envelopes import Dialect, Event, Image, epoch_ms, image, parse
+from ingest.formats.loose_shapes import LooseShape, TypedColumn
+from ingest.formats.mysql_types import jdbc_type, mysql_type
+from ingest.formats.shapes import Shape
+from ingest.formats.single_event import EventRefusedError
+
+__all__ = ["CanalJson", "CanalJsonDecoder"]
+
+_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+
+
+class _Message(msgspec.Struct, gc=False):
+    type: str
+    data: list[msgspec.Raw] | None = None
+    old: list[msgspec.Raw] | None = None
+    database: str | None = None
+    table: str | None = None
+    is_ddl: bool | None = msgspec.field(name="isDdl", default=None)
+    pk_names: tuple[str, ...] | None = msgspec.field(name="pkNames", default=None)
+    mysql_type: msgspec.Raw = msgspec.field(name="mysqlType", default=msgspec.Raw(b""))
+    sql_type: msgspec.Raw = msgspec.field(name="sqlType", default=msgspec.Raw(b""))
+    es: int | None = None
+    ts: int | None = None
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+_TYPES = msgspec.json.Decoder(dict[str, str | int | None])
+
+
+class CanalJson(Dialect):
+    """See the module."""
+
+    binary = "latin1"
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        if value is None:
+            return "tombstone"
+        message = parse(_MESSAGE.decode, value, "a Canal message")
+        op = _OPS.get(message.type)
+        if op is None or message.is_ddl:
+            return _control(message)
+        if not message.data or not message.table:
+            raise EventRefusedError("envelope", f"{message.type} without data or table")
+        return Event(
+            source=self.source(message.database or "", "", message.table),
+            images=_images(op, message.data, message.old),
+            ts_ms=epoch_ms(message.es if message.es is not None else message.ts),
+            key_names=message.pk_names or (),
+            types=image(message.mysql_type) or image(message.sql_type) or b"",
+        )
+
+    def shape(self, event: Event) -> Shape:
+        """See `Dialect.shape`."""
+        columns: Sequence[TypedColumn] | None = None
+        if event.types:
+            types = parse(_TYPES.decode, event.types, "a Canal message: the types are odd")
+            columns = [_column(name, type_) for name, type_ in types.items() if type_ is not None]
+        return LooseShape(event.source, columns, self.facts, self.options.primary_keys)
+
+
+class CanalJsonDecoder(EnvelopeDecoder):
+    """Decoder of `canal-json`."""
+
+    dialect = CanalJson
+
+
+def _images(
+    op: str, data: Sequence[msgspec.Raw], old: Sequence[msgspec.Raw] | None
+) -> tuple[Image, ...]:
+    if op == "d":
+        return tuple(Image(op, bytes(row), None) for row in data)
+    if op == "c" or old is None:
+        return tuple(Image(op, None, bytes(row)) for row in data)
+    if len(old) != len(data):
+        raise EventRefusedError("envelope", f"{len(data)} rows in data, {len(old)} in old")
+    return tuple(Image(op, image(o), bytes(d)) for o, d in zip(old, data, strict=True))
+
+
+def _column(name: str, type_: str | int) -> TypedColumn:
+    if isinstance(type_, str):
+        return TypedColumn(name, mysql_type(type_))
+    return TypedColumn(name, jdbc_type(type_), bounded=False)
+
+
+def _control(message: _Message) -> str:
+    if message.type == "TRUNCATE":
+        return "op.t"
+    if message.is_ddl:
+        return "schema_change"
+    if message.type == "TIDB_WATERMARK":  # TiCDC speaks this format too
+        return "heartbeat"
+    raise EventRefusedError("envelope", f"type {message.type[:40]} is no change of rows")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event formats that share one decoder, by the names that settings use.
+
+`DIALECTS[name](DialectOptions(...), resolve)` makes a decoder with the contract of `events`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ingest.formats.canal_json import CanalJsonDecoder
+from ingest.formats.debezium_flat import DebeziumFlatDecoder
+from ingest.formats.dms_json import DmsJsonDecoder
+from ingest.formats.envelope_decoder import EnvelopeDecoder
+from ingest.formats.maxwell_json import MaxwellJsonDecoder
+from ingest.formats.ogg_json import OggJsonDecoder
+from ingest.formats.plain_json import PlainJsonDecoder
+from ingest.formats.upsert_json import UpsertJsonDecoder
+
+__all__ = ["DEBEZIUM_JSON", "DIALECTS", "FORMATS"]
+
+DEBEZIUM_JSON = "debezium-json"
+"""The format with a decoder of its own (`debezium_json`)."""
+
+DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
+    {
+        "debezium-flat": DebeziumFlatDecoder,
+        "upsert-json": UpsertJsonDecoder,
+        "canal-json": CanalJsonDecoder,
+        "maxwell-json": MaxwellJsonDecoder,
+        "ogg-json": OggJsonDecoder,
+        "aws-dms-json": DmsJsonDecoder,
+        "json": PlainJsonDecoder,
+    }
+)
+
+FORMATS = (DEBEZIUM_JSON, *DIALECTS)
+"""Values of the setting `source.format`."""

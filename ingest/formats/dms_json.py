@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AWS DMS's JSON for Kafka and Kinesis targets.
+
+`data` is the row, `metadata` says what happened to which table. The row before an update comes as a
+member of its own (`BeforeImageSettings`), or as columns with a prefix inside of `data`
+(`add-before-image-columns`), or not at all; without it a change of key cannot be seen. DMS leaves
+null columns out unless told otherwise, so a missing column is null. Nothing names the primary key:
+`primary.key` has to be configured for tables that do not exist yet.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ingest.formats.envelope_decoder import EnvelopeDecoder
+from ingest.formats.envelopes import (
+    Dialect,
+    DialectOptions,
+    Event,
+    Image,
+    image,
+    join_members,
+    members_of,
+    parse,
+    utc_ms,
+)
+from ingest.formats.single_event import EventRefusedError
+
+__all__ = ["DmsJson", "DmsJsonDecoder"]
+
+_OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d"}
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    operation: str
+    record_type: str = msgspec.field(name="record-type", default="data")
+    schema_name: str | None = msgspec.field(name="schema-name", default=None)
+    table_name: str | None = msgspec.field(name="table-name", default=None)
+    timestamp: str | None = None
+
+
+class DmsJson(Dialect):
+    """See the module."""
+
+    binary = "hex"
+
+    def __init__(self, options: DialectOptions) -> None:
+        super().__init__(options)
+        message = msgspec.defstruct(
+            "Message",
+            [
+                ("metadata", _Metadata),
+                ("data", msgspec.Raw, msgspec.Raw(b"")),
+                ("before", msgspec.Raw, msgspec.Raw(b"")),
+            ],
+            rename={"before": options.before_image_field},
+            gc=False,
+        )
+        self._decode = msgspec.json.Decoder(message).decode
+        self._prefix = options.before_image_prefix
+        self._mark = msgspec.json.encode(self._prefix)[:-1]
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        if value is None:
+            return "tombstone"
+        message: Any = parse(self._decode, value, "a DMS record")
+        metadata: _Metadata = message.metadata
+        if metadata.record_type == "control":
+            return "op.t" if metadata.operation.startswith("truncate") else "schema_change"
+        op, row = _OPS.get(metadata.operation), image(message.data)
+        if metadata.record_type != "data" or op is None:
+            raise EventRefusedError(
+                "envelope", f"{metadata.record_type[:40]} record of {metadata.operation[:40]}"
+            )
+        if row is None or not metadata.table_name:
+            raise EventRefusedError("envelope", f"{metadata.operation} without data or table")
+        return Event(
+            source=self.source("", metadata.schema_name or "", metadata.table_name),
+            images=(self._image(op, row, image(message.before)),),
+            ts_ms=utc_ms(metadata.timestamp),
+        )
+
+    def _image(self, op: str, row: bytes, before: bytes | None) -> Image:
+        if self._prefix and self._mark in row:
+            members = members_of(row, "data")
+            size = len(self._prefix)
+            old = {n[size:]: t for n, t in members.items() if n.startswith(self._prefix)}
+            new = {n: t for n, t in members.items() if not n.startswith(self._prefix)}
+            before = before or (join_members(old) if old else None)
+            row = join_members(new)
+            if op == "d" and not new:
+                row = before or row
+        return Image(op, row, None) if op == "d" else Image(op, before if op == "u" else None, row)
+
+
+class DmsJsonDecoder(EnvelopeDecoder):
+    """Decoder of `aws-dms-json`."""
+
+    dialect = DmsJson

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes of events whose JSON says less than Debezium's: values are read as the column wants them.
+
+A number may come as text, a date as its database prints it, bytes in the format's own encoding. So
+the column alone decides how a value is read, and every value is checked. Types that come beside the
+rows (Canal's `mysqlType`) serve for new columns and for widening only.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from ingest.formats.events import SourceTable
+from ingest.formats.schema_block import SchemaBlock
+from ingest.formats.semantic_types import (
+    Codec,
+    Fit,
+    Kind,
+    ProducerFacts,
+    Semantic,
+    bare_codec_for,
+)
+from ingest.formats.shapes import Shape
+from ingest.formats.widening import nullable, union_type
+from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
+
+__all__ = ["LooseShape", "TypedColumn", "loose_codec_for"]
+
+_KINDS = {
+    TypeRoot.BOOLEAN: Kind.LOOSE_BOOLEAN,
+    TypeRoot.TINYINT: Kind.LOOSE_INTEGER,
+    TypeRoot.SMALLINT: Kind.LOOSE_INTEGER,
+    TypeRoot.INT: Kind.LOOSE_INTEGER,
+    TypeRoot.BIGINT: Kind.LOOSE_INTEGER,
+    TypeRoot.FLOAT: Kind.LOOSE_FLOAT,
+    TypeRoot.DOUBLE: Kind.LOOSE_FLOAT,
+    TypeRoot.DECIMAL: Kind.LOOSE_DECIMAL,
+}
+_TEXT_MOMENTS = {TypeRoot.DATE: Kind.SQL_DATE, TypeRoot.TIMESTAMP: Kind.SQL_TIMESTAMP}
+_BYTES = {"latin1": Kind.LATIN1, "hex": Kind.LOOSE_HEX}
+
+
+def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
+    """How any value of the right meaning gets into a column of the target.
+
+    Args:
+        column: type of the column.
+        facts: of the producer; `time_precision_mode` other than `isostring` = times are integers,
+            `binary_handling_mode` may be `latin1` too.
+    """
+    if isinstance(column, ArrayType):
+        element = loose_codec_for(column.element, facts)
+        return element if isinstance(element, Fit) else Codec(Kind.ARRAY, column, element=element)
+    if isinstance(column, AtomicType):
+        root, kind = column.root, _KINDS.get(column.root)
+        if facts.time_precision_mode == "isostring":
+            kind = _TEXT_MOMENTS.get(root, kind)
+        if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
+            kind = _BYTES.get(facts.binary_handling_mode)
+        if kind is not None:
+            return Codec(kind, column)
+    return bare_codec_for(column, facts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypedColumn:
+    """A column whose type comes beside the rows.
+
+    Attributes:
+        name: of the column.
+        type: nullable.
+        bounded: whether its length and precision are known rather than assumed.
+    """
+
+    name: str
+    type: DataType
+    bounded: bool = True
+
+
+class LooseShape(Shape):
+    """See the module.
+
+    Args:
+        source: the source table.
+        types: the columns as the event describes them; None = it does not.
+        facts: of the producer.
+        primary_keys: configured key columns of a target.
+    """
+
+    def __init__(
+        self,
+        source: SourceTable,
+        types: Sequence[TypedColumn] | None,
+        facts: ProducerFacts,
+        primary_keys: Callable[[str], Sequence[str]],
+    ) -> None:
+        block = None if types is None else SchemaBlock(b"", "", (), ())
+        super().__init__(source, block, facts, primary_keys)
+        self._fields = [
+            (column.name, Semantic(Kind.TEXT, column.type, bounded=column.bounded))
+            for column in types or ()
+        ]
+
+    def _bare(self, type_: DataType) -> Codec | None:
+        codec = loose_codec_for(type_, self._facts)
+        return None if isinstance(codec, Fit) else codec
+
+    def _block_codec(
+        self, name: str, type_: DataType, semantic: Semantic | None, fixed: bool
+    ) -> Codec | None:
+        if semantic is None:
+            return None
+        union = union_type(nullable(type_), semantic.type)
+        if semantic.bounded and not fixed and union not in (None, nullable(type_)):
+            self._missing[name] = semantic.type
+        return self._bare(type_)

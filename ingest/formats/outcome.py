@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the records of one raw batch, gathered until all of them are decoded.
+
+Every record ends here exactly once: as rows, a count, a bad record or behind a delta.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ingest.formats.events import BadRecord, DecodeResult, SchemaDelta, Target
+from ingest.formats.row_batches import TargetRows
+from ingest.formats.shapes import Fate, Shape
+from ingest.formats.single_event import EventRefusedError, UncoveredError
+from ingest.source.records import RawBatch
+
+__all__ = ["Outcome"]
+
+_REFUSALS = {
+    Fate.REFUSED: ("schema", "the table does not exist and could not be created"),
+    Fate.CONFLICT: ("source_table_conflict", "the target is filled from another source table"),
+    Fate.NO_KEY: (
+        "no_primary_key",
+        "no primary key: the record names none; set primary.key for the table",
+    ),
+}
+
+
+class Outcome:
+    """See the module.
+
+    1. `count`, `refuse`, `withhold` and the rows of `rows_of`, in any order;
+    2. `finish` once.
+
+    Args:
+        raw: the batch.
+    """
+
+    def __init__(self, raw: RawBatch) -> None:
+        self._raw = raw
+        self._counts: Counter[str] = Counter()
+        self._bad: list[BadRecord] = []
+        self._rows: dict[Target, TargetRows] = {}
+        self._withheld: dict[int, tuple[Shape, list[int]]] = {}
+
+    def count(self, name: str, records: int = 1) -> None:
+        """Count records by fate."""
+        self._counts[name] += records
+
+    def rows_of(self, target: Target) -> TargetRows:
+        """Where rows of a target are put."""
+        rows = self._rows.get(target)
+        if rows is None:
+            rows = self._rows[target] = TargetRows(target)
+        return rows
+
+    def offsets(self, positions: Sequence[int]) -> list[int]:
+        """Offsets of records."""
+        return [self._raw.offsets[at] for at in positions]
+
+    def refuse(self, at: int, error: EventRefusedError) -> None:
+        """A record is bad."""
+        raw = self._raw
+        self._bad.append(
+            BadRecord(
+                offset=raw.offsets[at],
+                timestamp_ms=raw.timestamp_ms(at),
+                key=raw.keys[at],
+                value=raw.values[at],
+                headers=tuple(raw.headers(at)),
+                error_class=error.error_class,
+                error=str(error),
+            )
+        )
+
+    def refuse_fate(self, at: int, fate: Fate, reason: str = "") -> None:
+        """A record is bad because of what its table is; `reason` says it more exactly."""
+        error_class, text = _REFUSALS[fate]
+        self.refuse(at, EventRefusedError(error_class, reason or text))
+
+    def refuse_uncovered(self, at: int, error: UncoveredError) -> None:
+        """A record is bad because its table cannot get its columns."""
+        names = ", ".join(error.tokens)
+        self.refuse(at, EventRefusedError("schema", f"the table has no column {names}"))
+
+    def withhold(self, shape: Shape, at: int) -> None:
+        """A record waits for a change of the schema."""
+        self._withheld.setdefault(id(shape), (shape, []))[1].append(at)
+
+    def finish(self) -> DecodeResult:
+        """The result. Withheld records that give no ground for a schema change are bad."""
+        deltas: list[SchemaDelta] = []
+        for shape, places in self._withheld.values():
+            delta = shape.delta(self._raw.topic, self._raw.offsets[min(places)])
+            if delta is not None:
+                deltas.append(delta)
+                self._counts["pending"] += len(places)
+                continue
+            for at in places:
+                self.refuse(at, EventRefusedError("no_primary_key", "no value for the key"))
+        batches = [rows.finish() for rows in self._rows.values()]
+        return DecodeResult(
+            changes=[batch for batch in batches if batch is not None],
+            bad=sorted(self._bad, key=lambda record: record.offset),
+            deltas=deltas,
+            counts=dict(self._counts),
+        )

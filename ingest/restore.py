@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts back values that the source did not send because they did not change (TOAST).
+
+Source: CDC.md §2.4. Such a value is in the row's older version: an earlier row of the key in this
+batch, else the row that the table holds. Runs on the reduce side, where all rows of a key are in
+one task.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.formats.events import UNAVAILABLE_COLUMN
+from ingest.formats.row_batches import joined_rows
+from storage.lsm.key_order import sort_and_group
+from storage.table.stored_rows import stored_rows
+from storage.table.table import FileStoreTable
+
+__all__ = ["Restored", "restored"]
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restored:
+    """Rows with their values back.
+
+    Attributes:
+        rows: without `UNAVAILABLE_COLUMN`; each key's rows in their order.
+        values: how many values were put back.
+        lost: how many were not, since there is no older row; null stands there.
+    """
+
+    rows: list[pa.RecordBatch]
+    values: int = 0
+    lost: int = 0
+
+
+def restored(
+    batches: Sequence[pa.RecordBatch], table: FileStoreTable, partition: bytes, bucket: int | None
+) -> Restored:
+    """Put missing values back.
+
+    Args:
+        batches: change rows of one bucket, or of one partition, in source order.
+        table: their table.
+        partition: framed.
+        bucket: None: any of the partition.
+    """
+    if not any(batch.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0 for batch in batches):
+        return Restored(list(batches))
+    rows = joined_rows(batches)
+    marks = rows.column(UNAVAILABLE_COLUMN)
+    rows = rows.drop_columns([UNAVAILABLE_COLUMN])
+    if marks.null_count == len(marks):
+        return Restored([rows])
+    if table.options.merge_engine == "partial-update":
+        return Restored([rows])  # null keeps what is there
+    keys = list(table.schema.trimmed_primary_keys)
+    groups = sort_and_group(rows, keys)
+    if groups.order is not None:
+        order = pa.array(groups.order)
+        rows, marks = rows.take(order), marks.take(order)
+    return _Restoring(rows, marks, groups.starts, keys).run(table, partition, bucket)
+
+
+class _Restoring:
+    """Rows sorted by key."""
+
+    def __init__(
+        self, rows: pa.RecordBatch, marks: pa.Array, starts: _Numbers, keys: list[str]
+    ) -> None:
+        self._rows = rows
+        self._keys = keys
+        self._starts = starts
+        counts = np.diff(np.r_[starts, rows.num_rows])
+        self.group = np.repeat(np.arange(len(starts)), counts)
+        self._marked = pc.list_parent_indices(marks).to_numpy()
+        self._ids = pc.list_flatten(marks).to_numpy()
+
+    def run(self, table: FileStoreTable, partition: bytes, bucket: int | None) -> Restored:
+        fields = {field.id: field.name for field in table.schema.fields}
+        sources = {
+            fields[number]: self._sources(number) for number in np.unique(self._ids).tolist()
+        }
+        older = _Older.of(self, sources, table, partition, bucket)
+        rows, found, lost = self._rows, 0, 0
+        for name, source in sources.items():
+            wanted, missing = older.fill(source, self.group)
+            at = rows.schema.get_field_index(name)
+            column = older.after(rows.column(at), name)
+            rows = rows.set_column(
+                at, rows.schema.field(at), column.take(pa.array(wanted, mask=missing))
+            )
+            lost += int(missing.sum())
+            found += int((source != np.arange(len(source))).sum() - missing.sum())
+        return Restored([rows], found, lost)
+
+    def _sources(self, number: int) -> _Numbers:
+        """Per row the row of its key that has the value of a column; -1: none of this batch."""
+        count = self._rows.num_rows
+        marked = np.zeros(count, bool)
+        marked[self._marked[self._ids == number]] = True
+        own = np.where(marked, -1, np.arange(count))
+        last = np.maximum.accumulate(own)
+        return np.where(last >= self._starts[self.group], last, -1)
+
+    def keys_of(self, groups: _Numbers) -> pa.RecordBatch:
+        """Key columns of some groups."""
+        return self._rows.select(self._keys).take(pa.array(self._starts[groups]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Older:
+    """Rows that the table holds for some groups.
+
+    Attributes:
+        groups: numbers, ascending.
+        rows: one per group.
+        first: number of rows of the batch; stored rows are counted on from there.
+    """
+
+    groups: _Numbers
+    rows: pa.RecordBatch | None
+    first: int
+
+    @staticmethod
+    def of(
+        batch: _Restoring,
+        sources: "dict[str, _Numbers]",
+        table: FileStoreTable,
+        partition: bytes,
+        bucket: int | None,
+    ) -> "_Older":
+        open_rows = np.logical_or.reduce([source < 0 for source in sources.values()])
+        groups = np.unique(batch.group[open_rows])
+        first = len(batch.group)
+        snapshot = table.latest_snapshot()
+        if snapshot is None or not len(groups):
+            return _Older(np.empty(0, np.int64), None, first)
+        found = stored_rows(table, snapshot, partition, bucket, batch.keys_of(groups))
+        return _Older(groups[found.keys], found.rows, first)
+
+    def fill(self, source: _Numbers, group: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
+        """The sources, with stored rows where the batch has none; and where nobody has one."""
+        if not len(self.groups):
+            return source, source < 0
+        at = np.minimum(np.searchsorted(self.groups, group), len(self.groups) - 1)
+        stored = self.groups[at] == group
+        return np.where(source < 0, self.first + at, source), (source < 0) & ~stored
+
+    def after(self, column: pa.Array, name: str) -> pa.Array:
+        """A column of the batch with that of the stored rows behind it."""
+        if self.rows is None or not self.rows.num_rows:
+            return column
+        return pa.concat_arrays([column, self.rows.column(name).cast(column.type)])

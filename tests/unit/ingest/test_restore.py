@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that the source did not send, from earlier rows of the batch and from the table."""
+
+import pyarrow as pa
+import pytest
+
+from ingest.formats.events import UNAVAILABLE_COLUMN
+from ingest.restore import restored
+from storage.format.schema import new_schema
+from storage.format.type_text import parse_type
+from storage.table.catalog import FileSystemCatalog
+from tests.table_kit import rows_batch
+
+COLUMNS = [("k", "BIGINT"), ("n", "INT"), ("text", "STRING"), ("blob", "BYTES")]
+TEXT, BLOB = 2, 3
+PARTITION = b"\x00\x00\x00\x00" + bytes(8)
+
+
+def table_with(directory, **options):
+    catalog = FileSystemCatalog(str(directory))
+    catalog.create_database("db")
+    schema = new_schema(
+        [(name, parse_type(text)) for name, text in COLUMNS],
+        primary_keys=("k",),
+        options={"bucket": "1", **options},
+        now_ms=0,
+    )
+    return catalog.create_table("db.t", schema)
+
+
+def store(table, rows, identifier, **how):
+    with table.new_write("me", **how) as writer:
+        writer.write(rows_batch(table, rows))
+        table.new_commit("me").commit(writer.prepare_commit(), identifier)
+
+
+def marked(table, rows, marks):
+    batch = rows_batch(table, rows)
+    if marks is None:
+        return batch
+    field = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
+    return batch.append_column(field, pa.array(marks, field.type))
+
+
+def values(found):
+    return [tuple(row.values()) for batch in found.rows for row in batch.to_pylist()]
+
+
+def partition_of(table):
+    (entry,) = {
+        entry.partition for entry in table.new_scan().live_entries(table.latest_snapshot())
+    } or {PARTITION}
+    return entry
+
+
+def test_rows_without_missing_values_pass_as_they_are(tmp_path):
+    table = table_with(tmp_path)
+    batch = marked(table, [("+I", 1, 1, "a", b"a")], None)
+    found = restored([batch], table, b"", 0)
+    assert found.rows == [batch]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sequence.field": "n"},
+        {"deletion-vectors.enabled": "true"},
+        {"changelog-producer": "lookup"},
+    ],
+    ids=["plain", "sequence", "vectors", "lookup"],
+)
+@pytest.mark.parametrize("bucket", [0, None])
+def test_values_come_from_the_stored_row(tmp_path, options, bucket):
+    table = table_with(tmp_path, **options)
+    store(table, [("+I", k, 1, f"old {k}", b"old") for k in range(1, 50)], 0)
+    store(table, [("+U", 3, 2, "newer 3", b"newer")], 1, compaction=False)
+    store(table, [("-D", 5, 3, None, None)], 2)
+    rows = [("+U", 2, 9, None, None), ("+U", 3, 9, None, b"x"), ("+U", 7, 9, "y", None)]
+    batch = marked(table, rows, [[TEXT, BLOB], [TEXT], None])
+
+    found = restored([batch], table, partition_of(table), bucket)
+
+    assert values(found) == [
+        (2, 9, "old 2", b"old", 2),
+        (3, 9, "newer 3", b"x", 2),
+        (7, 9, "y", None, 2),
+    ]
+    assert (found.values, found.lost) == (3, 0)
+
+
+def test_values_come_from_earlier_rows_of_the_batch_first(tmp_path):
+    table = table_with(tmp_path)
+    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    batches = [
+        marked(table, [("+U", 1, 2, "sent", None), ("+I", 2, 1, "two", b"2")], [[BLOB], None]),
+        marked(table, [("+U", 1, 3, None, None)], [[TEXT, BLOB]]),
+        marked(table, [("+U", 2, 4, None, b"!")], [[TEXT]]),
+        marked(table, [("+U", 1, 5, None, b"sent")], [[TEXT]]),
+        marked(table, [("+I", 3, 6, None, None)], None),
+    ]
+    found = restored(batches, table, partition_of(table), 0)
+    assert values(found) == [
+        (1, 2, "sent", b"stored", 2),
+        (1, 3, "sent", b"stored", 2),
+        (1, 5, "sent", b"sent", 2),
+        (2, 1, "two", b"2", 0),
+        (2, 4, "two", b"!", 2),
+        (3, 6, None, None, 0),
+    ]
+
+
+def test_values_that_nobody_has_are_counted(tmp_path):
+    table = table_with(tmp_path)
+    batch = marked(table, [("+U", 1, 2, None, None)], [[TEXT]])
+    assert restored([batch], table, PARTITION, 0).lost == 1
+    store(table, [("+I", 2, 1, "x", b"x")], 0)
+    found = restored([batch], table, partition_of(table), 0)
+    assert (values(found), found.values, found.lost) == ([(1, 2, None, None, 2)], 0, 1)
+
+
+def test_partial_update_keeps_by_itself(tmp_path):
+    table = table_with(tmp_path, **{"merge-engine": "partial-update"})
+    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    found = restored([marked(table, [("+I", 1, 2, None, None)], [[TEXT]])], table, b"", 0)
+    for batch in found.rows:
+        with table.new_write("me") as writer:
+            writer.write(batch)
+            table.new_commit("me").commit(writer.prepare_commit(), 1)
+    assert table.to_arrow().to_pylist() == [{"k": 1, "n": 2, "text": "stored", "blob": b"stored"}]
