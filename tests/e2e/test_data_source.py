@@ -3,7 +3,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from ingest.chunk import CHUNK_SPARK_SCHEMA
-from ingest.session import build_session
 from ingest.source.control import write_control
 from ingest.source.initial import initial_offsets
 from ingest.source.source_settings import FileSourceSettings
@@ -21,11 +19,10 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = build_session("test-data-source", master="local[2,2]", conf={}, parallelism=2)
-    session.dataSource.register(StubSource)
-    yield session
-    session.stop()
+def session(spark: SparkSession) -> SparkSession:
+    """The session of all tests: a process has one, and stopping it would stop theirs."""
+    spark.dataSource.register(StubSource)
+    return spark
 
 
 class Stream:
@@ -88,8 +85,8 @@ def wait_for(condition) -> None:
         time.sleep(0.05)
 
 
-def test_a_run_that_drains_takes_several_limited_batches_and_goes_on_later(spark, tmp_path):
-    stream = Stream(spark, tmp_path, max_records=8)
+def test_a_run_that_drains_takes_several_limited_batches_and_goes_on_later(session, tmp_path):
+    stream = Stream(session, tmp_path, max_records=8)
     stream.write("a.1.jsonl", range(10))
     stream.write("a.2.jsonl", range(10, 15))
     stream.write("b.1.jsonl", range(100, 105))
@@ -105,8 +102,8 @@ def test_a_run_that_drains_takes_several_limited_batches_and_goes_on_later(spark
     assert stream.values == [15, 200]
 
 
-def test_a_failed_batch_is_replayed_with_the_same_rows_although_files_arrived(spark, tmp_path):
-    stream = Stream(spark, tmp_path, max_records=8)
+def test_a_failed_batch_is_replayed_with_the_same_rows_although_files_arrived(session, tmp_path):
+    stream = Stream(session, tmp_path, max_records=8)
     stream.write("a.1.jsonl", range(10))
     stream.write("a.2.jsonl", range(10, 20))
     stream.begin()
@@ -124,8 +121,8 @@ def test_a_failed_batch_is_replayed_with_the_same_rows_although_files_arrived(sp
     assert stream.values == [*range(24), 99]
 
 
-def test_a_source_told_to_drain_offers_nothing_until_it_may_again(spark, tmp_path):
-    stream = Stream(spark, tmp_path)
+def test_a_source_told_to_drain_offers_nothing_until_it_may_again(session, tmp_path):
+    stream = Stream(session, tmp_path)
     stream.begin()  # nothing there: the first batch is empty and has no tasks
     query = stream.start(processingTime="100 milliseconds")
     try:

@@ -423,8 +423,7 @@ class JavaPeer:
             fields = self._fields(table)
             builder.withFilter(JavaPredicates(self._gateway, table.rowType(), fields).of(condition))
         reader = builder.newRead().executeFilter().withIOManager(self._disk)
-        found = self._taken(table, reader, builder.newScan().plan().splits())
-        return _conformed(found, self._fields(table))
+        return self._taken(table, reader, builder.newScan().plan().splits())
 
     def changes(self, name: str) -> list[pa.Table]:
         """What a streaming read from the first snapshot on gives, a table per step of it.

@@ -5,19 +5,30 @@ import pathlib
 import re
 import runpy
 
-import pytest
-
 README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
-@pytest.mark.parametrize("number", range(len(re.findall(r"```python\n", README.read_text()))))
-def test_python_example_runs(number, tmp_path, monkeypatch):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    script = tmp_path / "example.py"
-    script.write_text(blocks[number] + "\nrows = orders.to_arrow().to_pylist()\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    found = runpy.run_path(str(script))
-    assert [row["item"] for row in sorted(found["rows"], key=lambda row: row["id"])] == [
-        "tea",
-        "cup",
-    ]
+def example(directory, monkeypatch, title):
+    """What the first Python example below a heading leaves behind."""
+    _, _, section = README.read_text(encoding="utf-8").partition(f"## {title}\n")
+    script = directory / "example.py"
+    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    script.write_text(block.group(1), encoding="utf-8")
+    monkeypatch.chdir(directory)
+    return runpy.run_path(str(script))
+
+
+def test_every_example_is_run_here():
+    assert README.read_text(encoding="utf-8").count("```python\n") == 2
+
+
+def test_tables_from_python(tmp_path, monkeypatch):
+    rows = example(tmp_path, monkeypatch, "Tables from Python")["orders"].to_arrow().to_pylist()
+    assert [row["item"] for row in sorted(rows, key=lambda row: row["id"])] == ["tea", "cup"]
+
+
+def test_changes_as_a_stream(tmp_path, monkeypatch, capsys):
+    found = example(tmp_path, monkeypatch, "Changes as a stream")
+    assert found["place"] == found["accounts"].latest_snapshot().id + 1
+    assert [line.count("total") for line in capsys.readouterr().out.splitlines()] == [1, 2]
