@@ -18,8 +18,10 @@ __all__ = [
     "Kind",
     "Setting",
     "boolean",
+    "bucket_count",
     "choice",
     "duration",
+    "fraction",
     "identifier",
     "integer",
     "moment",
@@ -207,6 +209,33 @@ def identifier(pattern: str, wanted: str) -> Kind:
     return Kind("name", parse)
 
 
+def _parse_bucket(value: object) -> str:
+    wanted = "a number of buckets, -1 (an index finds them), -2 (postpone) or `auto`"
+    given = _as_text(value).strip().lower()
+    if given == "auto":
+        return given
+    try:
+        number = int(given)
+    except ValueError:
+        raise ValueError(wanted) from None
+    if number < -2 or number == 0:
+        raise ValueError(wanted)
+    return str(number)
+
+
+def _parse_fraction(value: object) -> float:
+    wanted = "a share between 0 and 1, such as `0.01`"
+    try:
+        share = float(_as_text(value))
+    except ValueError:
+        raise ValueError(wanted) from None
+    if not 0 < share <= 1:
+        raise ValueError(wanted)
+    return share
+
+
+bucket_count = Kind("number \\| `auto`", _parse_bucket)
+fraction = Kind("share", _parse_fraction)
 text = Kind("text", _parse_text)
 boolean = Kind("`true` \\| `false`", _parse_boolean)
 duration = Kind("duration", _parse_duration)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ingest.routing import Route, Shard
 from ingest.setting_kinds import Setting
-from ingest.setting_table import NOT_YET_TABLE_KEYS, ROUTE_SETTINGS, TABLE_SETTINGS
+from ingest.setting_table_rules import ROUTE_SETTINGS, TABLE_SETTINGS
 from ingest.setting_values import TableRule
 from ingest.settings_sources import flatten, shown
 from ingest.source.source_settings import redact_properties
@@ -55,17 +55,29 @@ def table_rule(raw: object, position: int) -> TableRule:
 
     Raises:
         InvalidOptionError: a key is unknown or a value malformed.
-        UnsupportedFeatureError: a key of a later version.
     """
-    values = _values(raw, f"tables[{position}]", TABLE_SETTINGS, NOT_YET_TABLE_KEYS)
+    values = _values(raw, f"tables[{position}]", TABLE_SETTINGS)
     properties = dict(values.get("table.properties", {}))
-    if "bucket" in values:
-        properties["bucket"] = str(values["bucket"])
+    for key in ("bucket", "changelog-producer"):
+        if key in values and values[key] != "auto":
+            properties[key] = values[key]
     return TableRule(
         match=values["match"],
         primary_key=values.get("primary.key", ()),
         table_properties=properties,
         toast=values.get("toast"),
+        auto_bucket=None if "bucket" not in values else values["bucket"] == "auto",
+        bad_records=values.get("bad.records"),
+        columns_exclude=values.get("columns.exclude"),
+        computed=values.get("computed"),
+        filter=values.get("filter"),
+        mask=values.get("mask"),
+        deletes=values.get("deletes"),
+        partition_by=values.get("partition.by"),
+        on_incompatible=values.get("on.incompatible"),
+        compaction=values.get("compaction"),
+        freshness_s=values.get("freshness"),
+        watermark=values.get("watermark"),
     )
 
 
@@ -76,7 +88,7 @@ def route_rule(raw: object, position: int) -> Route:
         InvalidOptionError: a key is unknown or a value malformed.
     """
     where = f"route[{position}]"
-    values = _values(raw, where, ROUTE_SETTINGS, ())
+    values = _values(raw, where, ROUTE_SETTINGS)
     shard, column = None, values.get("shard.column")
     if column is not None:
         shard = Shard(
@@ -104,9 +116,7 @@ def route_rule(raw: object, position: int) -> Route:
     )
 
 
-def _values(
-    raw: object, where: str, rows: Sequence[Setting], planned: Sequence[str]
-) -> dict[str, Any]:
+def _values(raw: object, where: str, rows: Sequence[Setting]) -> dict[str, Any]:
     required = [row.key for row in rows if row.required]
     if not isinstance(raw, Mapping):
         raise InvalidOptionError(
@@ -118,8 +128,6 @@ def _values(
     for key, entry in flatten(raw, maps, "file").items():
         row = by_key.get(key)
         if row is None:
-            if any(key == each or key.startswith(each + ".") for each in planned):
-                raise not_yet(f"{where}.{key}")
             hint = suggestion(key, by_key)
             raise InvalidOptionError("unknown setting", key=f"{where}.{key}", hint=hint)
         values[key] = parse_setting(row, entry.value, f"{where}.{key}")

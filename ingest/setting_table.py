@@ -12,6 +12,7 @@ from ingest.setting_kinds import (
     boolean,
     choice,
     duration,
+    fraction,
     identifier,
     integer,
     moment,
@@ -24,11 +25,8 @@ from ingest.setting_kinds import (
 
 __all__ = [
     "NOT_YET",
-    "NOT_YET_TABLE_KEYS",
-    "ROUTE_SETTINGS",
     "SECTIONS",
     "SETTINGS",
-    "TABLE_SETTINGS",
 ]
 
 _NAME = identifier(
@@ -66,10 +64,16 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="pipeline.schema.change.behavior",
-        kind=choice("lenient"),
+        kind=choice("lenient", "evolve", "try_evolve", "ignore", "exception"),
         default="lenient",
         doc="What to do when events have new or wider columns. `lenient`: add and widen; anything "
         "else sends the event to quarantine.",
+    ),
+    Setting(
+        key="pipeline.delivery",
+        kind=choice("exactly_once"),
+        default="exactly_once",
+        doc="Exactly once per table; there is no other.",
     ),
     Setting(
         key="pipeline.trigger.interval",
@@ -91,6 +95,12 @@ SETTINGS: tuple[Setting, ...] = (
         default="1gb",
         unit="bytes",
         doc="Bound of one micro-batch in payload bytes, estimated by sampling.",
+    ),
+    Setting(
+        key="pipeline.trigger.idle.commit",
+        kind=duration,
+        doc="How long a table with few rows may wait for its next snapshot, so that it has fewer "
+        "files. Default: every batch.",
     ),
     Setting(
         key="source.type",
@@ -212,6 +222,37 @@ SETTINGS: tuple[Setting, ...] = (
         default="__debezium_unavailable_value",
         doc="As set on the connector: what stands for a large value that did not change.",
     ),
+    Setting(
+        key="source.debezium.schema.change.topic",
+        kind=text,
+        doc="Topic of the connector's schema changes, for renamed and dropped columns.",
+    ),
+    Setting(
+        key="source.debezium.signal.topic",
+        kind=text,
+        doc="Topic that the connector reads signals from, to ask for snapshots of single tables.",
+    ),
+    Setting(
+        key="source.ordering",
+        kind=choice("kafka", "source"),
+        default="kafka",
+        doc="Which of two changes of a key is the later one. `kafka`: the later record of its "
+        "partition. `source`: the later position in the source's log.",
+    ),
+    Setting(
+        key="source.on.truncate",
+        kind=choice("ignore", "apply", "fail"),
+        default="ignore",
+        doc="What a TRUNCATE of the source does: nothing but being counted, empty the table, or "
+        "stop the stream.",
+    ),
+    Setting(
+        key="source.on.resnapshot",
+        kind=choice("upsert", "sweep"),
+        default="upsert",
+        doc="What a new snapshot of a table does: bring its rows, or also delete the rows that it "
+        "does not bring.",
+    ),
     Setting(key="sink.type", kind=choice("paimon"), default="paimon", doc="The table format."),
     Setting(
         key="sink.warehouse",
@@ -244,10 +285,54 @@ SETTINGS: tuple[Setting, ...] = (
         "default; existing tables keep theirs.",
     ),
     Setting(
+        key="sink.include.schema.changes",
+        kind=text_list,
+        doc="Kinds of schema changes that are made; default all. `create.table`, `add.column`, "
+        "`alter.column.type`, `drop.column`, `rename.column`, `truncate.table`, `drop.table`, or "
+        "the first word or last words of one.",
+    ),
+    Setting(
+        key="sink.exclude.schema.changes",
+        kind=text_list,
+        doc="Kinds of schema changes that are not made.",
+    ),
+    Setting(
+        key="sink.type.mapping",
+        kind=text_list,
+        doc="Rules for the types of new columns.",
+    ),
+    Setting(
+        key="sink.metadata.columns.columns",
+        kind=text_list,
+        doc="Metadata columns that every table gets.",
+    ),
+    Setting(
+        key="sink.metadata.columns.prefix",
+        kind=text,
+        default="_cdc_",
+        doc="What metadata columns begin with.",
+    ),
+    Setting(
+        key="sink.time.zone",
+        kind=text,
+        default="UTC",
+        doc="Zone in which expressions look at the wall clock of a TIMESTAMP_LTZ.",
+    ),
+    Setting(
         key="bad.records.table",
         kind=_TABLE,
         doc="Table that takes undecodable records whole. Default: "
         "`<sink.default.database>._quarantine`.",
+    ),
+    Setting(
+        key="bad.records.topic",
+        kind=text,
+        doc="Kafka topic that gets a copy of every bad record, on the source's brokers.",
+    ),
+    Setting(
+        key="bad.records.max.ratio",
+        kind=fraction,
+        doc="Share of bad records of a table in one batch above which the table is parked.",
     ),
     Setting(
         key="maintenance.snapshot.retain",
@@ -301,99 +386,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
 )
 
-TABLE_SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        key="match",
-        kind=text,
-        required=True,
-        doc="Target tables the rule is for, as `database.table`; `*` and `?` are wild cards.",
-    ),
-    Setting(
-        key="primary.key",
-        kind=text_list,
-        doc="Primary key for events without a Kafka key. Default: the columns of the Kafka key.",
-    ),
-    Setting(
-        key="bucket",
-        kind=integer(-2),
-        doc="Short for the table property `bucket`.",
-    ),
-    Setting(
-        key="table.properties",
-        kind=text_map,
-        doc="Paimon options of the tables, over `sink.table.properties`.",
-    ),
-    Setting(
-        key="toast",
-        kind=choice("keep", "null", "fail"),
-        default="keep",
-        doc="What becomes of a large value that PostgreSQL does not send with an update because it "
-        "did not change (TOAST): `keep` the one that the table holds, store `null`, or send the "
-        "record to quarantine (`fail`). Tables that aggregate cannot keep: there it is `fail`.",
-    ),
-)
-
-ROUTE_SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        key="source-table",
-        kind=text,
-        required=True,
-        doc="Regular expression for the whole address of a source table: "
-        "`server.database.schema.table` as the events say it (the server is the connector's topic "
-        "prefix and may be left out; MySQL has no schema).",
-    ),
-    Setting(
-        key="sink-table",
-        kind=text,
-        required=True,
-        doc="Where it goes: `database.table`, or `table` in the default database. `$1`…`$9` are "
-        "groups of the pattern, `<>` is the table's name, `${source.server}`, `${source.db}`, "
-        "`${source.schema}` and `${source.table}` are parts of the address.",
-    ),
-    Setting(
-        key="shard.column",
-        kind=text,
-        doc="Column that is added where several source tables share one table.",
-    ),
-    Setting(
-        key="shard.value",
-        kind=text,
-        default="${source.db}",
-        doc="What stands in it; with the references of `sink-table`.",
-    ),
-    Setting(
-        key="shard.in.primary.key",
-        kind=boolean,
-        default=True,
-        doc="Whether the shard column comes first in the primary key.",
-    ),
-    Setting(
-        key="shard.keys.are.unique",
-        kind=boolean,
-        default=False,
-        doc="State that no key is in two of the source tables, so that they may share a table "
-        "without a shard column in the key.",
-    ),
-)
-
 NOT_YET: tuple[str, ...] = (
     "transform",
     "alerts",
     "control",
-    "pipeline.delivery",
-    "pipeline.trigger.idle.commit",
     "source.schema.registry",
-    "source.ordering",
-    "source.on.truncate",
-    "source.on.resnapshot",
-    "source.debezium.schema.change.topic",
     "source.debezium.ignore",
-    "sink.include.schema.changes",
-    "sink.exclude.schema.changes",
-    "sink.type.mapping",
-    "sink.metadata.columns",
-    "bad.records.max.ratio",
-    "bad.records.topic",
     "maintenance.compaction.window",
     "maintenance.orphan.clean",
     "metrics.labels",
@@ -401,16 +399,3 @@ NOT_YET: tuple[str, ...] = (
     "metrics.max.tables",
 )
 """Keys (and everything below them) that are planned; using one is an error that says so."""
-
-NOT_YET_TABLE_KEYS: tuple[str, ...] = (
-    "bad.records",
-    "changelog-producer",
-    "columns.exclude",
-    "compaction",
-    "deletes",
-    "filter",
-    "freshness",
-    "mask",
-    "on.incompatible",
-    "partition.by",
-)

@@ -8,8 +8,8 @@ means is written in `setting_table`.
 import dataclasses
 import fnmatch
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from ingest.formats.debezium_json import DebeziumOptions
 from ingest.formats.envelopes import DialectOptions
@@ -26,6 +26,7 @@ __all__ = [
     "QUARANTINE_NAME",
     "BadRecordSettings",
     "DebeziumSettings",
+    "EventSettings",
     "FlatSettings",
     "LogSettings",
     "MaintenanceSettings",
@@ -37,6 +38,7 @@ __all__ = [
     "TableRule",
 ]
 
+_T = TypeVar("_T")
 
 QUARANTINE_NAME = "_quarantine"
 """Name of the quarantine table in the default database."""
@@ -52,6 +54,7 @@ class PipelineSettings:
     max_records: int
     max_bytes: int
     schema_change_behavior: str
+    idle_commit_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,17 @@ class DebeziumSettings:
     binary_handling_mode: str
     time_precision_mode: str
     unavailable_value_placeholder: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EventSettings:
+    """What events mean to tables: `source.ordering`, `source.on.*` and the topics beside them."""
+
+    ordering: str = "kafka"
+    on_truncate: str = "ignore"
+    on_resnapshot: str = "upsert"
+    schema_change_topic: str | None = None
+    signal_topic: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +95,37 @@ class SinkSettings:
     default_database: str
     table_properties: Mapping[str, str]
     options: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    include_schema_changes: tuple[str, ...] = ()
+    exclude_schema_changes: tuple[str, ...] = ()
+    type_mapping: tuple[str, ...] = ()
+    metadata_columns: tuple[str, ...] = ()
+    metadata_prefix: str = "_cdc_"
+    time_zone: str = "UTC"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableRule:
-    """One entry of `tables`; of several that match a table, later ones win key by key."""
+    """One entry of `tables`; of several that match a table, later ones win key by key.
+
+    None = the entry does not say.
+    """
 
     match: str
     primary_key: tuple[str, ...] = ()
     table_properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
     toast: str | None = None
+    auto_bucket: bool | None = None
+    bad_records: str | None = None
+    columns_exclude: tuple[str, ...] | None = None
+    computed: tuple[str, ...] | None = None
+    filter: str | None = None
+    mask: Mapping[str, str] | None = dataclasses.field(default=None, repr=False)
+    deletes: str | None = None
+    partition_by: tuple[str, ...] | None = None
+    on_incompatible: str | None = None
+    compaction: str | None = None
+    freshness_s: float | None = None
+    watermark: str | None = None
 
     def covers(self, table: str) -> bool:
         """Whether the rule is for `database.table`."""
@@ -102,6 +137,8 @@ class BadRecordSettings:
     """Attributes are the `bad.records.*` settings."""
 
     table: str
+    topic: str | None = None
+    max_ratio: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +184,7 @@ class Settings:
         format: format of the events.
         debezium: facts about the producer.
         flat: facts about flattened events.
+        events: what events mean to tables.
         sink: warehouse and defaults of new tables.
         tables: rules by table, later ones win.
         routes: which source table goes where; the first that fits wins.
@@ -170,6 +208,7 @@ class Settings:
     metrics: MetricsSettings
     log: LogSettings
     spark: SparkSettings
+    events: EventSettings = EventSettings()
 
     def table_properties(self, table: str) -> dict[str, str]:
         """Options for creating `database.table`: the sink's, then each matching rule's."""
@@ -186,8 +225,12 @@ class Settings:
 
     def toast(self, table: str) -> str:
         """What becomes of values of `database.table` that the source does not send."""
-        given = [rule.toast for rule in self.tables if rule.covers(table)]
-        return next((word for word in reversed(given) if word), "keep")
+        return self.rule_value(table, lambda rule: rule.toast) or "keep"
+
+    def rule_value(self, table: str, value: Callable[[TableRule], _T | None]) -> _T | None:
+        """What the last rule for `database.table` that says it says; None = none does."""
+        given = (value(rule) for rule in reversed(self.tables) if rule.covers(table))
+        return next((each for each in given if each is not None), None)
 
     @property
     def routing(self) -> Routing:
@@ -233,20 +276,16 @@ class Settings:
                 source=source_settings_from_json(json.dumps(raw["source"])),
                 format=raw["format"],
                 debezium=DebeziumSettings(**raw["debezium"]),
-                flat=FlatSettings(
-                    **{**raw["flat"], "metadata_columns": tuple(raw["flat"]["metadata_columns"])}
-                ),
-                sink=SinkSettings(**raw["sink"]),
-                tables=tuple(
-                    TableRule(**{**rule, "primary_key": tuple(rule["primary_key"])})
-                    for rule in raw["tables"]
-                ),
+                flat=FlatSettings(**_tuples(raw["flat"])),
+                sink=SinkSettings(**_tuples(raw["sink"])),
+                tables=tuple(TableRule(**_tuples(rule)) for rule in raw["tables"]),
                 routes=tuple(_route(rule) for rule in raw["routes"]),
                 bad_records=BadRecordSettings(**raw["bad_records"]),
                 maintenance=MaintenanceSettings(**raw["maintenance"]),
                 metrics=MetricsSettings(**raw["metrics"]),
                 log=LogSettings(**raw["log"]),
                 spark=SparkSettings(**raw["spark"]),
+                events=EventSettings(**raw["events"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidOptionError("malformed settings", detail=str(error)) from error
@@ -263,10 +302,24 @@ class Settings:
         values["sink"]["table_properties"] = redact_properties(values["sink"]["table_properties"])
         for rule in values["tables"]:
             rule["table_properties"] = redact_properties(rule["table_properties"])
+            if rule["mask"]:
+                rule["mask"] = {
+                    column: _kind_of_mask(mask) for column, mask in rule["mask"].items()
+                }
         return values
 
     def __repr__(self) -> str:
         return f"Settings({json.dumps(self.redacted(), sort_keys=True)})"
+
+
+def _tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Values from JSON with tuples for its lists."""
+    return {key: tuple(each) if isinstance(each, list) else each for key, each in raw.items()}
+
+
+def _kind_of_mask(text: str) -> str:
+    """A mask without what is in its brackets, which may be a salt."""
+    return text.partition("(")[0]
 
 
 def _route(raw: Mapping[str, Any]) -> Route:

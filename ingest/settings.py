@@ -17,7 +17,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from ingest.setting_rules import (
     parse_setting,
     route_rule,
     rule_list,
-    shown_value,
     suggestion,
     table_rule,
 )
@@ -38,6 +37,7 @@ from ingest.setting_values import (
     QUARANTINE_NAME,
     BadRecordSettings,
     DebeziumSettings,
+    EventSettings,
     FlatSettings,
     LogSettings,
     MaintenanceSettings,
@@ -56,12 +56,13 @@ from ingest.settings_sources import (
     interpolate,
     read_document,
 )
+from ingest.shown_settings import shown_settings
 from ingest.source.source_settings import (
     FileSourceSettings,
     KafkaSourceSettings,
     SourceSettings,
-    redact_properties,
 )
+from ingest.unbuilt import refuse_unbuilt
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions
@@ -132,9 +133,10 @@ def resolve(
         [table_rule(rule, number) for number, rule in enumerate(rules)],
         [route_rule(route, number) for number, route in enumerate(routes)],
     )
+    refuse_unbuilt(settings)
     settings.routing.check()
     _check_tables(settings)
-    return Resolved(settings=settings, lines=tuple(_lines(given, settings)))
+    return Resolved(settings=settings, lines=tuple(shown_settings(given, settings)))
 
 
 def _merge(target: dict[str, Given], newer: Mapping[str, Given]) -> None:
@@ -241,6 +243,7 @@ def _build(
             max_records=values["pipeline.trigger.max.records"],
             max_bytes=values["pipeline.trigger.max.bytes"],
             schema_change_behavior=values["pipeline.schema.change.behavior"],
+            idle_commit_s=values["pipeline.trigger.idle.commit"],
         ),
         source=_source(values),
         format=values["source.format"],
@@ -260,11 +263,19 @@ def _build(
             default_database=database,
             table_properties=properties,
             options=options,
+            include_schema_changes=values["sink.include.schema.changes"] or (),
+            exclude_schema_changes=values["sink.exclude.schema.changes"] or (),
+            type_mapping=values["sink.type.mapping"] or (),
+            metadata_columns=values["sink.metadata.columns.columns"] or (),
+            metadata_prefix=values["sink.metadata.columns.prefix"],
+            time_zone=values["sink.time.zone"],
         ),
         tables=tuple(rules),
         routes=tuple(routes),
         bad_records=BadRecordSettings(
-            table=values["bad.records.table"] or f"{database}.{QUARANTINE_NAME}"
+            table=values["bad.records.table"] or f"{database}.{QUARANTINE_NAME}",
+            topic=values["bad.records.topic"],
+            max_ratio=values["bad.records.max.ratio"],
         ),
         maintenance=MaintenanceSettings(snapshot_retain_s=retain_s),
         metrics=MetricsSettings(
@@ -277,6 +288,13 @@ def _build(
             master=values["spark.master"],
             parallelism=values["spark.parallelism"],
             conf=values["spark.conf"] or {},
+        ),
+        events=EventSettings(
+            ordering=values["source.ordering"],
+            on_truncate=values["source.on.truncate"],
+            on_resnapshot=values["source.on.resnapshot"],
+            schema_change_topic=values["source.debezium.schema.change.topic"],
+            signal_topic=values["source.debezium.signal.topic"],
         ),
     )
 
@@ -342,30 +360,6 @@ def _check_tables(settings: Settings) -> None:
     TableOptions.from_strings(settings.sink.table_properties)
     for rule in settings.tables:
         TableOptions.from_strings({**settings.sink.table_properties, **rule.table_properties})
-
-
-def _lines(given: Mapping[str, Given], settings: Settings) -> Iterable[tuple[str, str, str]]:
-    derived = {
-        "pipeline.checkpoint": settings.pipeline.checkpoint,
-        "bad.records.table": settings.bad_records.table,
-        "sink.warehouse": settings.sink.warehouse,
-        "sink.table.properties": settings.sink.table_properties,
-    }
-    for row in SETTINGS:
-        entry = given.get(row.key)
-        origin = "default" if entry is None else entry.origin
-        value: object = row.default if entry is None else entry.value
-        value = derived.get(row.key, value)
-        if value is not None:
-            yield row.key, shown_value(row.key, value), origin
-    for rule in settings.tables:
-        parts = [f"primary.key={','.join(rule.primary_key)}"] if rule.primary_key else []
-        parts += [f"{k}={v}" for k, v in redact_properties(rule.table_properties).items()]
-        parts += [f"toast={rule.toast}"] if rule.toast else []
-        yield f"tables[{rule.match}]", " ".join(parts), "file"
-    for route in settings.routes:
-        shard = "" if route.shard is None else f" shard {route.shard.column}={route.shard.value}"
-        yield f"route[{route.source_table}]", f"{route.sink_table}{shard}", "file"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

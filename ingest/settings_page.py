@@ -4,7 +4,8 @@
 from collections.abc import Iterable, Mapping
 
 from ingest.setting_kinds import Setting
-from ingest.setting_table import ROUTE_SETTINGS, SECTIONS, SETTINGS, TABLE_SETTINGS
+from ingest.setting_table import SECTIONS, SETTINGS
+from ingest.setting_table_rules import ROUTE_SETTINGS, TABLE_SETTINGS
 
 __all__ = ["settings_page"]
 
@@ -94,6 +95,8 @@ def _default(value: object) -> str:
         return ""
     if isinstance(value, Mapping):
         return ", ".join(f"`{name}: {item}`" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(f"`{item}`" for item in value)
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value}`"

@@ -94,6 +94,7 @@ class Target:
         key_prefix: those of them that come first in the primary key.
         refusal: why no row of this source table can be taken; "" = rows are taken.
         toast: keep the value that the table holds, store null, or refuse the record.
+        origin: names of metadata (`ingest.transforms.metadata`) that its change batches must bring.
     """
 
     identifier: str
@@ -104,6 +105,7 @@ class Target:
     key_prefix: tuple[str, ...] = ()
     refusal: str = ""
     toast: Toast = Toast.FAIL
+    origin: tuple[str, ...] = ()
 
     def belongs_to(self, source: SourceTable) -> bool:
         """Whether the table may be filled from a source table."""
@@ -172,6 +174,7 @@ class BadRecord:
         headers: in order.
         error_class: one word for metrics (`ingest.formats.debezium_json` lists them).
         error: for people; names the column where one is to blame.
+        target: `db.table` that the record is for; empty where that is not known.
     """
 
     offset: int
@@ -181,6 +184,7 @@ class BadRecord:
     headers: tuple[tuple[str, bytes], ...]
     error_class: str
     error: str
+    target: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,6 +200,8 @@ class ChangeBatch:
         min_source_ts_ms: smallest `source.ts_ms` [epoch ms]; None when no event has one.
         max_source_ts_ms: largest `source.ts_ms` [epoch ms].
         constants: of the target, see there; they are no columns of `rows`.
+        origin: metadata of each row, columns as `Target.origin` names them, of the types in
+            `ingest.transforms.metadata`; None when the target asks for none.
     """
 
     target: str
@@ -204,6 +210,7 @@ class ChangeBatch:
     min_source_ts_ms: int | None
     max_source_ts_ms: int | None
     constants: tuple[tuple[str, str], ...] = ()
+    origin: pa.RecordBatch | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

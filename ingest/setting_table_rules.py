@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of one entry of `tables` and of one entry of `route`; see `setting_table`."""
+
+from ingest.setting_kinds import (
+    Setting,
+    boolean,
+    bucket_count,
+    choice,
+    duration,
+    text,
+    text_list,
+    text_map,
+)
+
+__all__ = ["ROUTE_SETTINGS", "TABLE_SETTINGS"]
+
+TABLE_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="match",
+        kind=text,
+        required=True,
+        doc="Target tables the rule is for, as `database.table`; `*` and `?` are wild cards.",
+    ),
+    Setting(
+        key="primary.key",
+        kind=text_list,
+        doc="Primary key for events without a Kafka key. Default: the columns of the Kafka key.",
+    ),
+    Setting(
+        key="bucket",
+        kind=bucket_count,
+        doc="Short for the table property `bucket`; `auto` chooses the number of buckets of a new "
+        "table by the size of its topic.",
+    ),
+    Setting(
+        key="table.properties",
+        kind=text_map,
+        doc="Paimon options of the tables, over `sink.table.properties`.",
+    ),
+    Setting(
+        key="toast",
+        kind=choice("keep", "null", "fail"),
+        default="keep",
+        doc="What becomes of a large value that PostgreSQL does not send with an update because it "
+        "did not change (TOAST): `keep` the one that the table holds, store `null`, or send the "
+        "record to quarantine (`fail`). Tables that aggregate cannot keep: there it is `fail`.",
+    ),
+    Setting(
+        key="bad.records",
+        kind=choice("quarantine", "skip", "fail"),
+        default="quarantine",
+        doc="What becomes of records that cannot be decoded: kept in the quarantine table, counted "
+        "and left out, or the table is parked at the first one.",
+    ),
+    Setting(
+        key="changelog-producer",
+        kind=choice("none", "input", "lookup", "full-compaction"),
+        doc="Short for the table property `changelog-producer`.",
+    ),
+    Setting(
+        key="columns.exclude",
+        kind=text_list,
+        doc="Columns of the source that the table does not get.",
+    ),
+    Setting(
+        key="computed",
+        kind=text_list,
+        doc="Columns that are computed, `name = expression` each.",
+    ),
+    Setting(
+        key="filter",
+        kind=text,
+        doc="Condition; rows that do not satisfy it are not in the table.",
+    ),
+    Setting(
+        key="mask",
+        kind=text_map,
+        doc="How columns are masked, by column.",
+    ),
+    Setting(
+        key="deletes",
+        kind=choice("hard", "soft"),
+        default="hard",
+        doc="Whether a delete removes the row or marks it.",
+    ),
+    Setting(
+        key="partition.by",
+        kind=text_list,
+        doc="Partition columns of a new table: names, or `name = expression`.",
+    ),
+    Setting(
+        key="on.incompatible",
+        kind=choice("quarantine_rows", "quarantine_table", "new_column", "string", "fail"),
+        default="quarantine_rows",
+        doc="What happens to a column whose new type the old one cannot be widened to.",
+    ),
+    Setting(
+        key="compaction",
+        kind=choice("inline", "dedicated", "off"),
+        default="inline",
+        doc="Who compacts: this stream, `lakeward compact`, or nobody.",
+    ),
+    Setting(
+        key="freshness",
+        kind=duration,
+        doc="How long the table may wait for its next snapshot; over "
+        "`pipeline.trigger.idle.commit`.",
+    ),
+    Setting(
+        key="watermark",
+        kind=text,
+        doc="`<column> - <interval>`: written into snapshots as how far event time has come.",
+    ),
+)
+
+ROUTE_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="source-table",
+        kind=text,
+        required=True,
+        doc="Regular expression for the whole address of a source table: "
+        "`server.database.schema.table` as the events say it (the server is the connector's topic "
+        "prefix and may be left out; MySQL has no schema).",
+    ),
+    Setting(
+        key="sink-table",
+        kind=text,
+        required=True,
+        doc="Where it goes: `database.table`, or `table` in the default database. `$1`…`$9` are "
+        "groups of the pattern, `<>` is the table's name, `${source.server}`, `${source.db}`, "
+        "`${source.schema}` and `${source.table}` are parts of the address.",
+    ),
+    Setting(
+        key="shard.column",
+        kind=text,
+        doc="Column that is added where several source tables share one table.",
+    ),
+    Setting(
+        key="shard.value",
+        kind=text,
+        default="${source.db}",
+        doc="What stands in it; with the references of `sink-table`.",
+    ),
+    Setting(
+        key="shard.in.primary.key",
+        kind=boolean,
+        default=True,
+        doc="Whether the shard column comes first in the primary key.",
+    ),
+    Setting(
+        key="shard.keys.are.unique",
+        kind=boolean,
+        default=False,
+        doc="State that no key is in two of the source tables, so that they may share a table "
+        "without a shard column in the key.",
+    ),
+)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that can be written but are not honoured yet: using one is an error that says so.
+
+An entry goes when its capability is there.
+"""
+
+from collections.abc import Callable, Mapping
+
+from ingest.setting_rules import not_yet
+from ingest.setting_values import Settings, TableRule
+
+__all__ = ["refuse_unbuilt"]
+
+_SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
+    "pipeline.schema.change.behavior": lambda s: s.pipeline.schema_change_behavior != "lenient",
+    "pipeline.trigger.idle.commit": lambda s: s.pipeline.idle_commit_s is not None,
+    "source.ordering": lambda s: s.events.ordering != "kafka",
+    "source.on.truncate": lambda s: s.events.on_truncate != "ignore",
+    "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
+    "source.debezium.schema.change.topic": lambda s: s.events.schema_change_topic is not None,
+    "source.debezium.signal.topic": lambda s: s.events.signal_topic is not None,
+    "sink.include.schema.changes": lambda s: bool(s.sink.include_schema_changes),
+    "sink.exclude.schema.changes": lambda s: bool(s.sink.exclude_schema_changes),
+    "sink.type.mapping": lambda s: bool(s.sink.type_mapping),
+    "sink.metadata.columns": lambda s: bool(s.sink.metadata_columns),
+    "sink.time.zone": lambda s: s.sink.time_zone != "UTC",
+    "bad.records.topic": lambda s: s.bad_records.topic is not None,
+    "bad.records.max.ratio": lambda s: s.bad_records.max_ratio is not None,
+}
+
+_RULES: Mapping[str, Callable[[TableRule], bool]] = {
+    "bucket: auto": lambda rule: bool(rule.auto_bucket),
+    "bad.records": lambda rule: rule.bad_records not in (None, "quarantine"),
+    "columns.exclude": lambda rule: rule.columns_exclude is not None,
+    "computed": lambda rule: rule.computed is not None,
+    "filter": lambda rule: rule.filter is not None,
+    "mask": lambda rule: rule.mask is not None,
+    "deletes": lambda rule: rule.deletes not in (None, "hard"),
+    "partition.by": lambda rule: rule.partition_by is not None,
+    "on.incompatible": lambda rule: rule.on_incompatible not in (None, "quarantine_rows"),
+    "compaction": lambda rule: rule.compaction not in (None, "inline"),
+    "freshness": lambda rule: rule.freshness_s is not None,
+    "watermark": lambda rule: rule.watermark is not None,
+}
+
+
+def refuse_unbuilt(settings: Settings) -> None:
+    """Refuse what this version would not do.
+
+    Raises:
+        UnsupportedFeatureError: a setting asks for it.
+    """
+    for key, asks in _SETTINGS.items():
+        if asks(settings):
+            raise not_yet(key)
+    for position, rule in enumerate(settings.tables):
+        for key, asked in _RULES.items():
+            if asked(rule):
+                raise not_yet(f"tables[{position}].{key}")
