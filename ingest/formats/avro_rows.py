@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From columns of row events to columns of the target; what does not fit is named by its row.
 
-The counterpart of `row_batches.convert_rows` for columns that are arrays already.
+The counterpart of `row_batches.convert_marked` for columns that are arrays already.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from ingest.formats.decode_plan import PlanColumn, RowPlan
 from ingest.formats.events import Toast
 from ingest.formats.semantic_types import Codec
 from ingest.formats.unavailable import Placeholder
+from ingest.halving import failing_positions
 from storage.errors import InternalError
 
 __all__ = ["TargetColumns", "convert_columns", "key_changes"]
@@ -112,30 +113,19 @@ def _without_suspects(
 
 
 def _converted(codec: Codec, tree: object, array: pa.Array, refused: _Mask) -> pa.Array:
+    def attempt(low: int, high: int) -> None:
+        piece = array.take(pa.array(np.arange(low, high)))  # no offset, which a slice would have
+        convert_array(codec, tree, piece)
+
     try:
         return convert_array(codec, tree, array)
     except CONVERSION_ERRORS:
-        bad = _find_bad(codec, tree, array, 0, len(array))
+        bad = failing_positions(attempt, len(array), CONVERSION_ERRORS)
     refused[bad] = True
     where = np.arange(len(array))
     absent = np.zeros(len(array), np.bool_)
     absent[bad] = True
     return convert_array(codec, tree, array.take(pa.array(where, mask=absent)))
-
-
-def _find_bad(codec: Codec, tree: object, array: pa.Array, start: int, end: int) -> list[int]:
-    """Indices in a range, known to hold some, whose values do not convert."""
-    if end - start == 1:
-        return [start]
-    middle = (start + end) // 2
-    found: list[int] = []
-    for low, high in ((start, middle), (middle, end)):
-        piece = array.take(pa.array(np.arange(low, high)))  # no offset, which a slice would have
-        try:
-            convert_array(codec, tree, piece)
-        except CONVERSION_ERRORS:
-            found += _find_bad(codec, tree, array, low, high)
-    return found
 
 
 def key_changes(plan: RowPlan, events: EventColumns) -> _Mask:

@@ -26,10 +26,11 @@ from ingest.formats.events import (
 from ingest.formats.semantic_types import Codec
 from ingest.formats.single_event import SingleRow
 from ingest.formats.unavailable import Placeholder
+from ingest.halving import failing_positions
 from storage.errors import InternalError
 from storage.format.types import VALUE_KIND, RowKind
 
-__all__ = ["ConvertedRows", "TargetRows", "convert_marked", "convert_rows", "joined_rows"]
+__all__ = ["ConvertedRows", "TargetRows", "convert_marked", "joined_rows", "new_rows_lacking"]
 
 _MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
 
@@ -58,18 +59,6 @@ class ConvertedRows:
     unavailable: Mapping[int, np.ndarray]
 
 
-def convert_rows(
-    plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder
-) -> tuple[list[pa.Array], np.ndarray]:
-    """As `convert_marked`, with every row refused in which a value may be missing.
-
-    Returns:
-        `columns` and `refused` of `ConvertedRows`.
-    """
-    converted = _convert(plan, rows, placeholder, Toast.FAIL)
-    return converted.columns, converted.refused
-
-
 def convert_marked(plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder) -> ConvertedRows:
     """Columns of row structs; values that the source did not send are marked as the target wants.
 
@@ -78,12 +67,7 @@ def convert_marked(plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder)
         rows: row structs.
         placeholder: of unavailable values.
     """
-    return _convert(plan, rows, placeholder, plan.target.toast)
-
-
-def _convert(
-    plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder, toast: Toast
-) -> ConvertedRows:
+    toast = plan.target.toast
     arrays: list[pa.Array] = []
     refused: set[int] = set()
     unavailable: dict[int, np.ndarray] = {}
@@ -109,6 +93,19 @@ def _convert(
     return ConvertedRows(arrays, np.array(sorted(refused), np.int64), unavailable)
 
 
+def new_rows_lacking(ops: Sequence[str], unavailable: Mapping[int, np.ndarray]) -> list[int]:
+    """Rows that are new and lack a value, so that there is no older row to take it from.
+
+    Args:
+        ops: `c r u d`, one per row.
+        unavailable: see `ConvertedRows`.
+    """
+    if not unavailable:
+        return []
+    lacking = np.flatnonzero(np.logical_or.reduce(list(unavailable.values())))
+    return [index for index in lacking.tolist() if ops[index] != "u"]
+
+
 def _null_type(plan: RowPlan, column: PlanColumn) -> pa.DataType:
     if plan.target.schema is None:
         raise InternalError("rows of a table that does not exist")
@@ -127,25 +124,13 @@ def _convert_column(codec: Codec, values: list[Any], refused: set[int]) -> pa.Ar
     try:
         return convert(codec, values)
     except CONVERSION_ERRORS:
-        bad = _find_bad(codec, values, 0, len(values))
+        bad = failing_positions(
+            lambda low, high: convert(codec, values[low:high]), len(values), CONVERSION_ERRORS
+        )
     for index in bad:
         values[index] = None
     refused.update(bad)
     return convert(codec, values)
-
-
-def _find_bad(codec: Codec, values: list[Any], start: int, end: int) -> list[int]:
-    """Indices in a range, known to hold some, whose values do not convert."""
-    if end - start == 1:
-        return [start]
-    middle = (start + end) // 2
-    found: list[int] = []
-    for low, high in ((start, middle), (middle, end)):
-        try:
-            convert(codec, values[low:high])
-        except CONVERSION_ERRORS:
-            found += _find_bad(codec, values, low, high)
-    return found
 
 
 class TargetRows:

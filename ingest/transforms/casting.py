@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.halving import failing_positions
 from ingest.transforms.cells import Kernel, Mask, Partial, Values, checked
 from ingest.transforms.type_rules import STRING, is_floating, is_integer, is_temporal, is_text
 from ingest.transforms.zones import to_instants, to_walls
@@ -129,23 +130,13 @@ def _cast_rest(cast: CastColumn, column: pa.Array, failed: Mask) -> tuple[pa.Arr
 def _failing(cast: CastColumn, column: pa.Array, failed: pa.Array | None) -> Mask:
     if failed is not None:
         return _true(failed)
+
+    def attempt(low: int, high: int) -> None:
+        cast(pa.concat_arrays([column.slice(low, high - low)]))
+
     mask = np.zeros(len(column), bool)
-    mask[_searched(cast, column, 0, len(column))] = True
+    mask[failing_positions(attempt, len(column), _NOT_CASTABLE)] = True
     return mask
-
-
-def _searched(cast: CastColumn, column: pa.Array, start: int, end: int) -> list[int]:
-    """Positions in a range, known to hold some, that cannot be cast; by halves."""
-    if end - start == 1:
-        return [start]
-    found = []
-    middle = (start + end) // 2
-    for low, high in ((start, middle), (middle, end)):
-        try:
-            cast(pa.concat_arrays([column.slice(low, high - low)]))
-        except _NOT_CASTABLE:
-            found += _searched(cast, column, low, high)
-    return found
 
 
 def _lost(column: pa.Array, found: pa.Array) -> Mask:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.halving import failing_positions
 from storage.format.cast_arrays import CastError
 from storage.format.types import DataType
 
@@ -161,28 +162,18 @@ def _guarded(kernel: Kernel, values: Sequence[Values], num_rows: int) -> Values 
     except _RAISED as error:
         reason = f"no result ({str(error).splitlines()[0]})"
     columns = [as_array(value, num_rows) for value in values]
+
+    def attempt(low: int, high: int) -> None:
+        kernel(*(pa.concat_arrays([column.slice(low, high - low)]) for column in columns))
+
     failed = np.zeros(num_rows, bool)
-    failed[_searched(kernel, columns, 0, num_rows)] = True
+    failed[failing_positions(attempt, num_rows, _RAISED)] = True
     none = pa.array(failed)
     cleared = [pc.if_else(none, pa.scalar(None, column.type), column) for column in columns]
     found = kernel(*cleared)
     if isinstance(found, Partial):
         return Partial(found.values, found.failed | failed, f"{found.reason}, or {reason}")
     return Partial(found, failed, reason)
-
-
-def _searched(kernel: Kernel, columns: Sequence[pa.Array], start: int, end: int) -> list[int]:
-    """Positions in a range, known to hold some, for which a kernel raises."""
-    if end - start == 1:
-        return [start]
-    found = []
-    middle = (start + end) // 2
-    for low, high in ((start, middle), (middle, end)):
-        try:
-            kernel(*(pa.concat_arrays([column.slice(low, high - low)]) for column in columns))
-        except _RAISED:
-            found += _searched(kernel, columns, low, high)
-    return found
 
 
 def with_failures(
