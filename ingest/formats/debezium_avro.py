@@ -29,18 +29,11 @@ from ingest.formats.avro_records import AvroRecords
 from ingest.formats.avro_rows import TargetColumns, convert_columns, key_changes
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.decode_plan import RowPlan
-from ingest.formats.events import (
-    BadRecord,
-    DecodeResult,
-    Resolver,
-    SourceTable,
-    Target,
-    Toast,
-)
+from ingest.formats.events import DecodeResult, Resolver, SourceTable, Target, Toast
 from ingest.formats.merged_batches import merged
-from ingest.formats.row_batches import TargetRows
+from ingest.formats.outcome import Outcome
 from ingest.formats.semantic_types import ProducerFacts
-from ingest.formats.shapes import Fate, Shape
+from ingest.formats.shapes import Fate, FreshShapes, Shape
 from ingest.formats.single_event import EventRefusedError
 from ingest.formats.unavailable import Placeholder
 from ingest.formats.writer_schemas import WriterSchema, WriterSchemas
@@ -119,7 +112,7 @@ class DebeziumAvroDecoder:
 
         Cost: 3-6 us a row event of 600 bytes; any other message 50-200 us.
         """
-        return _Decoding(self, raw).run()
+        return _Decoding(self, FreshShapes(self._resolve, raw.topic), raw).run()
 
     def shape(self, topic: str, source: SourceTable, writer: WriterSchema) -> Shape:
         """The shape of a row event, made on first sight."""
@@ -127,10 +120,6 @@ class DebeziumAvroDecoder:
         if key not in self._shapes:
             self._shapes[key] = Shape(source, writer.block, self._facts, self._options.primary_keys)
         return self._shapes[key]
-
-    def target(self, source: SourceTable, topic: str) -> Target | None:
-        """Where a source table goes now."""
-        return self._resolve(source, topic)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,14 +149,12 @@ class _Group:
 class _Decoding:
     """One call of `decode`."""
 
-    def __init__(self, decoder: DebeziumAvroDecoder, raw: RawBatch) -> None:
+    def __init__(self, decoder: DebeziumAvroDecoder, fresh: FreshShapes, raw: RawBatch) -> None:
         self._decoder = decoder
+        self._fresh = fresh
         self._raw = raw
         self._headers = decoder.framing.has_headers(raw)
-        self._counts: Counter[str] = Counter()
-        self._bad: list[BadRecord] = []
-        self._rows: dict[Target, TargetRows] = {}
-        self._refreshed: dict[int, Shape] = {}
+        self._outcome = Outcome(raw)
         self._left: list[_Group] = []
         """Records for the reference path."""
         self._waiting: dict[int, tuple[int, list[_Group]]] = {}
@@ -178,15 +165,15 @@ class _Decoding:
             self._chunk(start, min(start + _CHUNK, len(self._raw)))
         results = [self._as_json(self._left)]
         results.append(self._as_json(self._refused_waiting(results[0])))
+        own = self._outcome.finish()
+        counts = Counter(own.counts)
         for result in results:
-            self._counts.update(result.counts)
-        batches = [batch for rows in self._rows.values() if (batch := rows.finish()) is not None]
-        batches += [batch for result in results for batch in result.changes]
+            counts.update(result.counts)
         return DecodeResult(
-            changes=merged(batches),
-            bad=sorted(self._bad, key=lambda record: record.offset),
+            changes=merged([change for each in (own, *results) for change in each.changes]),
+            bad=own.bad,
             deltas=[delta for result in results for delta in result.deltas],
-            counts=dict(+self._counts),
+            counts=dict(counts),
         )
 
     def _value(self, at: int) -> bytes:
@@ -194,20 +181,6 @@ class _Decoding:
         if value is None:
             raise InternalError("a tombstone was not set aside")
         return value
-
-    def _refuse(self, at: int, error_class: str, error: str) -> None:
-        raw = self._raw
-        self._bad.append(
-            BadRecord(
-                offset=raw.offsets[at],
-                timestamp_ms=raw.timestamp_ms(at),
-                key=raw.keys[at],
-                value=raw.values[at],
-                headers=tuple(raw.headers(at)),
-                error_class=error_class,
-                error=error,
-            )
-        )
 
     # --- which schema
 
@@ -221,7 +194,7 @@ class _Decoding:
             return
         if None in values:
             places = [at for at in places if self._raw.values[at] is not None]
-            self._counts["tombstone"] += end - start - len(places)
+            self._outcome.count("tombstone", end - start - len(places))
         framed: dict[tuple[SchemaId, int], list[int]] = {}
         for alike in self._alike(places):
             self._frame(alike, framed)
@@ -266,13 +239,13 @@ class _Decoding:
             try:
                 headed = None if self._headers else framing.header_id(self._raw, at, Part.VALUE)
                 if headed is None:
-                    self._refuse(at, refused.error_class, str(refused))
+                    self._outcome.refuse(at, refused)
                 else:
                     self._left.append(_Group(self._decoder.writers.of(headed), 0, [at]))
             except FramingError as error:
-                self._refuse(at, "avro", str(error))
+                self._outcome.refuse(at, EventRefusedError("avro", str(error)))
             except EventRefusedError as error:
-                self._refuse(at, error.error_class, str(error))
+                self._outcome.refuse(at, error)
 
     # --- row events in step
 
@@ -298,7 +271,7 @@ class _Decoding:
         with contextlib.suppress(OddDataError):
             source = lanes.events(payloads, ()).source()
             if source is not None and source.table:
-                plan = self._fresh(source, writer).plan
+                plan = self._shape(source, writer).plan
                 writer.key_names |= frozenset(() if plan is None else plan.key_names)
 
     def _sound(self, group: _Group, payloads: Sequence[bytes], events: EventColumns) -> None:
@@ -308,7 +281,7 @@ class _Decoding:
             for one in np.unique(ids):
                 self._events(group.only(ids == one))
             return
-        shape = self._fresh(source, group.writer)
+        shape = self._shape(source, group.writer)
         if not source.table or shape.fate in (Fate.CONFLICT, Fate.NO_KEY, Fate.REFUSED):
             self._left.append(group)
         elif shape.fate is Fate.ROWS:
@@ -317,17 +290,12 @@ class _Decoding:
             rows = _ROW_OPS[events.ops] | (events.ops == _DELETE)
             self._left.append(group.only(~rows))
             if shape.fate is Fate.UNROUTED:
-                self._counts["unrouted"] += int(rows.sum())
+                self._outcome.count("unrouted", int(rows.sum()))
             elif rows.any():
                 self._wait(shape, group.only(rows))
 
-    def _fresh(self, source: SourceTable, writer: WriterSchema) -> Shape:
-        """The shape, with its target as it is in this call."""
-        shape = self._decoder.shape(self._raw.topic, source, writer)
-        if id(shape) not in self._refreshed:
-            self._refreshed[id(shape)] = shape  # kept alive, so that its id stays its own
-            shape.refresh(self._decoder.target(source, self._raw.topic))
-        return shape
+    def _shape(self, source: SourceTable, writer: WriterSchema) -> Shape:
+        return self._fresh.of(self._decoder.shape(self._raw.topic, source, writer))
 
     def _row_events(
         self, shape: Shape, group: _Group, payloads: Sequence[bytes], events: EventColumns
@@ -389,13 +357,13 @@ class _Decoding:
             group, ops = group.only(kept), ops[kept]
         if not len(ops):
             return
-        if target not in self._rows:
-            self._rows[target] = TargetRows(target)
         letters = ops.tobytes().decode("ascii")
-        offsets = [self._raw.offsets[at] for at in group.places]
-        self._rows[target].add_columns(columns, letters, offsets, _ends(stamps), _NONE, unavailable)
+        offsets = self._outcome.offsets(group.places)
+        self._outcome.rows_of(target).add_columns(
+            columns, letters, offsets, _ends(stamps), _NONE, unavailable
+        )
         for op in sorted(set(letters)):
-            self._counts[f"op.{op}"] += letters.count(op)
+            self._outcome.count(f"op.{op}", letters.count(op))
 
     # --- events that wait for a schema change
 
@@ -415,7 +383,7 @@ class _Decoding:
             if self._raw.offsets[first] in bad:
                 refused += groups
             else:
-                self._counts["pending"] += sum(len(group.places) for group in groups)
+                self._outcome.count("pending", sum(len(group.places) for group in groups))
         return refused
 
     # --- the reference path
@@ -428,7 +396,7 @@ class _Decoding:
                 try:
                     messages[at] = group.writer.as_json(self._value(at), group.begin)
                 except EventRefusedError as error:
-                    self._refuse(at, error.error_class, str(error))
+                    self._outcome.refuse(at, error)
         places = sorted(messages)
         raw = RawBatch(
             self._raw.topic,
@@ -441,7 +409,8 @@ class _Decoding:
         by_offset = dict(zip(raw.offsets, places, strict=True)) if result.bad else {}
         for record in result.bad:
             error_class = "avro" if record.error_class == "json" else record.error_class
-            self._refuse(by_offset[record.offset], error_class, record.error)
+            refused = EventRefusedError(error_class, record.error)
+            self._outcome.refuse(by_offset[record.offset], refused)
         return result
 
 

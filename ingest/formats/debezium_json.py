@@ -14,25 +14,18 @@ Source: CDC.md §2, measured choices in PEERS.md §3.
 """
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ingest.formats.events import (
-    BadRecord,
-    DecodeResult,
-    Resolver,
-    SchemaDelta,
-    SourceTable,
-    Target,
-)
+from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.formats.fast_rows import cut_payloads, decode_all, op_of, recognises, row_images
 from ingest.formats.key_check import operation
-from ingest.formats.row_batches import TargetRows, convert_marked
+from ingest.formats.outcome import Outcome
+from ingest.formats.row_batches import convert_marked, new_rows_lacking
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import ProducerFacts
-from ingest.formats.shapes import Fate, Shape
+from ingest.formats.shapes import Fate, FreshShapes, Shape
 from ingest.formats.single_event import (
     EventRefusedError,
     UncoveredError,
@@ -111,7 +104,7 @@ class DebeziumJsonDecoder:
         Cost: 2-4 us a row event of 600 bytes; a bad record 50-200 us.
         """
         state = self._topics.setdefault(raw.topic, TopicState())
-        return _Decoding(self, state, raw).run()
+        return _Decoding(self, state, FreshShapes(self._resolve, raw.topic), raw).run()
 
     def operation(self, topic: str, record: BadRecord) -> str:
         """The name under which a record was counted before it was taken out."""
@@ -127,10 +120,6 @@ class DebeziumJsonDecoder:
             state.shapes[key] = shape
         return shape
 
-    def target(self, source: SourceTable, topic: str) -> Target | None:
-        """Where a source table goes now."""
-        return self._resolve(source, topic)
-
     @property
     def placeholder(self) -> Placeholder:
         """Of unavailable values."""
@@ -140,37 +129,29 @@ class DebeziumJsonDecoder:
 class _Decoding:
     """One call of `decode`."""
 
-    def __init__(self, decoder: DebeziumJsonDecoder, state: TopicState, raw: RawBatch) -> None:
+    def __init__(
+        self, decoder: DebeziumJsonDecoder, state: TopicState, fresh: FreshShapes, raw: RawBatch
+    ) -> None:
         self._decoder = decoder
         self._state = state
+        self._fresh = fresh
         self._raw = raw
-        self._counts: Counter[str] = Counter()
-        self._bad: list[BadRecord] = []
-        self._rows: dict[Target, TargetRows] = {}
-        self._pending: dict[int, tuple[Shape, list[int]]] = {}
-        self._refreshed: dict[int, Shape] = {}
+        self._outcome = Outcome(raw)
 
     def run(self) -> DecodeResult:
         values = self._raw.values
         for start in range(0, len(values), _CHUNK):
             self._chunk(start, min(start + _CHUNK, len(values)))
-        deltas = self._settle_pending()
-        batches = [rows.finish() for rows in self._rows.values()]
-        return DecodeResult(
-            changes=[batch for batch in batches if batch is not None],
-            bad=sorted(self._bad, key=lambda record: record.offset),
-            deltas=deltas,
-            counts=dict(self._counts),
-        )
+        return self._outcome.finish()
 
     def _chunk(self, start: int, end: int) -> None:
         positions: Sequence[int] = range(start, end)
         values = self._raw.values[start:end]
         if None in values:
             positions = [at for at in positions if self._raw.values[at] is not None]
-            self._counts["tombstone"] += end - start - len(positions)
+            self._outcome.count("tombstone", end - start - len(positions))
         current = self._state.current
-        if current is not None and self._fresh(current).fate is Fate.ROWS:
+        if current is not None and self._fresh.of(current).fate is Fate.ROWS:
             positions = self._columns(
                 current, positions, cut_payloads(self._raw.values, current.prefix, positions)
             )
@@ -185,13 +166,6 @@ class _Decoding:
         for shape, places, payloads in grouped.values():
             self._group(shape, places, payloads)
 
-    def _fresh(self, shape: Shape) -> Shape:
-        """The shape, with its target as it is in this call."""
-        if id(shape) not in self._refreshed:
-            self._refreshed[id(shape)] = shape  # kept alive, so that its id stays its own
-            shape.refresh(self._decoder.target(shape.source, self._raw.topic))
-        return shape
-
     # --- routing
 
     def _route(self, at: int) -> tuple[Shape, bytes] | None:
@@ -203,14 +177,14 @@ class _Decoding:
             block, payload, prefix = self._state.split(value)
             source = None if block is not None and block.row is None else row_source(payload)
             if source is None:
-                self._counts[control_kind(self._raw.topic, block, payload)] += 1
+                self._outcome.count(control_kind(self._raw.topic, block, payload))
                 return None
         except EventRefusedError as error:
-            self._refuse(at, error)
+            self._outcome.refuse(at, error)
             return None
         shape = self._decoder.shape(self._state, source, block)
         shape.prefix = prefix or shape.prefix
-        return self._fresh(shape), payload
+        return self._fresh.of(shape), payload
 
     def _group(self, shape: Shape, places: list[int], payloads: list[bytes]) -> None:
         if shape.fate is Fate.ROWS:
@@ -221,46 +195,26 @@ class _Decoding:
             if len(left) < len(places):
                 self._state.current = shape
         elif shape.fate is Fate.UNROUTED:
-            self._counts["unrouted"] += len(places)
+            self._outcome.count("unrouted", len(places))
         elif shape.fate is Fate.PENDING:
             for at, payload in zip(places, payloads, strict=True):
                 self._withhold(shape, at, payload)
         else:
-            reason = "" if shape.target is None else shape.target.refusal
-            error_class, text = _REFUSALS[shape.fate]
-            refused = EventRefusedError(error_class, reason or text)
-            for at in places:
-                self._refuse(at, refused)
+            self._outcome.refuse_shape(shape, places)
 
     def _withhold(self, shape: Shape, at: int, payload: bytes) -> None:
         """Count a row event whose target does not cover it; note the change to ask for."""
         try:
             if not shape.knows_key and not shape.learn_key(key_tokens(self._raw.keys[at])):
-                self._refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]))
+                self._outcome.refuse_keyless(at)
                 return
             if shape.block is None and not recognises(shape.pending_plan, payload):
                 shape.learn_columns(row_tokens(payload))
                 shape.learn_columns(key_tokens(self._raw.keys[at]))
         except EventRefusedError as error:
-            self._refuse(at, error)
+            self._outcome.refuse(at, error)
             return
-        self._pend(shape, at)
-
-    def _pend(self, shape: Shape, at: int) -> None:
-        self._pending.setdefault(id(shape), (shape, []))[1].append(at)
-
-    def _settle_pending(self) -> list[SchemaDelta]:
-        """One delta per shape; records that give no ground for one are bad."""
-        deltas: list[SchemaDelta] = []
-        for shape, places in self._pending.values():
-            delta = shape.delta(self._raw.topic, self._raw.offsets[min(places)])
-            if delta is not None:
-                deltas.append(delta)
-                self._counts["pending"] += len(places)
-                continue
-            for at in places:
-                self._refuse(at, EventRefusedError("no_primary_key", "no value for the key"))
-        return deltas
+        self._outcome.withhold(shape, at)
 
     # --- rows
 
@@ -286,25 +240,19 @@ class _Decoding:
             return left
         ops, rows, odd = row_images(plan, events, payloads)
         converted = convert_marked(plan, rows, self._decoder.placeholder)
-        odd += _made_without(ops, converted.unavailable)
+        odd += new_rows_lacking(ops, converted.unavailable)
         refused = converted.refused
         if odd:
             refused = np.union1d(refused, np.array(odd, np.int64))
-        offsets = self._offsets(positions)
+        offsets = self._outcome.offsets(positions)
         stamps = [event.source.ts_ms for event in events]
-        self._rows_of(plan.target).add_columns(
+        self._outcome.rows_of(plan.target).add_columns(
             converted.columns, ops, offsets, stamps, refused, converted.unavailable
         )
         self._count_ops(ops, refused)
         if len(refused):
             left = sorted(left + [positions[index] for index in refused.tolist()])
         return left
-
-    def _offsets(self, positions: Sequence[int]) -> Sequence[int]:
-        offsets = self._raw.offsets
-        if isinstance(positions, range):
-            return offsets[positions.start : positions.stop]
-        return [offsets[at] for at in positions]
 
     def _count_ops(self, ops: Sequence[str], refused: np.ndarray) -> None:
         if len(refused):
@@ -313,13 +261,7 @@ class _Decoding:
         for op in "cudr":
             count = ops.count(op)
             if count:
-                self._counts[f"op.{op}"] += count
-
-    def _rows_of(self, target: Target) -> TargetRows:
-        rows = self._rows.get(target)
-        if rows is None:
-            rows = self._rows[target] = TargetRows(target)
-        return rows
+                self._outcome.count(f"op.{op}", count)
 
     def _single(self, shape: Shape, at: int, payload: bytes) -> None:
         """The reference path."""
@@ -328,58 +270,18 @@ class _Decoding:
             raise InternalError("a shape without plan")
         try:
             if recognises(shape.pending_plan, payload, plan.index):
-                self._pend(shape, at)
+                self._outcome.withhold(shape, at)
                 return
             rows = decode_event(plan, payload, self._raw.keys[at], self._decoder.placeholder)
         except UncoveredError as error:
-            self._uncovered(shape, at, error)
+            self._outcome.uncovered(shape, at, error)
             return
         except EventRefusedError as error:
-            self._refuse(at, error)
+            self._outcome.refuse(at, error)
             return
         for row in rows:
-            self._rows_of(plan.target).add_single(self._raw.offsets[at], row)
-        self._counts[f"op.{op_of(payload)}"] += 1
+            self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
+        self._outcome.count(f"op.{op_of(payload)}")
         tokens = row_tokens(payload)
         shape.learn_nulls(tokens)
         shape.learn_values(tokens)
-
-    def _uncovered(self, shape: Shape, at: int, error: UncoveredError) -> None:
-        if shape.block is not None or shape.target is None or not shape.target.evolvable:
-            names = ", ".join(error.tokens)
-            self._refuse(at, EventRefusedError("schema", f"the table has no column {names}"))
-            return
-        shape.learn_columns(error.tokens)
-        self._pend(shape, at)
-
-    def _refuse(self, at: int, error: EventRefusedError) -> None:
-        raw = self._raw
-        self._bad.append(
-            BadRecord(
-                offset=raw.offsets[at],
-                timestamp_ms=raw.timestamp_ms(at),
-                key=raw.keys[at],
-                value=raw.values[at],
-                headers=tuple(raw.headers(at)),
-                error_class=error.error_class,
-                error=str(error),
-            )
-        )
-
-
-def _made_without(ops: Sequence[str], unavailable: Mapping[int, np.ndarray]) -> list[int]:
-    """Indices of rows that are new and lack a value: there is no older row to take it from."""
-    if not unavailable:
-        return []
-    lacking = np.flatnonzero(np.logical_or.reduce(list(unavailable.values())))
-    return [index for index in lacking.tolist() if ops[index] != "u"]
-
-
-_REFUSALS = {
-    Fate.REFUSED: ("schema", "the table does not exist and could not be created"),
-    Fate.CONFLICT: ("source_table_conflict", "the target is filled from another source table"),
-    Fate.NO_KEY: (
-        "no_primary_key",
-        "no primary key: the record has no key; set primary.key for the table",
-    ),
-}

@@ -22,13 +22,13 @@ import numpy as np
 
 from ingest.formats.decode_plan import RowPlan
 from ingest.formats.envelopes import Dialect, DialectOptions, Event, Image, members_of
-from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable, Target, Toast
+from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable, Toast
 from ingest.formats.fast_rows import decode_all
 from ingest.formats.outcome import Outcome
 from ingest.formats.reference import NULL
-from ingest.formats.row_batches import convert_marked
+from ingest.formats.row_batches import convert_marked, new_rows_lacking
 from ingest.formats.schema_block import split_message
-from ingest.formats.shapes import Fate, Shape
+from ingest.formats.shapes import Fate, FreshShapes, Shape
 from ingest.formats.single_event import (
     EventRefusedError,
     SingleRow,
@@ -81,7 +81,8 @@ class EnvelopeDecoder:
         Returns:
             Every record exactly once: as rows, a count, a bad record or behind a delta.
         """
-        return _Decoding(self, self._dialect, self._placeholder, raw).run()
+        fresh = FreshShapes(self._resolve, raw.topic)
+        return _Decoding(self, self._dialect, self._placeholder, fresh, raw).run()
 
     @property
     def key_is_row(self) -> bool:
@@ -107,16 +108,17 @@ class EnvelopeDecoder:
             shape = shapes[event.source, event.types] = self._dialect.shape(event)
         return shape
 
-    def target(self, source: SourceTable, topic: str) -> Target | None:
-        """Where a source table goes now."""
-        return self._resolve(source, topic)
-
 
 class _Decoding:
     """One call of `decode`."""
 
     def __init__(
-        self, decoder: EnvelopeDecoder, dialect: Dialect, placeholder: Placeholder, raw: RawBatch
+        self,
+        decoder: EnvelopeDecoder,
+        dialect: Dialect,
+        placeholder: Placeholder,
+        fresh: FreshShapes,
+        raw: RawBatch,
     ) -> None:
         self._decoder = decoder
         self._dialect = dialect
@@ -124,7 +126,7 @@ class _Decoding:
         self._unsent_token = msgspec.json.encode(dialect.options.unavailable_value_placeholder)
         self._raw = raw
         self._outcome = Outcome(raw)
-        self._refreshed: dict[int, Shape] = {}
+        self._fresh = fresh
 
     def run(self) -> DecodeResult:
         for start in range(0, len(self._raw), _CHUNK):
@@ -145,7 +147,7 @@ class _Decoding:
                     self._outcome.count(event)
                     continue
                 if event.source is not source or event.types != types:
-                    shape = self._fresh(self._decoder.shape(raw.topic, event))
+                    shape = self._fresh.of(self._decoder.shape(raw.topic, event))
                     _, places, events = grouped.setdefault(id(shape), (shape, [], []))
                     source, types = event.source, event.types
             except EventRefusedError as error:
@@ -155,13 +157,6 @@ class _Decoding:
             events.append(event)
         for shape, places, events in grouped.values():
             self._group(shape, places, events)
-
-    def _fresh(self, shape: Shape) -> Shape:
-        """The shape, with its target as it is in this call."""
-        if id(shape) not in self._refreshed:
-            self._refreshed[id(shape)] = shape  # kept alive, so that its id stays its own
-            shape.refresh(self._decoder.target(shape.source, self._raw.topic))
-        return shape
 
     def _group(self, shape: Shape, places: list[int], events: list[Event]) -> None:
         if shape.fate is Fate.ROWS:
@@ -173,9 +168,7 @@ class _Decoding:
             for at, event in zip(places, events, strict=True):
                 self._withhold(shape, at, event)
         else:
-            reason = "" if shape.target is None else shape.target.refusal
-            for at in places:
-                self._outcome.refuse_fate(at, shape.fate, reason)
+            self._outcome.refuse_shape(shape, places)
 
     # --- what the schema does not cover
 
@@ -183,7 +176,7 @@ class _Decoding:
         """Count a row event whose target does not cover it; note the change to ask for."""
         try:
             if not shape.knows_key and not shape.learn_key(self._dialect.key_names(event)):
-                self._outcome.refuse_fate(at, Fate.NO_KEY)
+                self._outcome.refuse_keyless(at)
                 return
             if shape.block is None and not _recognises(shape.pending_plan, event):
                 for image in event.images:
@@ -193,13 +186,6 @@ class _Decoding:
         except EventRefusedError as error:
             self._outcome.refuse(at, error)
             return
-        self._outcome.withhold(shape, at)
-
-    def _uncovered(self, shape: Shape, at: int, error: UncoveredError) -> None:
-        if shape.block is not None or shape.target is None or not shape.target.evolvable:
-            self._outcome.refuse_uncovered(at, error)
-            return
-        shape.learn_columns(error.tokens)
         self._outcome.withhold(shape, at)
 
     # --- rows
@@ -224,11 +210,12 @@ class _Decoding:
         converted = convert_marked(plan, rows, self._placeholder)
         unavailable = _united(converted.unavailable, self._unsent(plan, images))
         odd.update(owners[index] for index in converted.refused.tolist())
-        odd.update(owners[index] for index in _new_without(images, unavailable))
+        ops = [image.op for image in images]
+        odd.update(owners[index] for index in new_rows_lacking(ops, unavailable))
         left_out = np.flatnonzero(np.isin(owners, list(odd))) if odd else np.empty(0, np.int64)
         self._outcome.rows_of(plan.target).add_columns(
             converted.columns,
-            [image.op for image in images],
+            ops,
             self._outcome.offsets([places[owner] for owner in owners]),
             [events[owner].ts_ms for owner in owners],
             left_out,
@@ -285,7 +272,7 @@ class _Decoding:
         try:
             rows = [row for image in event.images for row in self._rows(plan, event, image)]
         except UncoveredError as error:
-            self._uncovered(shape, at, error)
+            self._outcome.uncovered(shape, at, error)
             return
         except EventRefusedError as error:
             self._outcome.refuse(at, error)
@@ -342,14 +329,6 @@ def _without_rows(masks: Mapping[int, np.ndarray], rows: np.ndarray) -> Mapping[
         if rest.any():
             kept[number] = rest
     return kept
-
-
-def _new_without(images: Sequence[Image], unavailable: Mapping[int, np.ndarray]) -> list[int]:
-    """Rows that lack a value and have no older one to take it from: for the reference path."""
-    if not unavailable:
-        return []
-    lacking = np.flatnonzero(np.logical_or.reduce(list(unavailable.values())))
-    return [index for index in lacking.tolist() if images[index].op != "u"]
 
 
 def _plan_of(shape: Shape) -> RowPlan:

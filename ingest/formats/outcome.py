@@ -40,6 +40,8 @@ class Outcome:
         self._counts: Counter[str] = Counter()
         self._bad: list[BadRecord] = []
         self._rows: dict[Target, TargetRows] = {}
+        self._by_id: dict[int, tuple[Target, TargetRows]] = {}
+        """The same, found without hashing a schema of many columns."""
         self._withheld: dict[int, tuple[Shape, list[int]]] = {}
 
     def count(self, name: str, records: int = 1) -> None:
@@ -48,14 +50,21 @@ class Outcome:
 
     def rows_of(self, target: Target) -> TargetRows:
         """Where rows of a target are put."""
+        known = self._by_id.get(id(target))
+        if known is not None:
+            return known[1]
         rows = self._rows.get(target)
         if rows is None:
             rows = self._rows[target] = TargetRows(target)
+        self._by_id[id(target)] = target, rows  # kept alive, so that its id stays its own
         return rows
 
-    def offsets(self, positions: Sequence[int]) -> list[int]:
+    def offsets(self, positions: Sequence[int]) -> Sequence[int]:
         """Offsets of records."""
-        return [self._raw.offsets[at] for at in positions]
+        offsets = self._raw.offsets
+        if isinstance(positions, range):
+            return offsets[positions.start : positions.stop]
+        return [offsets[at] for at in positions]
 
     def refuse(self, at: int, error: EventRefusedError) -> None:
         """A record is bad."""
@@ -72,15 +81,26 @@ class Outcome:
             )
         )
 
-    def refuse_fate(self, at: int, fate: Fate, reason: str = "") -> None:
-        """A record is bad because of what its table is; `reason` says it more exactly."""
-        error_class, text = _REFUSALS[fate]
-        self.refuse(at, EventRefusedError(error_class, reason or text))
+    def refuse_shape(self, shape: Shape, positions: Sequence[int]) -> None:
+        """Records are bad because of what their table is (`Shape.fate`)."""
+        error_class, text = _REFUSALS[shape.fate]
+        reason = "" if shape.target is None else shape.target.refusal
+        refused = EventRefusedError(error_class, reason or text)
+        for at in positions:
+            self.refuse(at, refused)
 
-    def refuse_uncovered(self, at: int, error: UncoveredError) -> None:
-        """A record is bad because its table cannot get its columns."""
-        names = ", ".join(error.tokens)
-        self.refuse(at, EventRefusedError("schema", f"the table has no column {names}"))
+    def refuse_keyless(self, at: int) -> None:
+        """A record is bad because no primary key can be known from it."""
+        self.refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]))
+
+    def uncovered(self, shape: Shape, at: int, error: UncoveredError) -> None:
+        """A record has columns that its table lacks: it waits for them, or is bad."""
+        if shape.block is not None or shape.target is None or not shape.target.evolvable:
+            names = ", ".join(error.tokens)
+            self.refuse(at, EventRefusedError("schema", f"the table has no column {names}"))
+            return
+        shape.learn_columns(error.tokens)
+        self.withhold(shape, at)
 
     def withhold(self, shape: Shape, at: int) -> None:
         """A record waits for a change of the schema."""
@@ -102,5 +122,5 @@ class Outcome:
             changes=[batch for batch in batches if batch is not None],
             bad=sorted(self._bad, key=lambda record: record.offset),
             deltas=deltas,
-            counts=dict(self._counts),
+            counts=dict(+self._counts),
         )

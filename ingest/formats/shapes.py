@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
 from ingest.formats.events import (
     ObservedField,
+    Resolver,
     SchemaDelta,
     SourceTable,
     Target,
@@ -40,7 +41,7 @@ from ingest.formats.semantic_types import (
 from ingest.formats.single_event import Tokens
 from storage.format.types import DataType
 
-__all__ = ["Fate", "Shape", "infer_type"]
+__all__ = ["Fate", "FreshShapes", "Shape", "infer_type"]
 
 
 class Fate(enum.Enum):
@@ -298,6 +299,27 @@ class Shape:
             owner=self.target.owner,
             constants=self.target.constants,
         )
+
+
+class FreshShapes:
+    """The shapes that one call of `decode` meets, each with its target as it is in this call.
+
+    Args:
+        resolve: asked once per shape.
+        topic: of the records.
+    """
+
+    def __init__(self, resolve: Resolver, topic: str) -> None:
+        self._resolve = resolve
+        self._topic = topic
+        self._seen: dict[int, Shape] = {}
+
+    def of(self, shape: Shape) -> Shape:
+        """The shape, refreshed."""
+        if id(shape) not in self._seen:
+            self._seen[id(shape)] = shape  # kept alive, so that its id stays its own
+            shape.refresh(self._resolve(shape.source, self._topic))
+        return shape
 
 
 def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:
