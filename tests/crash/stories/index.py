@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dying at every operation of commits that carry table index files.
+"""Histories of commits that carry table index files.
 
 Deletions of rows, compactions that drop vectors, expiry of index files, and hash indexes of
 dynamic buckets.
 """
 
-import pathlib
-
-import pytest
-
 from tests.crash.histories import (
     History,
     compact_step,
     delete_step,
-    enumerate_crashes,
     expire_step,
     other_writer_step,
-    sample_crashes,
     write_step,
 )
+from tests.crash.table_options import DYNAMIC
 
 _STEPS = (
     write_step([("+I", k, f"a{k}") for k in range(6)]),
@@ -81,20 +76,6 @@ HISTORIES = {
             expire_step(1),
             write_step([("+I", 9, "d"), ("+U", 7, "d")]),
         ),
-        options={"bucket": "-1", "dynamic-bucket.target-row-num": "3"},
+        options=DYNAMIC,
     ),
 }
-SAMPLES = 5
-
-
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str) -> None:
-    assert sample_crashes(tmp_path, HISTORIES[name], SAMPLES).faults >= SAMPLES
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str) -> None:
-    done = enumerate_crashes(tmp_path, HISTORIES[name])
-    assert done.faults > 1.5 * done.operations
-    assert done.distinct > done.operations / 4

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dying at every operation of upkeep: automatic tags, their end, dropped partitions, expiry.
+"""Histories of upkeep: automatic tags, their end, dropped partitions, expiry.
 
 Whenever a process dies, every tag that is there can be read whole.
 """
-
-import pathlib
-
-import pytest
 
 from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags
 from storage.table.upkeep import TableUpkeep
-from tests.crash.histories import History, Step, enumerate_crashes, sample_crashes, write_step
+from tests.crash.histories import History, Step, write_step
 from tests.table_kit import rows_of
 
 
@@ -58,17 +54,3 @@ HISTORIES = {
         check=check_tags,
     ),
 }
-SAMPLES = 5
-
-
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str) -> None:
-    assert sample_crashes(tmp_path, HISTORIES[name], SAMPLES).faults >= SAMPLES
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str) -> None:
-    done = enumerate_crashes(tmp_path, HISTORIES[name])
-    assert done.faults > 1.5 * done.operations
-    assert done.distinct > done.operations / 4

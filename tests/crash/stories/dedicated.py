@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dying at every operation of writers that do not compact, and of the jobs that do it for them.
+"""Histories of writers that do not compact, and of the jobs that do it for them.
 
 Another user commits while a job compacts; jobs outrun each other and a writer that compacts itself.
 """
-
-import pathlib
-
-import pytest
 
 from tests.crash.histories import (
     History,
     Step,
     compact_step,
-    enumerate_crashes,
     expire_step,
     other_writer_step,
     outrun_step,
     outrun_write_step,
-    sample_crashes,
     write_step,
+)
+from tests.crash.table_options import (
+    DYNAMIC,
+    FIRST_ROW,
+    FULL_COMPACTION,
+    LOOKUP,
+    PARTIAL,
+    PARTIAL_COLUMNS,
+    SUM,
+    SUM_COLUMNS,
+    VECTORS,
 )
 
 
@@ -79,49 +84,22 @@ _RACES = (
     compact_step(),
 )
 _JOB = {"write-only": "true"}
-_LOOKUP = {"changelog-producer": "lookup"}
-_FULL = {"changelog-producer": "full-compaction"}
-_VECTORS = {"deletion-vectors.enabled": "true"}
-_SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
-_PARTIAL = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
-_NUMBERS = (("k", "BIGINT"), ("v", "BIGINT"))
-_TWO = (("k", "BIGINT"), ("a", "STRING"), ("b", "STRING"))
 HISTORIES = {
     "plain": History(steps=_ROWS, options=_JOB | {"bucket": "2"}),
-    "lookup": History(steps=_ROWS, options=_JOB | _LOOKUP, changelog=True),
+    "lookup": History(steps=_ROWS, options=_JOB | LOOKUP, changelog=True),
     "lookup-sum": History(
-        steps=_SUMS, options=_JOB | _LOOKUP | _SUM, columns=_NUMBERS, changelog=True
+        steps=_SUMS, options=_JOB | LOOKUP | SUM, columns=SUM_COLUMNS, changelog=True
     ),
     "lookup-partial": History(
-        steps=_PARTS, options=_JOB | _LOOKUP | _PARTIAL, columns=_TWO, changelog=True
+        steps=_PARTS, options=_JOB | LOOKUP | PARTIAL, columns=PARTIAL_COLUMNS, changelog=True
     ),
-    "first-row": History(
-        steps=_FIRST, options=_JOB | _LOOKUP | {"merge-engine": "first-row"}, changelog=True
-    ),
-    "full-compaction": History(steps=_ROWS, options=_JOB | _FULL, changelog=True),
-    "vectors": History(steps=_ROWS, options=_JOB | _VECTORS | {"bucket": "2"}),
-    "vectors-lookup": History(steps=_ROWS, options=_JOB | _VECTORS | _LOOKUP, changelog=True),
-    "dynamic": History(
-        steps=_ROWS,
-        options=_JOB | _LOOKUP | {"bucket": "-1", "dynamic-bucket.target-row-num": "3"},
-        changelog=True,
-    ),
+    "first-row": History(steps=_FIRST, options=_JOB | LOOKUP | FIRST_ROW, changelog=True),
+    "full-compaction": History(steps=_ROWS, options=_JOB | FULL_COMPACTION, changelog=True),
+    "vectors": History(steps=_ROWS, options=_JOB | VECTORS | {"bucket": "2"}),
+    "vectors-lookup": History(steps=_ROWS, options=_JOB | VECTORS | LOOKUP, changelog=True),
+    "dynamic": History(steps=_ROWS, options=_JOB | LOOKUP | DYNAMIC, changelog=True),
     "races": History(steps=_RACES, options={"bucket": "2"}),
-    "races-lookup": History(steps=_RACES, options=_LOOKUP, changelog=True),
-    "races-vectors": History(steps=_RACES, options=_VECTORS | _LOOKUP, changelog=True),
-    "races-full-compaction": History(steps=_RACES, options=_FULL, changelog=True),
+    "races-lookup": History(steps=_RACES, options=LOOKUP, changelog=True),
+    "races-vectors": History(steps=_RACES, options=VECTORS | LOOKUP, changelog=True),
+    "races-full-compaction": History(steps=_RACES, options=FULL_COMPACTION, changelog=True),
 }
-SAMPLES = 5
-
-
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str) -> None:
-    assert sample_crashes(tmp_path, HISTORIES[name], SAMPLES).faults >= SAMPLES
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str) -> None:
-    done = enumerate_crashes(tmp_path, HISTORIES[name])
-    assert done.faults > 1.5 * done.operations
-    assert done.distinct > done.operations / 4

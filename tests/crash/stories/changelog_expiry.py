@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dying at every operation where changes outlive snapshots: expiry of both, tags and rollback.
+"""Histories where changes outlive snapshots: expiry of both, tags and rollback.
 
 Whenever a process dies, a streaming reader that stands at any id from the oldest changelog on
 must find the snapshot or the changelog of that id, with the files that it reads.
 """
-
-import pathlib
-
-import pytest
 
 from storage.errors import NotFoundError
 from storage.format.snapshot import CommitKind, Snapshot
@@ -17,14 +13,8 @@ from storage.table.live_files import delta_entries, list_entries
 from storage.table.rollback import rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
-from tests.crash.histories import (
-    History,
-    Step,
-    enumerate_crashes,
-    expire_step,
-    sample_crashes,
-    write_step,
-)
+from tests.crash.histories import History, Step, expire_step, write_step
+from tests.crash.table_options import FULL_COMPACTION, INPUT, LOOKUP, VECTORS
 
 
 def tag_step(name: str, snapshot_id: int) -> Step:
@@ -144,46 +134,24 @@ _ROLLBACK = (
 )
 HISTORIES = {
     "none": History(steps=_STEPS, options=_OPTIONS, check=check_followable),
-    "input": History(
-        steps=_STEPS,
-        options={**_OPTIONS, "changelog-producer": "input"},
-        check=check_followable,
-    ),
+    "input": History(steps=_STEPS, options=_OPTIONS | INPUT, check=check_followable),
     "lookup": History(
         steps=(*_STEPS, write_step([], full=True)),
-        options={**_OPTIONS, "changelog-producer": "lookup"},
+        options=_OPTIONS | LOOKUP,
         check=check_followable,
         changelog=True,
     ),
     "vectors-lookup": History(
         steps=(*_STEPS, write_step([], full=True)),
-        options={
-            **_OPTIONS,
-            "changelog-producer": "lookup",
-            "deletion-vectors.enabled": "true",
-        },
+        options=_OPTIONS | VECTORS | LOOKUP,
         check=check_followable,
         changelog=True,
     ),
     "full-compaction": History(
         steps=(*_STEPS, write_step([], full=True)),
-        options={**_OPTIONS, "changelog-producer": "full-compaction"},
+        options=_OPTIONS | FULL_COMPACTION,
         check=check_followable,
         changelog=True,
     ),
     "rollback": History(steps=_ROLLBACK, options=_OPTIONS, check=check_unless_under_way),
 }
-SAMPLES = 5
-
-
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str) -> None:
-    assert sample_crashes(tmp_path, HISTORIES[name], SAMPLES).faults >= SAMPLES
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str) -> None:
-    done = enumerate_crashes(tmp_path, HISTORIES[name])
-    assert done.faults > 1.5 * done.operations
-    assert done.distinct > done.operations / 4

@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dying at every operation of writes that look up, mark rows as deleted and tell of changes.
+"""Histories of writes that look up, mark rows as deleted and tell of changes.
 
 Nothing may be told twice or never, whatever was left behind, and whether or not the local copies
 of data files are still there.
 """
 
-import pathlib
-
-import pytest
-
 from tests.crash.histories import (
     History,
     compact_step,
-    enumerate_crashes,
     expire_step,
     lose_lookup_step,
     other_writer_step,
-    sample_crashes,
     write_step,
+)
+from tests.crash.table_options import (
+    DYNAMIC,
+    FIRST_ROW,
+    FULL_COMPACTION,
+    INPUT,
+    LOOKUP,
+    PARTIAL,
+    PARTIAL_COLUMNS,
+    SUM,
+    SUM_COLUMNS,
+    VECTORS,
 )
 
 _STEPS = (
@@ -84,19 +90,12 @@ _LEFT = (
     *_STEPS[6:],
     compact_step(),
 )
-_LOOKUP = {"changelog-producer": "lookup"}
-_VECTORS = {"deletion-vectors.enabled": "true"}
-_SUM = {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"}
-_NUMBERS = (("k", "BIGINT"), ("v", "BIGINT"))
-_PARTIAL = {"merge-engine": "partial-update", "partial-update.remove-record-on-delete": "true"}
-_TWO = (("k", "BIGINT"), ("a", "STRING"), ("b", "STRING"))
-_FULL = {"changelog-producer": "full-compaction"}
 
 
 def _moving(options: dict[str, str]) -> History:
     return History(
         steps=_MOVES,
-        options={"bucket": "-1", "dynamic-bucket.target-row-num": "3"} | options,
+        options=DYNAMIC | options,
         keys=("k",),
         partitions=("pt",),
         columns=(("pt", "INT"), ("k", "INT"), ("v", "BIGINT")),
@@ -105,61 +104,37 @@ def _moving(options: dict[str, str]) -> History:
 
 
 HISTORIES = {
-    "lookup": History(steps=_STEPS, options=_LOOKUP | {"bucket": "2"}, changelog=True),
-    "lookup-sum": History(steps=_SUMS, options=_LOOKUP | _SUM, columns=_NUMBERS, changelog=True),
+    "lookup": History(steps=_STEPS, options=LOOKUP | {"bucket": "2"}, changelog=True),
+    "lookup-sum": History(steps=_SUMS, options=LOOKUP | SUM, columns=SUM_COLUMNS, changelog=True),
     "lookup-partial": History(
-        steps=_PARTS, options=_LOOKUP | _PARTIAL, columns=_TWO, changelog=True
+        steps=_PARTS, options=LOOKUP | PARTIAL, columns=PARTIAL_COLUMNS, changelog=True
     ),
-    "lookup-left": History(steps=_LEFT, options=_LOOKUP | {"lookup-wait": "false"}, changelog=True),
+    "lookup-left": History(steps=_LEFT, options=LOOKUP | {"lookup-wait": "false"}, changelog=True),
     "full-compaction-sum": History(
-        steps=_SUMS, options=_FULL | _SUM, columns=_NUMBERS, changelog=True
+        steps=_SUMS, options=FULL_COMPACTION | SUM, columns=SUM_COLUMNS, changelog=True
     ),
     "full-compaction-partial": History(
-        steps=_PARTS, options=_FULL | _PARTIAL, columns=_TWO, changelog=True
+        steps=_PARTS, options=FULL_COMPACTION | PARTIAL, columns=PARTIAL_COLUMNS, changelog=True
     ),
-    "full-compaction": History(
-        steps=_STEPS, options={"changelog-producer": "full-compaction"}, changelog=True
-    ),
-    "input": History(steps=_STEPS, options={"changelog-producer": "input"}, changelog=True),
-    "vectors": History(steps=_STEPS, options=_VECTORS | {"bucket": "2"}),
-    "vectors-lookup": History(steps=_STEPS, options=_VECTORS | _LOOKUP, changelog=True),
-    "vectors-input": History(
-        steps=_STEPS, options=_VECTORS | {"changelog-producer": "input"}, changelog=True
-    ),
+    "full-compaction": History(steps=_STEPS, options=FULL_COMPACTION, changelog=True),
+    "input": History(steps=_STEPS, options=INPUT, changelog=True),
+    "vectors": History(steps=_STEPS, options=VECTORS | {"bucket": "2"}),
+    "vectors-lookup": History(steps=_STEPS, options=VECTORS | LOOKUP, changelog=True),
+    "vectors-input": History(steps=_STEPS, options=VECTORS | INPUT, changelog=True),
     "vectors-sum": History(
-        steps=_SUMS, options=_VECTORS | _LOOKUP | _SUM, columns=_NUMBERS, changelog=True
+        steps=_SUMS, options=VECTORS | LOOKUP | SUM, columns=SUM_COLUMNS, changelog=True
     ),
     "vectors-partial": History(
-        steps=_PARTS, options=_VECTORS | _LOOKUP | _PARTIAL, columns=_TWO, changelog=True
+        steps=_PARTS, options=VECTORS | LOOKUP | PARTIAL, columns=PARTIAL_COLUMNS, changelog=True
     ),
     "vectors-left": History(
-        steps=_LEFT, options=_VECTORS | _LOOKUP | {"lookup-wait": "false"}, changelog=True
+        steps=_LEFT, options=VECTORS | LOOKUP | {"lookup-wait": "false"}, changelog=True
     ),
     "moving": _moving({}),
-    "moving-lookup": _moving(_LOOKUP),
-    "moving-sum": _moving(_LOOKUP | _SUM),
-    "moving-vectors": _moving(_VECTORS | _LOOKUP),
-    "moving-full-compaction": _moving(_FULL),
-    "first-row": History(
-        steps=_FIRST, options=_LOOKUP | {"merge-engine": "first-row"}, changelog=True
-    ),
-    "dynamic": History(
-        steps=_STEPS,
-        options=_LOOKUP | {"bucket": "-1", "dynamic-bucket.target-row-num": "3"},
-        changelog=True,
-    ),
+    "moving-lookup": _moving(LOOKUP),
+    "moving-sum": _moving(LOOKUP | SUM),
+    "moving-vectors": _moving(VECTORS | LOOKUP),
+    "moving-full-compaction": _moving(FULL_COMPACTION),
+    "first-row": History(steps=_FIRST, options=LOOKUP | FIRST_ROW, changelog=True),
+    "dynamic": History(steps=_STEPS, options=LOOKUP | DYNAMIC, changelog=True),
 }
-SAMPLES = 5
-
-
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_some_operations(tmp_path: pathlib.Path, name: str) -> None:
-    assert sample_crashes(tmp_path, HISTORIES[name], SAMPLES).faults >= SAMPLES
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_dying_at_every_operation(tmp_path: pathlib.Path, name: str) -> None:
-    done = enumerate_crashes(tmp_path, HISTORIES[name])
-    assert done.faults > 1.5 * done.operations
-    assert done.distinct > done.operations / 4
