@@ -28,7 +28,6 @@ __all__ = [
     "encode_report",
     "ipc_batch",
     "ipc_bytes",
-    "report_of",
 ]
 
 CHUNK_ARROW_SCHEMA = pa.schema(
@@ -154,9 +153,3 @@ def chunks_of(batch: pa.RecordBatch) -> Iterator[Chunk]:
             first_offset=row["first_offset"],
             payload=payloads[index].as_buffer(),
         )
-
-
-def report_of(chunk: Chunk) -> RangeReport:
-    """The report of a report chunk. Pickle is safe here: both ends are this program's processes."""
-    report: RangeReport = pickle.loads(memoryview(chunk.payload))
-    return report

@@ -120,11 +120,6 @@ class DemoShop:
         self._source_head = self._tail = ""
         self._states = {name: _state(table, schema_block) for name, table in TABLES.items()}
 
-    @property
-    def events_made(self) -> int:
-        """Change events so far, tombstones not counted."""
-        return self._number
-
     def insert(self, table: str, count: int, *, snapshot: bool = False) -> Iterator[list[Event]]:
         """`count` new rows as lists of some thousand events; `snapshot` writes op `r`, not `c`."""
         state = self._states[table]

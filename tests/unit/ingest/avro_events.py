@@ -13,20 +13,8 @@ from ingest.formats.events import SourceTable, Target
 from ingest.registry.client import RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.source.records import RawBatch
 from storage.format.schema import TableSchema
-
-TOPIC = "pg.public.orders"
-SOURCE = {
-    "version": "3.0.0.Final",
-    "connector": "postgresql",
-    "name": "pg",
-    "ts_ms": 1_000,
-    "snapshot": "false",
-    "db": "shop",
-    "sequence": '["1","2"]',
-    "schema": "public",
-    "table": "orders",
-    "lsn": 5,
-}
+from tests.unit.ingest import debezium_events
+from tests.unit.ingest.debezium_events import SOURCE, TOPIC
 
 
 def optional(schema: Any) -> list[Any]:
@@ -120,14 +108,7 @@ def key_schema(**fields: Any) -> dict[str, Any]:
 
 
 def event(op: str, before: Any = None, after: Any = None, **source: Any) -> dict[str, Any]:
-    return {
-        "before": before,
-        "after": after,
-        "source": {**SOURCE, **source},
-        "transaction": None,
-        "op": op,
-        "ts_ms": 2_000,
-    }
+    return {**debezium_events.event(op, before, after, **source), "transaction": None}
 
 
 def without_logic(schema: Any) -> Any:

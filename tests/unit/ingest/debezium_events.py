@@ -18,6 +18,7 @@ SOURCE = {
     "ts_ms": 1_000,
     "snapshot": "false",
     "db": "shop",
+    "sequence": '["1","2"]',
     "schema": "public",
     "table": "orders",
     "lsn": 5,

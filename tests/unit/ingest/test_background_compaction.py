@@ -14,22 +14,9 @@ from storage.errors import StorageUnavailableError
 from storage.format.snapshot import CommitKind
 from storage.options import TableOptions
 from tests.table_kit import make_table, reopened, rows_of, write
+from tests.unit.ingest.one_table_book import OneTableBook
 
 WAITLESS = {"changelog-producer": "lookup", "lookup-wait": "false"}
-
-
-class Book:
-    """One table, `db.t`."""
-
-    def __init__(self, table) -> None:
-        self.opened = table
-
-    def table(self, name):
-        assert name == "db.t"
-        return self.opened
-
-    def progresses(self):
-        return {"db.t": None}
 
 
 def report(identifier=1, written=True, dropped=0):
@@ -56,7 +43,7 @@ def background(metrics):
     made = []
 
     def make(table):
-        made.append(BackgroundCompaction(Book(table), ManualClock(), metrics))
+        made.append(BackgroundCompaction(OneTableBook(table), ManualClock(), metrics))
         return made[-1]
 
     yield make

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import pickle
+
 import pyarrow as pa
 
 from ingest.chunk import (
@@ -10,7 +12,6 @@ from ingest.chunk import (
     encode_report,
     ipc_batch,
     ipc_bytes,
-    report_of,
 )
 from ingest.range_report import BatchTotals, RangeReport, TableTotals
 
@@ -54,7 +55,9 @@ def test_reports_add_up():
     two.ranges.append(("t", 0, 0, 5))
     two.events = 5
     two.tables["a.x"] = TableTotals(5, {"u"}, 5, 12)
-    sent = [report_of(next(chunks_of(encode_report(report)))) for report in (one, two)]
+    chunks = [next(chunks_of(encode_report(report))) for report in (one, two)]
+    assert [chunk.kind for chunk in chunks] == [ChunkKind.REPORT] * 2
+    sent = [pickle.loads(chunk.payload) for chunk in chunks]  # as the driver does
     totals = BatchTotals.of(sent)
     assert totals.report.events == 9
     assert totals.span == {"t": {"0": (0, 9)}}

@@ -16,7 +16,6 @@ from storage.clock import ManualClock
 from storage.errors import RetryableError
 from storage.format.type_text import type_name
 from tests.unit.ingest.avro_events import (
-    TOPIC,
     Schemas,
     Writer,
     batch,
@@ -29,7 +28,7 @@ from tests.unit.ingest.avro_events import (
     optional,
     source_schema,
 )
-from tests.unit.ingest.debezium_events import classes, rows, schema
+from tests.unit.ingest.debezium_events import TOPIC, classes, rows, schema
 from tests.unit.ingest.stub_registry import stub_registry
 
 VALUE, KEY, OTHER = 1, 2, 3

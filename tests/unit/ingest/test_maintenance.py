@@ -16,6 +16,7 @@ from storage.io.local import LocalFileIO
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.table.tags import all_tags
 from tests.table_kit import make_table, reopened, write
+from tests.unit.ingest.one_table_book import OneTableBook
 
 FEW = {
     "snapshot.num-retained.min": "1",
@@ -29,30 +30,13 @@ EACH_MINUTE = {
 }
 
 
-class Book:
-    """One table, `db.t`, of the stream."""
-
-    def __init__(self, table) -> None:
-        self.opened = table
-
-    def table(self, name):
-        assert name == "db.t"
-        return self.opened
-
-    def progresses(self):
-        return {"db.t": None}
-
-    def snapshot_id(self, name):
-        return self.table(name).snapshots.latest_id() or 0
-
-
 class Upkeep:
     """A table, its clock, and the maintenance of a stream that writes it."""
 
     def __init__(self, root: pathlib.Path, options: dict[str, str]) -> None:
         self.clock = ManualClock()
         self.table = make_table(root, options=options, clock=self.clock)
-        self.book = Book(reopened(self.table))
+        self.book = OneTableBook(reopened(self.table))
         self.maintenance = Maintenance(self.book, self.clock, Metrics(ManualClock(), process=False))
         self.commits = 0
 

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's book with one table in it, for what works beside the stream."""
+
+from storage.table.table import FileStoreTable
+from tests.table_kit import NAME
+
+
+class OneTableBook:
+    """In place of a `TableBook`; the stream has written the table, as far as it knows.
+
+    Attributes:
+        opened: the table, as it is handed out.
+    """
+
+    def __init__(self, table: FileStoreTable) -> None:
+        self.opened = table
+
+    def table(self, name: str) -> FileStoreTable:
+        assert name == NAME
+        return self.opened
+
+    def progresses(self) -> dict[str, None]:
+        return {NAME: None}
+
+    def snapshot_id(self, name: str) -> int:
+        return self.table(name).snapshots.latest_id() or 0
