@@ -12,11 +12,9 @@ import pathlib
 import sys
 import tempfile
 
-from tests.conformance.cases import case_files, load_cases
+from tests.conformance.cases import CASES, case_files, load_cases
 from tests.conformance.runner import run_case
 from tests.reporting import CaseReport, print_summary
-
-_ALL = pathlib.Path(__file__).with_name("cases")
 
 
 def main() -> int:
@@ -36,7 +34,7 @@ def main() -> int:
     arguments = parser.parse_args()
     cases = [
         (str(case.get("topic", path.stem)), case)
-        for path in case_files(arguments.files or [_ALL])
+        for path in case_files(arguments.files or [CASES])
         for case in load_cases(path)
         if fnmatch.fnmatchcase(str(case.get("id", "")), arguments.only)
     ]

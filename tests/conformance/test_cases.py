@@ -9,11 +9,11 @@ import pytest
 
 from storage.errors import LakewardError
 from storage.options import TableOptions, require_writable
-from tests.conformance.cases import case_files, load_cases
+from tests.conformance.cases import CASES, case_files, load_cases
 from tests.conformance.features import LATER, option_needs
 from tests.conformance.runner import run_case
 
-_FILES = case_files([pathlib.Path(__file__).with_name("cases")])
+_FILES = case_files([CASES])
 _CASES = [case for path in _FILES for case in load_cases(path)]
 
 

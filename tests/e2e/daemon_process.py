@@ -30,27 +30,51 @@ def kafka_config(
     table_properties: dict | None = None,
 ) -> Path:
     """A configuration file for a Kafka pipeline below `directory`."""
-    raw = {
-        "pipeline": {
-            "name": name,
-            "checkpoint": str(directory / "checkpoint"),
-            "trigger": {"interval": interval, "max.records": max_records},
-        },
-        "source": {
-            "type": "kafka",
-            "bootstrap.servers": bootstrap,
-            "topics.pattern": pattern,
-            "format": "debezium-json",
-            "topic.discovery.interval": "1s",
-        },
-        "sink": {"type": "paimon", "warehouse": str(directory / "warehouse")},
-        "metrics": {"port": 0},
+    source = {
+        "type": "kafka",
+        "bootstrap.servers": bootstrap,
+        "topics.pattern": pattern,
+        "format": "debezium-json",
+        "topic.discovery.interval": "1s",
     }
-    if spark:
-        raw["spark"] = spark
+    trigger = {"interval": interval, "max.records": max_records}
+    sections = {"metrics": {"port": 0}, **({"spark": spark} if spark else {})}
+    return _write_config(directory, name, trigger, source, table_properties, sections)
+
+
+def files_config(
+    directory: Path,
+    *,
+    name: str = "shop",
+    trigger: dict | None = None,
+    table_properties: dict | None = None,
+    **sections: object,
+) -> Path:
+    """A configuration file for a pipeline below `directory` that reads its `events`.
+
+    It serves no metrics unless `sections`, written as they are, say so.
+    """
+    source = {"type": "files", "path": str(directory / "events"), "topics.pattern": ".*"}
+    sections = {"metrics": {"enabled": False}, **sections}
+    return _write_config(directory, name, trigger, source, table_properties, sections)
+
+
+def _write_config(
+    directory: Path,
+    name: str,
+    trigger: dict | None,
+    source: dict,
+    table_properties: dict | None,
+    sections: dict,
+) -> Path:
+    pipeline = {"name": name, "checkpoint": str(directory / "checkpoint")}
+    sink = {"type": "paimon", "warehouse": str(directory / "warehouse")}
+    if trigger:
+        pipeline["trigger"] = trigger
     if table_properties:
-        raw["sink"]["table.properties"] = table_properties
+        sink["table.properties"] = table_properties
     path = directory / f"{name}.yaml"
+    raw = {"pipeline": pipeline, "source": source, "sink": sink, **sections}
     path.write_text(yaml.safe_dump(raw))
     return path
 
@@ -91,16 +115,10 @@ class DaemonProcess:
     def terminate(self, timeout: float = 120.0) -> int:
         """SIGTERM; the exit code after draining."""
         self.process.terminate()
-        try:
-            code = self.process.wait(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            self.kill_group()
-            raise
-        self._log.close()
-        return code
+        return self.wait(timeout)
 
     def wait(self, timeout: float) -> int:
-        """Exit code of a bounded run."""
+        """The exit code; who takes longer is killed."""
         try:
             code = self.process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:

@@ -2,10 +2,9 @@
 """`lakeward run --once` is a batch job: it ends with what is due after one."""
 
 import pytest
-import yaml
 
 from storage.table.tags import all_tags
-from tests.e2e.daemon_process import drain
+from tests.e2e.daemon_process import drain, files_config
 from tests.e2e.shop_stream import open_tables
 from tests.soak.soak import Load
 
@@ -14,23 +13,17 @@ pytestmark = pytest.mark.spark
 
 def test_each_run_moves_the_tag_of_the_tables_it_wrote(spark, tmp_path):
     load = Load(tmp_path / "events", seed=7, per_file=0)
-    raw = {
-        "pipeline": {"name": "nightly", "checkpoint": str(tmp_path / "checkpoint")},
-        "source": {"type": "files", "path": str(tmp_path / "events"), "topics.pattern": ".*"},
-        "sink": {
-            "warehouse": str(tmp_path / "warehouse"),
-            "table.properties": {
-                "bucket": "1",
-                "tag.automatic-creation": "batch",
-                "tag.batch.customized-name": "nightly",
-                "snapshot.num-retained.min": "1",
-                "snapshot.num-retained.max": "1",
-            },
+    config = files_config(
+        tmp_path,
+        name="nightly",
+        table_properties={
+            "bucket": "1",
+            "tag.automatic-creation": "batch",
+            "tag.batch.customized-name": "nightly",
+            "snapshot.num-retained.min": "1",
+            "snapshot.num-retained.max": "1",
         },
-        "metrics": {"enabled": False},
-    }
-    config = tmp_path / "nightly.yaml"
-    config.write_text(yaml.safe_dump(raw))
+    )
 
     def run():
         drain(config, spark)

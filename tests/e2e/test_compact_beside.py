@@ -4,7 +4,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import yaml
 
 from ingest.compact_runs import Selection, compact_tables, selected
 from ingest.daemon import Daemon
@@ -13,6 +12,7 @@ from storage.format.snapshot import CommitKind
 from storage.table.catalog import FileSystemCatalog
 from storage.table.compact_plan import CompactRequest
 from storage.table.invariants import check_table
+from tests.e2e.daemon_process import files_config
 from tests.e2e.shop_stream import open_tables, snapshots, sorted_rows
 from tests.soak.replay import replayed, rows_by_key
 from tests.soak.soak import Load
@@ -37,27 +37,17 @@ class Racing(Daemon):
 
 
 def config_of(directory, **properties):
-    raw = {
-        "pipeline": {
-            "name": "beside",
-            "checkpoint": str(directory / "checkpoint"),
-            "trigger": {"interval": "100ms", "max.records": 300},
+    return files_config(
+        directory,
+        name="beside",
+        trigger={"interval": "100ms", "max.records": 300},
+        table_properties={
+            "bucket": "1",
+            "num-sorted-run.compaction-trigger": "2",
+            "snapshot.num-retained.min": "1000",
+            **properties,
         },
-        "source": {"type": "files", "path": str(directory / "events"), "topics.pattern": ".*"},
-        "sink": {
-            "warehouse": str(directory / "warehouse"),
-            "table.properties": {
-                "bucket": "1",
-                "num-sorted-run.compaction-trigger": "2",
-                "snapshot.num-retained.min": "1000",
-                **properties,
-            },
-        },
-        "metrics": {"enabled": False},
-    }
-    path = directory / "beside.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    return path
+    )
 
 
 def written(directory, changes):

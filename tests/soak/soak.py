@@ -22,11 +22,15 @@ import time
 import urllib.request
 from pathlib import Path
 
-import yaml
-
 from ingest.demo_events import DemoShop, Mix, archive_line
 from storage.table.invariants import violations
-from tests.e2e.daemon_process import ROOT, DaemonProcess, eventually, newest_snapshot
+from tests.e2e.daemon_process import (
+    ROOT,
+    DaemonProcess,
+    eventually,
+    files_config,
+    newest_snapshot,
+)
 from tests.e2e.shop_stream import TABLES, assert_tables_equal_model, open_tables
 from tests.soak.memory import MemorySamples
 from tests.soak.replay import replayed, rows_by_key
@@ -169,23 +173,17 @@ class CompactJob:
 
 def write_config(directory: Path, max_records: int) -> Path:
     """The pipeline; its metrics port is taken from the log."""
-    raw = {
-        "pipeline": {
-            "name": "soak",
-            "checkpoint": str(directory / "checkpoint"),
-            "trigger": {"interval": "500ms", "max.records": max_records},
-        },
-        "source": {"type": "files", "path": str(directory / "events"), "topics.pattern": ".*"},
-        "sink": {"warehouse": str(directory / "warehouse"), "table.properties": COMMON},
-        "tables": [
+    return files_config(
+        directory,
+        name="soak",
+        trigger={"interval": "500ms", "max.records": max_records},
+        table_properties=COMMON,
+        tables=[
             {"match": f"shop.{name}", "table.properties": kind} for name, kind in KINDS.items()
         ],
-        "metrics": {"port": 0},
-        "log": {"format": "json"},
-    }
-    path = directory / "soak.yaml"
-    path.write_text(yaml.safe_dump(raw))
-    return path
+        metrics={"port": 0},
+        log={"format": "json"},
+    )
 
 
 def run_soak(directory: Path, *, minutes: float, seed: int = 1, per_file: int = 120) -> Result:

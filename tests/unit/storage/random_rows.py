@@ -3,6 +3,7 @@
 
 import datetime
 import decimal
+import pathlib
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -166,3 +167,18 @@ def read_file(
     return list(
         read_batches(file_format, STORE, path, fields, batch_rows=batch_rows, selection=selection)
     )
+
+
+def assert_random_rows_come_back(
+    directory: pathlib.Path,
+    file_format: str,
+    seed: int,
+    atomic: Sequence[str] = (*ATOMIC_TEXTS, *NANOSECONDS),
+) -> None:
+    """Two batches of a random table, written to one file of a format, are read as they were."""
+    fields, batch = random_table(seed, atomic)
+    path = str(directory / f"data-0.{file_format}")
+    write_file(path, fields, [batch, batch.slice(1)])
+    found = pa.Table.from_batches(read_file(path, fields))
+    assert found.slice(0, batch.num_rows) == pa.Table.from_batches([batch])
+    assert found.slice(batch.num_rows) == pa.Table.from_batches([batch]).slice(1)

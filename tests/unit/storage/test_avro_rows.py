@@ -7,7 +7,6 @@ import io
 import json
 
 import fastavro
-import pyarrow as pa
 import pytest
 from hypothesis import given
 
@@ -33,9 +32,9 @@ from tests.unit.storage.random_rows import (
     QUICK,
     SEEDS,
     STORE,
+    assert_random_rows_come_back,
     batch_of,
     fields_of,
-    random_table,
     read_file,
     write_file,
 )
@@ -60,12 +59,7 @@ NESTED_COLUMNS = [
 @QUICK
 @given(SEEDS)
 def test_random_rows_come_back(tmp_path_factory, seed):
-    fields, batch = random_table(seed, ATOMIC_TEXTS)
-    path = str(tmp_path_factory.mktemp("rows") / "data-0.avro")
-    write_file(path, fields, [batch, batch.slice(1)])
-    found = pa.Table.from_batches(read_file(path, fields))
-    assert found.slice(0, batch.num_rows) == pa.Table.from_batches([batch])
-    assert found.slice(batch.num_rows) == pa.Table.from_batches([batch]).slice(1)
+    assert_random_rows_come_back(tmp_path_factory.mktemp("rows"), "avro", seed, ATOMIC_TEXTS)
 
 
 def header_schema(path):

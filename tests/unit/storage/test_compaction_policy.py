@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-import pathlib
 
 import pytest
-import yaml
 
 from storage.lsm.compaction_policy import (
     CompactionPolicy,
@@ -13,16 +11,8 @@ from storage.lsm.compaction_policy import (
 )
 from storage.lsm.levels import Levels
 from storage.options import TableOptions
+from tests.conformance.cases import unit_cases
 from tests.unit.storage.file_metas import file_meta, key_of
-
-_CASES = pathlib.Path(__file__).parents[2] / "conformance" / "cases" / "lsm-pick.yaml"
-
-
-def _conformance(function):
-    text = _CASES.read_text(encoding="utf-8")
-    blocks = [block for block in text.split("\n- id: ") if f"fn: {function}" in block]
-    assert blocks
-    return [yaml.safe_load("- id: " + block)[0] for block in blocks]
 
 
 def _levels(sizes_newest_first, num_levels):
@@ -46,7 +36,9 @@ def _policy(amplification, ratio, trigger, **others):
     )
 
 
-@pytest.mark.parametrize("case", _conformance("universal_pick"), ids=lambda case: case["id"])
+@pytest.mark.parametrize(
+    "case", unit_cases("lsm-pick.yaml", "universal_pick"), ids=lambda case: case["id"]
+)
 def test_the_pick_is_that_of_the_cases(case):
     unit = case["steps"][0]["unit"]
     levels = _levels(unit["runs_newest_first_level_size"], unit["num_levels"])

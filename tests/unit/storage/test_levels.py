@@ -1,27 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 import itertools
-import pathlib
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import CorruptDataError, InternalError
 from storage.lsm.levels import Levels, SortedRun, sections
+from tests.conformance.cases import unit_cases
 from tests.unit.storage.file_metas import file_meta, key_of, ranges
 
-_CASES = pathlib.Path(__file__).parents[2] / "conformance" / "cases" / "lsm.yaml"
 
-
-def _conformance(function):
-    text = _CASES.read_text(encoding="utf-8")
-    blocks = [block for block in text.split("\n- id: ") if f"fn: {function}" in block]
-    assert blocks
-    return [yaml.safe_load("- id: " + block)[0] for block in blocks]
-
-
-@pytest.mark.parametrize("case", _conformance("interval_partition"), ids=lambda case: case["id"])
+@pytest.mark.parametrize(
+    "case", unit_cases("lsm.yaml", "interval_partition"), ids=lambda case: case["id"]
+)
 def test_files_are_cut_into_sections_as_the_cases_say(case):
     files = [file_meta(0, *pair) for pair in case["steps"][0]["unit"]["files_min_max"]]
     found = sections(files, key_of)

@@ -12,13 +12,11 @@ from storage.format.type_text import parse_type
 from storage.format.types import ArrayType, DataField, MapType, RowType
 from tests.unit.storage.golden_tables import GoldenTable
 from tests.unit.storage.random_rows import (
-    ATOMIC_TEXTS,
-    NANOSECONDS,
     QUICK,
     SEEDS,
+    assert_random_rows_come_back,
     batch_of,
     fields_of,
-    random_table,
     read_file,
     write_file,
 )
@@ -36,12 +34,7 @@ EARLY, LATE = Timestamp(-2, 999_999), Timestamp(1_715_693_696_123, 456_789)
 @QUICK
 @given(SEEDS)
 def test_random_rows_come_back(tmp_path_factory, seed):
-    fields, batch = random_table(seed, (*ATOMIC_TEXTS, *NANOSECONDS))
-    path = str(tmp_path_factory.mktemp("rows") / "data-0.parquet")
-    write_file(path, fields, [batch, batch.slice(1)])
-    found = pa.Table.from_batches(read_file(path, fields))
-    assert found.slice(0, batch.num_rows) == pa.Table.from_batches([batch])
-    assert found.slice(batch.num_rows) == pa.Table.from_batches([batch]).slice(1)
+    assert_random_rows_come_back(tmp_path_factory.mktemp("rows"), "parquet", seed)
 
 
 def nanoseconds():
