@@ -17,6 +17,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
+from ingest.registry.client import SchemaRegistry
+from ingest.registry.registry_settings import SchemaRegistrySettings
 from ingest.setting_values import MetricsSettings, Settings, SinkSettings
 from ingest.source.file_listing import list_files
 from ingest.source.kafka_client import admin_config, broker_error
@@ -73,6 +75,9 @@ def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
         _run("checkpoint", lambda: _writable(checkpoint, ids)),
         _run("source", lambda: _source(settings.source)),
     ]
+    if settings.avro is not None:
+        registry = settings.avro.registry
+        findings.append(_run("schema registry", lambda: _registry(registry)))
     if settings.metrics.enabled and settings.metrics.port:
         findings.append(_run("metrics port", lambda: _port(settings.metrics)))
     return findings
@@ -228,6 +233,11 @@ def _refused_settings(detail: str) -> LakewardError:
     return InvalidRequestError(
         "the kafka client refuses its settings", detail=detail, hint="see `source.properties`"
     )
+
+
+def _registry(settings: SchemaRegistrySettings) -> str:
+    subjects = SchemaRegistry(dataclasses.replace(settings, retry_for_s=0)).subjects()
+    return f"{', '.join(settings.urls)} answers, {subjects} subjects"
 
 
 def _topics_found(topics: list[str], more: str) -> str:

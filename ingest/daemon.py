@@ -28,7 +28,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.batch_report import BatchReport
 from ingest.chunk import CHUNK_SPARK_SCHEMA
-from ingest.errors import ExitCode, exit_code_of, kind_of
+from ingest.errors import AccessDeniedError, ExitCode, exit_code_of, kind_of
 from ingest.maintenance import Maintenance
 from ingest.observe import Observer
 from ingest.session import build_session, default_master
@@ -350,11 +350,11 @@ def _cause(failure: BaseException | None, error: PySparkException) -> BaseExcept
 
 def _error_in(text: str) -> LakewardError | None:
     """Our exception from a traceback of the source's process or of a task."""
-    found = re.findall(r"storage\.errors\.(\w+): (.+)", text)
+    found = re.findall(r"(?:storage|ingest)\.errors\.(\w+): (.+)", text)
     if not found:
         return None
     name, message = found[-1]
-    kind = getattr(errors, name, None)
+    kind = AccessDeniedError if name == AccessDeniedError.__name__ else getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
         return None
     return kind(message.strip())

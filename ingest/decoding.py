@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the decoder of a pipeline and resolves source tables to planned targets.
+"""Decodes by the plan in use: resolves source tables to planned targets.
 
 A decoder learns shapes as it goes, so a worker process keeps one per pipeline; each task gives it
 the plan whose schema versions count.
@@ -10,15 +10,12 @@ import functools
 from collections import Counter
 
 from ingest.constant_columns import constants_refused, source_part, with_constants
-from ingest.formats.debezium_json import DebeziumJsonDecoder
-from ingest.formats.dialects import DEBEZIUM_JSON, DIALECTS
-from ingest.formats.envelope_decoder import EnvelopeDecoder
+from ingest.decoders import decoder_of
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     BadRecord,
     ChangeBatch,
     DecodeResult,
-    Resolver,
     SourceTable,
     Target,
     Toast,
@@ -55,7 +52,7 @@ class Decoding:
         self._resolved: dict[SourceTable, Target | None] = {}
         self._targets: dict[str, Target] = {}
         self._routing = settings.routing
-        self._decoder = _decoder_of(settings, self._resolve)
+        self._decoder = decoder_of(settings, self._resolve)
 
     def use(self, plan: BatchPlan) -> None:
         """Resolve targets by this plan from now on."""
@@ -71,7 +68,7 @@ class Decoding:
         for change in result.changes:
             rest: ChangeBatch | None = change
             if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
-                rest, taken = without_foreign_keys(raw, change, key)
+                rest, taken = without_foreign_keys(raw, change, key, self._decoder.key_columns)
                 foreign += taken
             if rest is not None:
                 changes.append(rest)
@@ -132,9 +129,3 @@ class Decoding:
             )
         self._targets[name] = target
         return target
-
-
-def _decoder_of(settings: Settings, resolve: Resolver) -> DebeziumJsonDecoder | EnvelopeDecoder:
-    if settings.format == DEBEZIUM_JSON:
-        return DebeziumJsonDecoder(settings.debezium_options(), resolve)
-    return DIALECTS[settings.format](settings.dialect_options(), resolve)

@@ -29,7 +29,7 @@ __all__ = [
     "table_rule",
 ]
 
-_CREDENTIALS = re.compile(r"://[^/@\s]+@")
+_CREDENTIALS = re.compile(r"://[^/\s]+@")
 _HIDDEN = "********"
 _FIRST_KEY = {"tables": "match", "route": "source-table"}
 
@@ -183,9 +183,8 @@ def shown_value(key: str, value: object) -> str:
         texts = {str(name): _shown_scalar(item) for name, item in value.items()}
         redact = redacted_options if key == "sink.options" else redact_properties
         return ", ".join(f"{k}={v}" for k, v in redact(texts).items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_shown_scalar(item) for item in value)
-    return redact_properties({key: _shown_scalar(value)})[key]
+    parts = value if isinstance(value, (list, tuple)) else (value,)
+    return redact_properties({key: ", ".join(_shown_scalar(item) for item in parts)})[key]
 
 
 def _shown_scalar(value: object) -> str:

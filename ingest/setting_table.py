@@ -22,6 +22,7 @@ from ingest.setting_kinds import (
     text_list,
     text_map,
 )
+from ingest.setting_table_avro import AVRO_SETTINGS
 
 __all__ = [
     "NOT_YET",
@@ -113,9 +114,11 @@ SETTINGS: tuple[Setting, ...] = (
         kind=choice(*FORMATS),
         default="debezium-json",
         doc="Format of the events. `debezium-json`: envelopes, with or without schema block per "
-        "event. `debezium-flat`: rows of `ExtractNewRecordState`. `upsert-json`: key and row, a "
-        "null value deletes. `canal-json`, `maxwell-json`, `ogg-json`, `aws-dms-json`: of those "
-        "tools. `json`: every record is an insert, into tables that need no primary key.",
+        "event. `debezium-avro`: envelopes in Avro, with a schema registry. `debezium-flat`: rows "
+        "of `ExtractNewRecordState`. `upsert-json`: key and row, a null value deletes; "
+        "`upsert-avro`: the same in Avro. `canal-json`, `maxwell-json`, `ogg-json`, "
+        "`aws-dms-json`: of those tools. `json`: every record is an insert, into tables that need "
+        "no primary key.",
     ),
     Setting(
         key="source.flat.metadata.prefix",
@@ -232,6 +235,7 @@ SETTINGS: tuple[Setting, ...] = (
         kind=text,
         doc="Topic that the connector reads signals from, to ask for snapshots of single tables.",
     ),
+    *AVRO_SETTINGS,
     Setting(
         key="source.ordering",
         kind=choice("kafka", "source"),
@@ -390,7 +394,6 @@ NOT_YET: tuple[str, ...] = (
     "transform",
     "alerts",
     "control",
-    "source.schema.registry",
     "source.debezium.ignore",
     "maintenance.compaction.window",
     "maintenance.orphan.clean",

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ingest.formats.debezium_json import DebeziumOptions
 from ingest.formats.envelopes import DialectOptions
 from ingest.routing import Route, Routing, Shard
+from ingest.setting_avro import AvroSettings, avro_from_json, redacted_avro
 from ingest.source.source_settings import (
     SourceSettings,
     redact_properties,
@@ -185,6 +186,7 @@ class Settings:
         debezium: facts about the producer.
         flat: facts about flattened events.
         events: what events mean to tables.
+        avro: schema registry and framing; None for formats that need none.
         sink: warehouse and defaults of new tables.
         tables: rules by table, later ones win.
         routes: which source table goes where; the first that fits wins.
@@ -209,6 +211,7 @@ class Settings:
     log: LogSettings
     spark: SparkSettings
     events: EventSettings = EventSettings()
+    avro: AvroSettings | None = None
 
     def table_properties(self, table: str) -> dict[str, str]:
         """Options for creating `database.table`: the sink's, then each matching rule's."""
@@ -286,6 +289,7 @@ class Settings:
                 log=LogSettings(**raw["log"]),
                 spark=SparkSettings(**raw["spark"]),
                 events=EventSettings(**raw["events"]),
+                avro=avro_from_json(raw["avro"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidOptionError("malformed settings", detail=str(error)) from error
@@ -297,6 +301,7 @@ class Settings:
         if "properties" in source:
             source["properties"] = redact_properties(source["properties"])
         values["source"] = source
+        values["avro"] = redacted_avro(values["avro"])
         values["spark"]["conf"] = redact_properties(values["spark"]["conf"])
         values["sink"]["options"] = redacted_options(values["sink"]["options"])
         values["sink"]["table_properties"] = redact_properties(values["sink"]["table_properties"])

@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from ingest.routing import Route
+from ingest.setting_avro import avro_settings
 from ingest.setting_rules import (
     not_yet,
     parse_setting,
@@ -296,6 +297,7 @@ def _build(
             schema_change_topic=values["source.debezium.schema.change.topic"],
             signal_topic=values["source.debezium.signal.topic"],
         ),
+        avro=avro_settings(values),
     )
 
 

@@ -17,7 +17,7 @@ import uuid
 from ingest.registry.client import SchemaId
 from ingest.source.records import RawBatch
 
-__all__ = ["Framing", "FramingError", "Part"]
+__all__ = ["Framing", "FramingError", "Part", "usual_subject"]
 
 _ID, _GUID = 0, 1
 _GUID_BYTES = 16
@@ -35,6 +35,11 @@ class Part(enum.Enum):
 
     KEY = ("__key_schema_id", "apicurio.key.contentId")
     VALUE = ("__value_schema_id", "apicurio.value.contentId")
+
+
+def usual_subject(topic: str, part: Part) -> str:
+    """Under which name producers register schemas of a topic unless told otherwise."""
+    return f"{topic}-{part.name.lower()}"
 
 
 class Framing:

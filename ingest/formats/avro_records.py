@@ -3,7 +3,7 @@
 
 import msgspec
 
-from ingest.formats.avro_framing import Framing, FramingError, Part
+from ingest.formats.avro_framing import Framing, FramingError, Part, usual_subject
 from ingest.formats.single_event import EventRefusedError
 from ingest.formats.writer_schemas import WriterSchema, WriterSchemas
 from ingest.source.records import RawBatch
@@ -60,6 +60,22 @@ class AvroRecords:
         except _REFUSALS:
             return None
 
+    def message(self, raw: RawBatch, at: int, part: Part) -> bytes | None:
+        """A key or value as a JSON message with its schema block; None when the record has none.
+
+        Raises:
+            EventRefusedError: it cannot be decoded.
+            RetryableError, AccessDeniedError, InvalidRequestError: of the registry.
+        """
+        content = raw.keys[at] if part is Part.KEY else raw.values[at]
+        if content is None:
+            return None
+        try:
+            writer, begin = self._writer(raw, at, content, part)
+        except FramingError as error:
+            raise EventRefusedError("avro", str(error)) from None
+        return writer.as_json(content, begin)
+
     def operation(self, raw: RawBatch, at: int) -> str:
         """The name under which a row event is counted; `op.` for what is none."""
         value = raw.values[at]
@@ -76,6 +92,6 @@ class AvroRecords:
     ) -> tuple[WriterSchema, int]:
         headed = self._framing.header_id(raw, at, part)
         if headed is not None:
-            return self._writers.of(headed), 0
+            return self._writers.of(headed, usual_subject(raw.topic, part)), 0
         schema_id, begin = self._framing.id_before(content)
-        return self._writers.of(schema_id), begin
+        return self._writers.of(schema_id, usual_subject(raw.topic, part)), begin

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.formats.avro_framing import Framing, FramingError, Part
+from ingest.formats.avro_framing import Framing, FramingError, Part, usual_subject
 from ingest.formats.avro_lanes import LEAST_MESSAGES, EnvelopeLanes, EventColumns, sound_runs
 from ingest.formats.avro_records import AvroRecords
 from ingest.formats.avro_rows import TargetColumns, convert_columns, key_changes
@@ -184,6 +184,9 @@ class _Decoding:
 
     # --- which schema
 
+    def _writer(self, schema_id: SchemaId) -> WriterSchema:
+        return self._decoder.writers.of(schema_id, usual_subject(self._raw.topic, Part.VALUE))
+
     def _chunk(self, start: int, end: int) -> None:
         places: Sequence[int] = range(start, end)
         values = self._raw.values[start:end]
@@ -200,7 +203,7 @@ class _Decoding:
             self._frame(alike, framed)
         for (schema_id, begin), some in framed.items():
             try:
-                group = _Group(self._decoder.writers.of(schema_id), begin, some)
+                group = _Group(self._writer(schema_id), begin, some)
             except EventRefusedError as error:
                 self._doubtful(some, error)
             else:
@@ -241,7 +244,7 @@ class _Decoding:
                 if headed is None:
                     self._outcome.refuse(at, refused)
                 else:
-                    self._left.append(_Group(self._decoder.writers.of(headed), 0, [at]))
+                    self._left.append(_Group(self._writer(headed), 0, [at]))
             except FramingError as error:
                 self._outcome.refuse(at, EventRefusedError("avro", str(error)))
             except EventRefusedError as error:

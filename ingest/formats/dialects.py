@@ -16,10 +16,16 @@ from ingest.formats.ogg_json import OggJsonDecoder
 from ingest.formats.plain_json import PlainJsonDecoder
 from ingest.formats.upsert_json import UpsertJsonDecoder
 
-__all__ = ["DEBEZIUM_JSON", "DIALECTS", "FORMATS"]
+__all__ = ["AVRO_FORMATS", "DEBEZIUM_AVRO", "DEBEZIUM_JSON", "DIALECTS", "FORMATS", "UPSERT_AVRO"]
 
 DEBEZIUM_JSON = "debezium-json"
 """The format with a decoder of its own (`debezium_json`)."""
+
+DEBEZIUM_AVRO = "debezium-avro"
+UPSERT_AVRO = "upsert-avro"
+
+AVRO_FORMATS = (DEBEZIUM_AVRO, UPSERT_AVRO)
+"""Formats that need a schema registry (`debezium_avro`, `upsert_avro`)."""
 
 DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
     {
@@ -33,5 +39,5 @@ DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
     }
 )
 
-FORMATS = (DEBEZIUM_JSON, *DIALECTS)
+FORMATS = (DEBEZIUM_JSON, *AVRO_FORMATS, *DIALECTS)
 """Values of the setting `source.format`."""

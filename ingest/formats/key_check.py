@@ -7,7 +7,7 @@ path, so the first and the last key of a raw batch are looked at, and all of the
 the two disagrees: a source changes its key once, not back and forth within a few thousand records.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import orjson
@@ -16,9 +16,25 @@ import pyarrow as pa
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
 from ingest.source.records import RawBatch
 
-__all__ = ["ERROR_CLASS", "key_columns", "operation", "without_foreign_keys"]
+__all__ = [
+    "ERROR_CLASS",
+    "KeyColumns",
+    "json_keys",
+    "key_columns",
+    "operation",
+    "without_foreign_keys",
+]
 
 ERROR_CLASS = "primary_key_changed"
+
+
+KeyColumns = Callable[[RawBatch, int], frozenset[str] | None]
+"""(batch, position) to the column names of a record's key; None when it has none."""
+
+
+def json_keys(raw: RawBatch, at: int) -> frozenset[str] | None:
+    """`KeyColumns` of JSON."""
+    return key_columns(raw.keys[at])
 
 
 def key_columns(key: bytes | None) -> frozenset[str] | None:
@@ -45,13 +61,11 @@ def _payload(data: bytes | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _disagrees(key: bytes | None, wanted: frozenset[str]) -> bool:
-    columns = key_columns(key)
-    return columns is not None and columns != wanted
-
-
 def without_foreign_keys(
-    raw: RawBatch, change: ChangeBatch, primary_key: Collection[str]
+    raw: RawBatch,
+    change: ChangeBatch,
+    primary_key: Collection[str],
+    columns_of: KeyColumns = json_keys,
 ) -> tuple[ChangeBatch | None, list[BadRecord]]:
     """Take out the rows whose record has another key than the table.
 
@@ -59,12 +73,18 @@ def without_foreign_keys(
         raw: the records.
         change: what was decoded from them for one table.
         primary_key: the table's.
+        columns_of: reads keys.
 
     Returns:
         The rest (None when nothing is left), and the records taken out, in offset order.
     """
     wanted = frozenset(primary_key)
-    if len(raw) == 0 or not (_disagrees(raw.keys[0], wanted) or _disagrees(raw.keys[-1], wanted)):
+
+    def disagrees(at: int) -> bool:
+        columns = columns_of(raw, at)
+        return columns is not None and columns != wanted
+
+    if len(raw) == 0 or not (disagrees(0) or disagrees(len(raw) - 1)):
         return change, []
     mine = set(change.rows.column(OFFSET_COLUMN).to_pylist())
     bad = [
@@ -79,7 +99,7 @@ def without_foreign_keys(
             f"({', '.join(primary_key)}): make a new table for the new key",
         )
         for index, offset in enumerate(raw.offsets)
-        if offset in mine and _disagrees(raw.keys[index], wanted)
+        if offset in mine and disagrees(index)
     ]
     if not bad:
         return change, []

@@ -79,8 +79,12 @@ class WriterSchemas:
         self._fetch = fetch
         self._known: dict[SchemaId, WriterSchema | EventRefusedError] = {}
 
-    def of(self, schema_id: SchemaId) -> WriterSchema:
+    def of(self, schema_id: SchemaId, subject: str) -> WriterSchema:
         """The schema of an id.
+
+        Args:
+            schema_id: of the record.
+            subject: of the record, for messages: where somebody would look for the schema.
 
         Raises:
             EventRefusedError: class `schema_id`: the registry does not know it (asked again next
@@ -92,7 +96,7 @@ class WriterSchemas:
             try:
                 registered = self._fetch(schema_id)
             except UnknownSchemaError as error:
-                raise EventRefusedError("schema_id", str(error)) from None
+                raise EventRefusedError("schema_id", f"{error} subject=`{subject}`") from None
             found = self._known[schema_id] = _parsed(schema_id, registered)
         if isinstance(found, EventRefusedError):
             raise found
@@ -101,7 +105,11 @@ class WriterSchemas:
 
 def _parsed(schema_id: SchemaId, registered: RegisteredSchema) -> WriterSchema | EventRefusedError:
     if registered.kind != AVRO:
-        return EventRefusedError("avro", f"schema {schema_id} is {registered.kind}, not Avro")
+        return EventRefusedError(
+            "avro",
+            f"schema {schema_id} is {registered.kind}, not Avro: "
+            "the producer's converter or serializer is another one",
+        )
     try:
         parsed = WriterSchema(
             parse_schema(registered.text, dict.fromkeys(_texts(registered.references)))

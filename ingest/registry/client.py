@@ -7,7 +7,7 @@ waiting for, a registry that does not know the id means that the record is bad, 
 it says means that the configuration is wrong and no record is.
 
 Source: Confluent Schema Registry API reference (`/schemas/ids/{id}`, `/schemas/guids/{guid}`,
-`/subjects/{subject}/versions/{version}`, error codes 40401-40403); CDC.md §2.7.
+`/subjects/{subject}/versions/{version}`, `/subjects`, error codes 40401-40403); CDC.md §2.7.
 """
 
 import dataclasses
@@ -101,6 +101,17 @@ class SchemaRegistry:
                 self._known[schema_id] = self._fetched(schema_id)
             return self._known[schema_id]
 
+    def subjects(self) -> int:
+        """How many subjects the registry has: whether it can be reached, and is one.
+
+        Raises:
+            RetryableError, AccessDeniedError, InvalidRequestError: as `schema`.
+        """
+        found = self._get("subjects")
+        if not isinstance(found, list):
+            raise self._no_registry("subjects are not listed")
+        return len(found)
+
     def _fetched(self, schema_id: SchemaId) -> RegisteredSchema:
         now = self._clock.monotonic_s()
         if self._unknown.get(schema_id, now) > now:
@@ -123,8 +134,8 @@ class SchemaRegistry:
         self._unknown[schema_id] = until
         raise _unknown(schema_id)
 
-    def _parsed(self, body: dict[str, Any], above: tuple[tuple[str, int], ...]) -> RegisteredSchema:
-        text = body.get("schema")
+    def _parsed(self, body: Any, above: tuple[tuple[str, int], ...]) -> RegisteredSchema:
+        text = body.get("schema") if isinstance(body, dict) else None
         if not isinstance(text, str):
             raise self._no_registry("the answer has no schema")
         references = tuple(
@@ -155,7 +166,7 @@ class SchemaRegistry:
 
     # --- asking
 
-    def _get(self, path: str) -> dict[str, Any] | None:
+    def _get(self, path: str) -> Any:
         """What the first server that answers says; None when the servers know no such thing."""
         until = self._clock.monotonic_s() + self._settings.retry_for_s
         delay_s = _FIRST_DELAY_S
@@ -185,7 +196,7 @@ class SchemaRegistry:
             self._clock.sleep(delay_s)
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
-    def _body(self, answer: Answer, url: str) -> dict[str, Any]:
+    def _body(self, answer: Answer, url: str) -> Any:
         if answer.status in _REFUSED:
             raise AccessDeniedError(
                 "the schema registry refused our credentials",
@@ -193,7 +204,7 @@ class SchemaRegistry:
                 status=answer.status,
                 hint="check user and password, or the token, of the registry",
             )
-        if answer.status != _OK or not isinstance(answer.body, dict):
+        if answer.status != _OK or not isinstance(answer.body, (dict, list)):
             raise self._no_registry(f"{url}: {_said(answer)}")
         return answer.body
 

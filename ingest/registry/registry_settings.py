@@ -3,12 +3,15 @@
 
 import dataclasses
 import urllib.parse
+from collections.abc import Mapping
+from typing import Any
 
 from storage.errors import InvalidOptionError
 
-__all__ = ["SchemaRegistrySettings"]
+__all__ = ["SchemaRegistrySettings", "redacted_registry"]
 
 _SECRETS = frozenset({"password", "token", "key_password"})
+_HIDDEN = "********"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -84,9 +87,12 @@ class SchemaRegistrySettings:
         object.__setattr__(self, "urls", tuple(bare if one == url else one for one in self.urls))
 
     def __repr__(self) -> str:
-        shown = (
-            f"{field.name}={'********' if field.name in _SECRETS and value else value!r}"
-            for field in dataclasses.fields(self)
-            for value in [getattr(self, field.name)]
-        )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        shown = redacted_registry(dataclasses.asdict(self)).items()
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown)})"
+
+
+def redacted_registry(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes of such settings, fit for a log: given secrets are starred."""
+    return {
+        name: _HIDDEN if name in _SECRETS and value else value for name, value in values.items()
+    }

@@ -44,7 +44,9 @@ _FIXED_PROPERTIES: Final = {
     "group.instance.id": "Lakeward joins no consumer group",
 }
 
-_SECRET = re.compile(r"password|secret|token|\.pem|credential|jaas|sasl\.oauthbearer\.config", re.I)
+_SECRET = re.compile(
+    r"password|secret|token|\.pem|credential|jaas|basic\.auth|sasl\.oauthbearer\.config", re.I
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)

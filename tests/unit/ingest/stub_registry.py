@@ -2,8 +2,8 @@
 """A stub of Confluent's schema registry: the documented reading API over a dict, in a thread.
 
 It is no registry: nothing is checked, compared or kept. It serves `/schemas/ids/{id}`,
-`/schemas/guids/{guid}` and `/subjects/{subject}/versions/{version}`, answers 40402 and 40403 for
-what it lacks, and can be told to fail.
+`/schemas/guids/{guid}`, `/subjects/{subject}/versions/{version}` and `/subjects`, answers 40402 and
+40403 for what it lacks, and can be told to fail, to be away or to ask for credentials.
 """
 
 import http.server
@@ -20,10 +20,14 @@ class StubRegistry:
     """What the stub holds, and what it was asked."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, dict[str, Any]] = {}
+        self.answers: dict[str, Any] = {"/subjects": []}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.failures: list[tuple[int, Any]] = []
         """Answered before anything else: (status, body)."""
+        self.away = False
+        """Whether every answer is 503."""
+        self.authorization: str | None = None
+        """What the header must be; None = anything."""
         self.url = ""
 
     def add(self, schema_id: int, schema: Any, **more: Any) -> bytes:
@@ -44,6 +48,10 @@ class StubRegistry:
         self.requests.append((path, headers))
         if self.failures:
             return self.failures.pop(0)
+        if self.away:
+            return 503, {"error_code": 50302, "message": "away"}
+        if self.authorization not in (None, headers.get("Authorization")):
+            return 401, {"error_code": 40101, "message": "Unauthorized"}
         found = self.answers.get(urllib.parse.unquote(path))
         if found is not None:
             return 200, found

@@ -6,6 +6,7 @@ import pytest
 from ingest import checks
 from ingest.errors import ExitCode
 from ingest.settings import load_settings
+from tests.unit.ingest.stub_registry import stub_registry
 
 
 @pytest.fixture
@@ -119,3 +120,52 @@ def test_unknown_client_property_is_a_configuration_error(tmp_path):
     assert not found.ok
     assert found.exit_code == ExitCode.CONFIG
     assert "no.such.property" in found.finding
+
+
+def registry_finding(tmp_path, monkeypatch, url, **more):
+    monkeypatch.setattr(checks, "_BROKER_TIMEOUT_S", 0.1)
+    path = tmp_path / "kafka.yaml"
+    path.write_text(
+        "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
+        "format: debezium-avro}\n"
+        f"sink: {{warehouse: {tmp_path}}}\npipeline: {{name: shop}}\nmetrics: {{enabled: false}}\n"
+    )
+    given = {f"source.schema.registry.{key.replace('_', '.')}": more[key] for key in more}
+    settings = load_settings(path, {"source.schema.registry.url": url, **given}, environ={})
+    return by_name(checks.online(settings))["schema registry"]
+
+
+def test_the_schema_registry_is_asked(tmp_path, monkeypatch):
+    with stub_registry() as stub:
+        stub.answers["/subjects"] = ["a-key", "a-value"]
+        found = registry_finding(tmp_path, monkeypatch, stub.url)
+        assert (found.ok, found.finding) == (True, f"{stub.url} answers, 2 subjects")
+
+        stub.authorization = "Bearer right"
+        found = registry_finding(tmp_path, monkeypatch, stub.url, bearer_token="wrong-word")
+        assert (found.ok, found.exit_code) == (False, ExitCode.ACCESS)
+        assert "refused our credentials" in found.finding
+        assert "wrong-word" not in found.finding
+        assert registry_finding(tmp_path, monkeypatch, stub.url, bearer_token="right").ok
+
+        found = registry_finding(tmp_path, monkeypatch, f"{stub.url}/other")
+        assert (found.ok, found.exit_code) == (False, ExitCode.ACCESS)
+        stub.authorization = None
+        found = registry_finding(tmp_path, monkeypatch, f"{stub.url}/other")
+        assert (found.ok, found.exit_code) == (False, ExitCode.CONFIG)
+        assert "no schema registry" in found.finding
+
+        stub.answers["/subjects"] = {"subjects": []}
+        found = registry_finding(tmp_path, monkeypatch, stub.url)
+        assert (found.ok, found.exit_code) == (False, ExitCode.CONFIG)
+
+    found = registry_finding(tmp_path, monkeypatch, stub.url)
+    assert (found.ok, found.exit_code) == (False, ExitCode.UNAVAILABLE)
+    assert "does not answer" in found.finding
+
+
+def test_certificates_of_the_registry_are_read(tmp_path, monkeypatch):
+    missing = str(tmp_path / "none.pem")
+    found = registry_finding(tmp_path, monkeypatch, "https://127.0.0.1:1", ssl_ca_location=missing)
+    assert (found.ok, found.exit_code) == (False, ExitCode.CONFIG)
+    assert missing in found.finding

@@ -134,7 +134,6 @@ def test_unknown_keys_are_errors_with_a_suggestion(load, key, suggestion):
     "extra",
     [
         "control: {auth: x}",
-        "source.schema.registry: {url: 'http://registry'}",
         "sink.metadata.columns.columns: [op]",
         "tables: [{match: a.b, mask: {email: sha256}}]",
         "tables: [{match: a.b, partition.by: [dt]}]",

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which decoder reads a format, and what the rest of the pipeline may ask of it.
+
+An Avro decoder brings its schema registry's client and the schemas it has seen, so there is one per
+worker process, like the decoder.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from ingest.formats.avro_records import AvroRecords
+from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.formats.debezium_json import DebeziumJsonDecoder
+from ingest.formats.dialects import DEBEZIUM_AVRO, DEBEZIUM_JSON, DIALECTS, UPSERT_AVRO
+from ingest.formats.envelope_decoder import EnvelopeDecoder
+from ingest.formats.events import BadRecord, DecodeResult, Resolver
+from ingest.formats.key_check import KeyColumns, json_keys
+from ingest.formats.upsert_avro import UpsertAvroDecoder
+from ingest.registry.client import SchemaRegistry
+from ingest.setting_avro import AvroSettings
+from ingest.settings import Settings
+from ingest.source.records import RawBatch
+from storage.errors import InternalError
+
+__all__ = ["FormatDecoder", "decoder_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormatDecoder:
+    """A decoder of one format.
+
+    Attributes:
+        decode: records of one topic and partition to rows, counts, bad records and deltas.
+        key_is_row: whether the members of a Kafka key are the key columns of the row.
+        key_columns: column names of a record's key.
+        operation: (topic, record) to the name under which a record that gave rows was counted.
+    """
+
+    decode: Callable[[RawBatch], DecodeResult]
+    key_is_row: bool
+    key_columns: KeyColumns
+    operation: Callable[[str, BadRecord], str]
+
+
+def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
+    """The decoder of a pipeline.
+
+    Args:
+        settings: the pipeline's.
+        resolve: source table and topic to target.
+
+    Raises:
+        InvalidOptionError: a certificate for the schema registry cannot be read.
+    """
+    if settings.format == DEBEZIUM_AVRO:
+        return _debezium_avro(settings, resolve)
+    if settings.format == UPSERT_AVRO:
+        return _upsert_avro(settings, resolve)
+    decoder: DebeziumJsonDecoder | EnvelopeDecoder
+    if settings.format == DEBEZIUM_JSON:
+        decoder = DebeziumJsonDecoder(settings.debezium_options(), resolve)
+    else:
+        decoder = DIALECTS[settings.format](settings.dialect_options(), resolve)
+    return FormatDecoder(decoder.decode, decoder.key_is_row, json_keys, decoder.operation)
+
+
+def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
+    avro = _avro_of(settings)
+    options = DebeziumAvroOptions(
+        schemas=SchemaRegistry(avro.registry).schema,
+        debezium=settings.debezium_options(),
+        id_bytes=avro.id_bytes,
+    )
+    decoder = DebeziumAvroDecoder(options, resolve)
+    records = decoder.records
+    return FormatDecoder(decoder.decode, True, records.key_columns, _operation_by(records))
+
+
+def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
+    avro = _avro_of(settings)
+    schemas = SchemaRegistry(avro.registry).schema
+    decoder = UpsertAvroDecoder(schemas, avro.id_bytes, settings.dialect_options(), resolve)
+    return FormatDecoder(decoder.decode, True, decoder.records.key_columns, _upsert_operation)
+
+
+def _avro_of(settings: Settings) -> AvroSettings:
+    if settings.avro is None:
+        raise InternalError("an Avro format without schema registry", format=settings.format)
+    return settings.avro
+
+
+def _upsert_operation(topic: str, record: BadRecord) -> str:
+    del topic
+    return "op.d" if record.value is None else "op.u"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """Headers and timestamp of a record that was taken out of its batch."""
+
+    record: BadRecord
+
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        return self.record.headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, self.record.timestamp_ms
+
+
+def _operation_by(records: AvroRecords) -> Callable[[str, BadRecord], str]:
+    def operation(topic: str, record: BadRecord) -> str:
+        alone = RawBatch(
+            topic, 0, [record.offset], [record.key], [record.value], extras={0: _Kept(record)}
+        )
+        return records.operation(alone, 0)
+
+    return operation

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Upsert streams in Avro, with schema ids of a registry: key and row, a null value deletes.
+
+Each record is rewritten as the JSON message that says the same, with its schema, and decoded by
+`UpsertJsonDecoder`, so both formats mean the same. A key that is no Avro (a plain text) is as none:
+rows must then have their key columns, and a null value is a bad record.
+
+Error classes of bad records: as `upsert_json`, and `avro` and `schema_id` as `debezium_avro`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from ingest.formats.avro_framing import Framing, Part
+from ingest.formats.avro_records import AvroRecords
+from ingest.formats.envelopes import DialectOptions
+from ingest.formats.events import BadRecord, DecodeResult, Resolver
+from ingest.formats.outcome import Outcome
+from ingest.formats.single_event import EventRefusedError
+from ingest.formats.upsert_json import UpsertJsonDecoder
+from ingest.formats.writer_schemas import WriterSchemas
+from ingest.registry.client import RegisteredSchema, SchemaId
+from ingest.source.records import RawBatch
+
+__all__ = ["UpsertAvroDecoder"]
+
+
+class UpsertAvroDecoder:
+    """Decodes raw batches; keeps schemas and shapes it has seen between calls.
+
+    Args:
+        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
+        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
+        options: as for JSON.
+        resolve: source table and topic to target; asked once per shape and call of `decode`.
+
+    Attributes:
+        records: reads single records.
+    """
+
+    def __init__(
+        self,
+        schemas: Callable[[SchemaId], RegisteredSchema],
+        id_bytes: int,
+        options: DialectOptions,
+        resolve: Resolver,
+    ) -> None:
+        self.records = AvroRecords(Framing(id_bytes), WriterSchemas(schemas))
+        self._as_json = UpsertJsonDecoder(options, resolve)
+
+    def decode(self, raw: RawBatch) -> DecodeResult:
+        """Decode records of one topic and partition.
+
+        Args:
+            raw: in offset order.
+
+        Returns:
+            Every record exactly once: as rows, a count, a bad record or behind a delta.
+
+        Raises:
+            RetryableError: the registry does not answer.
+            AccessDeniedError, InvalidRequestError: the registry refuses, or is none.
+
+        Cost: about 80 us a record.
+        """
+        outcome = Outcome(raw)
+        places: list[int] = []
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        for at in range(len(raw)):
+            try:
+                key, value = self._messages(raw, at)
+            except EventRefusedError as error:
+                outcome.refuse(at, error)
+                continue
+            places.append(at)
+            keys.append(key)
+            values.append(value)
+        offsets = [raw.offsets[at] for at in places]
+        told = RawBatch(raw.topic, raw.partition, offsets, keys, values)
+        result = self._as_json.decode(told)
+        by_offset = dict(zip(offsets, places, strict=True)) if result.bad else {}
+        for record in result.bad:
+            refused = EventRefusedError(record.error_class, record.error)
+            outcome.refuse(by_offset[record.offset], refused)
+        return dataclasses.replace(result, bad=outcome.finish().bad)
+
+    def _messages(self, raw: RawBatch, at: int) -> tuple[bytes | None, bytes | None]:
+        """Key and value as JSON with their schemas."""
+        deletes = raw.values[at] is None
+        try:
+            key = self.records.message(raw, at, Part.KEY)
+        except EventRefusedError:
+            if deletes:
+                raise
+            key = None
+        return key, None if deletes else self.records.message(raw, at, Part.VALUE)

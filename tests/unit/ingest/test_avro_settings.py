@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of the Avro formats: what they become, what contradicts them, what is never shown."""
+
+import pickle
+
+import pytest
+
+from ingest.setting_avro import AvroSettings
+from ingest.settings import Settings, load_settings, resolve
+from storage.errors import InvalidOptionError
+
+KAFKA = """
+sink: {warehouse: /data/warehouse}
+pipeline: {name: shop}
+source:
+  type: kafka
+  bootstrap.servers: kafka:9092
+  topics: [shop.orders]
+"""
+AVRO = KAFKA + "  format: debezium-avro\n"
+EVERYTHING = """  schema.registry:
+    url: [https://one:8081, 'https://two:8081/apis/ccompat/v7']
+    basic.auth: 'reader:hid:den-word'
+    ssl.ca.location: /ca.pem
+    ssl.certificate.location: /me.pem
+    ssl.key: {location: /k.pem, password: hidden-word}
+    timeout: 3s
+    retry.for: 2m
+  avro.schema.id.bytes: 8
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load_text(text, overrides=None, environ=None):
+        path = tmp_path / "lakeward.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_settings(path, overrides, environ=environ or {})
+
+    return load_text
+
+
+def test_an_address_is_enough(load):
+    avro = load(AVRO + "  schema.registry.url: http://registry:8081\n").avro
+    assert isinstance(avro, AvroSettings)
+    assert avro.registry.urls == ("http://registry:8081",)
+    assert (avro.registry.timeout_s, avro.registry.retry_for_s, avro.id_bytes) == (10, 60, 4)
+    assert (avro.registry.username, avro.registry.token) == ("", "")
+
+
+def test_every_setting_arrives_and_travels(load):
+    settings = load(AVRO + EVERYTHING)
+    registry = settings.avro.registry
+    assert registry.urls == ("https://one:8081", "https://two:8081/apis/ccompat/v7")
+    assert (registry.username, registry.password) == ("reader", "hid:den-word")
+    assert (registry.ca_file, registry.certificate_file) == ("/ca.pem", "/me.pem")
+    assert (registry.key_file, registry.key_password) == ("/k.pem", "hidden-word")
+    assert (registry.timeout_s, registry.retry_for_s, settings.avro.id_bytes) == (3, 120, 8)
+    assert Settings.from_json(settings.to_json()) == settings
+    assert pickle.loads(pickle.dumps(settings)) == settings
+    token = load(AVRO + "  schema.registry: {url: 'http://r', bearer.token: abc}\n")
+    assert token.avro.registry.token == "abc"
+
+
+def test_environment_variables_reach_them(load):
+    environ = {
+        "LAKEWARD__SOURCE__SCHEMA_REGISTRY_URL": "http://a,http://b",
+        "LAKEWARD__SOURCE__SCHEMA_REGISTRY_BASIC_AUTH": "me:word",
+    }
+    registry = load(AVRO, environ=environ).avro.registry
+    assert registry.urls == ("http://a", "http://b")
+    assert (registry.username, registry.password) == ("me", "word")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (AVRO, "events in Avro need a schema registry"),
+        (KAFKA + "  format: upsert-avro\n", "set `source.schema.registry.url`"),
+        (KAFKA + "  schema.registry.url: http://r\n", "not for the format debezium-json"),
+        (KAFKA + "  avro.schema.id.bytes: 4\n", "not for the format debezium-json"),
+        (AVRO + "  schema.registry: {url: r:8081}\n", "not the address of a schema registry"),
+        (AVRO + "  schema.registry: {url: 'http://r', basic.auth: alone}\n", "user:password"),
+        (
+            AVRO + "  schema.registry: {url: 'http://r', basic.auth: 'a:b', bearer.token: c}\n",
+            "either a token or a user",
+        ),
+        (AVRO + "  schema.registry: {url: 'http://r', ssl.key.location: k}\n", "its certificate"),
+        (AVRO + "  schema.registry.url: http://r\n  avro.schema.id.bytes: 5\n", "one of `4`, `8`"),
+        (AVRO + "  schema.registry.urls: http://r\n", "did you mean `source.schema.registry.url`"),
+        (AVRO + "  schema.registry: http://r\n", "did you mean `source.schema.registry"),
+        (
+            "source: {type: files, path: a, format: debezium-avro}\n"
+            "sink: {warehouse: w}\npipeline: {name: p}\n",
+            "come from Kafka only",
+        ),
+    ],
+)
+def test_contradictions_have_one_clear_message(load, text, wanted):
+    with pytest.raises(InvalidOptionError) as caught:
+        load(text)
+    assert wanted in str(caught.value)
+
+
+def test_secrets_appear_nowhere(load, tmp_path):
+    settings = load(AVRO + EVERYTHING)
+    in_address = load(AVRO + "  schema.registry.url: 'http://me:hidden-w@rd@registry'\n")
+    assert in_address.avro.registry.password == "hidden-w@rd"
+    token = load(AVRO + "  schema.registry: {url: 'http://r', bearer.token: hidden-word}\n")
+    for each in (settings, in_address, token):
+        for shown in (repr(each), str(each), str(each.redacted()), repr(each.avro)):
+            assert "den-w" not in shown
+    for text in (EVERYTHING, "  schema.registry.url: ['http://a', 'http://me:hidden-w@rd@b']\n"):
+        (tmp_path / "shown.yaml").write_text(AVRO + text)
+        lines = resolve(tmp_path / "shown.yaml", environ={}).lines
+        assert any(key == "source.schema.registry.url" for key, _, _ in lines)
+        assert "den-w" not in str(lines)
+        assert "rd@" not in str(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "  schema.registry: {url: 'ftp://me:hidden-word@registry'}\n",
+        "  schema.registry: {url: 'http://r', basic.auth: hidden-word}\n",
+        "  schema.registry: {url: 'http://r', basic.auth: {a: hidden-word}}\n",
+        "  schema.registry: {url: 'http://r', basic.auth: [hidden-word]}\n",
+        "  schema.registry: {url: 'http://r', bearer.token: [hidden-word]}\n",
+        "  schema.registry: {url: 'http://u:hidden-word@r', basic.auth: 'a:hidden-word'}\n",
+    ],
+)
+def test_malformed_secrets_are_not_printed(load, text):
+    with pytest.raises(InvalidOptionError) as caught:
+        load(AVRO + text)
+    assert "hidden-word" not in str(caught.value)
