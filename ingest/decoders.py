@@ -8,7 +8,6 @@ worker process, like the decoder.
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from ingest.formats.avro_records import AvroRecords
 from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.formats.debezium_json import DebeziumJsonDecoder
 from ingest.formats.dialects import DEBEZIUM_AVRO, DEBEZIUM_JSON, DIALECTS, UPSERT_AVRO
@@ -73,14 +72,16 @@ def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     )
     decoder = DebeziumAvroDecoder(options, resolve)
     records = decoder.records
-    return FormatDecoder(decoder.decode, True, records.key_columns, _operation_by(records))
+    operation = _of_one(records.operation)
+    return FormatDecoder(decoder.decode, True, records.key_columns, operation)
 
 
 def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     avro = _avro_of(settings)
     schemas = SchemaRegistry(avro.registry).schema
     decoder = UpsertAvroDecoder(schemas, avro.id_bytes, settings.dialect_options(), resolve)
-    return FormatDecoder(decoder.decode, True, decoder.records.key_columns, _upsert_operation)
+    operation = _of_one(decoder.operation)
+    return FormatDecoder(decoder.decode, True, decoder.records.key_columns, operation)
 
 
 def _avro_of(settings: Settings) -> AvroSettings:
@@ -89,14 +90,9 @@ def _avro_of(settings: Settings) -> AvroSettings:
     return settings.avro
 
 
-def _upsert_operation(topic: str, record: BadRecord) -> str:
-    del topic
-    return "op.d" if record.value is None else "op.u"
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kept:
-    """Headers and timestamp of a record that was taken out of its batch."""
+    """Headers and timestamp of such a record."""
 
     record: BadRecord
 
@@ -107,11 +103,13 @@ class _Kept:
         return 0, self.record.timestamp_ms
 
 
-def _operation_by(records: AvroRecords) -> Callable[[str, BadRecord], str]:
+def _of_one(named: Callable[[RawBatch, int], str]) -> Callable[[str, BadRecord], str]:
+    """For a record that was taken out of its batch what is known of one in a batch."""
+
     def operation(topic: str, record: BadRecord) -> str:
         alone = RawBatch(
             topic, 0, [record.offset], [record.key], [record.value], extras={0: _Kept(record)}
         )
-        return records.operation(alone, 0)
+        return named(alone, 0)
 
     return operation

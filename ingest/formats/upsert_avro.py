@@ -85,6 +85,15 @@ class UpsertAvroDecoder:
             outcome.refuse(by_offset[record.offset], refused)
         return dataclasses.replace(result, bad=outcome.finish().bad)
 
+    def operation(self, raw: RawBatch, at: int) -> str:
+        """The name under which a record that gave a row was counted; `op.` for what is none."""
+        try:
+            key, value = self._messages(raw, at)
+        except EventRefusedError:
+            return "op."
+        told = BadRecord(raw.offsets[at], raw.timestamp_ms(at), key, value, (), "", "")
+        return self._as_json.operation(raw.topic, told)
+
     def _messages(self, raw: RawBatch, at: int) -> tuple[bytes | None, bytes | None]:
         """Key and value as JSON with their schemas."""
         deletes = raw.values[at] is None

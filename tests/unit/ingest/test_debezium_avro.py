@@ -474,7 +474,9 @@ def test_with_a_registry_behind_it():
         for _ in range(3):
             assert len(rows(one.decode(batch([message] * 3)))) == 3
         assert [path for path, _ in stub.requests] == ["/schemas/ids/1"]
-        assert classes(one.decode(batch([b"\0\0\0\0\x63"]))) == ["schema_id"]
+        [bad] = one.decode(batch([b"\0\0\0\0\x63"])).bad
+        assert bad.error_class == "schema_id"
+        assert "id=`99` subject=`pg.public.orders-value`" in bad.error
         stub.failures = [(503, {})] * 20
         with pytest.raises(RetryableError):
             one.decode(batch([b"\0\0\0\0\x64"]))
