@@ -2,13 +2,17 @@
 """Settings of the Avro formats: what they become, what contradicts them, what is never shown."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 
+from ingest import settings as settings_module
 from ingest.setting_avro import AvroSettings
 from ingest.settings import Settings, load_settings, resolve
 from storage.errors import InvalidOptionError
 
+EXAMPLE = Path(settings_module.__file__).with_name("examples") / "debezium-avro.yaml"
+COMMENTED = {"ssl", "timeout", "retry", "avro"}
 KAFKA = """
 sink: {warehouse: /data/warehouse}
 pipeline: {name: shop}
@@ -46,6 +50,20 @@ def test_an_address_is_enough(load):
     assert avro.registry.urls == ("http://registry:8081",)
     assert (avro.registry.timeout_s, avro.registry.retry_for_s, avro.id_bytes) == (10, 60, 4)
     assert (avro.registry.username, avro.registry.token) == ("", "")
+
+
+def test_the_example_is_a_configuration(load, tmp_path):
+    (tmp_path / "registry").write_text("me:hidden-word\n")
+    text = EXAMPLE.read_text(encoding="utf-8").replace("/secrets", str(tmp_path))
+    assert load(text).avro.registry.username == "me"
+    told = {}
+    for line in text.splitlines():
+        key, colon, value = line.strip().removeprefix("# ").partition(": ")
+        if line.strip().startswith("# ") and colon and key.split(".")[0] in COMMENTED:
+            section = "source." if key.startswith("avro") else "source.schema.registry."
+            told[section + key] = value.partition("#")[0].strip()
+    assert len(told) == 6
+    assert load(text, told).avro.id_bytes == 8
 
 
 def test_every_setting_arrives_and_travels(load):

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real databases through Debezium in Avro, with a real schema registry, into tables."""
+
+import urllib.parse
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from ingest.checks import online
+from ingest.daemon import Daemon
+from ingest.errors import ExitCode
+from ingest.settings import load_settings
+from storage.table.catalog import FileSystemCatalog
+from tests.e2e import mariadb_tables, postgres_tables
+from tests.e2e.connect_worker import mariadb_config, postgres_config
+from tests.e2e.daemon_process import drain, kafka_config
+from tests.e2e.lossy_proxy import LossyProxy, Rule
+from tests.e2e.oracle import assert_equal
+from tests.e2e.real_parts import connect_worker, mariadb_server, postgres_server, registry
+from tests.e2e.real_tables import RandomChanges
+from tests.e2e.test_real_databases import drop, open_lake, wait_until_quiet
+
+__all__ = ["connect_worker", "mariadb_server", "postgres_server", "registry"]
+
+pytestmark = [pytest.mark.full, pytest.mark.kafka, pytest.mark.spark]
+
+ROWS = 5
+TRANSACTIONS = 40
+
+
+def avro_config(directory: Path, bootstrap: str, pattern: str, url: str, name: str) -> Path:
+    path = kafka_config(directory, bootstrap, pattern, name=name)
+    raw = yaml.safe_load(path.read_text())
+    raw["source"] |= {
+        "format": "debezium-avro",
+        "schema.registry": {"url": url, "timeout": "5s", "retry.for": "1s"},
+    }
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+@pytest.mark.parametrize("database", ["postgres", "mariadb"])
+def test_tables_equal_the_database(
+    database, spark, kafka_broker, connect_worker, registry, request, tmp_path
+):
+    """A snapshot, then random transactions and DDL; then the registry is away for a while."""
+    server = request.getfixturevalue(f"{database}_server")
+    described = {"postgres": postgres_tables, "mariadb": mariadb_tables}[database]
+    tables = described.TABLES
+    prefix = f"avro-{database}"
+    changes = RandomChanges(tables, seed=17)
+    with server.connect() as connection, connection.cursor() as cursor:
+        for statement in described.PREPARE:
+            cursor.execute(statement)
+        for table in tables:
+            for statement in table.create():
+                cursor.execute(statement)
+        changes.fill(cursor, ROWS)
+        if database == "postgres":
+            source = postgres_config(server, prefix, [f"public.{t.name}" for t in tables])
+        else:
+            listed = [f"{server.database}.{t.name}" for t in tables]
+            source = mariadb_config(server, prefix, listed, kafka_broker)
+        connect_worker.add(prefix, source, converter="avro", partitions=3)
+        wait_until_quiet(kafka_broker, prefix, connect_worker, ROWS * len(tables))
+        pattern = rf"{prefix}\..*|__debezium-heartbeat\.{prefix}"
+        address = urllib.parse.urlsplit(registry.confluent_url)
+        with LossyProxy(f"http://{address.netloc}") as proxy:
+            url = proxy.endpoint + address.path
+            path = avro_config(tmp_path, kafka_broker, pattern, url, database)
+            check_registry(path)
+            drain(path, spark)
+            assert_equal(connection, changes.tables, open_lake(tmp_path / "warehouse"))
+            for number in range(3):
+                changes.run(cursor, TRANSACTIONS)
+                changes.alter(cursor, *described.EVOLUTION[number])
+            changes.run(cursor, TRANSACTIONS)
+            wait_until_quiet(kafka_broker, prefix, connect_worker)
+            proxy.rules.append(Rule("", "", "503"))
+            assert Daemon(load_settings(path), once=True, session=spark).run() == (
+                ExitCode.UNAVAILABLE
+            )
+            proxy.rules.clear()
+            drain(path, spark)
+        assert_equal(connection, changes.tables, open_lake(tmp_path / "warehouse"))
+    assert quarantined(tmp_path) == []
+    connect_worker.remove(prefix)
+    drop(server, tables)
+    space = "public" if database == "postgres" else server.database
+    send_garbage(kafka_broker, f"{prefix}.{space}.{tables[0].name}")
+    drain(path, spark)
+    assert quarantined(tmp_path) == [(b"\0\0\x0f\x42\x3f-", "schema_id"), (b"{}", "avro")]
+
+
+def check_registry(path: Path) -> None:
+    """What `validate --check` says of the registry."""
+    found = {finding.name: finding for finding in online(load_settings(path))}
+    assert found["schema registry"].ok, found["schema registry"].finding
+    wrong = {"source.schema.registry.url": load_settings(path).avro.registry.urls[0] + "/nothing"}
+    found = {finding.name: finding for finding in online(load_settings(path, wrong))}
+    assert not found["schema registry"].ok
+    assert found["schema registry"].exit_code == ExitCode.CONFIG
+
+
+def send_garbage(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    producer.produce(topic, b"{}", b"1", partition=0)
+    producer.produce(topic, b"\0\0\x0f\x42\x3f-", b"2", partition=0)
+    producer.flush()
+
+
+def quarantined(directory: Path) -> list[tuple[bytes, str]]:
+    table = FileSystemCatalog(str(directory / "warehouse")).table("lakeward._quarantine")
+    return sorted((row["value"], row["error_class"]) for row in table.to_arrow().to_pylist())
