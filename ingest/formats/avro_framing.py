@@ -7,8 +7,12 @@ are asked first; since asking costs as much as decoding, only the first and the 
 batch are asked, and all of them where one of the two has such a header: a producer changes its
 ways once, not back and forth within a few thousand records. `header_id` is for the doubtful rest.
 
+Apicurio's converters may name a schema by its content id, which registries answer for through
+Confluent's API, or by its global id, for which they do not: such records are refused with the
+producer's setting that changes it. So are values in Avro's JSON encoding, which a header tells.
+
 Source: CDC.md §2.7; `SchemaId` of Confluent's clients (`__key_schema_id`, `__value_schema_id`);
-Apicurio's content ids in headers.
+header names of Apicurio's serdes.
 """
 
 import enum
@@ -22,6 +26,7 @@ __all__ = ["Framing", "FramingError", "Part", "usual_subject"]
 _ID, _GUID = 0, 1
 _GUID_BYTES = 16
 _CONFLUENT_BYTES, _APICURIO_BYTES = 4, 8
+_BINARY = b"BINARY"
 _SIZES = {b"\0": 1 + _CONFLUENT_BYTES, b"\1": 1 + _GUID_BYTES}
 """Of a header by its magic byte."""
 
@@ -31,10 +36,15 @@ class FramingError(ValueError):
 
 
 class Part(enum.Enum):
-    """Key or value of a record; its value is (Confluent's header, Apicurio's header)."""
+    """Key or value of a record; its value is (Confluent's header, Apicurio's headers)."""
 
-    KEY = ("__key_schema_id", "apicurio.key.contentId")
-    VALUE = ("__value_schema_id", "apicurio.value.contentId")
+    KEY = ("__key_schema_id", "apicurio.key.contentId", "apicurio.key.globalId")
+    VALUE = ("__value_schema_id", "apicurio.value.contentId", "apicurio.value.globalId")
+
+    @property
+    def encoding_header(self) -> str:
+        """The header that says how the content is encoded."""
+        return f"apicurio.{self.name.lower()}.encoding"
 
 
 def usual_subject(topic: str, part: Part) -> str:
@@ -74,7 +84,18 @@ class Framing:
         if found is None:
             return None
         name, content = found
+        if name == part.value[2]:
+            raise FramingError(
+                f"the header {name} names a schema by Apicurio's global id: set "
+                "apicurio.registry.use-id=contentId on the producer"
+            )
         if name == part.value[1] and len(content) == _APICURIO_BYTES:
+            encoding = dict(raw.headers(at)).get(part.encoding_header, _BINARY)
+            if encoding.upper() != _BINARY:
+                raise FramingError(
+                    f"the header {part.encoding_header} names an encoding that is not binary: set "
+                    "apicurio.registry.avro.encoding=BINARY on the producer"
+                )
             return int.from_bytes(content, "big")
         if name == part.value[0] and content[:1] in _SIZES and len(content) == _SIZES[content[:1]]:
             return self._before(content, _CONFLUENT_BYTES)[0]

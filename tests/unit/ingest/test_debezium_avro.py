@@ -425,6 +425,43 @@ def test_a_header_in_the_middle_of_a_batch_is_found_when_the_rest_fails():
     assert [entry["offset"] for entry in rows(result)] == [100, 101, 102]
 
 
+@pytest.mark.parametrize(
+    ("headers", "wanted"),
+    [
+        ([("apicurio.value.globalId", (1).to_bytes(8, "big"))], "use-id=contentId"),
+        (
+            [
+                ("apicurio.value.contentId", (1).to_bytes(8, "big")),
+                ("apicurio.value.encoding", b"JSON"),
+            ],
+            "encoding=BINARY",
+        ),
+        ([("apicurio.value.contentId", b"1")], "holds no schema id"),
+    ],
+)
+def test_headers_that_name_no_schema_we_can_ask_for_are_refused_with_advice(headers, wanted):
+    case = Case({**ID, "v": "string"})
+    datum = case.value.datum(event("c", None, {"id": 1, "v": "a"}))
+    result = case.decode([datum], headers={0: headers})
+    assert [(b.error_class, wanted in b.error) for b in result.bad] == [("avro", True)]
+    mixed = case.decode(
+        [case.value(event("c", None, {"id": 1, "v": "a"})), datum] * 2,
+        headers={1: headers, 3: headers},
+    )
+    assert len(rows(mixed)) == 2
+    assert all(wanted in b.error for b in mixed.bad)
+
+
+def test_a_binary_encoding_may_be_told():
+    case = Case({**ID, "v": "string"})
+    headers = [
+        ("apicurio.value.contentId", (1).to_bytes(8, "big")),
+        ("apicurio.value.encoding", b"BINARY"),
+    ]
+    datum = case.value.datum(event("c", None, {"id": 1, "v": "a"}))
+    assert len(rows(case.decode([datum], headers={0: headers}))) == 1
+
+
 def test_ids_of_eight_bytes():
     case = Case({**ID, "v": "string"})
     datum = case.value.datum(event("c", None, {"id": 1, "v": "a"}))
