@@ -67,6 +67,7 @@ class BatchReport:
         skipped_offsets: offsets lost to retention per (topic, partition).
         schema_changes: applied changes as (table, change) pairs.
         schema_refused: tables with records that no allowed change covers; they were quarantined.
+        parked: tables that this batch parked, as (table, reason) pairs.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
         started_ms: when the driver began [ms].
@@ -97,6 +98,7 @@ class BatchReport:
     skipped_offsets: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     schema_changes: tuple[tuple[str, str], ...] = ()
     schema_refused: tuple[str, ...] = ()
+    parked: tuple[tuple[str, str], ...] = ()
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
     started_ms: int = 0

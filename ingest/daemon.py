@@ -11,13 +11,12 @@ second signal ends the process at once, which is safe: the batch is done again a
 """
 
 import contextlib
-import functools
 import logging
 import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -36,17 +35,13 @@ from ingest.settings import Settings
 from ingest.sink import MicroBatchSink, StopRequested
 from ingest.source.control import write_control
 from ingest.source.data_source import LakewardCdcSource
-from ingest.source.initial import initial_offsets
 from ingest.source.ranges import resume_token
-from ingest.stream_progress import BatchNote, ProgressFile, read_offset_log, recovered_offsets
-from ingest.stream_state import CheckpointState
+from ingest.stream_position import StreamPosition, newest_number
 from ingest.table_book import TableBook
 from storage import errors
 from storage.clock import Clock, SystemClock
 from storage.errors import (
     FencedError,
-    InternalError,
-    InvalidRequestError,
     LakewardError,
     RetryableError,
 )
@@ -115,9 +110,7 @@ class Daemon:
         self._book = TableBook(settings, self._clock)
         self._observer = Observer(settings, self._clock)
         self._maintenance = Maintenance(self._book, self._clock, self._observer.metrics)
-        self._progress = ProgressFile(
-            self._book.file_io, settings.sink.warehouse, settings.pipeline.name
-        )
+        self._position = StreamPosition(settings, self._book)
         self._batches_done = 0
 
     def run(self) -> int:
@@ -144,13 +137,13 @@ class Daemon:
     def _run(self) -> int:
         write_control(self._checkpoint, drain=False)
         self._book.load()
-        state = self._checkpoint_state()
-        self._book.use_floors(state.floors)
-        self._observer.resuming_at(resume_token(self._position(state)))
+        self._position.open()
+        self._observer.resuming_at(resume_token(self._position.recorded()))
+        self._observer.tables(self._book)
         spark = self._session()
         try:
             self._observer.started(spark)
-            return self._supervise(spark, state)
+            return self._supervise(spark)
         finally:
             self._maintenance.close()
             if self._given_session is None:
@@ -170,38 +163,11 @@ class Daemon:
     def _parallelism(self) -> int:
         return self._settings.spark.parallelism or os.cpu_count() or 2
 
-    def _checkpoint_state(self) -> CheckpointState:
-        """The checkpoint's state; a new one is made from the tables and saved first."""
-        name = self._settings.pipeline.name
-        state = CheckpointState.load(self._checkpoint)
-        if state is not None:
-            if state.stream != name:
-                raise InvalidRequestError(
-                    "the checkpoint belongs to another stream",
-                    hint="set `pipeline.checkpoint` to a directory of its own",
-                    checkpoint=self._checkpoint,
-                    stream=state.stream,
-                )
-            return state
-        progresses = self._book.progresses()
-        newest = max((progress.identifier for progress in progresses.values()), default=-1)
-        floors = {table: progress.offsets for table, progress in progresses.items()}
-        recovered = recovered_offsets(self._progress.read(), progresses)
-        initial = initial_offsets(self._settings.source, recovered)
-        state = CheckpointState(stream=name, base=newest + 1, initial=initial, floors=floors)
-        state.save(self._checkpoint)
-        if progresses:
-            _LOG.warning(
-                "new checkpoint, offsets recovered from the tables",
-                extra={"event": "recovered", "tables": len(progresses), "base": state.base},
-            )
-        return state
-
-    def _supervise(self, spark: SparkSession, state: CheckpointState) -> int:
+    def _supervise(self, spark: SparkSession) -> int:
         failures = 0
         while True:
             done_before = self._batches_done
-            sink = self._sink(state)
+            sink = self._sink()
             query = self._start(spark, sink)
             failure = self._watch(query, sink)
             sink.close()
@@ -224,12 +190,11 @@ class Daemon:
                 return 0
             self._book.load()
 
-    def _sink(self, state: CheckpointState) -> MicroBatchSink:
+    def _sink(self) -> MicroBatchSink:
         return MicroBatchSink(
             stream=self._settings.pipeline.name,
-            base=state.base,
+            position=self._position,
             book=self._book,
-            note=functools.partial(self._write_note, state),
             slots=self._parallelism(),
             clock=self._clock,
             on_start=self._observer.batch_started,
@@ -237,24 +202,10 @@ class Daemon:
             draining=self._stop,
         )
 
-    def _position(self, state: CheckpointState) -> Mapping[str, Any]:
-        """The source offsets up to which batches are recorded, in the source's own form."""
-        last = _newest(self._checkpoint / "commits")
-        return read_offset_log(self._checkpoint, last) or state.initial
-
-    def _write_note(
-        self, state: CheckpointState, identifier: int, batch_id: int, tables: tuple[str, ...]
-    ) -> None:
-        end = read_offset_log(self._checkpoint, batch_id)
-        if end is None:
-            raise InternalError("a running batch is not in Spark's offset log", batch=batch_id)
-        start = read_offset_log(self._checkpoint, batch_id - 1) or state.initial
-        note = BatchNote(identifier=identifier, start=start, end=end, tables=tables)
-        self._progress.write(note)
-
     def _finished(self, report: BatchReport) -> None:
         self._batches_done += 1
         self._observer.batch(report)
+        self._observer.tables(self._book)
         self._maintenance.after_batch(report)
         if self._extra_on_batch is not None:
             self._extra_on_batch(report)
@@ -271,7 +222,7 @@ class Daemon:
         )
         writer = (
             stream.writeStream.queryName(settings.pipeline.name)
-            .option("checkpointLocation", str(self._checkpoint))
+            .option("checkpointLocation", str(self._position.directory))
             .foreachBatch(sink)
         )
         if self._once:
@@ -306,7 +257,7 @@ class Daemon:
     def _recorded(self, sink: MicroBatchSink) -> bool:
         """Whether Spark's commit log has the batch that the sink finished last."""
         last = sink.last_batch_id
-        return last is None or _newest(self._checkpoint / "commits") >= last
+        return last is None or newest_number(self._position.directory / "commits") >= last
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -330,13 +281,6 @@ class Daemon:
         finally:
             for restored, handler in previous.items():
                 signal.signal(restored, handler)
-
-
-def _newest(directory: Path) -> int:
-    if not directory.is_dir():
-        return -1
-    names = (entry.name for entry in directory.iterdir())
-    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def _cause(failure: BaseException | None, error: PySparkException) -> BaseException | None:

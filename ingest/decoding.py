@@ -43,6 +43,10 @@ class Decoding:
 
     Args:
         settings: the pipeline's settings.
+
+    Attributes:
+        feeds: by table the topics in which events for it were met since `use`; of parked tables
+            too, whose events are counted as unrouted and not decoded.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,6 +56,8 @@ class Decoding:
         self._resolved: dict[SourceTable, Target | None] = {}
         self._targets: dict[str, Target] = {}
         self._routing = settings.routing
+        self._tables: dict[SourceTable, str] = {}
+        self.feeds: dict[str, set[str]] = {}
         self._decoder = decoder_of(settings, self._resolve)
 
     def use(self, plan: BatchPlan) -> None:
@@ -59,6 +65,8 @@ class Decoding:
         self._plan = plan
         self._resolved = {}
         self._targets = {}
+        self._tables = {}
+        self.feeds = {}
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic."""
@@ -97,7 +105,12 @@ class Decoding:
 
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
         if source not in self._resolved:
-            self._resolved[source] = self._planned(self._routing.destination(source))
+            destination = self._routing.destination(source)
+            if destination is not None:
+                self._tables[source] = destination.table
+            self._resolved[source] = self._planned(destination)
+        if source in self._tables:
+            self.feeds.setdefault(self._tables[source], set()).add(topic)
         return self._resolved[source]
 
     def _toast(self, name: str, schema: TableSchema) -> Toast:
@@ -108,7 +121,7 @@ class Decoding:
     def _planned(self, destination: Destination | None) -> Target | None:
         if self._plan is None:
             raise InternalError("a decoder is used before it has a plan")
-        if destination is None:
+        if destination is None or destination.table in self._plan.parked:
             return None
         name = destination.table
         schema_id = self._plan.schema_id(name)

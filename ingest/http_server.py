@@ -170,7 +170,13 @@ _STYLE = (
 def _page(status: Mapping[str, Any]) -> str:
     """The status page: reloads itself, needs nothing from elsewhere."""
     rows = [
-        [table, facts.get("snapshot_id", ""), facts.get("rows", 0), facts.get("freshness_s", "")]
+        [
+            table,
+            facts.get("state", "running"),
+            facts.get("snapshot_id", ""),
+            facts.get("rows", 0),
+            facts.get("freshness_s", ""),
+        ]
         for table, facts in sorted(status["tables"].items())
     ]
     offsets = [
@@ -179,6 +185,11 @@ def _page(status: Mapping[str, Any]) -> str:
         for partition, facts in sorted(parts.items())
     ]
     reasons = [c["reason"] for c in status["conditions"].values() if not c["ok"]]
+    reasons += [
+        f"{table} is parked: {facts.get('reason', '')}"
+        for table, facts in sorted(status["tables"].items())
+        if facts.get("state") == "parked"
+    ]
     batch = status["batch"]
     latest = batch.get("last") or {}
     errors = [[e["at"], e["type"], e["message"]] for e in status["errors"]]
@@ -190,7 +201,7 @@ def _page(status: Mapping[str, Any]) -> str:
         f"<p>Batch {_e(latest.get('batch_id', '–'))}: {_e(latest.get('outcome', 'none yet'))}, "
         f"{_e(latest.get('events', 0))} events in {_e(latest.get('duration_s', 0))} s. "
         f"Up {_e(status['uptime_s'])} s, version {_e(status['version'])}.</p>",
-        _html_table(["table", "snapshot", "rows written", "freshness [s]"], rows),
+        _html_table(["table", "state", "snapshot", "rows written", "freshness [s]"], rows),
         _html_table(["topic", "partition", "next offset", "lag"], offsets),
         _html_table(["errors", "type", "message"], errors) if errors else "",
         "<p><a href=/metrics>metrics</a> · <a href=/api/status>status as JSON</a> · "

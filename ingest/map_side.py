@@ -101,6 +101,7 @@ class MapSide:
             decoding = time.perf_counter()
             self.report.spent("consume", decoding - started)
             self._take(raw, self._decoding.decode(raw))
+            self.report.met(self._decoding.feeds)
             self.report.spent("decode", time.perf_counter() - decoding)
             if self._gathered_bytes >= GATHER_BYTES:
                 yield from self._cut(piece)
@@ -128,7 +129,8 @@ class MapSide:
     def _take_changes(self, raw: RawBatch, change: ChangeBatch) -> None:
         if not self._plan.wants(change.target):
             return
-        rows = self._above_floor(raw, change.target, change.rows)
+        floor = self._plan.floor(change.target, raw.topic, raw.partition)
+        rows = _from_offset(raw, floor, change.rows)
         if rows.num_rows == 0:
             return
         totals = self.report.tables.setdefault(change.target, TableTotals())
@@ -138,6 +140,14 @@ class MapSide:
     def _take_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> None:
         if not self._plan.wants(self._quarantine):
             return
+        place = (raw.topic, raw.partition)
+        records = [
+            record
+            for record in records
+            if record.offset >= self._plan.bad_floor(self._quarantine, record.target, *place)
+        ]
+        if not records:
+            return
         rows = quarantine_rows(
             records,
             topic=raw.topic,
@@ -145,9 +155,6 @@ class MapSide:
             batch_id=self._plan.batch_id,
             time_ms=self._plan.time_ms,
         )
-        rows = self._above_floor(raw, self._quarantine, rows)
-        if rows.num_rows == 0:
-            return
         bad = self.report.bad.setdefault(raw.topic, Counter())
         bad.update(record.error_class for record in records)
         totals = self.report.tables.setdefault(self._quarantine, TableTotals())
@@ -157,16 +164,6 @@ class MapSide:
     def _gather(self, table: str, rows: pa.RecordBatch) -> None:
         self._gathered.setdefault(table, []).append(rows)
         self._gathered_bytes += rows.nbytes
-
-    def _above_floor(self, raw: RawBatch, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Drop rows that the table held already when its checkpoint was lost."""
-        floors = self._plan.floors.get(table)
-        if not floors:
-            return rows
-        floor = floors.get(raw.topic, {}).get(str(raw.partition), 0)
-        if floor <= raw.offsets[0]:
-            return rows
-        return rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), floor))
 
     def _cut(self, piece: SourceRange) -> Iterator[pa.RecordBatch]:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
@@ -193,6 +190,13 @@ class MapSide:
                         payload=ipc_bytes(payload),
                     )
                     yield encode_chunk(chunk)
+
+
+def _from_offset(raw: RawBatch, floor: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that a table does not hold yet."""
+    if floor <= raw.offsets[0]:
+        return rows
+    return rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), floor))
 
 
 def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -8,12 +8,16 @@ Names are without the prefix `lakeward_`. Rules: base units, `_total` on counter
 
 import dataclasses
 
-__all__ = ["METRICS", "PREFIX", "STATES", "Metric"]
+__all__ = ["METRICS", "PREFIX", "STATES", "TABLE_STATES", "Metric"]
 
 PREFIX = "lakeward_"
 
 STATES = ("starting", "running", "idle", "draining", "failed")
 """Values of `lakeward_state`; exactly one is 1."""
+
+TABLE_STATES = ("running", "parked", "behind")
+"""Values of `lakeward_table_state`: written as events come; left alone while the others flow;
+resumed and catching up with the others."""
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _DELAY = (1, 2, 5, 10, 30, 60, 120, 300, 900, 3600, 14400)
@@ -135,6 +139,12 @@ METRICS: tuple[Metric, ...] = (
     # table
     Metric(
         "table_rows_written_total", "counter", "Rows committed to data files.", ("table", "kind")
+    ),
+    Metric(
+        "table_state",
+        "gauge",
+        "What becomes of a table's events: exactly one state is 1; alarm on parked.",
+        ("table", "state"),
     ),
     Metric("table_snapshot_id", "gauge", "Newest snapshot of this stream.", ("table",)),
     Metric("table_last_commit_timestamp_seconds", "gauge", "Last commit.", ("table",)),

@@ -14,11 +14,14 @@ from pyspark.sql import SparkSession
 
 from ingest.batch_report import BatchReport
 from ingest.http_server import HttpServer
+from ingest.parking import ParkedTable
 from ingest.settings import Settings
 from ingest.source.lag import LagProbe
 from ingest.source.ranges import OffsetMap
 from ingest.status_board import StatusBoard
+from ingest.table_book import TableBook
 from ingest.telemetry import Metrics
+from ingest.text_table import human_time
 from storage.clock import Clock
 from storage.errors import LakewardError
 
@@ -138,8 +141,23 @@ class Observer:
                 "schema changed",
                 extra={"event": "schema_change", "table": table, "change": change},
             )
+        for table, reason in report.parked:
+            _LOG.error(
+                "table parked, the others go on",
+                extra={"event": "table_parked", "table": table, "reason": reason},
+            )
         for table in report.schema_refused:
             self.metrics.schema_change_refused(table)
+
+    def tables(self, book: TableBook) -> None:
+        """Which tables are written, parked, or behind the others."""
+        parked = book.parking.parked()
+        states: dict[str, str] = dict.fromkeys(book.progresses(), "running")
+        states |= dict.fromkeys(book.parking.behind, "behind") | dict.fromkeys(parked, "parked")
+        self.metrics.set_table_states(states)
+        self.board.set_table_states(
+            {name: {"state": state, **_why(parked.get(name))} for name, state in states.items()}
+        )
 
     def failed(self, error: BaseException) -> None:
         """The query ended with an error; it is tried again or the process ends."""
@@ -171,3 +189,9 @@ class Observer:
                         "the source does not answer", extra={"event": "lag_poll", "error": error}
                     )
                 self._ended.wait(LAG_POLL_S)
+
+
+def _why(entry: ParkedTable | None) -> dict[str, str]:
+    if entry is None:
+        return {}
+    return {"reason": entry.reason, "by": entry.by, "parked_at": human_time(entry.parked_ms)}

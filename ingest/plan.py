@@ -17,11 +17,20 @@ import orjson
 
 from storage.errors import InternalError
 
-__all__ = ["PLAN_PROPERTY", "BatchPlan"]
+__all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "floor_of"]
 
 PLAN_PROPERTY = "lakeward.plan"
 
+ANY_TABLE = "*"
+"""Stands for every table that floors do not name."""
+
 OffsetMap = Mapping[str, Mapping[str, int]]
+
+
+def floor_of(floors: Mapping[str, OffsetMap], table: str) -> OffsetMap:
+    """The offsets below which a table has everything; empty = none."""
+    found = floors.get(table)
+    return floors.get(ANY_TABLE, {}) if found is None else found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +46,10 @@ class BatchPlan:
         only: tables this run is for; None = all.
         skip: tables that committed this identifier already (a replay).
         frozen: tables whose uncovered records go to quarantine instead of asking for a change.
-        floors: per table the offsets below which rows are already in it (lost checkpoint).
+        floors: per table (or `ANY_TABLE`) the offsets below which its rows are to be dropped: it
+            has them (lost checkpoint, resumed neighbour).
+        bad_floors: per table that was resumed, the offsets from which its bad records are wanted.
+        parked: tables whose events are left alone.
     """
 
     batch_id: int
@@ -49,10 +61,23 @@ class BatchPlan:
     skip: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
+    bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
+    parked: tuple[str, ...] = ()
+
+    def floor(self, table: str, topic: str, partition: int) -> int:
+        """Offset below which a table's rows of a source partition are to be dropped."""
+        return floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
+
+    def bad_floor(self, quarantine: str, target: str, topic: str, partition: int) -> int:
+        """Offset below which the bad records of a table are to be dropped."""
+        own = self.bad_floors.get(target)
+        if own is not None:
+            return own.get(topic, {}).get(str(partition), 0)
+        return self.floor(quarantine, topic, partition)
 
     def wants(self, table: str) -> bool:
         """Whether rows of `table` are to be written in this run."""
-        if table in self.skip:
+        if table in self.skip or table in self.parked:
             return False
         return self.only is None or table in self.only
 
@@ -72,6 +97,8 @@ class BatchPlan:
             "skip": sorted(self.skip),
             "frozen": sorted(self.frozen),
             "floors": self.floors,
+            "bad_floors": self.bad_floors,
+            "parked": sorted(self.parked),
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -101,4 +128,6 @@ def _parse(text: str) -> BatchPlan:
         skip=tuple(raw["skip"]),
         frozen=tuple(raw["frozen"]),
         floors=raw["floors"],
+        bad_floors=raw["bad_floors"],
+        parked=tuple(raw["parked"]),
     )

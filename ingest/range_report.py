@@ -3,7 +3,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ingest.formats.events import SchemaDelta
 
@@ -49,6 +49,7 @@ class RangeReport:
         bad: quarantined records by topic and error class.
         tables: totals by table.
         deltas: records whose shape the table's schema does not cover.
+        feeds: topics in which events for a table were met, parked tables too.
         skipped: offsets lost to retention by (topic, partition).
         seconds: wall time of the task's parts [s].
     """
@@ -62,6 +63,12 @@ class RangeReport:
     deltas: list[SchemaDelta] = dataclasses.field(default_factory=list)
     skipped: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    feeds: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+
+    def met(self, feeds: Mapping[str, Iterable[str]]) -> None:
+        """Note which topics feed which tables."""
+        for table, topics in feeds.items():
+            self.feeds.setdefault(table, set()).update(topics)
 
     def spent(self, part: str, seconds: float) -> None:
         """Add wall time of one part [s]."""
@@ -92,6 +99,7 @@ class BatchTotals:
         mine.deltas += report.deltas
         for part, seconds in report.seconds.items():
             mine.spent(part, seconds)
+        mine.met(report.feeds)
         for place, count in report.skipped.items():
             mine.skipped[place] = mine.skipped.get(place, 0) + count
         for topic, counts in report.counts.items():

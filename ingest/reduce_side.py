@@ -27,7 +27,8 @@ from ingest.placing import ANY_BUCKET, Owner, owner_of
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.restore import restored
 from ingest.table_cache import Warehouse, table_of
-from storage.errors import InternalError
+from ingest.table_faults import TABLE_FAULTS
+from storage.errors import InternalError, LakewardError
 from storage.format.file_meta import CommitMessage
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.lookup.store import LookupCounters, process_store
@@ -64,6 +65,7 @@ class BucketResult:
         values_kept: values that the source did not send, taken from older rows.
         values_lost: values that the source did not send and that no older row has.
         lookup: what the task did with local copies, on one of its results; None elsewhere.
+        failure: why there is nothing to commit; the driver decides what becomes of it.
     """
 
     table: str
@@ -75,6 +77,7 @@ class BucketResult:
     values_kept: int = 0
     values_lost: int = 0
     lookup: LookupUse | None = None
+    failure: LakewardError | None = None
 
 
 def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -104,10 +107,22 @@ def _reduce_task(
             yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
         if before is None and _looks_up(warehouse, plan, bucket[0]):
             before = process_store().counters()
-        result = reduce_chunks(warehouse, plan, by_bucket.pop(bucket))
+        result = _reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
     if before is not None and result is not None:
         result = dataclasses.replace(result, lookup=_lookup_use(before, process_store().counters()))
     yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+
+
+def _reduced(
+    warehouse: Warehouse, plan: BatchPlan, table: str, chunks: Iterable[Chunk]
+) -> BucketResult:
+    """The work, or why it fails if that can be the table's fault: others are not held up by it."""
+    try:
+        return reduce_chunks(warehouse, plan, chunks)
+    except TABLE_FAULTS as error:
+        return BucketResult(
+            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=error
+        )
 
 
 def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:

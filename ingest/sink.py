@@ -10,10 +10,12 @@ Protocol of one batch:
 4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
 5. records that no schema covers were reported, not written: create or alter their tables, discard
    the files just written for them and run the job again for those tables alone;
-6. note durably what is about to be committed (`stream_progress`), then commit table by table
+6. tables whose part failed for reasons of their own are parked, and so are those that somebody
+   named meanwhile (`TableBook.park`): their files are discarded, the others go on;
+7. note durably what is about to be committed (`stream_progress`), then commit table by table
    (APPEND, then COMPACT), in parallel; Spark records the batch afterwards.
 
-A crash before 6 leaves files that nobody names. A crash inside 6 leaves some tables committed: the
+A crash before 7 leaves files that nobody names. A crash inside 7 leaves some tables committed: the
 replay skips them. Nothing consumed is held back across batches.
 """
 
@@ -21,7 +23,7 @@ import dataclasses
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from pyspark.sql import Column, DataFrame
@@ -29,11 +31,13 @@ from pyspark.sql import functions as F
 
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
-from ingest.plan import PLAN_PROPERTY, BatchPlan
+from ingest.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.range_report import BatchTotals, RangeReport
 from ingest.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
+from ingest.stream_position import StreamPosition
 from ingest.stream_state import Span, commit_properties
 from ingest.table_book import TableBook
+from ingest.table_faults import faults_to_park
 from storage.clock import Clock
 from storage.errors import FencedError, InternalError
 from storage.format.file_meta import CommitMessage
@@ -72,9 +76,8 @@ class MicroBatchSink:
 
     Args:
         stream: name of the stream = commit user.
-        base: commit identifier of batch 0 of this checkpoint.
+        position: where the stream stands: base, offsets, floors, notes.
         book: the stream's tables.
-        note: writes the note of a batch before its commits: (identifier, batch id, tables).
         slots: shuffle partitions.
         clock: time.
         on_start: told of every batch that passes the gate.
@@ -86,9 +89,8 @@ class MicroBatchSink:
         self,
         *,
         stream: str,
-        base: int,
+        position: StreamPosition,
         book: TableBook,
-        note: Callable[[int, int, tuple[str, ...]], None],
         slots: int,
         clock: Clock,
         on_start: Callable[[int], None],
@@ -96,9 +98,8 @@ class MicroBatchSink:
         draining: threading.Event,
     ) -> None:
         self._stream = stream
-        self._base = base
+        self._position = position
         self._book = book
-        self._note = note
         self._slots = slots
         self._clock = clock
         self._on_start = on_start
@@ -137,7 +138,9 @@ class MicroBatchSink:
     def _process(self, frame: DataFrame, batch_id: int) -> BatchReport:
         started = self._clock.monotonic_s()
         phases = _Phases(self._clock)
-        identifier = self._base + batch_id
+        identifier = self._position.state.base + batch_id
+        self._position.begin(batch_id)
+        self._book.take_to_park()  # of a run that failed: what is still wrong will show again
         self._book.refresh()
         plan = BatchPlan(
             batch_id=batch_id,
@@ -146,6 +149,8 @@ class MicroBatchSink:
             tables=self._book.schema_ids(),
             skip=self._book.committed(identifier),
             floors=self._book.floors(),
+            bad_floors=self._book.bad_floors(),
+            parked=tuple(sorted(self._book.parking.parked())),
         )
         phases.end("plan")
         outcome = self._run(frame, plan)
@@ -154,12 +159,18 @@ class MicroBatchSink:
         self._check_replay(plan, span)
         outcome, changes, refused = self._settle_schemas(frame, plan, outcome)
         phases.end("schema")
-        commits = self._commit_all(plan, outcome, span)
+        self._meet_parked(plan, outcome)
+        outcome, parked = self._park_failed(plan, outcome)
+        commits, failed = self._commit_all(plan, outcome, span)
+        outcome, parked = _without(outcome, failed), parked | failed
         phases.end("commit")
         self._learn_weights(outcome)
         report = self._report(plan, outcome, commits, started, phases.seconds)
         return dataclasses.replace(
-            report, schema_changes=tuple(changes), schema_refused=tuple(refused)
+            report,
+            schema_changes=tuple(changes),
+            schema_refused=tuple(refused),
+            parked=tuple(sorted(parked.items())),
         )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
@@ -238,6 +249,12 @@ class MicroBatchSink:
             applied += changes.applied
             frozen |= changes.refused
             again = {delta.target for delta in deltas}
+            if parked := self._book.to_park():
+                self._discard(result for result in outcome.results if result.table in parked)
+                outcome = _without(outcome, parked)
+                again -= parked
+                if not again:
+                    continue
             if frozen:
                 again.add(self._book.quarantine)
             self._discard(result for result in outcome.results if result.table in again)
@@ -247,6 +264,7 @@ class MicroBatchSink:
                 tables=self._book.schema_ids(),
                 only=tuple(sorted(again)),
                 frozen=tuple(sorted(frozen)),
+                parked=tuple(sorted({*plan.parked, *parked})),
             )
             latest = self._run(frame, rerun)
             if latest.totals.span != outcome.totals.span:
@@ -260,7 +278,8 @@ class MicroBatchSink:
 
     def _commit_all(
         self, plan: BatchPlan, outcome: JobOutcome, span: Span
-    ) -> dict[str, tuple[CommitResult, float]]:
+    ) -> tuple[dict[str, tuple[CommitResult, float]], dict[str, str]]:
+        """Commit every table; (what was done, tables parked because theirs failed)."""
         by_table: dict[str, list[BucketResult]] = {}
         for result in outcome.results:
             by_table.setdefault(result.table, []).append(result)
@@ -269,7 +288,11 @@ class MicroBatchSink:
             began = self._clock.monotonic_s()
             topics = outcome.report.tables[name].topics
             properties, offsets = commit_properties(
-                self._stream, self._book.offsets(name), span, topics
+                self._stream,
+                self._book.offsets(name),
+                span,
+                topics,
+                floor_of(plan.floors, name),
             )
             messages = [message for result in by_table[name] for message in result.messages]
             done = self._book.commit(name, messages, plan.identifier, properties, offsets, span)
@@ -277,10 +300,57 @@ class MicroBatchSink:
 
         names = sorted(by_table)
         if names:
-            self._note(plan.identifier, plan.batch_id, tuple(sorted({*names, *plan.skip})))
+            noted = tuple(sorted({*names, *plan.skip}))
+            self._position.note(plan.identifier, plan.batch_id, noted)
         futures = {name: self._pool.submit(commit, name) for name in names}
         wait(futures.values())  # one table's failure does not leave another's commit half watched
-        return {name: future.result() for name, future in futures.items()}
+        failures = {name: f.exception() for name, f in futures.items()}
+        failed = self._fault({n: e for n, e in failures.items() if e is not None}, plan, outcome)
+        # nothing is discarded: a commit that failed halfway may have published some of its files
+        return {n: f.result() for n, f in futures.items() if n not in failed}, failed
+
+    def _fault(
+        self, failures: Mapping[str, BaseException], plan: BatchPlan, outcome: JobOutcome
+    ) -> dict[str, str]:
+        """Park the tables of failures that are about one table; other failures are raised."""
+        failed = faults_to_park(
+            failures,
+            {result.table for result in outcome.results},
+            quarantine=self._book.quarantine,
+            answers=self._book.answers,
+        )
+        self._park(plan, outcome, failed)
+        return failed
+
+    def _park(self, plan: BatchPlan, outcome: JobOutcome, tables: Mapping[str, str]) -> None:
+        """Park tables from the start of this batch on; durable at return."""
+        if not tables:
+            return
+        start, _ = self._position.bounds(plan.batch_id)
+        for name, reason in sorted(tables.items()):
+            topics = {*outcome.report.feeds.get(name, ()), *self._book.offsets(name)}
+            self._book.parking.park(
+                name, reason=reason, by="stream", since=start, now_ms=plan.time_ms, topics=topics
+            )
+        self._book.parking.met({}, self._position.entered(plan.batch_id))
+
+    def _meet_parked(self, plan: BatchPlan, outcome: JobOutcome) -> None:
+        """Note which topics fed parked tables: they are read again at resume."""
+        if plan.parked:
+            entered = self._position.entered(plan.batch_id)
+            self._book.parking.met(outcome.report.feeds, entered)
+
+    def _park_failed(
+        self, plan: BatchPlan, outcome: JobOutcome
+    ) -> tuple[JobOutcome, dict[str, str]]:
+        """Park what failed in tasks or was asked for; the outcome without it."""
+        asked = self._book.take_to_park()
+        self._park(plan, outcome, asked)
+        failures = {r.table: r.failure for r in outcome.results if r.failure is not None}
+        rest = {name: error for name, error in failures.items() if name not in asked}
+        parked = asked | self._fault(rest, plan, outcome)
+        self._discard(result for result in outcome.results if result.table in parked)
+        return _without(outcome, parked), parked
 
     def _report(
         self,
@@ -394,6 +464,17 @@ class _Phases:
         now = self._clock.monotonic_s()
         self.seconds[name] = now - self._last
         self._last = now
+
+
+def _without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
+    """The outcome without the work of some tables."""
+    if not tables:
+        return outcome
+    report = dataclasses.replace(outcome.report)
+    report.tables = {n: t for n, t in report.tables.items() if n not in tables}
+    report.deltas = [delta for delta in report.deltas if delta.target not in tables]
+    kept = tuple(result for result in outcome.results if result.table not in tables)
+    return JobOutcome(BatchTotals(report), kept)
 
 
 def _replaced(first: JobOutcome, again: JobOutcome, tables: set[str]) -> JobOutcome:

@@ -118,6 +118,15 @@ class StatusBoard:
         for table, runs in report.sorted_runs.items():
             self._tables.setdefault(table, {"rows": 0})["sorted_runs_max"] = runs
 
+    def set_table_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say what becomes of the events of tables: `state`, and of a parked one why."""
+        with self._lock:
+            for table, state in states.items():
+                facts = self._tables.setdefault(table, {"rows": 0})
+                for name in ("reason", "by", "parked_at"):
+                    facts.pop(name, None)
+                facts.update(state)
+
     def failed(self, error: BaseException) -> None:
         """Remember an error; the next good batch makes the pipeline ready again."""
         with self._lock:

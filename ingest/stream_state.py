@@ -23,6 +23,7 @@ from typing import Any
 
 import orjson
 
+from ingest.plan import floor_of
 from storage.errors import CorruptDataError
 from storage.format.snapshot import Snapshot
 from storage.io.local import LocalFileIO
@@ -35,12 +36,15 @@ __all__ = [
     "TableProgress",
     "commit_properties",
     "progress_of",
+    "spark_files",
 ]
 
 OFFSETS_PROPERTY = "lakeward.offsets."
 RANGE_PROPERTY = "lakeward.range."
 _FILE_NAME = "lakeward.json"
 _VERSION = 1
+_GENERATION = "rewind-"
+_SPARK_NAMES = ("metadata", "offsets", "commits", "sources", "state")
 
 OffsetMap = dict[str, dict[str, int]]
 Span = Mapping[str, Mapping[str, tuple[int, int]]]
@@ -105,7 +109,11 @@ def _span(text: str | None, snapshot: Snapshot) -> dict[str, dict[str, tuple[int
 
 
 def commit_properties(
-    stream: str, known: Mapping[str, Mapping[str, int]], span: Span, topics: Iterable[str]
+    stream: str,
+    known: Mapping[str, Mapping[str, int]],
+    span: Span,
+    topics: Iterable[str],
+    floor: Mapping[str, Mapping[str, int]] | None = None,
 ) -> tuple[dict[str, str], OffsetMap]:
     """Properties of a commit, and the table's offsets after it.
 
@@ -114,7 +122,10 @@ def commit_properties(
         known: the table's offsets before the batch.
         span: ranges of the whole batch.
         topics: topics that fed this table in this or an earlier batch.
+        floor: offsets below which the table has everything already; while the stream reads
+            below it again, the table's offsets stay at it.
     """
+    floor = floor or {}
     offsets = {topic: dict(parts) for topic, parts in known.items()}
     feeding = set(topics) | set(offsets)
     ranges: dict[str, dict[str, tuple[int, int]]] = {}
@@ -123,7 +134,7 @@ def commit_properties(
         by_partition = offsets.setdefault(topic, {})
         for partition, (_, end) in span[topic].items():
             # also backwards: a topic made anew starts over, when the settings allow it
-            by_partition[partition] = end
+            by_partition[partition] = max(end, floor.get(topic, {}).get(partition, end))
     properties = {
         OFFSETS_PROPERTY + stream: _dumps(offsets),
         RANGE_PROPERTY + stream: _dumps(ranges),
@@ -143,13 +154,27 @@ class CheckpointState:
         stream: the stream this checkpoint belongs to.
         base: commit identifier of Spark's batch 0.
         initial: concrete offsets where the checkpoint starts, in the source's own form.
-        floors: per table the offsets that it held already when the checkpoint was made.
+        floors: per table the offsets that it held already when the checkpoint was made; under
+            `ANY_TABLE` those of all tables that are not named.
+        bad_floors: per table that went back, the offsets from which its bad records are wanted,
+            whatever the quarantine table's floor.
+        generation: how often the stream went back; Spark's own files are in `directory`.
     """
 
     stream: str
     base: int
     initial: Mapping[str, Any]
     floors: Mapping[str, OffsetMap]
+    bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
+    generation: int = 0
+
+    def directory(self, checkpoint: Path) -> Path:
+        """Where Spark keeps its logs: a new place each time the stream goes back."""
+        return checkpoint / f"{_GENERATION}{self.generation}" if self.generation else checkpoint
+
+    def floor(self, table: str) -> Mapping[str, Mapping[str, int]]:
+        """Offsets below which a table has everything."""
+        return floor_of(self.floors, table)
 
     @staticmethod
     def load(checkpoint: Path) -> "CheckpointState | None":
@@ -169,6 +194,8 @@ class CheckpointState:
                 base=int(raw["base"]),
                 initial=raw["initial"],
                 floors=raw["floors"],
+                bad_floors=raw.get("bad_floors", {}),
+                generation=int(raw.get("generation", 0)),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptDataError(
@@ -190,6 +217,16 @@ class CheckpointState:
             "base": self.base,
             "initial": self.initial,
             "floors": self.floors,
+            "bad_floors": self.bad_floors,
+            "generation": self.generation,
         }
         data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
         LocalFileIO().overwrite_bytes(str(checkpoint / _FILE_NAME), data)
+
+
+def spark_files(checkpoint: Path, *, but: Path) -> list[Path]:
+    """What is left in a checkpoint of generations other than the one in directory `but`."""
+    old = [path for path in checkpoint.glob(f"{_GENERATION}*") if path != but]
+    if but != checkpoint:
+        old += [path for name in _SPARK_NAMES if (path := checkpoint / name).exists()]
+    return old

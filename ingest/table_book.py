@@ -13,13 +13,19 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ingest.formats.events import SchemaDelta
+from ingest.parking import Parking
 from ingest.quarantine import quarantine_schema
 from ingest.schema_sync import NewTable, Refused, reconcile
 from ingest.settings import Settings
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import Warehouse, catalog_of
 from storage.clock import Clock
-from storage.errors import FencedError, InvalidRequestError, UnsupportedFeatureError
+from storage.errors import (
+    FencedError,
+    InvalidRequestError,
+    LakewardError,
+    UnsupportedFeatureError,
+)
 from storage.format.file_meta import CommitMessage
 from storage.format.schema import TableSchema
 from storage.table.commit import CommitResult
@@ -71,6 +77,9 @@ class TableBook:
         self.file_io = self._catalog.file_io
         self._pages: dict[str, _Page] = {}
         self._floors: Mapping[str, OffsetMap] = {}
+        self._bad_floors: Mapping[str, OffsetMap] = {}
+        self.parking = Parking(self.file_io, settings.sink.warehouse, self._stream)
+        self._to_park: dict[str, str] = {}
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
@@ -78,6 +87,7 @@ class TableBook:
 
     def load(self) -> None:
         """Open every table of the warehouse that could be a target, and the quarantine table."""
+        self.parking.load()
         self._create_quarantine()
         names = [
             f"{database}.{table}"
@@ -113,13 +123,53 @@ class TableBook:
             _LOG.warning("table left alone", extra={"table": name, "reason": str(error)})
             return None
 
-    def use_floors(self, floors: Mapping[str, OffsetMap]) -> None:
-        """Set the floors of a checkpoint that was rebuilt from the tables."""
+    def use_floors(
+        self, floors: Mapping[str, OffsetMap], bad_floors: Mapping[str, OffsetMap] | None = None
+    ) -> None:
+        """Set the floors of a checkpoint, see `ingest.rewind`: of rows, and of bad records."""
         self._floors = floors
+        self._bad_floors = bad_floors or {}
 
     def floors(self) -> Mapping[str, OffsetMap]:
         """Per table the offsets below which its rows are to be dropped."""
         return self._floors
+
+    def bad_floors(self) -> Mapping[str, OffsetMap]:
+        """Per resumed table the offsets from which its bad records are wanted."""
+        return self._bad_floors
+
+    def park(self, name: str, reason: str) -> None:
+        """Park a table in the batch that is being worked on.
+
+        Its results of this batch are discarded and the other tables commit; it misses the batch
+        from its start. May be called by any thread until the batch's commits begin.
+
+        Raises:
+            InvalidRequestError: it is the quarantine table, without which records would be lost.
+        """
+        if name == self.quarantine:
+            raise InvalidRequestError("the quarantine table cannot be parked", table=name)
+        with self._lock:
+            self._to_park.setdefault(name, reason)
+
+    def to_park(self) -> set[str]:
+        """Tables that `park` named and that are not parked yet."""
+        with self._lock:
+            return set(self._to_park)
+
+    def take_to_park(self) -> dict[str, str]:
+        """Tables that `park` named since the last call, with the reasons."""
+        with self._lock:
+            taken, self._to_park = self._to_park, {}
+        return taken
+
+    def answers(self) -> bool:
+        """Whether the warehouse answers: what fails then is of one table, not of the store."""
+        try:
+            self._pages[self.quarantine].table.latest().snapshots.latest()
+        except (LakewardError, OSError):
+            return False
+        return True
 
     def table(self, name: str) -> FileStoreTable:
         """An open table."""
@@ -131,8 +181,11 @@ class TableBook:
         return {name: page.progress for name, page in pages if page.progress is not None}
 
     def schema_ids(self) -> dict[str, int]:
-        """Schema of every table to plan the next run with."""
-        return {name: page.table.schema.id for name, page in self._pages.items()}
+        """Schema of every table to plan the next run with; parked tables are not planned."""
+        parked = self.parking.parked()
+        return {
+            name: page.table.schema.id for name, page in self._pages.items() if name not in parked
+        }
 
     def snapshot_id(self, name: str) -> int:
         """The newest snapshot that this stream made or found; 0 = none."""

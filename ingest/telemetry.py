@@ -21,7 +21,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from ingest.batch_report import BatchReport, LookupUse
-from ingest.metric_table import METRICS, PREFIX, STATES, Metric
+from ingest.metric_table import METRICS, PREFIX, STATES, TABLE_STATES, Metric
 from storage.clock import Clock, SystemClock
 from storage.table.compact_table import CompactReport
 
@@ -129,6 +129,12 @@ class Metrics:
         """Enter one of `STATES`."""
         for each in STATES:
             self._metrics["state"].labels(each).set(1 if each == state else 0)
+
+    def set_table_states(self, states: Mapping[str, str]) -> None:
+        """Say which of `TABLE_STATES` each table is in."""
+        for table, state in states.items():
+            for each in TABLE_STATES:
+                self._metrics["table_state"].labels(table, each).set(1 if each == state else 0)
 
     def batch_started(self) -> None:
         """A micro-batch began."""

@@ -114,6 +114,28 @@ class FileSource:
             restored[topic] = _entry(place.sequence, [[name, at, at, at]])
         return normalize(restored)
 
+    def rewind(self, start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:
+        """See `Source`. Offsets count files, so every file since `start` must still be there."""
+        listing = self._list()
+        restored = self.restore(start)
+        for topic, entry in position.items():
+            files = listing.get(topic, ())
+            place, reached = _place_of(restored.get(topic)), _place_of(entry)
+            before, upto = _index_after(files, place.name), _index_after(files, reached.name)
+            begun = place.position < place.seen_bytes
+            if reached.sequence == place.sequence:
+                begun = place.position < reached.position
+            here = any(file.name == place.name for file in files)
+            if upto - before != reached.sequence - place.sequence or (begun and not here):
+                raise DataLossError(
+                    "files that the table missed while it was parked are gone",
+                    hint="put them back; or `lakeward resnapshot` makes the table whole again",
+                    topic=topic,
+                    after=place.name,
+                    upto=reached.name,
+                )
+        return restored
+
     def _by_ordinal(self, topic: str, place: _Place) -> str:
         files = self._list().get(topic, ())
         file = files[place.sequence] if place.sequence < len(files) else None

@@ -11,7 +11,7 @@ from ingest.source.open import open_source
 from ingest.source.ranges import OffsetJson
 from ingest.source.source_settings import SourceSettings
 
-__all__ = ["initial_offsets"]
+__all__ = ["initial_offsets", "rewind_offsets"]
 
 
 def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | None) -> OffsetJson:
@@ -29,5 +29,26 @@ def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | Non
     source = open_source(settings)
     try:
         return source.initial() if recovered is None else source.restore(recovered)
+    finally:
+        source.close()
+
+
+def rewind_offsets(
+    settings: SourceSettings, start: Mapping[str, Any], position: Mapping[str, Any]
+) -> OffsetJson:
+    """Where to start so that records are read again.
+
+    Args:
+        settings: the source.
+        start: wanted offsets; a partition that is missing is read from its beginning.
+        position: up to where the stream has read.
+
+    Raises:
+        RetryableError: the source did not answer.
+        DataLossError: records between the two are gone.
+    """
+    source = open_source(settings)
+    try:
+        return source.rewind(start, position)
     finally:
         source.close()

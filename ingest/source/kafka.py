@@ -36,7 +36,7 @@ from ingest.source.ranges import (
 )
 from ingest.source.source_settings import KafkaSourceSettings, selects_topic
 from storage.clock import Clock, SystemClock
-from storage.errors import InvalidOptionError, RetryableError
+from storage.errors import DataLossError, InvalidOptionError, RetryableError
 
 __all__ = ["REGRESSION_GRACE_S", "KafkaSource", "Watermarks"]
 
@@ -100,6 +100,33 @@ class KafkaSource:
     def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
         """See `Source`."""
         return dict(normalize(resume_token(stored)))
+
+    def rewind(self, start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:
+        """See `Source`."""
+        wanted, reached = resume_token(start), resume_token(position)
+        marks = self.watermarks()
+        for topic, entry in wanted.items():
+            for key, offset in entry.items():
+                end = reached.get(topic, {}).get(key, offset)
+                low, _ = marks.get((topic, key), (end, end))
+                if offset < end and low > offset:
+                    self._gone(topic, key, offset, low)
+        return dict(normalize(wanted))
+
+    def _gone(self, topic: str, key: str, wanted: int, low: int) -> None:
+        """Records that a table missed while it was parked are not in the log any more."""
+        error = DataLossError(
+            "kafka no longer has the records that the table missed while it was parked",
+            hint="`lakeward resnapshot` makes the table whole again; or set "
+            "`source.fail.on.data.loss: false` to go on with what is left",
+            topic=topic,
+            partition=key,
+            wanted=wanted,
+            earliest=low,
+        )
+        if self._settings.fail_on_data_loss:
+            raise error
+        _LOG.warning("%s", error, extra={"event": "source_data_loss"})
 
     def latest(
         self,

@@ -41,6 +41,13 @@ class Source(Protocol):
     def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
         """Offsets a stream goes on at, from what its tables or its progress file stored."""
 
+    def rewind(self, start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:
+        """As `restore` of `start`, when a stream that has read up to `position` goes back there.
+
+        Raises:
+            DataLossError: records between the two are gone, so they cannot be read again.
+        """
+
     def latest(
         self,
         start: Mapping[str, Any],
