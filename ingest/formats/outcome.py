@@ -66,8 +66,8 @@ class Outcome:
             return offsets[positions.start : positions.stop]
         return [offsets[at] for at in positions]
 
-    def refuse(self, at: int, error: EventRefusedError, target: Target | None = None) -> None:
-        """A record is bad; `target` is its table where that is known."""
+    def refuse(self, at: int, error: EventRefusedError) -> None:
+        """A record is bad."""
         raw = self._raw
         self._bad.append(
             BadRecord(
