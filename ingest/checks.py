@@ -38,7 +38,7 @@ from storage.errors import (
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions, require_writable
 
-__all__ = ["Finding", "offline", "online"]
+__all__ = ["Finding", "offline", "online", "source"]
 
 _BROKER_TIMEOUT_S = 10.0
 
@@ -73,7 +73,7 @@ def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
         _run("java", _java),
         _run("warehouse", lambda: _warehouse(settings.sink, ids)),
         _run("checkpoint", lambda: _writable(checkpoint, ids)),
-        _run("source", lambda: _source(settings.source)),
+        source(settings),
     ]
     if settings.avro is not None:
         registry = settings.avro.registry
@@ -81,6 +81,11 @@ def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
     if settings.metrics.enabled and settings.metrics.port:
         findings.append(_run("metrics port", lambda: _port(settings.metrics)))
     return findings
+
+
+def source(settings: Settings) -> Finding:
+    """Whether the source answers."""
+    return _run("source", lambda: _source(settings.source))
 
 
 def _run(name: str, check: Callable[[], str]) -> Finding:

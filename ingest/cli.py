@@ -17,9 +17,11 @@ from typing import Any
 
 from ingest import checks, daemon, demo
 from ingest.compact_commands import add_compact_command
+from ingest.config_arguments import add_configuration, resolved
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging
-from ingest.settings import Resolved, resolve
+from ingest.pipeline_commands import add_pipeline_commands
+from ingest.settings import Resolved
 from ingest.simulate_commands import add_simulate_command
 from ingest.table_commands import add_table_commands
 from ingest.telemetry import PAIMON_FORMAT, version_of
@@ -36,6 +38,7 @@ examples:
   lakeward validate -c shop.yaml --check   what would run, and does the source answer
   lakeward run -c shop.yaml                run until SIGTERM (the running batch is finished)
   lakeward run -c shop.yaml --once         work off the backlog, then end
+  lakeward status -c shop.yaml             tables: running, parked, how far behind
   lakeward table ls /data/warehouse
   lakeward compact --warehouse /data/warehouse shop.orders
 """
@@ -56,18 +59,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run = commands.add_parser("run", help="run a pipeline", description=_RUN_ABOUT)
-    _add_configuration(run)
+    add_configuration(run)
     run.add_argument("--once", action="store_true", help="work off what is there, then end")
     run.set_defaults(run=_run)
     validate = commands.add_parser(
         "validate", help="check a configuration and print what will run", description=_VALIDATE
     )
-    _add_configuration(validate)
+    add_configuration(validate)
     validate.add_argument(
         "--check", action="store_true", help="also contact the source and try the directories"
     )
     validate.add_argument("--json", action="store_true", help="the result as one JSON object")
     validate.set_defaults(run=_validate)
+    add_pipeline_commands(commands)
     add_table_commands(commands)
     add_compact_command(commands)
     add_simulate_command(commands)
@@ -92,53 +96,25 @@ _VALIDATE = """Prints every setting in force and where it comes from, without se
 when the pipeline could start, 78 when the configuration is wrong."""
 
 
-def _add_configuration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-c",
-        "--config",
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="YAML file; may be repeated, later ones win; - is standard input",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        type=_pair,
-        help="one setting, over files and environment",
-    )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError("write KEY=VALUE")
-    return key.strip(), value
-
-
-def _resolved(arguments: argparse.Namespace) -> Resolved:
-    return resolve(arguments.config, dict(arguments.set))
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    settings = _resolved(arguments).settings
+    settings = resolved(arguments).settings
     configure_logging(level=settings.log.level, form=settings.log.format)
-    return daemon.run(settings, once=arguments.once)
+    again = "-" not in arguments.config
+    reread = (lambda: resolved(arguments).settings) if again else None
+    return daemon.run(settings, once=arguments.once, reread=reread)
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    resolved = _resolved(arguments)
-    results = checks.offline(resolved.settings)
+    given = resolved(arguments)
+    results = checks.offline(given.settings)
     if arguments.check:
-        results += checks.online(resolved.settings)
+        results += checks.online(given.settings)
     failed = [each for each in results if not each.ok]
     code = int(failed[0].exit_code) if failed else 0
     if arguments.json:
-        print(json.dumps(_validation_document(resolved, results, code), indent=2))
+        print(json.dumps(_validation_document(given, results, code), indent=2))
         return code
-    print(aligned(["setting", "value", "from"], resolved.lines))
+    print(aligned(["setting", "value", "from"], given.lines))
     print()
     for each in results:
         print(f"{'ok  ' if each.ok else 'FAIL'}  {each.name}: {each.finding}")

@@ -8,9 +8,13 @@ query starts last.
 A stop signal sets the drain flag: the source offers no further offsets, the sink's gate refuses a
 batch that slipped through, the running batch ends and is recorded, then the query is stopped. A
 second signal ends the process at once, which is safe: the batch is done again at the next start.
+
+Requests (`ingest.requests`) are served before every start of the query and between batches; those
+that need it stopped have it drained, and started again in the same process.
 """
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -30,6 +34,10 @@ from ingest.chunk import CHUNK_SPARK_SCHEMA
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of, kind_of
 from ingest.maintenance import Maintenance
 from ingest.observe import Observer
+from ingest.requests.desk import RequestDesk
+from ingest.requests.files import RequestFiles
+from ingest.requests.kinds import KINDS
+from ingest.requests.registry import Pipeline
 from ingest.session import build_session, default_master
 from ingest.settings import Settings
 from ingest.sink import MicroBatchSink, StopRequested
@@ -71,13 +79,16 @@ def run(
     *,
     once: bool = False,
     on_batch: Callable[[BatchReport], None] | None = None,
+    reread: Callable[[], Settings] | None = None,
 ) -> int:
     """Run the pipeline until it is told to stop, or, with `once`, until the backlog is done.
+
+    Args: as of `Daemon`.
 
     Returns:
         The process's exit code.
     """
-    return Daemon(settings, once=once, on_batch=on_batch).run()
+    return Daemon(settings, once=once, on_batch=on_batch, reread=reread).run()
 
 
 class Daemon:
@@ -89,6 +100,7 @@ class Daemon:
         on_batch: told of every finished batch, after logs and metrics.
         session: a running Spark session to use and to leave running; None = one of its own.
         clock: time.
+        reread: reads the settings again, for `reload`; None = they cannot be.
     """
 
     def __init__(
@@ -99,6 +111,7 @@ class Daemon:
         on_batch: Callable[[BatchReport], None] | None = None,
         session: SparkSession | None = None,
         clock: Clock | None = None,
+        reread: Callable[[], Settings] | None = None,
     ) -> None:
         self._settings = settings
         self._once = once
@@ -112,6 +125,14 @@ class Daemon:
         self._maintenance = Maintenance(self._book, self._clock, self._observer.metrics)
         self._position = StreamPosition(settings, self._book)
         self._batches_done = 0
+        self._reread = reread
+        self._turning = False
+        self._draining = threading.Event()
+        self._desk = RequestDesk(
+            RequestFiles(self._book.file_io, settings.sink.warehouse, settings.pipeline.name),
+            KINDS,
+            self._clock,
+        )
 
     def run(self) -> int:
         """See `run`."""
@@ -132,10 +153,23 @@ class Daemon:
     def request_stop(self) -> None:
         """Drain: finish the running batch, then end."""
         self._stop.set()
+        self._drain_source()
+
+    def request_reload(self) -> None:
+        """Read the configuration again between two batches."""
+        self._desk.ask("reload")
+
+    def _drain_source(self) -> None:
+        self._draining.set()
         write_control(self._checkpoint, drain=True)
 
-    def _run(self) -> int:
+    def _open_source(self) -> None:
         write_control(self._checkpoint, drain=False)
+        self._draining.clear()
+        if self._stop.is_set():  # told to stop in between
+            self._drain_source()
+
+    def _run(self) -> int:
         self._book.load()
         self._position.open()
         self._observer.resuming_at(resume_token(self._position.recorded()))
@@ -167,10 +201,18 @@ class Daemon:
         failures = 0
         while True:
             done_before = self._batches_done
+            if self._desk.serve(functools.partial(self._pipeline, spark, None), stopped=True):
+                self._observer.resuming_at(resume_token(self._position.recorded()))
+                self._observer.tables(self._book)
+            self._open_source()
             sink = self._sink()
             query = self._start(spark, sink)
-            failure = self._watch(query, sink)
+            self._turning = False
+            failure = self._watch(query, sink, spark)
             sink.close()
+            if failure is None and self._turning and not self._stop.is_set():
+                self._observer.running()
+                continue
             if failure is None:
                 if self._once and not self._stop.is_set():
                     self._maintenance.finish()
@@ -199,7 +241,7 @@ class Daemon:
             clock=self._clock,
             on_start=self._observer.batch_started,
             on_batch=self._finished,
-            draining=self._stop,
+            draining=self._draining,
         )
 
     def _finished(self, report: BatchReport) -> None:
@@ -230,8 +272,14 @@ class Daemon:
         interval = f"{int(settings.pipeline.trigger_interval_s * 1000)} milliseconds"
         return writer.trigger(processingTime=interval).start()
 
-    def _watch(self, query: StreamingQuery, sink: MicroBatchSink) -> BaseException | None:
-        """Wait for the query's end or the stop request; None = a clean end."""
+    def _watch(
+        self, query: StreamingQuery, sink: MicroBatchSink, spark: SparkSession
+    ) -> BaseException | None:
+        """Wait for the query's end, the stop request, or a request that wants the query stopped.
+
+        Returns:
+            What it failed with; None = a clean end.
+        """
         try:
             while not query.awaitTermination(0.5):
                 self._observer.beat()
@@ -239,10 +287,50 @@ class Daemon:
                 if self._stop.is_set():
                     self._drain(query, sink)
                     break
+                waiting = self._desk.look()
+                if any(kind.stops for kind in waiting):
+                    self._turning = True
+                    self._drain_source()
+                    self._drain(query, sink)
+                    break
+                if waiting:
+                    with sink.idle(self._observer.beat):
+                        opened = functools.partial(self._pipeline, spark, sink.last_batch_id)
+                        self._desk.serve(opened, stopped=False)
+                    self._observer.tables(self._book)
         except PySparkException as error:
             return _cause(sink.failure, error)
         failure = sink.failure
         return None if isinstance(failure, StopRequested) else failure
+
+    def _pipeline(
+        self, spark: SparkSession, last_batch: int | None, tell: Callable[[str], None]
+    ) -> Pipeline:
+        """What a request's handler sees."""
+
+        def progress(text: str) -> None:
+            self._observer.beat()
+            tell(text)
+
+        return Pipeline(
+            settings=self._settings,
+            book=self._book,
+            position=self._position,
+            reached=self._position.reached(last_batch),
+            spark=spark,
+            clock=self._clock,
+            progress=progress,
+            stopping=self._stop.is_set,
+            reread=self._reread,
+            use=self._use,
+        )
+
+    def _use(self, settings: Settings) -> None:
+        self._settings = settings
+        self._book.use_settings(settings)
+        self._position.use_settings(settings)
+        self._observer.use_settings(settings)
+        logging.getLogger().setLevel(settings.log.level.upper())
 
     def _drain(self, query: StreamingQuery, sink: MicroBatchSink) -> None:
         self._observer.draining()
@@ -274,6 +362,11 @@ class Daemon:
             _LOG.info("draining", extra={"event": "drain", "signal": signal.Signals(number).name})
             self.request_stop()
 
+        def on_hangup(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self.request_reload()
+
+        previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_hangup)
         for number in (signal.SIGTERM, signal.SIGINT):
             previous[number] = signal.signal(number, on_signal)
         try:

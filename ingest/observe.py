@@ -18,6 +18,7 @@ from ingest.parking import ParkedTable
 from ingest.settings import Settings
 from ingest.source.lag import LagProbe
 from ingest.source.ranges import OffsetMap
+from ingest.source.source_settings import SourceSettings
 from ingest.status_board import StatusBoard
 from ingest.table_book import TableBook
 from ingest.telemetry import Metrics
@@ -47,6 +48,7 @@ class Observer:
         self.board = StatusBoard(settings.pipeline.name, clock)
         self._server: HttpServer | None = None
         self._ended = threading.Event()
+        self._changed = threading.Event()
         self._poller: threading.Thread | None = None
         self._committed: dict[tuple[str, int], int] = {}
 
@@ -67,6 +69,7 @@ class Observer:
         trace: TracebackType | None,
     ) -> None:
         self._ended.set()
+        self._changed.set()
         if self._poller is not None:
             self._poller.join(timeout=LAG_POLL_S)
         if self._server is not None:
@@ -88,6 +91,11 @@ class Observer:
                 "master": spark.sparkContext.master,
             },
         )
+
+    def use_settings(self, settings: Settings) -> None:
+        """Watch another source from now on."""
+        self._settings = settings
+        self._changed.set()
 
     def resuming_at(self, offsets: OffsetMap) -> None:
         """Where the stream goes on, so that lag is right before the first batch."""
@@ -164,6 +172,10 @@ class Observer:
         self.metrics.batch_failed()
         self.board.failed(error)
 
+    def running(self) -> None:
+        """Batches go on after a pause."""
+        self._state("running")
+
     def draining(self) -> None:
         """No further batch begins."""
         self._state("draining")
@@ -177,7 +189,12 @@ class Observer:
         self.board.set_state(state)
 
     def _poll(self) -> None:
-        with LagProbe(self._settings.source) as probe:
+        while not self._ended.is_set():
+            self._changed.clear()
+            self._poll_source(self._settings.source)
+
+    def _poll_source(self, source: SourceSettings) -> None:
+        with LagProbe(source) as probe:
             while not self._ended.is_set():
                 try:
                     self.metrics.record_watermarks(probe.poll(dict(self._committed)))
@@ -188,7 +205,8 @@ class Observer:
                     _LOG.warning(
                         "the source does not answer", extra={"event": "lag_poll", "error": error}
                     )
-                self._ended.wait(LAG_POLL_S)
+                if self._changed.wait(LAG_POLL_S):
+                    return
 
 
 def _why(entry: ParkedTable | None) -> dict[str, str]:

@@ -19,11 +19,11 @@ A crash before 7 leaves files that nobody names. A crash inside 7 leaves some ta
 replay skips them. Nothing consumed is held back across batches.
 """
 
+import contextlib
 import dataclasses
 import pickle
 import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from pyspark.sql import Column, DataFrame
@@ -31,6 +31,7 @@ from pyspark.sql import functions as F
 
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
+from ingest.compaction_figures import CompactionFigures, summed
 from ingest.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.range_report import BatchTotals, RangeReport
 from ingest.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
@@ -40,7 +41,6 @@ from ingest.table_book import TableBook
 from ingest.table_faults import faults_to_park
 from storage.clock import Clock
 from storage.errors import FencedError, InternalError
-from storage.format.file_meta import CommitMessage
 from storage.table.commit import CommitResult
 
 __all__ = ["JobOutcome", "MicroBatchSink", "StopRequested"]
@@ -130,6 +130,20 @@ class MicroBatchSink:
             except BaseException as error:
                 self.failure = error
                 raise
+
+    @contextlib.contextmanager
+    def idle(self, beat: Callable[[], None]) -> Iterator[None]:
+        """Between two batches: waits for the running one, and the next one waits.
+
+        Args:
+            beat: called every second while a batch still runs.
+        """
+        while not self._busy.acquire(timeout=1.0):
+            beat()
+        try:
+            yield
+        finally:
+            self._busy.release()
 
     def close(self) -> None:
         """Release the commit threads; the sink is not called again."""
@@ -363,7 +377,7 @@ class MicroBatchSink:
         report = outcome.report
         rows: dict[str, dict[str, int]] = {}
         runs: dict[str, int] = {}
-        work = _Compactions(commits)
+        work = CompactionFigures(commits)
         lookup: LookupUse | None = None
         for result in outcome.results:
             kinds = rows.setdefault(result.table, {})
@@ -390,8 +404,8 @@ class MicroBatchSink:
             compaction_bytes=work.bytes,
             compaction_seconds=work.seconds,
             changelog_rows=work.changelog,
-            values_kept=_summed((one.table, one.values_kept) for one in outcome.results),
-            values_lost=_summed((one.table, one.values_lost) for one in outcome.results),
+            values_kept=summed((one.table, one.values_kept) for one in outcome.results),
+            values_lost=summed((one.table, one.values_lost) for one in outcome.results),
             lookup=lookup,
             commit_retries=sum(max(0, done.attempts - 1) for done, _ in commits.values()),
             commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
@@ -409,47 +423,6 @@ class MicroBatchSink:
             phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
             started_ms=plan.time_ms,
         )
-
-
-class _Compactions:
-    """What became of the tasks' compactions, per table."""
-
-    def __init__(self, commits: Mapping[str, tuple[CommitResult, float]]) -> None:
-        self._lost = {name for name, (done, _) in commits.items() if done.compaction_dropped}
-        self.done: Counter[str] = Counter()
-        self.dropped: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
-        self.changelog: Counter[str] = Counter()
-        self.seconds: dict[str, float] = {}
-
-    def add(self, result: BucketResult) -> None:
-        """Take in what one task did for a table."""
-        for message in result.messages:
-            self._add(result.table, message)
-        if any(not message.compact.empty for message in result.messages):
-            before = self.seconds.get(result.table, 0.0)
-            self.seconds[result.table] = before + result.finish_seconds
-
-    def _add(self, name: str, message: CommitMessage) -> None:
-        compact = message.compact
-        changelog = [*message.data.changelog_files]
-        if not compact.empty:
-            lost = name in self._lost
-            (self.dropped if lost else self.done)[name] += 1
-            if not lost:
-                moved = {file.file_name for file in compact.compact_before}
-                written = (f for f in compact.compact_after if f.file_name not in moved)
-                self.bytes[name] += sum(file.file_size for file in written)
-                changelog += compact.changelog_files
-        if changelog:
-            self.changelog[name] += sum(file.row_count for file in changelog)
-
-
-def _summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for name, count in counts:
-        total[name] += count
-    return dict(+total)
 
 
 class _Phases:

@@ -50,6 +50,19 @@ class StreamPosition:
         self.progress = ProgressFile(book.file_io, settings.sink.warehouse, settings.pipeline.name)
         self._state: CheckpointState | None = None
 
+    def use_settings(self, settings: Settings) -> None:
+        """Go by other settings of the same stream and checkpoint."""
+        self._settings = settings
+
+    def reached(self, last_batch: int | None) -> OffsetJson:
+        """Source offsets below which all batches are done.
+
+        Args:
+            last_batch: the batch that this process finished last; Spark may not have recorded it.
+        """
+        done = None if last_batch is None else read_offset_log(self.directory, last_batch)
+        return self.recorded() if done is None else dict(done)
+
     @property
     def state(self) -> CheckpointState:
         """The state in force."""

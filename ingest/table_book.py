@@ -9,7 +9,7 @@ deciding what to do is `schema_sync`'s and the sink's business.
 import dataclasses
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ingest.formats.events import SchemaDelta
@@ -19,11 +19,14 @@ from ingest.schema_sync import NewTable, Refused, reconcile
 from ingest.settings import Settings
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import Warehouse, catalog_of
+from ingest.table_faults import TABLE_FAULTS, reason_of
 from storage.clock import Clock
 from storage.errors import (
+    CorruptDataError,
     FencedError,
     InvalidRequestError,
     LakewardError,
+    NotFoundError,
     UnsupportedFeatureError,
 )
 from storage.format.file_meta import CommitMessage
@@ -113,15 +116,22 @@ class TableBook:
         return _Page(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
 
     def _try_open(self, name: str) -> _Page | None:
-        """A page, or None for a table that this version cannot even describe.
+        """A page, or None for a table that cannot be opened.
 
-        It may be none of ours; if events are for it, they go to quarantine.
+        It may be none of ours. If events are for it, they go to quarantine when this version cannot
+        describe the table, and the table is parked when it is damaged.
         """
         try:
             return self._open(name)
-        except UnsupportedFeatureError as error:
+        except (UnsupportedFeatureError, CorruptDataError, NotFoundError) as error:
+            if name == self.quarantine:
+                raise
             _LOG.warning("table left alone", extra={"table": name, "reason": str(error)})
             return None
+
+    def use_settings(self, settings: Settings) -> None:
+        """Go by other settings; warehouse, stream and quarantine table are the same."""
+        self._settings = settings
 
     def use_floors(
         self, floors: Mapping[str, OffsetMap], bad_floors: Mapping[str, OffsetMap] | None = None
@@ -151,6 +161,16 @@ class TableBook:
             raise InvalidRequestError("the quarantine table cannot be parked", table=name)
         with self._lock:
             self._to_park.setdefault(name, reason)
+
+    def require(self, names: Iterable[str]) -> None:
+        """Find out whether tables can be written again; one that is not there can be made.
+
+        Raises:
+            LakewardError: what is wrong with the first that cannot be opened.
+        """
+        for name in names:
+            if self._catalog.exists(name):
+                self._pages[name] = self._open(name)
 
     def to_park(self) -> set[str]:
         """Tables that `park` named and that are not parked yet."""
@@ -203,7 +223,14 @@ class TableBook:
             self._pages[name].table = table
 
     def _reopen(self, name: str) -> FileStoreTable:
-        return self._pages[name].table.latest()
+        table = self._pages[name].table
+        try:
+            return table.latest()
+        except TABLE_FAULTS as error:
+            if name == self.quarantine:
+                raise
+            self.park(name, reason_of(error))
+            return table
 
     def committed(self, identifier: int) -> tuple[str, ...]:
         """Tables in which the stream has this identifier (or a later one) already."""
@@ -250,6 +277,9 @@ class TableBook:
         except InvalidRequestError as error:
             _LOG.warning("table refused", extra={"table": name, "reason": str(error)})
             return [], False
+        except (CorruptDataError, NotFoundError) as error:
+            self.park(name, reason_of(error))
+            return [], True
 
     def _cover(
         self, name: str, deltas: Sequence[SchemaDelta], now_ms: int

@@ -42,7 +42,7 @@ def config(tmp_path):
 def runs(monkeypatch):
     calls = []
 
-    def run(settings, *, once):
+    def run(settings, *, once, reread):
         calls.append((settings, once))
         return 75
 
@@ -110,7 +110,7 @@ def test_missing_configuration_file(capsys, tmp_path):
     ],
 )
 def test_errors_become_exit_codes(config, monkeypatch, capsys, error, code):
-    def run(settings, *, once):
+    def run(settings, *, once, reread):
         raise error
 
     monkeypatch.setattr(cli.daemon, "run", run)

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All kinds of requests. A new one is named here; how to write it: `ingest.requests.registry`."""
+
+from collections.abc import Mapping
+
+from ingest.requests.registry import RequestKind
+from ingest.requests.reload import RELOAD
+from ingest.requests.table_requests import PAUSE, RESUME
+
+__all__ = ["KINDS"]
+
+KINDS: Mapping[str, RequestKind] = {kind.name: kind for kind in (PAUSE, RESUME, RELOAD)}
