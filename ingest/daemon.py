@@ -287,6 +287,7 @@ class Daemon:
                 if self._stop.is_set():
                     self._drain(query, sink)
                     break
+                self._settle()
                 waiting = self._desk.look()
                 if any(kind.stops for kind in waiting):
                     self._turning = True
@@ -302,6 +303,13 @@ class Daemon:
             return _cause(sink.failure, error)
         failure = sink.failure
         return None if isinstance(failure, StopRequested) else failure
+
+    def _settle(self) -> None:
+        """Resumed tables are level as soon as that is recorded, also when nothing more comes."""
+        if self._book.parking.behind:
+            self._position.settle()
+            if not self._book.parking.behind:
+                self._observer.tables(self._book)
 
     def _pipeline(
         self, spark: SparkSession, last_batch: int | None, tell: Callable[[str], None]

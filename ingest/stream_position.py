@@ -3,14 +3,15 @@
 
 The checkpoint's state file names the generation of Spark's logs that count. Going back means: make
 a new state with other start offsets, a larger base and floors, replace the state file (one atomic
-step: before it the old generation counts, after it the new, empty one), then tell the parking, then
-remove the old logs. Whatever of this a crash leaves undone is harmless: a table that is still
+step: before it the old generation counts, after it the new, empty one), then the note, then the
+parking, then remove the old logs. Whatever of this a crash leaves undone is harmless: a table that is still
 parked stays parked, and may be resumed again.
 """
 
 import dataclasses
 import logging
 import shutil
+import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class StreamPosition:
-    """See the module. Not for several threads at once.
+    """See the module. One thread at a time, but for `settle`.
 
     1. `open` once, when the book is loaded;
     2. `bounds`, `floors_of` and `note` during a batch;
@@ -49,6 +50,7 @@ class StreamPosition:
         self.checkpoint = Path(settings.pipeline.checkpoint)
         self.progress = ProgressFile(book.file_io, settings.sink.warehouse, settings.pipeline.name)
         self._state: CheckpointState | None = None
+        self._settling = threading.Lock()
 
     def use_settings(self, settings: Settings) -> None:
         """Go by other settings of the same stream and checkpoint."""
@@ -144,10 +146,21 @@ class StreamPosition:
 
     def begin(self, batch_id: int) -> None:
         """Let go of floors that the stream has passed where a batch begins."""
+        if self.state.floors:
+            self._settle(self.bounds(batch_id)[0])
+
+    def settle(self) -> None:
+        """The same for what is recorded; for a stream that has nothing to read. By any thread."""
+        if self.state.floors:
+            self._settle(self.recorded())
+
+    def _settle(self, start: Mapping[str, Any]) -> None:
+        with self._settling:
+            self._let_go(start)
+
+    def _let_go(self, start: Mapping[str, Any]) -> None:
         state = self.state
-        if not state.floors:
-            return
-        floors = passed(state.floors, self.bounds(batch_id)[0])
+        floors = passed(state.floors, start)
         if floors == state.floors:
             return
         behind = any(name in floors for name in (ANY_TABLE, self._book.quarantine))
@@ -202,6 +215,8 @@ class StreamPosition:
             base=self._next_base(),
         )
         state.save(self.checkpoint)
+        # a lost checkpoint starts at the note, so it goes back too, before the tables are resumed
+        self.progress.write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
         self._parking.resume_behind(tables, state.floors[ANY_TABLE])
         self._use(state)
         return _between(start, position)
