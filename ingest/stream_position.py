@@ -4,8 +4,8 @@
 The checkpoint's state file names the generation of Spark's logs that count. Going back means: make
 a new state with other start offsets, a larger base and floors, replace the state file (one atomic
 step: before it the old generation counts, after it the new, empty one), then the note, then the
-parking, then remove the old logs. Whatever of this a crash leaves undone is harmless: a table that is still
-parked stays parked, and may be resumed again.
+parking, then remove the old logs. Whatever of this a crash leaves undone is harmless: a table that
+is still parked stays parked, and may be resumed again.
 """
 
 import dataclasses
