@@ -21,12 +21,13 @@ from ingest.config_arguments import add_configuration, resolved
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging
 from ingest.pipeline_commands import add_pipeline_commands
+from ingest.recover_commands import recover_offsets
 from ingest.settings import Resolved
 from ingest.simulate_commands import add_simulate_command
 from ingest.table_commands import add_table_commands
 from ingest.telemetry import PAIMON_FORMAT, version_of
 from ingest.text_table import aligned
-from storage.errors import LakewardError
+from storage.errors import InvalidRequestError, LakewardError
 
 __all__ = ["build_parser", "main"]
 
@@ -61,6 +62,14 @@ def build_parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a pipeline", description=_RUN_ABOUT)
     add_configuration(run)
     run.add_argument("--once", action="store_true", help="work off what is there, then end")
+    run.add_argument(
+        "--recover-offsets",
+        action="store_true",
+        help="throw the checkpoint away and go on where the tables say; shows where that is",
+    )
+    run.add_argument(
+        "--dry-run", action="store_true", help="with --recover-offsets: only show, and end"
+    )
     run.set_defaults(run=_run)
     validate = commands.add_parser(
         "validate", help="check a configuration and print what will run", description=_VALIDATE
@@ -99,6 +108,12 @@ when the pipeline could start, 78 when the configuration is wrong."""
 def _run(arguments: argparse.Namespace) -> int:
     settings = resolved(arguments).settings
     configure_logging(level=settings.log.level, form=settings.log.format)
+    if arguments.dry_run and not arguments.recover_offsets:
+        raise InvalidRequestError("--dry-run goes with --recover-offsets only")
+    if arguments.recover_offsets:
+        recover_offsets(settings, dry_run=arguments.dry_run)
+        if arguments.dry_run:
+            return 0
     again = "-" not in arguments.config
     reread = (lambda: resolved(arguments).settings) if again else None
     return daemon.run(settings, once=arguments.once, reread=reread)

@@ -22,7 +22,7 @@ from ingest.settings import Settings
 from ingest.source.initial import initial_offsets, rewind_offsets
 from ingest.source.ranges import OffsetJson, resume_token
 from ingest.stream_progress import BatchNote, ProgressFile, read_offset_log, recovered_offsets
-from ingest.stream_state import CheckpointState, spark_files
+from ingest.stream_state import CheckpointState, next_generation, spark_files
 from ingest.table_book import TableBook
 from storage.errors import InternalError, InvalidRequestError
 
@@ -86,7 +86,16 @@ class StreamPosition:
         name = self._settings.pipeline.name
         state = CheckpointState.load(self.checkpoint)
         if state is None:
-            state = self._recovered()
+            state = self.recovered()
+            if self._book.progresses():
+                _LOG.warning(
+                    "new checkpoint, offsets recovered from the tables",
+                    extra={
+                        "event": "recovered",
+                        "tables": len(self._book.progresses()),
+                        "base": state.base,
+                    },
+                )
             state.save(self.checkpoint)
         elif state.stream != name:
             raise InvalidRequestError(
@@ -98,24 +107,31 @@ class StreamPosition:
         self._use(state)
         return state
 
-    def _recovered(self) -> CheckpointState:
+    def start_from(self, state: CheckpointState) -> None:
+        """Throw away what the checkpoint says, for another state; one atomic step."""
+        state.save(self.checkpoint)
+        self._use(state)
+
+    def recovered(self) -> CheckpointState:
+        """The state that the tables, the note and the parking give; nothing is written.
+
+        Raises:
+            RetryableError: the source did not answer.
+            DataLossError: a recovered place cannot be found.
+        """
         progresses = self._book.progresses()
         newest = max((progress.identifier for progress in progresses.values()), default=-1)
         parked = self._parking.parked()
         running = {name: each for name, each in progresses.items() if name not in parked}
         recovered = recovered_offsets(self.progress.read(), running or progresses)
         floors, bad_floors = recovered_floors(progresses, self._parking)
-        if progresses:
-            _LOG.warning(
-                "new checkpoint, offsets recovered from the tables",
-                extra={"event": "recovered", "tables": len(progresses), "base": newest + 1},
-            )
         return CheckpointState(
             stream=self._settings.pipeline.name,
             base=newest + 1,
             initial=initial_offsets(self._settings.source, recovered),
             floors=floors,
             bad_floors=bad_floors,
+            generation=next_generation(self.checkpoint),
         )
 
     def _use(self, state: CheckpointState) -> None:

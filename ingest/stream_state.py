@@ -35,6 +35,7 @@ __all__ = [
     "CheckpointState",
     "TableProgress",
     "commit_properties",
+    "next_generation",
     "progress_of",
     "spark_files",
 ]
@@ -200,7 +201,7 @@ class CheckpointState:
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptDataError(
                 "the checkpoint's state file cannot be read",
-                hint="restore it, or remove the whole checkpoint: the tables hold the offsets",
+                hint="restore it, or `lakeward run --recover-offsets`: the tables hold the offsets",
                 path=path,
             ) from error
         if version != _VERSION:
@@ -222,6 +223,15 @@ class CheckpointState:
         }
         data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
         LocalFileIO().overwrite_bytes(str(checkpoint / _FILE_NAME), data)
+
+
+def next_generation(checkpoint: Path) -> int:
+    """A generation of which the checkpoint has nothing; 0 for a new checkpoint."""
+    names = [path.name.removeprefix(_GENERATION) for path in checkpoint.glob(f"{_GENERATION}*")]
+    used = [int(name) for name in names if name.isdigit()]
+    if any((checkpoint / name).exists() for name in (_FILE_NAME, *_SPARK_NAMES)):
+        used.append(0)
+    return max(used, default=-1) + 1
 
 
 def spark_files(checkpoint: Path, *, but: Path) -> list[Path]:

@@ -88,10 +88,15 @@ class TableBook:
         self._refreshed_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tables")
 
-    def load(self) -> None:
-        """Open every table of the warehouse that could be a target, and the quarantine table."""
+    def load(self, *, create: bool = True) -> None:
+        """Open every table of the warehouse that could be a target, and the quarantine table.
+
+        Args:
+            create: whether the quarantine table is made if it is missing.
+        """
         self.parking.load()
-        self._create_quarantine()
+        if create:
+            self._create_quarantine()
         names = [
             f"{database}.{table}"
             for database in self._catalog.list_databases()

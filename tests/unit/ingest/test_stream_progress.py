@@ -94,7 +94,7 @@ def test_checkpoint_state_survives_and_is_bound_to_its_stream(tmp_path):
 
 def test_damaged_checkpoint_state_says_what_to_do(tmp_path):
     (tmp_path / "lakeward.json").write_text('{"version": 1}')
-    with pytest.raises(CorruptDataError, match="remove the whole checkpoint"):
+    with pytest.raises(CorruptDataError, match="--recover-offsets"):
         CheckpointState.load(tmp_path)
 
 
