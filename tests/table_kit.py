@@ -9,12 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from storage.clock import ManualClock, SeededIds
-from storage.format.file_meta import CommitMessage
-from storage.format.schema import new_schema
+from storage.format.file_meta import EMPTY_ROW, CommitMessage
+from storage.format.layout import TableLayout
+from storage.format.schema import TableSchema, new_schema
 from storage.format.type_text import parse_type
 from storage.format.types import VALUE_KIND, RowKind
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
+from storage.lsm.bucket import BucketContext
+from storage.options import TableOptions
 from storage.table.catalog import FileSystemCatalog
 from storage.table.commit import CommitResult
 from storage.table.index_files import index_entries
@@ -63,6 +66,25 @@ def reopened(
         file_io=file_io or LocalFileIO(durable=False),
         clock=table.clock,
         ids=SeededIds(next(_SEEDS) if seed is None else seed),
+    )
+
+
+def bucket_context(root: pathlib.Path, schema: TableSchema, **others: Any) -> BucketContext:
+    """The only bucket of a table of which there is nothing but this; `others` replace ports."""
+    ports: dict[str, Any] = {
+        "file_io": LocalFileIO(durable=False),
+        "clock": ManualClock(),
+        "id_source": SeededIds(0),
+    }
+    return BucketContext(
+        layout=TableLayout(str(root)),
+        schema=schema,
+        options=TableOptions.from_strings(schema.options),
+        partition=EMPTY_ROW,
+        partition_path="",
+        bucket=0,
+        schemas={schema.id: schema}.__getitem__,
+        **(ports | others),
     )
 
 

@@ -54,9 +54,14 @@ class Run:
         return sum(batch["events"] for batch in self.batches)
 
     @property
+    def warm_s(self) -> float:
+        """Seconds from the first batch's end to the last one's."""
+        return float(self.batches[-1]["ended"] - self.batches[0]["ended"])
+
+    @property
     def warm_events_per_s(self) -> float:
         """Events per second without start-up and first batch, pauses between batches included."""
-        return self.warm_events / (self.batches[-1]["ended"] - self.batches[0]["ended"])
+        return self.warm_events / self.warm_s
 
     @property
     def warm_cpu_s(self) -> dict[str, float]:

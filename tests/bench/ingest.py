@@ -136,9 +136,7 @@ def _speeds(
 def _costs(name: str, ours: Sequence[Run]) -> list[Figure]:
     programs = ("python", "java")
     return [
-        _figure(
-            f"{name}: start and first batch", [run.whole_s - _warm_s(run) for run in ours], "s"
-        ),
+        _figure(f"{name}: start and first batch", [run.whole_s - run.warm_s for run in ours], "s"),
         *(
             _figure(
                 f"{name}: CPU of {program} per 1M events, warm",
@@ -174,10 +172,6 @@ def _costs(name: str, ours: Sequence[Run]) -> list[Figure]:
             for phase in _PHASES
         ),
     ]
-
-
-def _warm_s(run: Run) -> float:
-    return float(run.batches[-1]["ended"] - run.batches[0]["ended"])
 
 
 def _figure(

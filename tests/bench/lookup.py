@@ -19,21 +19,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.clock import RandomIds, SystemClock
 from storage.format.file_meta import FileSource
-from storage.format.layout import TableLayout
 from storage.format.schema import TableSchema, new_schema
 from storage.format.type_text import parse_type
 from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
-from storage.io.local import LocalFileIO
 from storage.lsm.bucket import BucketContext
 from storage.lsm.levels import SortedRun
 from storage.lsm.lookup.bucket_lookup import BucketLookup
 from storage.lsm.lookup.store import LookupStore
 from storage.lsm.merge_tree_writer import MergeTreeWriter
-from storage.options import TableOptions
 from tests.bench import workload
 from tests.bench.measure import Figure, Sample, interleaved, rate, timed
+from tests.bench.merge import context_of
 
 SIZES = (1_000_000, 10_000_000, 30_000_000)
 CHANGES = 100_000
@@ -219,7 +216,8 @@ def _keys(name: str, numbers: np.ndarray) -> pa.Array:
 
 
 def _bucket(directory: Path, name: str, rows: int) -> _Bucket:
-    context = _context(directory, name)
+    schema = _schema(name, {"bucket": "1", "changelog-producer": "lookup"})
+    context = context_of(directory, schema)
     Path(context.directory).mkdir(parents=True)
     writer = context.open_writer(_LAST_LEVEL, FileSource.COMPACT)
     template = workload.draw_rows(np.random.default_rng(3), np.arange(_PIECE), 1).combine_chunks()
@@ -235,22 +233,6 @@ def _bucket(directory: Path, name: str, rows: int) -> _Bucket:
         }
         writer.write(pa.RecordBatch.from_pydict(columns))
     return _Bucket(context, SortedRun(_LAST_LEVEL, writer.close()), rows)
-
-
-def _context(directory: Path, name: str) -> BucketContext:
-    schema = _schema(name, {"bucket": "1", "changelog-producer": "lookup"})
-    return BucketContext(
-        file_io=LocalFileIO(durable=False),
-        layout=TableLayout(str(directory)),
-        schema=schema,
-        options=TableOptions.from_strings(schema.options),
-        partition=b"\0\0\0\0",
-        partition_path="",
-        bucket=0,
-        schemas=lambda _: schema,
-        clock=SystemClock(),
-        id_source=RandomIds(),
-    )
 
 
 def _schema(name: str, options: dict[str, str]) -> TableSchema:

@@ -125,8 +125,26 @@ def rate(
         taken = [s.cpu_s if cpu else s.wall_s for s in samples[which]]
         return [rows / max(seconds, 1e-9) for seconds in taken]
 
-    mine = rates(way)
-    ratios = [a / b for a, b in zip(mine, rates(versus), strict=True)] if versus else []
+    others = rates(versus) if versus else []
+    found = compared(name, rates(way), others, versus=versus, unit=unit, goal=goal)
+    return dataclasses.replace(found, note=note)
+
+
+def compared(
+    name: str,
+    mine: list[float],
+    others: Sequence[float],
+    *,
+    versus: str,
+    unit: str,
+    goal: float | None = None,
+) -> Figure:
+    """The median of samples, and of their ratios to those of `versus`, taken in turns with them.
+
+    Args:
+        others: as many as `mine`; empty when there is nobody to compare with.
+    """
+    ratios = [a / b for a, b in zip(mine, others, strict=True)] if others else []
     return Figure(
         name=name,
         value=statistics.median(mine),
@@ -136,7 +154,6 @@ def rate(
         ratio=statistics.median(ratios) if ratios else None,
         ratios=ratios,
         goal=goal,
-        note=note,
     )
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from storage.clock import RandomIds, SystemClock
 from storage.format.data_file import key_value_schema
 from storage.format.layout import TableLayout
+from storage.format.schema import TableSchema
 from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.io.local import LocalFileIO
 from storage.lsm.bucket import BucketContext
@@ -215,12 +216,14 @@ def _memory(rows: int, scratch: Path) -> list[Figure]:
 
 def bucket_context(directory: Path, **options: str) -> BucketContext:
     """A bucket of the orders table without a table around it; files are not synced."""
-    schema = workload.table_schema({"bucket": "1", **options})
-    layout = TableLayout(str(directory))
-    file_io = LocalFileIO(durable=False)
+    return context_of(directory, workload.table_schema({"bucket": "1", **options}))
+
+
+def context_of(directory: Path, schema: TableSchema) -> BucketContext:
+    """A bucket of any table, likewise."""
     return BucketContext(
-        file_io=file_io,
-        layout=layout,
+        file_io=LocalFileIO(durable=False),
+        layout=TableLayout(str(directory)),
         schema=schema,
         options=TableOptions.from_strings(schema.options),
         partition=b"\0\0\0\0",

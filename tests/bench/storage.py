@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tests.bench import workload
 from tests.bench.machine import PEERS_PYTHON
-from tests.bench.measure import Figure, run_child
+from tests.bench.measure import Figure, compared, run_child
 
 _OPTIONS = {"bucket": "2"}
 _PEER = str(Path(__file__).with_name("peer_pypaimon.py"))
@@ -152,18 +152,9 @@ def _speed(
     def rates(which: str) -> list[float]:
         return [run[keys[0]] / max(run[keys[1]], 1e-9) for run in runs[which]]
 
-    mine = rates(way)
-    ratios = [a / b for a, b in zip(mine, rates(versus), strict=True)] if versus else []
-    return Figure(
-        name=name,
-        value=statistics.median(mine),
-        unit="rows/s",
-        samples=mine,
-        versus=versus,
-        ratio=statistics.median(ratios) if ratios else None,
-        ratios=ratios,
-        goal=goal if versus else None,
-    )
+    others = rates(versus) if versus else []
+    goal = goal if versus else None
+    return compared(name, rates(way), others, versus=versus, unit="rows/s", goal=goal)
 
 
 def _plain(

@@ -24,12 +24,11 @@ import pathlib
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
 from typing import Any
 
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock
-from storage.errors import LakewardError, StorageUnavailableError
+from storage.errors import StorageUnavailableError
 from storage.format.manifest_store import clear_manifest_cache
 from storage.format.schema_changes import AddColumn
 from storage.format.type_text import parse_type
@@ -47,6 +46,7 @@ from storage.table.live_files import clear_live_cache
 from storage.table.predicate_text import parse_predicate
 from storage.table.row_delete import delete_where
 from storage.table.table import FileStoreTable
+from tests.inline_executor import InlineExecutor
 from tests.table_kit import DEFAULT_COLUMNS, KINDS, make_table, prepared, reopened, rows_of
 
 Rows = list[tuple[Any, ...]]
@@ -147,27 +147,14 @@ def _write_as_other(table: FileStoreTable, rows: Rows, identifier: int) -> None:
     table.new_commit("other").commit(messages, identifier)
 
 
-class _Inline(Executor):
-    """Compacts a bucket at once; after the first one something else happens."""
-
-    def __init__(self, after: Callable[[], None]) -> None:
-        self._after = after
-        self._calls = 0
-
-    def submit(self, fn: Any, /, *arguments: Any, **named: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*arguments, **named))
-        except (LakewardError, OSError) as error:
-            future.set_exception(error)
-        self._calls += 1
-        if self._calls == 1:
-            self._after()
-        return future
-
-
 def _compact(table: FileStoreTable, *, full: bool, after: Callable[[], None]) -> None:
-    report = compact_table(table, CompactRequest(full=full), _Inline(after))
+    """Compact; something else happens after the first bucket."""
+
+    def between(number: int) -> None:
+        if number == 1:
+            after()
+
+    report = compact_table(table, CompactRequest(full=full), InlineExecutor(between))
     for failure in report.failures:
         raise failure.error
     assert report.complete

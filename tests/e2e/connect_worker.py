@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.kafka_broker import VERSION as KAFKA_VERSION
-from tests.e2e.kafka_broker import free_port
 from tests.e2e.maven_artifacts import Artifact, PartUnavailableError, fetched, unpack
 from tests.e2e.schema_registry import VERSION as APICURIO_VERSION
 from tests.e2e.schema_registry import SchemaRegistry
 from tests.e2e.server_process import START_TIMEOUT_S, ServerProcess, server_folder
+from tests.free_ports import free_port
 
 POSTGRES_CONNECTOR = Artifact(
     "io.debezium", "debezium-connector-postgres", "3.7.0.Final", "plugin", "tar.gz"

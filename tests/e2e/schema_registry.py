@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.kafka_broker import free_port
 from tests.e2e.maven_artifacts import Artifact, fetched, unpack
 from tests.e2e.server_process import ServerProcess, server_folder
+from tests.free_ports import free_port
 
 VERSION = "2.6.13.Final"
 """The last one whose converter can be had whole; registries of 3.1 and later need Java 21."""

@@ -19,6 +19,7 @@ from tests.interop.generated_tables import SEED, Case
 from tests.interop.generated_values import Chance
 from tests.interop.java_peer import JavaPeer
 from tests.interop.model import Model
+from tests.predicates import compares
 
 __all__ = ["assert_filters", "conditions", "holds", "our_predicate"]
 
@@ -136,7 +137,7 @@ def _truth(
             place = places[column]
             if row[place] is None:
                 return None
-            return _compare(op, _key(row[place], fields[place]), _key(literal, fields[place]))
+            return compares(op, _key(row[place], fields[place]), _key(literal, fields[place]))
         case In(column, literals):
             place = places[column]
             if row[place] is None:
@@ -153,18 +154,6 @@ def _key(value: Value, field: DataField) -> Any:
     if field.type.root not in FLOATS:
         return value
     return (1, 0.0) if value == "NaN" else (0, float(value))
-
-
-def _compare(op: Op, left: Any, right: Any) -> bool:
-    found = {
-        Op.EQ: left == right,
-        Op.NE: left != right,
-        Op.LT: left < right,
-        Op.LE: left <= right,
-        Op.GT: left > right,
-        Op.GE: left >= right,
-    }
-    return bool(found[op])
 
 
 # --------------------------------------------------------------------------------- for us

@@ -5,38 +5,24 @@ import dataclasses
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from storage.clock import ManualClock, SeededIds
-from storage.format.file_meta import EMPTY_ROW, CommitMessage, DataFileMeta, FileSource
-from storage.format.layout import TableLayout
+from storage.clock import SeededIds
+from storage.format.file_meta import CommitMessage, DataFileMeta, FileSource
 from storage.format.schema import TableSchema
-from storage.io.local import LocalFileIO
-from storage.lsm.bucket import BucketContext
 from storage.lsm.levels import Levels
 from storage.lsm.merge import merge_runs
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options import TableOptions, require_writable
 from tests.property.model import Row, in_order
+from tests.table_kit import bucket_context
 
 
 class BucketTable:
     """The bucket, its live files as the last commit left them, and the writer at work."""
 
     def __init__(self, root: pathlib.Path, schema: TableSchema, *, seed: int = 0) -> None:
-        options = TableOptions.from_strings(schema.options)
-        require_writable(options)
-        self.context = BucketContext(
-            file_io=LocalFileIO(durable=False),
-            layout=TableLayout(str(root)),
-            schema=schema,
-            options=options,
-            partition=EMPTY_ROW,
-            partition_path="",
-            bucket=0,
-            schemas={schema.id: schema}.__getitem__,
-            clock=ManualClock(),
-            id_source=SeededIds(seed),
-        )
+        self.context = bucket_context(root, schema, id_source=SeededIds(seed))
+        require_writable(self.context.options)
         self.live: dict[tuple[int, str], DataFileMeta] = {}
         self.writer = MergeTreeWriter(self.context, [])
 

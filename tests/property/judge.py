@@ -35,6 +35,7 @@ from storage.table.table import FileStoreTable
 from tests.conformance.sql_types import parse_sql_type
 from tests.conformance.values import found_rows, input_batch
 from tests.golden.values import from_text, rows_from_text
+from tests.predicates import compares
 from tests.property.histories import History, Step
 from tests.property.naive_table import NaiveTable, Row, sorted_rows
 from tests.property.replay import Broken, Replay, require_equal
@@ -403,14 +404,4 @@ class _Run:
 
 
 def _holds(value: Any, op: Op, literal: Any) -> bool:
-    if value is None:
-        return False
-    verdicts = {
-        Op.EQ: value == literal,
-        Op.NE: value != literal,
-        Op.LT: value < literal,
-        Op.LE: value <= literal,
-        Op.GT: value > literal,
-        Op.GE: value >= literal,
-    }
-    return bool(verdicts[op])
+    return value is not None and compares(op, value, literal)

@@ -96,27 +96,29 @@ def test_options_that_cannot_be_written_fail_offline(settings):
     assert found.exit_code == ExitCode.CONFIG
 
 
+def of_a_silent_broker(directory, properties="{}"):
+    """Settings of a Kafka source where nobody listens."""
+    path = directory / "kafka.yaml"
+    path.write_text(
+        "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
+        f"properties: {properties}}}\n"
+        f"sink: {{warehouse: {directory}}}\npipeline: {{name: shop}}\n"
+        "metrics: {enabled: false}\n"
+    )
+    return load_settings(path, environ={})
+
+
 def test_silent_broker_is_unavailable(tmp_path, monkeypatch):
     monkeypatch.setattr(checks, "_BROKER_TIMEOUT_S", 0.3)
-    path = tmp_path / "kafka.yaml"
-    path.write_text(
-        "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1'}\n"
-        f"sink: {{warehouse: {tmp_path}}}\npipeline: {{name: shop}}\nmetrics: {{enabled: false}}\n"
-    )
-    found = by_name(checks.online(load_settings(path, environ={})))["source"]
+    found = by_name(checks.online(of_a_silent_broker(tmp_path)))["source"]
     assert not found.ok
     assert found.exit_code == ExitCode.UNAVAILABLE
     assert "127.0.0.1:1" in found.finding
 
 
 def test_unknown_client_property_is_a_configuration_error(tmp_path):
-    path = tmp_path / "kafka.yaml"
-    path.write_text(
-        "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
-        "properties: {no.such.property: x}}\n"
-        f"sink: {{warehouse: {tmp_path}}}\npipeline: {{name: shop}}\nmetrics: {{enabled: false}}\n"
-    )
-    found = by_name(checks.online(load_settings(path, environ={})))["source"]
+    chosen = of_a_silent_broker(tmp_path, properties="{no.such.property: x}")
+    found = by_name(checks.online(chosen))["source"]
     assert not found.ok
     assert found.exit_code == ExitCode.CONFIG
     assert "no.such.property" in found.finding

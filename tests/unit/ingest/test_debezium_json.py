@@ -3,9 +3,8 @@ import json
 
 import pytest
 
-from ingest.formats.events import ObservedField, Target
+from ingest.formats.events import Target
 from ingest.formats.schema_block import parse_block
-from storage.format.type_text import parse_type
 from tests.unit.ingest.debezium_events import (
     ORDERS,
     batch,
@@ -21,6 +20,7 @@ from tests.unit.ingest.debezium_events import (
     schema,
     with_block,
 )
+from tests.unit.ingest.dialect_decoders import observed
 
 TABLE = schema(("id", "BIGINT"), ("name", "STRING"), ("amount", "DECIMAL(8,2)"))
 TEXT_DECIMALS = {"decimal_handling_mode": "string"}
@@ -28,10 +28,6 @@ TEXT_DECIMALS = {"decimal_handling_mode": "string"}
 
 def row(key, name=None, amount=None):
     return {"id": key, "name": name, "amount": amount}
-
-
-def observed(**columns):
-    return tuple(ObservedField(name, parse_type(text)) for name, text in columns.items())
 
 
 def test_each_op_becomes_its_row_kind_in_offset_order():

@@ -13,7 +13,6 @@ from ingest.map_side import MapSide
 from ingest.plan import BatchPlan
 from ingest.quarantine import quarantine_schema
 from ingest.reduce_side import reduce_chunks
-from ingest.settings import load_settings
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.table_cache import Warehouse
@@ -22,6 +21,7 @@ from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn
 from storage.format.types import AtomicType, TypeRoot
 from storage.table.catalog import FileSystemCatalog
+from tests.unit.ingest.lake_settings import lake_settings
 
 TOPIC = "shop.inventory.items"
 BIGINT = AtomicType(TypeRoot.BIGINT)
@@ -51,12 +51,7 @@ def make_table(catalog, **options):
 
 @pytest.fixture
 def settings(tmp_path, catalog):
-    path = tmp_path / "shop.yaml"
-    path.write_text(
-        f"source: {{type: files, path: {tmp_path}}}\n"
-        f"sink: {{warehouse: {tmp_path / 'lake'}}}\npipeline: {{name: shop}}\n"
-    )
-    return load_settings(path)
+    return lake_settings(tmp_path)
 
 
 def event(op, key, name=None, before=None):

@@ -4,7 +4,6 @@
 import base64
 import json
 import pickle
-import socket
 import ssl
 import subprocess
 import uuid
@@ -17,6 +16,7 @@ from ingest.registry.http_get import JsonGetter
 from ingest.registry.registry_settings import SchemaRegistrySettings
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError, InvalidRequestError, RetryableError
+from tests.free_ports import free_port
 from tests.unit.ingest.stub_registry import stub_registry
 
 
@@ -29,12 +29,6 @@ def stub():
 def client(*urls, **more):
     settings = SchemaRegistrySettings(urls=urls, timeout_s=2, **more)
     return SchemaRegistry(settings, ManualClock())
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_schema_is_asked_for_once(stub):

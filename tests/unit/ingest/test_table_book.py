@@ -6,10 +6,10 @@ import json
 import pytest
 
 from ingest.formats.events import ObservedField, SchemaDelta, SourceTable
-from ingest.settings import load_settings
 from ingest.table_book import TableBook
 from storage.clock import ManualClock
 from storage.format.types import AtomicType, TypeRoot
+from tests.unit.ingest.lake_settings import lake_settings
 
 BIGINT = AtomicType(TypeRoot.BIGINT)
 STRING = AtomicType(TypeRoot.VARCHAR, length=2_147_483_647)
@@ -17,12 +17,7 @@ STRING = AtomicType(TypeRoot.VARCHAR, length=2_147_483_647)
 
 @pytest.fixture
 def settings(tmp_path):
-    path = tmp_path / "shop.yaml"
-    path.write_text(
-        f"source: {{type: files, path: {tmp_path}}}\n"
-        f"sink: {{warehouse: {tmp_path / 'lake'}}}\npipeline: {{name: shop}}\n"
-    )
-    return load_settings(path)
+    return lake_settings(tmp_path)
 
 
 def delta(target, **columns):

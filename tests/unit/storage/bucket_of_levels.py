@@ -12,14 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyroaring
 
-from storage.clock import ManualClock, SeededIds
 from storage.format.data_file import key_value_schema, read_key_values
-from storage.format.file_meta import EMPTY_ROW, CompactIncrement, DataFileMeta, FileSource
-from storage.format.layout import TableLayout
+from storage.format.file_meta import CompactIncrement, DataFileMeta, FileSource
 from storage.format.schema import TableSchema, new_schema
 from storage.format.type_text import parse_type
-from storage.io.local import LocalFileIO
-from storage.lsm.bucket import BucketContext
 from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.compactor import compact
 from storage.lsm.levels import Levels
@@ -27,6 +23,7 @@ from storage.lsm.lookup.contract import Found
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.options import TableOptions
+from tests.table_kit import bucket_context
 
 KINDS = ("+I", "-U", "+U", "-D")
 Row = tuple[Any, int, str, dict[str, Any]]
@@ -105,22 +102,11 @@ class Bucket:
     """Files by level; `flush` adds one to level 0, `compact` merges some."""
 
     def __init__(self, root: pathlib.Path, schema: TableSchema) -> None:
-        options = TableOptions.from_strings(schema.options)
         self.marked = MarkedRows()
         self.lookup = ScanLookup(self)
-        self.context = BucketContext(
-            file_io=LocalFileIO(durable=False),
-            layout=TableLayout(str(root)),
-            schema=schema,
-            options=options,
-            partition=EMPTY_ROW,
-            partition_path="",
-            bucket=0,
-            schemas={schema.id: schema}.__getitem__,
-            clock=ManualClock(),
-            id_source=SeededIds(0),
-            lookup=self.lookup,
-            deletions=self.marked if options.deletion_vectors_enabled else None,
+        marks = TableOptions.from_strings(schema.options).deletion_vectors_enabled
+        self.context = bucket_context(
+            root, schema, lookup=self.lookup, deletions=self.marked if marks else None
         )
         self.files: list[DataFileMeta] = []
         self.sequence = 0

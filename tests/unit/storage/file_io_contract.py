@@ -22,6 +22,28 @@ def fail_while_writing(store, path, size=3):
         raise RuntimeError("boom")
 
 
+def winners_by_round(store, root, *, threads, rounds, content):
+    """Who, of threads that put `root/snapshot-<round>` at the same time, is told to have done it.
+
+    A thread puts what `content` gives for its number.
+    """
+    wins = [[] for _ in range(rounds)]
+    barrier = threading.Barrier(threads)
+
+    def run(number):
+        for round_ in range(rounds):
+            barrier.wait()
+            if store.put_if_absent(f"{root}/snapshot-{round_}", content(number)):
+                wins[round_].append(number)
+
+    running = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return wins
+
+
 class FileIOContract:
     """The shared tests."""
 
@@ -37,22 +59,10 @@ class FileIOContract:
         assert [status.name for status in store.list(f"{root}/snapshot")] == ["snapshot-1"]
 
     def test_put_if_absent_has_one_winner_among_threads(self, store, root):
-        threads, rounds = 8, 6
-        wins = [[] for _ in range(rounds)]
-        barrier = threading.Barrier(threads)
-
-        def run(number):
-            for round_ in range(rounds):
-                barrier.wait()
-                if store.put_if_absent(f"{root}/snapshot-{round_}", b"the same bytes"):
-                    wins[round_].append(number)
-
-        running = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
-        assert [len(winners) for winners in wins] == [1] * rounds
+        wins = winners_by_round(
+            store, root, threads=8, rounds=6, content=lambda number: b"the same bytes"
+        )
+        assert [len(winners) for winners in wins] == [1] * 6
 
     @pytest.mark.parametrize("size", [3, 20 << 20], ids=["small", "large"])
     def test_an_output_appears_whole_or_not_at_all(self, store, root, size):

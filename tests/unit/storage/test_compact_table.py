@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
@@ -25,6 +25,7 @@ from storage.io.local import LocalFileIO
 from storage.table.compact_plan import CompactRequest, plan_compaction
 from storage.table.compact_table import CompactReport, compact_table
 from storage.table.invariants import check_table
+from tests.inline_executor import InlineExecutor
 from tests.soak.replay import replayed, rows_by_key
 from tests.table_kit import data_files, make_table, named_files, reopened, rows_of, write
 
@@ -37,26 +38,10 @@ PARTITIONED = {
 }
 
 
-class Inline(Executor):
-    """Runs what is submitted at once; `after` is called with the number of the call."""
-
-    def __init__(self, after=lambda number: None) -> None:
-        self._after = after
-        self._calls = 0
-
-    def submit(self, fn, /, *args, **kwargs):
-        future = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        self._calls += 1
-        self._after(self._calls)
-        return future
-
-
 def run(table, request=None, executor=None, **arguments) -> CompactReport:
-    return compact_table(table, request or CompactRequest(), executor or Inline(), **arguments)
+    return compact_table(
+        table, request or CompactRequest(), executor or InlineExecutor(), **arguments
+    )
 
 
 def filled(tmp_path, commits=4, rows=12, **options):
@@ -296,7 +281,9 @@ def test_the_changelog_of_all_compactions_gives_the_table(tmp_path, copies, name
                 rival(table) if call % 2 else changed(table, 20 * number + call)
 
         full = name == "full-compaction" or number % 2 == 0
-        report = run(reopened(table), CompactRequest(full=full), Inline(others), parallelism=3)
+        report = run(
+            reopened(table), CompactRequest(full=full), InlineExecutor(others), parallelism=3
+        )
         dropped += report.dropped
         assert not report.failures
     assert run(reopened(table)).complete
@@ -328,7 +315,7 @@ def test_appends_meanwhile_do_not_disturb(tmp_path):
     def append(number):
         write(reopened(table), 100 + number, [("+I", 1, f"late{number}")], compaction=False)
 
-    report = run(table, executor=Inline(append))
+    report = run(table, executor=InlineExecutor(append))
     assert (report.compacted, report.dropped) == (3, 0)
     assert (1, "late3") in rows_of(reopened(table))
     assert_clean(table)
@@ -342,7 +329,7 @@ def test_a_lost_race_drops_the_compaction_and_nothing_else(tmp_path):
         if number == 3:
             rival(table)
 
-    report = run(table, executor=Inline(others), parallelism=3)
+    report = run(table, executor=InlineExecutor(others), parallelism=3)
     assert report.dropped == 3
     assert report.unchanged == 3  # the rival has done it: the second try finds nothing to do
     assert report.complete
@@ -364,7 +351,7 @@ def test_only_the_bucket_that_lost_is_done_again(tmp_path):
                 messages = [m for m in writer.prepare_commit() if m.bucket == entry.bucket]
             other.new_commit("rival").commit(messages, 1)
 
-    report = run(table, executor=Inline(others), parallelism=3)
+    report = run(table, executor=InlineExecutor(others), parallelism=3)
     assert (report.dropped, report.compacted, report.unchanged) == (1, 2, 1)
     assert rows_of(reopened(table)) == before
     assert_clean(table)
@@ -377,7 +364,7 @@ def test_a_bucket_that_always_loses_is_left_to_a_later_run(tmp_path):
         rival(table)
         write(reopened(table), 100 + number, [("+I", 1, f"r{number}")], compaction=False)
 
-    report = run(table, executor=Inline(others))
+    report = run(table, executor=InlineExecutor(others))
     assert (report.lost, report.dropped, report.complete) == (1, 4, False)
     assert (1, "r4") in rows_of(reopened(table))
     assert_clean(table)

@@ -36,10 +36,11 @@ from storage.table import rewrite_index
 from storage.table.expire import expire_snapshots
 from storage.table.file_index import FileIndexFilter, index_source
 from storage.table.live_files import live_entries
-from storage.table.predicate import And, Between, Compare, In, IsNull, Like, Not, Op, Or, Predicate
+from storage.table.predicate import Between, Compare, In, IsNull, Like, Not, Op, Predicate
 from storage.table.predicate_text import parse_predicate
 from storage.table.rewrite_index import next_index_name, rewrite_file_index
 from storage.table.table import FileStoreTable
+from tests.predicates import combined
 from tests.table_kit import data_files, make_table, reopened, rows_of, write
 
 DAY = "2024-01-01"
@@ -291,15 +292,7 @@ def conditions() -> st.SearchStrategy[Predicate]:
         )
 
     leaf = st.sampled_from(sorted(LITERALS)).flatmap(of) | st.just(Like("s", "s%"))
-    return st.recursive(
-        leaf,
-        lambda inner: st.one_of(
-            st.builds(Not, inner),
-            st.builds(And, st.lists(inner, max_size=3).map(tuple)),
-            st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
-        ),
-        max_leaves=5,
-    )
+    return combined(leaf, max_leaves=5)
 
 
 @settings(max_examples=40, deadline=None)

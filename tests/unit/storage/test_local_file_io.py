@@ -5,7 +5,6 @@ import errno
 import multiprocessing
 import os
 import pickle
-import threading
 
 import pytest
 
@@ -13,7 +12,7 @@ from storage.errors import InvalidRequestError, StorageUnavailableError, Unsuppo
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.io.resolve import resolve_file_io
-from tests.unit.storage.file_io_contract import FileIOContract
+from tests.unit.storage.file_io_contract import FileIOContract, winners_by_round
 
 
 @pytest.fixture
@@ -40,21 +39,10 @@ def test_put_if_absent_publishes_all_bytes_once_and_leaves_no_temporary_file(sto
 
 
 def test_put_if_absent_has_one_winner_among_threads(store, tmp_path):
-    threads, rounds = 16, 20
-    wins = [[] for _ in range(rounds)]
-    barrier = threading.Barrier(threads)
-
-    def run(number):
-        for round_ in range(rounds):
-            barrier.wait()
-            if store.put_if_absent(f"{tmp_path}/snapshot-{round_}", f"{number}".encode()):
-                wins[round_].append(number)
-
-    running = [threading.Thread(target=run, args=(n,)) for n in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join()
+    rounds = 20
+    wins = winners_by_round(
+        store, str(tmp_path), threads=16, rounds=rounds, content=lambda number: b"%d" % number
+    )
     for round_, winners in enumerate(wins):
         assert len(winners) == 1
         assert store.read_bytes(f"{tmp_path}/snapshot-{round_}") == f"{winners[0]}".encode()

@@ -28,6 +28,7 @@ from storage.table.predicate import (
 )
 from storage.table.predicate_text import parse_predicate
 from storage.table.prune import Range, could_match, row_value
+from tests.predicates import combined, compares
 
 TIME = datetime.datetime(2024, 5, 14, 12, 0, 0, 123456)  # noqa: DTZ001 - TIMESTAMP has no zone
 EARLY = datetime.datetime(1969, 12, 31)  # noqa: DTZ001
@@ -177,15 +178,7 @@ def predicates(literals: st.SearchStrategy[Any]) -> st.SearchStrategy[Predicate]
         st.builds(Between, st.just("y"), literals, literals),
         st.builds(IsNull, st.sampled_from(["x", "y"])),
     )
-    return st.recursive(
-        leaf,
-        lambda inner: st.one_of(
-            st.builds(Not, inner),
-            st.builds(And, st.lists(inner, max_size=3).map(tuple)),
-            st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
-        ),
-        max_leaves=6,
-    )
+    return combined(leaf, max_leaves=6)
 
 
 def truth(predicate: Predicate, row: dict[str, Any]) -> bool | None:
@@ -210,14 +203,7 @@ def truth(predicate: Predicate, row: dict[str, Any]) -> bool | None:
             left = row[column]
             if left is None or literal is None:
                 return None
-            return {
-                Op.EQ: left == literal,
-                Op.NE: left != literal,
-                Op.LT: left < literal,
-                Op.LE: left <= literal,
-                Op.GT: left > literal,
-                Op.GE: left >= literal,
-            }[op]
+            return compares(op, left, literal)
     raise AssertionError(predicate)
 
 
