@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small tables for tests: make one, write rows, read rows."""
+"""Small tables for tests: make one, write rows, read rows, see files; or a bucket by itself."""
 
 import itertools
 import pathlib

@@ -2,7 +2,7 @@
 """Dying at operations of every history: at some of them always, at each of them in the full form.
 
 Each module of `stories` has HISTORIES; a history of it is called `story:name`, and
-`pytest tests/crash -k dedicated:races-lookup` runs that one.
+`pytest tests/crash -k dedicated:races-lookup` runs that one. What must hold is in `deaths`.
 """
 
 import importlib
@@ -12,7 +12,8 @@ import pkgutil
 import pytest
 
 from tests.crash import stories
-from tests.crash.histories import History, enumerate_crashes, sample_crashes
+from tests.crash.deaths import enumerate_crashes, sample_crashes
+from tests.crash.histories import History
 
 SAMPLES = 5
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.kafka_broker import VERSION as KAFKA_VERSION
-from tests.e2e.maven_artifacts import Artifact, PartUnavailableError, fetched, unpack
+from tests.e2e.maven_artifacts import Artifact, fetched, unpack
 from tests.e2e.schema_registry import VERSION as APICURIO_VERSION
 from tests.e2e.schema_registry import SchemaRegistry
 from tests.e2e.server_process import START_TIMEOUT_S, ServerProcess, server_folder
@@ -302,7 +302,6 @@ def connect(bootstrap: str, registry: SchemaRegistry | None = None) -> Iterator[
 __all__ = [
     "ConnectWorker",
     "ConnectorFailedError",
-    "PartUnavailableError",
     "connect",
     "mariadb_config",
     "postgres_config",

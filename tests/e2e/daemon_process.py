@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon in a process of its own, for tests that kill it."""
+"""Configurations of pipelines, and the real daemon in a process of its own, to be killed."""
 
 import contextlib
 import os

@@ -26,6 +26,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.e2e.availability import PartUnavailableError, had
 from tests.free_ports import free_port
 
 VERSION = "4.1.0"
@@ -65,10 +66,6 @@ log.segment.delete.delay.ms=1000
 """
 
 
-class BrokerUnavailableError(RuntimeError):
-    """No broker can be had here; the text says why."""
-
-
 def wait_until_ready(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     deadline = time.monotonic() + timeout_s
@@ -77,7 +74,7 @@ def wait_until_ready(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> None
             admin.list_topics(timeout=2)
         except KafkaException as error:
             if time.monotonic() > deadline:
-                raise BrokerUnavailableError(f"no answer from {bootstrap}: {error}") from error
+                raise PartUnavailableError(f"no answer from {bootstrap}: {error}") from error
             time.sleep(0.1)
         else:
             return
@@ -97,7 +94,7 @@ def kafka_jars() -> Path:
         else:
             resolve_with_ivy(Path(scratch), jars)
         if not any(jars.glob("kafka_*.jar")):
-            raise BrokerUnavailableError("the Kafka artifacts were not resolved")
+            raise PartUnavailableError("the Kafka artifacts were not resolved")
         with contextlib.suppress(OSError):  # another process was faster
             jars.rename(folder)
     return folder
@@ -114,7 +111,7 @@ def resolve_with_maven(scratch: Path, jars: Path) -> None:
 def resolve_with_ivy(scratch: Path, jars: Path) -> None:
     ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"), None)
     if ivy is None:
-        raise BrokerUnavailableError("neither Maven nor Ivy is installed")
+        raise PartUnavailableError("neither Maven nor Ivy is installed")
     pattern = f"{jars}/[artifact]-[revision](-[classifier]).[ext]"
     options = ["-cache", str(scratch / "ivy"), "-confs", "default", "-retrieve", pattern]
     command = ["java", "-jar", str(ivy), "-dependency", *ARTIFACT, *options]
@@ -126,14 +123,14 @@ def run_tool(command: list[str], cwd: Path) -> None:
         subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True, timeout=600)
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stdout", "") or ""
-        raise BrokerUnavailableError(f"{command[0]} failed: {error}\n{output[-2000:]}") from error
+        raise PartUnavailableError(f"{command[0]} failed: {error}\n{output[-2000:]}") from error
 
 
 @contextlib.contextmanager
 def jvm_broker() -> Iterator[str]:
     """A single KRaft node of our own."""
     if shutil.which("java") is None:
-        raise BrokerUnavailableError("no java on the path")
+        raise PartUnavailableError("no java on the path")
     classpath = f"{kafka_jars()}/*"
     with tempfile.TemporaryDirectory(prefix="lakeward-kafka-") as folder:
         root = Path(folder)
@@ -163,7 +160,7 @@ def wait_for_start(process: subprocess.Popen, bootstrap: str, log: Path) -> None
     while True:
         if process.poll() is not None or time.monotonic() > deadline:
             text = log.read_text(errors="replace")[-2000:]
-            raise BrokerUnavailableError(f"the broker did not start: {text}")
+            raise PartUnavailableError(f"the broker did not start: {text}")
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 0.2):
             break
         time.sleep(0.1)
@@ -201,7 +198,7 @@ def local_broker() -> Iterator[str]:
     """Bootstrap address of a broker that lives as long as the context.
 
     Raises:
-        BrokerUnavailableError: none can be had.
+        PartUnavailableError: none can be had.
     """
     given = os.environ.get("LAKEWARD_TEST_KAFKA")
     if given:
@@ -215,11 +212,5 @@ def local_broker() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[str]:
     """Bootstrap address of a real broker; skips with the reason where none can be had."""
-    with contextlib.ExitStack() as stack:
-        try:
-            bootstrap = stack.enter_context(local_broker())
-        except BrokerUnavailableError as error:
-            if os.environ.get("CI") == "true":
-                raise
-            pytest.skip(f"no Kafka broker: {error}")
+    with had(local_broker(), "Kafka broker") as bootstrap:
         yield bootstrap

@@ -20,13 +20,11 @@ from typing import Any
 
 import pyspark
 
+from tests.e2e.availability import PartUnavailableError
+
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "parts"
 TIMEOUT_S = 900
 _GET = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-
-
-class PartUnavailableError(RuntimeError):
-    """A real part cannot be had here; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True)

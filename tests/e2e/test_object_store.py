@@ -24,7 +24,7 @@ from storage.io.object_store import ObjectStoreFileIO
 from storage.table.catalog import FileSystemCatalog
 from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
-from tests.crash.histories import forget_caches
+from tests.crash.deaths import forget_caches
 from tests.e2e.daemon_process import drain
 from tests.e2e.lossy_proxy import LossyProxy, Rule
 from tests.e2e.s3_server import options_for
