@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads one golden case with the storage layer and compares everything the case expects.
 
-The layout of a case is described in the README of the packs. A case has parts: `latest`,
-`snapshots`, `changelog`, `files` and whatever `extra.json` holds. A part that needs a feature of a
-later release (see `tests.conformance.features`) is left out and named; all others are checked.
+A case is a folder: `table/` as Java left it, `case.json` with the columns, the options and the
+steps that Java was told, `expected/` with what Java read. It has parts, each a file there:
+`latest`, `snapshots`, `changelog`, `files` and whatever `extra.json` holds. A part that needs a
+feature of a later release (see `tests.conformance.features`) is left out and named; all others are
+checked.
 """
 
 import collections

@@ -14,11 +14,12 @@ Real tables flush and compact when they like. Histories are drawn so that this c
 (`draw` calls them free), or run on tables that compact at those moments only (scheduled ones).
 What readers may see of the moment otherwise, as in Java, and histories avoid therefore:
 
-* a delete that a compaction dropped no longer hides rows with a smaller sequence (golden/README);
+* a delete that a compaction dropped no longer hides rows with a smaller sequence;
 * a row that takes back, merged first, leaves its values to a later partial row (§B.2.2), and
   removes nothing from an older run once rows follow it in its own run;
 * partial-update: a row whose group fields are all null keeps the group's values while it is alone
-  (golden/README); aggregation: `listagg` keeps an empty text while it is alone (golden/README);
+  (golden case `partial_update_groups`); aggregation: `listagg` keeps an empty text while it is
+  alone;
 * functions that care for order (`first_value`, `listagg`, `last_non_null_value`) beside
   `sequence.field`: a run counts with its largest sequence;
 * a key that left a partition and comes back in a later commit may get another bucket there (§G.3);
