@@ -13,7 +13,7 @@ from tests.crash.histories import (
     other_writer_step,
     write_step,
 )
-from tests.crash.table_options import DYNAMIC
+from tests.crash.table_options import DYNAMIC, VECTORS
 
 _STEPS = (
     write_step([("+I", k, f"a{k}") for k in range(6)]),
@@ -37,35 +37,22 @@ _JOB = (
 HISTORIES = {
     "unaware": History(
         steps=_STEPS,
-        options={
-            "bucket": "-1",
-            "deletion-vectors.enabled": "true",
-            "deletion-vector.index-file.target-size": "1 b",
-        },
+        options=VECTORS | {"bucket": "-1", "deletion-vector.index-file.target-size": "1 b"},
         keys=(),
     ),
     "bucketed": History(
         steps=_STEPS,
-        options={"bucket": "2", "bucket-key": "k", "deletion-vectors.enabled": "true"},
+        options=VECTORS | {"bucket": "2", "bucket-key": "k"},
         keys=(),
     ),
     "unaware-job": History(
         steps=_JOB,
-        options={
-            "bucket": "-1",
-            "deletion-vectors.enabled": "true",
-            "compaction.min.file-num": "2",
-        },
+        options=VECTORS | {"bucket": "-1", "compaction.min.file-num": "2"},
         keys=(),
     ),
     "bucketed-job": History(
         steps=_JOB,
-        options={
-            "bucket": "2",
-            "bucket-key": "k",
-            "deletion-vectors.enabled": "true",
-            "write-only": "true",
-        },
+        options=VECTORS | {"bucket": "2", "bucket-key": "k", "write-only": "true"},
         keys=(),
     ),
     "dynamic": History(
