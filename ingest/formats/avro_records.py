@@ -87,6 +87,14 @@ class AvroRecords:
         except _REFUSALS:
             return "op."
 
+    def value_writer(self, raw: RawBatch, at: int) -> tuple[WriterSchema, int]:
+        """Schema of a record's value, and where the value begins.
+
+        Raises:
+            FramingError, EventRefusedError: it cannot be known; never for what gave rows.
+        """
+        return self._writer(raw, at, raw.values[at] or b"", Part.VALUE)
+
     def _writer(
         self, raw: RawBatch, at: int, content: bytes, part: Part
     ) -> tuple[WriterSchema, int]:

@@ -71,6 +71,10 @@ class BareRows(Dialect):
             self._blocks[parsed.raw] = block
         return block
 
+    def metadata_text(self, topic: str, value: bytes) -> bytes | None:
+        """See `Dialect.metadata_text`."""
+        return self.split_value(topic, value)[1] if self.members else None
+
     def is_column(self, name: str) -> bool:
         """Whether a member of the message is a column."""
         return True

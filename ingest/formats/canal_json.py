@@ -6,13 +6,14 @@ each before an update. All values are text; bytes are text of one character a by
 describes the columns, else `sqlType`; without both, types come from the table or the values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ingest.formats.envelope_decoder import EnvelopeDecoder
-from ingest.formats.envelopes import Dialect, Event, Image, epoch_ms, image, parse
+from ingest.formats.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, image, parse
 from ingest.formats.loose_shapes import LooseShape, TypedColumn
+from ingest.formats.member_columns import Member
 from ingest.formats.mysql_types import jdbc_type, mysql_type
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
@@ -40,10 +41,19 @@ _MESSAGE = msgspec.json.Decoder(_Message)
 _TYPES = msgspec.json.Decoder(dict[str, str | int | None])
 
 
+_MEMBERS: Mapping[str, Sequence[Member]] = {
+    "ts_ms": (Member(("ts",), EPOCH),),
+    "source_ts_ms": (Member(("es",), EPOCH),),
+    "op_ts": (Member(("es",), EPOCH),),
+    "gtid": (Member(("gtid",)),),
+}
+
+
 class CanalJson(Dialect):
     """See the module."""
 
     binary = "latin1"
+    members = _MEMBERS
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

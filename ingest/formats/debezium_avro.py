@@ -25,12 +25,14 @@ import pyarrow.compute as pc
 
 from ingest.formats.avro_framing import Framing, FramingError, Part, usual_subject
 from ingest.formats.avro_lanes import LEAST_MESSAGES, EnvelopeLanes, EventColumns, sound_runs
+from ingest.formats.avro_origin import AvroOrigins
 from ingest.formats.avro_records import AvroRecords
 from ingest.formats.avro_rows import TargetColumns, convert_columns, key_changes
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.decode_plan import RowPlan
 from ingest.formats.events import DecodeResult, Resolver, SourceTable, Target, Toast
 from ingest.formats.merged_batches import merged
+from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
 from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Fate, FreshShapes, Shape
@@ -84,7 +86,7 @@ class DebeziumAvroDecoder:
 
     def __init__(self, options: DebeziumAvroOptions, resolve: Resolver) -> None:
         self._options = options.debezium
-        self._resolve = resolve
+        self._resolve = AskedOrigins(resolve)
         self._facts = ProducerFacts(
             decimal_handling_mode=options.debezium.decimal_handling_mode,
             binary_handling_mode=options.debezium.binary_handling_mode,
@@ -95,7 +97,8 @@ class DebeziumAvroDecoder:
         self.writers = WriterSchemas(options.schemas)
         self.records = AvroRecords(self.framing, self.writers)
         self.placeholder = Placeholder(options.debezium.unavailable_value_placeholder)
-        self.as_json = DebeziumJsonDecoder(options.debezium, resolve)
+        self.as_json = DebeziumJsonDecoder(options.debezium, self._resolve.plain)
+        self._origins = AvroOrigins(self.framing, self.records)
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -112,7 +115,8 @@ class DebeziumAvroDecoder:
 
         Cost: 3-6 us a row event of 600 bytes; any other message 50-200 us.
         """
-        return _Decoding(self, FreshShapes(self._resolve, raw.topic), raw).run()
+        result = _Decoding(self, FreshShapes(self._resolve, raw.topic), raw).run()
+        return self._resolve.filled(result, raw, self._origins)
 
     def shape(self, topic: str, source: SourceTable, writer: WriterSchema) -> Shape:
         """The shape of a row event, made on first sight."""
@@ -413,7 +417,7 @@ class _Decoding:
         for record in result.bad:
             error_class = "avro" if record.error_class == "json" else record.error_class
             refused = EventRefusedError(error_class, record.error)
-            self._outcome.refuse(by_offset[record.offset], refused)
+            self._outcome.refuse(by_offset[record.offset], refused, record.target)
         return result
 
 

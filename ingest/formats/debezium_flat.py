@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ingest.formats.debezium_origin import flat_members
 from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.envelopes import (
     DialectOptions,
@@ -58,6 +59,7 @@ class DebeziumFlat(KeyedRows):
     def __init__(self, options: DialectOptions) -> None:
         super().__init__(options)
         self._prefix = options.metadata_prefix
+        self.members = flat_members(self._prefix)
         self._mark = msgspec.json.encode(self._prefix)[:-1]
         self._wanted = frozenset(options.metadata_columns)
         self._names = [

@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from ingest.formats.debezium_origin import EnvelopeOrigins
 from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.formats.fast_rows import cut_payloads, decode_all, op_of, recognises, row_images
 from ingest.formats.key_check import operation
+from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
 from ingest.formats.row_batches import convert_marked, new_rows_lacking
 from ingest.formats.schema_block import SchemaBlock
@@ -82,7 +84,7 @@ class DebeziumJsonDecoder:
 
     def __init__(self, options: DebeziumOptions, resolve: Resolver) -> None:
         self._options = options
-        self._resolve = resolve
+        self._resolve = AskedOrigins(resolve)
         self.key_is_row = True
         self._placeholder = Placeholder(options.unavailable_value_placeholder)
         self._facts = ProducerFacts(
@@ -91,6 +93,7 @@ class DebeziumJsonDecoder:
             time_precision_mode=options.time_precision_mode,
         )
         self._topics: dict[str, TopicState] = {}
+        self._origins = EnvelopeOrigins(self._topics)
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -104,7 +107,8 @@ class DebeziumJsonDecoder:
         Cost: 2-4 us a row event of 600 bytes; a bad record 50-200 us.
         """
         state = self._topics.setdefault(raw.topic, TopicState())
-        return _Decoding(self, state, FreshShapes(self._resolve, raw.topic), raw).run()
+        result = _Decoding(self, state, FreshShapes(self._resolve, raw.topic), raw).run()
+        return self._resolve.filled(result, raw, self._origins)
 
     def operation(self, topic: str, record: BadRecord) -> str:
         """The name under which a record was counted before it was taken out."""
@@ -206,13 +210,13 @@ class _Decoding:
         """Count a row event whose target does not cover it; note the change to ask for."""
         try:
             if not shape.knows_key and not shape.learn_key(key_tokens(self._raw.keys[at])):
-                self._outcome.refuse_keyless(at)
+                self._outcome.refuse_keyless(shape, at)
                 return
             if shape.block is None and not recognises(shape.pending_plan, payload):
                 shape.learn_columns(row_tokens(payload))
                 shape.learn_columns(key_tokens(self._raw.keys[at]))
         except EventRefusedError as error:
-            self._outcome.refuse(at, error)
+            self._outcome.refuse(at, error, shape.target_name)
             return
         self._outcome.withhold(shape, at)
 
@@ -277,7 +281,7 @@ class _Decoding:
             self._outcome.uncovered(shape, at, error)
             return
         except EventRefusedError as error:
-            self._outcome.refuse(at, error)
+            self._outcome.refuse(at, error, shape.target_name)
             return
         for row in rows:
             self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)

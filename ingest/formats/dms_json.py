@@ -8,12 +8,14 @@ null columns out unless told otherwise, so a missing column is null. Nothing nam
 `primary.key` has to be configured for tables that do not exist yet.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.envelopes import (
+    ISO,
     Dialect,
     DialectOptions,
     Event,
@@ -24,11 +26,18 @@ from ingest.formats.envelopes import (
     parse,
     utc_ms,
 )
+from ingest.formats.member_columns import TOKEN, Member
 from ingest.formats.single_event import EventRefusedError
 
 __all__ = ["DmsJson", "DmsJsonDecoder"]
 
 _OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d"}
+
+
+_CHANGED = (
+    Member(("metadata", "commit-timestamp"), ISO),
+    Member(("metadata", "timestamp"), ISO),
+)
 
 
 class _Metadata(msgspec.Struct, gc=False):
@@ -39,10 +48,20 @@ class _Metadata(msgspec.Struct, gc=False):
     timestamp: str | None = None
 
 
+_MEMBERS: Mapping[str, Sequence[Member]] = {
+    "ts_ms": (Member(("metadata", "timestamp"), ISO),),
+    "source_ts_ms": _CHANGED,
+    "op_ts": _CHANGED,
+    "txid": (Member(("metadata", "transaction-id"), TOKEN),),
+    "sequence": (Member(("metadata", "stream-position"), TOKEN),),
+}
+
+
 class DmsJson(Dialect):
     """See the module."""
 
     binary = "hex"
+    members = _MEMBERS
 
     def __init__(self, options: DialectOptions) -> None:
         super().__init__(options)

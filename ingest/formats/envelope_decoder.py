@@ -21,9 +21,11 @@ import msgspec
 import numpy as np
 
 from ingest.formats.decode_plan import RowPlan
+from ingest.formats.dialect_origin import DialectOrigins
 from ingest.formats.envelopes import Dialect, DialectOptions, Event, Image, members_of
 from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable, Toast
 from ingest.formats.fast_rows import decode_all
+from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
 from ingest.formats.reference import NULL
 from ingest.formats.row_batches import convert_marked, new_rows_lacking
@@ -68,7 +70,8 @@ class EnvelopeDecoder:
 
     def __init__(self, options: DialectOptions, resolve: Resolver) -> None:
         self._dialect = self.dialect(options)
-        self._resolve = resolve
+        self._origins = DialectOrigins(self._dialect)
+        self._resolve = AskedOrigins(resolve)
         self._placeholder = Placeholder(options.unavailable_value_placeholder)
         self._shapes: dict[str, dict[tuple[SourceTable, bytes], Shape]] = {}
 
@@ -82,7 +85,8 @@ class EnvelopeDecoder:
             Every record exactly once: as rows, a count, a bad record or behind a delta.
         """
         fresh = FreshShapes(self._resolve, raw.topic)
-        return _Decoding(self, self._dialect, self._placeholder, fresh, raw).run()
+        result = _Decoding(self, self._dialect, self._placeholder, fresh, raw).run()
+        return self._resolve.filled(result, raw, self._origins)
 
     @property
     def key_is_row(self) -> bool:
@@ -176,7 +180,7 @@ class _Decoding:
         """Count a row event whose target does not cover it; note the change to ask for."""
         try:
             if not shape.knows_key and not shape.learn_key(self._dialect.key_names(event)):
-                self._outcome.refuse_keyless(at)
+                self._outcome.refuse_keyless(shape, at)
                 return
             if shape.block is None and not _recognises(shape.pending_plan, event):
                 for image in event.images:
@@ -184,7 +188,7 @@ class _Decoding:
                 if self._dialect.key_is_row:
                     shape.learn_columns(key_tokens(event.key))
         except EventRefusedError as error:
-            self._outcome.refuse(at, error)
+            self._outcome.refuse(at, error, shape.target_name)
             return
         self._outcome.withhold(shape, at)
 
@@ -275,7 +279,7 @@ class _Decoding:
             self._outcome.uncovered(shape, at, error)
             return
         except EventRefusedError as error:
-            self._outcome.refuse(at, error)
+            self._outcome.refuse(at, error, shape.target_name)
             return
         for row in rows:
             self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)

@@ -16,12 +16,15 @@ import msgspec
 
 from ingest.formats.events import SourceTable
 from ingest.formats.loose_shapes import LooseShape
+from ingest.formats.member_columns import Member, Reading
 from ingest.formats.reference import NULL
 from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
 
 __all__ = [
+    "EPOCH",
+    "ISO",
     "Dialect",
     "DialectOptions",
     "Event",
@@ -144,12 +147,14 @@ class Dialect(abc.ABC):
         binary: the format's way of writing bytes, as `DialectOptions.binary_handling_mode`.
         times: the format's way of writing times, as `DialectOptions.time_precision_mode`.
         missing: the format's `DialectOptions.missing_columns`.
+        members: where messages have metadata, by its name; what `read` finds is not among them.
     """
 
     key_is_row: ClassVar[bool] = False
     binary: ClassVar[str] = "base64"
     times: ClassVar[str] = "isostring"
     missing: ClassVar[str] = "null"
+    members: Mapping[str, Sequence[Member]] = {}
 
     def __init__(self, options: DialectOptions) -> None:
         self.options = options
@@ -171,6 +176,10 @@ class Dialect(abc.ABC):
         Raises:
             EventRefusedError: it is nothing we know.
         """
+
+    def metadata_text(self, topic: str, value: bytes) -> bytes | None:
+        """The JSON object in which `members` are."""
+        return value
 
     def source(self, database: str, schema: str, table: str) -> SourceTable:
         """A source table; the same object again and again, which tells shapes apart cheaply."""
@@ -279,3 +288,10 @@ def utc_ms(text: str | None) -> int | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return round(moment.timestamp() * 1_000)
+
+
+EPOCH = Reading(int | float, epoch_ms)
+"""Of a member with a moment in seconds or milliseconds."""
+
+ISO = Reading(str, utc_ms)
+"""Of a member with a moment as text."""

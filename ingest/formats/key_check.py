@@ -7,6 +7,7 @@ path, so the first and the last key of a raw batch are looked at, and all of the
 the two disagrees: a source changes its key once, not back and forth within a few thousand records.
 """
 
+import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -97,6 +98,7 @@ def without_foreign_keys(
             error_class=ERROR_CLASS,
             error=f"the record's key is not the primary key of {change.target} "
             f"({', '.join(primary_key)}): make a new table for the new key",
+            target=change.target,
         )
         for index, offset in enumerate(raw.offsets)
         if offset in mine and disagrees(index)
@@ -105,10 +107,9 @@ def without_foreign_keys(
         return change, []
     gone = {record.offset for record in bad}
     offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
-    kept = change.rows.filter(pa.array([offset not in gone for offset in offsets]))
+    mask = pa.array([offset not in gone for offset in offsets])
+    kept = change.rows.filter(mask)
     if kept.num_rows == 0:
         return None, bad
-    rest = ChangeBatch(
-        change.target, change.schema_id, kept, change.min_source_ts_ms, change.max_source_ts_ms
-    )
-    return rest, bad
+    origin = None if change.origin is None else change.origin.filter(mask)
+    return dataclasses.replace(change, rows=kept, origin=origin), bad

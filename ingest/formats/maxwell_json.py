@@ -6,12 +6,13 @@ message names no types, so new columns get theirs from the values. The primary k
 `primary_key_columns` where the producer writes it, else in the Kafka key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ingest.formats.envelope_decoder import EnvelopeDecoder
-from ingest.formats.envelopes import Dialect, Event, Image, epoch_ms, image, parse
+from ingest.formats.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, image, parse
+from ingest.formats.member_columns import NUMBER, TOKEN, Member, Reading
 from ingest.formats.single_event import EventRefusedError, key_tokens
 
 __all__ = ["MaxwellJson", "MaxwellJsonDecoder"]
@@ -36,8 +37,32 @@ _MESSAGE = msgspec.json.Decoder(_Message)
 _ARRAY_KEY = msgspec.json.Decoder(tuple[str | None, str | None, list[dict[str, msgspec.Raw]]])
 
 
+def _file(position: str) -> str | None:
+    """File of a position `file:pos`."""
+    return position.rpartition(":")[0] or None
+
+
+def _position(position: str) -> int | None:
+    digits = position.rpartition(":")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+_MEMBERS: Mapping[str, Sequence[Member]] = {
+    "source_ts_ms": (Member(("ts",), EPOCH),),
+    "op_ts": (Member(("ts",), EPOCH),),
+    "txid": (Member(("xid",), TOKEN),),
+    "gtid": (Member(("gtid",)),),
+    "file": (Member(("position",), Reading(str, _file)),),
+    "pos": (Member(("position",), Reading(str, _position)),),
+    "server_id": (Member(("server_id",), NUMBER),),
+    "thread": (Member(("thread_id",), NUMBER),),
+}
+
+
 class MaxwellJson(Dialect):
     """See the module."""
+
+    members = _MEMBERS
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

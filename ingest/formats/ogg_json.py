@@ -7,10 +7,13 @@ what `after` lacks is taken from `before`; a column that is in neither is unchan
 (`missing_columns` may say that it is null).
 """
 
+from collections.abc import Mapping, Sequence
+
 import msgspec
 
 from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.envelopes import (
+    ISO,
     Dialect,
     Event,
     Image,
@@ -21,6 +24,7 @@ from ingest.formats.envelopes import (
     parse,
     utc_ms,
 )
+from ingest.formats.member_columns import TOKEN, Member
 from ingest.formats.single_event import EventRefusedError
 
 __all__ = ["OggJson", "OggJsonDecoder"]
@@ -42,10 +46,21 @@ class _Message(msgspec.Struct, gc=False):
 _MESSAGE = msgspec.json.Decoder(_Message)
 
 
+_MEMBERS: Mapping[str, Sequence[Member]] = {
+    "ts_ms": (Member(("current_ts",), ISO),),
+    "source_ts_ms": (Member(("op_ts",), ISO),),
+    "op_ts": (Member(("op_ts",), ISO),),
+    "scn": (Member(("csn",), TOKEN),),
+    "txid": (Member(("xid",), TOKEN),),
+    "sequence": (Member(("pos",), TOKEN),),
+}
+
+
 class OggJson(Dialect):
     """See the module."""
 
     missing = "unchanged"
+    members = _MEMBERS
 
     def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
         """See `Dialect.read`."""

@@ -66,8 +66,8 @@ class Outcome:
             return offsets[positions.start : positions.stop]
         return [offsets[at] for at in positions]
 
-    def refuse(self, at: int, error: EventRefusedError) -> None:
-        """A record is bad."""
+    def refuse(self, at: int, error: EventRefusedError, target: str = "") -> None:
+        """A record is bad; `target` is the table it is for, where that is known."""
         raw = self._raw
         self._bad.append(
             BadRecord(
@@ -78,6 +78,7 @@ class Outcome:
                 headers=tuple(raw.headers(at)),
                 error_class=error.error_class,
                 error=str(error),
+                target=target,
             )
         )
 
@@ -87,17 +88,18 @@ class Outcome:
         reason = "" if shape.target is None else shape.target.refusal
         refused = EventRefusedError(error_class, reason or text)
         for at in positions:
-            self.refuse(at, refused)
+            self.refuse(at, refused, shape.target_name)
 
-    def refuse_keyless(self, at: int) -> None:
+    def refuse_keyless(self, shape: Shape, at: int) -> None:
         """A record is bad because no primary key can be known from it."""
-        self.refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]))
+        self.refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]), shape.target_name)
 
     def uncovered(self, shape: Shape, at: int, error: UncoveredError) -> None:
         """A record has columns that its table lacks: it waits for them, or is bad."""
         if shape.block is not None or shape.target is None or not shape.target.evolvable:
             names = ", ".join(error.tokens)
-            self.refuse(at, EventRefusedError("schema", f"the table has no column {names}"))
+            refused = EventRefusedError("schema", f"the table has no column {names}")
+            self.refuse(at, refused, shape.target_name)
             return
         shape.learn_columns(error.tokens)
         self.withhold(shape, at)
@@ -115,8 +117,9 @@ class Outcome:
                 deltas.append(delta)
                 self._counts["pending"] += len(places)
                 continue
+            refused = EventRefusedError("no_primary_key", "no value for the key")
             for at in places:
-                self.refuse(at, EventRefusedError("no_primary_key", "no value for the key"))
+                self.refuse(at, refused, shape.target_name)
         batches = [rows.finish() for rows in self._rows.values()]
         return DecodeResult(
             changes=[batch for batch in batches if batch is not None],

@@ -119,6 +119,11 @@ class Shape:
         self._kinds.clear()
         self._build()
 
+    @property
+    def target_name(self) -> str:
+        """`db.table` of the target; empty = none."""
+        return "" if self.target is None else self.target.identifier
+
     def _build(self) -> None:
         self.plan = self.pending_plan = None
         target = self.target

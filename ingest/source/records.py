@@ -97,8 +97,17 @@ class RawBatch:
 
     def timestamp_ms(self, index: int) -> int:
         """Timestamp of row `index` [epoch ms], or `NO_TIMESTAMP`."""
+        return self.timestamp(index)[1]
+
+    def timestamp(self, index: int) -> tuple[int, int]:
+        """(kind, timestamp [epoch ms]) of row `index`.
+
+        The kind is 1 when the producer set it, 2 when the broker did, 0 when there is none; then
+        the timestamp is `NO_TIMESTAMP`.
+        """
         record = self._record(index)
-        return record.timestamp()[1] if record is not None else NO_TIMESTAMP
+        kind, stamp = record.timestamp() if record is not None else (0, NO_TIMESTAMP)
+        return (kind, stamp) if stamp != NO_TIMESTAMP else (0, NO_TIMESTAMP)
 
     def _record(self, index: int) -> RecordExtras | None:
         if self._messages is not None:
