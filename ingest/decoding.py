@@ -16,6 +16,7 @@ from ingest.formats.events import (
     BadRecord,
     ChangeBatch,
     DecodeResult,
+    SchemaDelta,
     SourceTable,
     Target,
     Toast,
@@ -26,6 +27,7 @@ from ingest.routing import Destination
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
 from ingest.table_cache import Warehouse, schema_of
+from ingest.transforming import TableTransform
 from storage.errors import InternalError
 from storage.format.schema import TableSchema
 
@@ -55,6 +57,8 @@ class Decoding:
         self._plan: BatchPlan | None = None
         self._resolved: dict[SourceTable, Target | None] = {}
         self._targets: dict[str, Target] = {}
+        self._transforms: dict[str, TableTransform] = {}
+        self._known: dict[tuple[str, int], TableTransform] = {}
         self._routing = settings.routing
         self._tables: dict[SourceTable, str] = {}
         self.feeds: dict[str, set[str]] = {}
@@ -67,26 +71,32 @@ class Decoding:
         self._targets = {}
         self._tables = {}
         self.feeds = {}
+        self._transforms = {}
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic."""
         result = self._decoder.decode(raw)
         changes: list[ChangeBatch] = []
-        foreign: list[BadRecord] = []
+        refused: list[BadRecord] = []
+        owed: list[SchemaDelta] = []
         for change in result.changes:
             rest: ChangeBatch | None = change
             if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
                 rest, taken = without_foreign_keys(raw, change, key, self._decoder.key_columns)
-                foreign += taken
+                refused += taken
+            if rest is not None and change.target in self._transforms:
+                owed += self._owed(raw, rest)
+                rest, taken = self._transformed(raw, rest)
+                refused += taken
             if rest is not None:
                 changes.append(rest)
-        changes = [self._whole(change) for change in changes]
-        if not foreign:
-            return dataclasses.replace(result, changes=changes)
+        deltas = [*result.deltas, *owed]
+        if not refused:
+            return dataclasses.replace(result, changes=changes, deltas=deltas)
         counts = Counter(result.counts)
-        counts.subtract(self._decoder.operation(raw.topic, record) for record in foreign)
-        bad = sorted([*result.bad, *foreign], key=lambda record: record.offset)
-        return DecodeResult(changes, bad, result.deltas, dict(+counts))
+        counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
+        bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
+        return DecodeResult(changes, bad, deltas, dict(+counts))
 
     def _key_of_source(self, name: str) -> tuple[str, ...]:
         """The primary key, if the table took it from the records' keys; else empty."""
@@ -96,12 +106,22 @@ class Decoding:
         made = SOURCE_TABLE_OPTION in target.schema.options
         return target.schema.primary_keys if made else ()
 
-    def _whole(self, change: ChangeBatch) -> ChangeBatch:
-        """The change batch with the columns that do not come from events."""
-        if not change.constants:
-            return change
-        schema = schema_of(self._warehouse, change.target, change.schema_id)
-        return with_constants(change, schema)
+    def _transformed(
+        self, raw: RawBatch, change: ChangeBatch
+    ) -> tuple[ChangeBatch | None, list[BadRecord]]:
+        """The change batch with the columns that do not come from events, and without bad rows."""
+        transform = self._transforms[change.target]
+        if change.constants:
+            change = with_constants(change, transform.decode_schema)
+        return transform.apply(raw, change, 0 if self._plan is None else self._plan.time_ms)
+
+    def _owed(self, raw: RawBatch, change: ChangeBatch) -> list[SchemaDelta]:
+        """Asks for columns that the pipeline makes and the table lacks."""
+        target = self._targets[change.target]
+        if not self._transforms[change.target].lacks or not target.evolvable:
+            return []
+        source = next(s for s, found in self._resolved.items() if found is target)
+        return [SchemaDelta(change.target, source, raw.topic, (), (), raw.offsets[0], target.owner)]
 
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
         if source not in self._resolved:
@@ -117,6 +137,13 @@ class Decoding:
         toast = Toast(self.settings.toast(name))
         aggregates = schema.options.get("merge-engine") in ("aggregation", "first-row")
         return Toast.FAIL if toast is Toast.KEEP and aggregates else toast
+
+    def _transform(self, name: str, schema: TableSchema) -> TableTransform:
+        known = self._known.get((name, schema.id))
+        if known is None:
+            rule, zone = self.settings.transform(name), self.settings.sink.time_zone
+            known = self._known[name, schema.id] = TableTransform.of(rule, schema, zone)
+        return known
 
     def _planned(self, destination: Destination | None) -> Target | None:
         if self._plan is None:
@@ -135,10 +162,17 @@ class Decoding:
         )
         if schema_id is not None:
             schema = schema_of(self._warehouse, name, schema_id)
-            refusal = constants_refused(schema, target)
-            source_columns = source_part(schema, [name for name, _ in target.constants])
+            transform = self._transform(name, schema)
+            constant = [name for name, _ in target.constants]
             target = dataclasses.replace(
-                target, schema=source_columns, refusal=refusal, toast=self._toast(name, schema)
+                target,
+                schema=source_part(transform.decode_schema, constant),
+                refusal=constants_refused(schema, target),
+                toast=self._toast(name, schema),
+                origin=transform.origin,
+                ignored=transform.ignored,
+                needs_before=transform.moved_by,
             )
+            self._transforms[name] = transform
         self._targets[name] = target
         return target

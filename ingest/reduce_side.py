@@ -164,7 +164,7 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
                     "a chunk of another schema", table=first.table, schema=chunk.schema_id
                 )
             batches.append(ipc_batch(chunk.payload).drop_columns([OFFSET_COLUMN]))
-        whole = restored(batches, table, first.partition, _bucket_of(first))
+        whole = restored(batches, table, _partition_of(first, table), _bucket_of(first))
         for batch in whole.rows:
             _count_kinds(batch, rows)
             writer.write(batch)
@@ -182,6 +182,10 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         values_kept=whole.values,
         values_lost=whole.lost,
     )
+
+
+def _partition_of(chunk: Chunk, table: FileStoreTable) -> bytes | None:
+    return None if owner_of(table) is Owner.TABLE else chunk.partition
 
 
 def _bucket_of(chunk: Chunk) -> int | None:

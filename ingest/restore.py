@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.formats.events import UNAVAILABLE_COLUMN
+from ingest.formats.events import HELD_ONLY, UNAVAILABLE_COLUMN
 from ingest.formats.row_batches import joined_rows
+from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.table.stored_rows import stored_rows
 from storage.table.table import FileStoreTable
@@ -32,7 +33,7 @@ class Restored:
     Attributes:
         rows: without `UNAVAILABLE_COLUMN`; each key's rows in their order.
         values: how many values were put back.
-        lost: how many were not, since there is no older row; null stands there.
+        lost: how many were not, since there is no older row: what came stands there, mostly null.
     """
 
     rows: list[pa.RecordBatch]
@@ -41,14 +42,17 @@ class Restored:
 
 
 def restored(
-    batches: Sequence[pa.RecordBatch], table: FileStoreTable, partition: bytes, bucket: int | None
+    batches: Sequence[pa.RecordBatch],
+    table: FileStoreTable,
+    partition: bytes | None,
+    bucket: int | None,
 ) -> Restored:
-    """Put missing values back.
+    """Put missing values back, and leave out rows that are for held ones alone (`HELD_ONLY`).
 
     Args:
-        batches: change rows of one bucket, or of one partition, in source order.
+        batches: change rows of one bucket, of one partition or of one table, in source order.
         table: their table.
-        partition: framed.
+        partition: framed; None: any of the table.
         bucket: None: any of the partition.
     """
     if not any(batch.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0 for batch in batches):
@@ -58,14 +62,32 @@ def restored(
     rows = rows.drop_columns([UNAVAILABLE_COLUMN])
     if marks.null_count == len(marks):
         return Restored([rows])
-    if table.options.merge_engine == "partial-update":
-        return Restored([rows])  # null keeps what is there
+    if table.options.merge_engine == "partial-update":  # null keeps what is there
+        marks = _held_marks(marks)
+        if marks is None:
+            return Restored([rows])
     keys = list(table.schema.trimmed_primary_keys)
     groups = sort_and_group(rows, keys)
     if groups.order is not None:
         order = pa.array(groups.order)
         rows, marks = rows.take(order), marks.take(order)
     return _Restoring(rows, marks, groups.starts, keys).run(table, partition, bucket)
+
+
+def _held_marks(marks: pa.Array) -> pa.Array | None:
+    """The marks without values that are missing; None when none are left."""
+    held = np.zeros(len(marks), bool)
+    held[pc.list_parent_indices(marks).to_numpy()[_ids(marks) == HELD_ONLY]] = True
+    if not held.any():
+        return None
+    offsets = np.r_[0, np.cumsum(held)].astype(np.int32)
+    ids = pa.array(np.full(held.sum(), HELD_ONLY, np.int32))
+    return pa.ListArray.from_arrays(pa.array(offsets), ids, mask=pa.array(~held))
+
+
+def _ids(marks: pa.Array) -> npt.NDArray[np.int32]:
+    ids: npt.NDArray[np.int32] = pc.list_flatten(marks).to_numpy()
+    return ids
 
 
 class _Restoring:
@@ -80,25 +102,57 @@ class _Restoring:
         counts = np.diff(np.r_[starts, rows.num_rows])
         self.group = np.repeat(np.arange(len(starts)), counts)
         self._marked = pc.list_parent_indices(marks).to_numpy()
-        self._ids = pc.list_flatten(marks).to_numpy()
+        self._ids = _ids(marks)
 
-    def run(self, table: FileStoreTable, partition: bytes, bucket: int | None) -> Restored:
+    def run(self, table: FileStoreTable, partition: bytes | None, bucket: int | None) -> Restored:
         fields = {field.id: field.name for field in table.schema.fields}
         sources = {
-            fields[number]: self._sources(number) for number in np.unique(self._ids).tolist()
+            fields[number]: self._sources(number)
+            for number in np.unique(self._ids).tolist()
+            if number != HELD_ONLY
         }
-        older = _Older.of(self, sources, table, partition, bucket)
+        holders = self._holders()
+        open_rows = [source < 0 for source in sources.values()]
+        if holders is not None:
+            open_rows.append(holders < 0)
+        older = _Older.of(self, np.logical_or.reduce(open_rows), table, partition, bucket)
+        own = np.arange(self._rows.num_rows)
+        kept = np.ones(len(own), bool) if holders is None else self._held(holders, older)
         rows, found, lost = self._rows, 0, 0
         for name, source in sources.items():
             wanted, missing = older.fill(source, self.group)
             at = rows.schema.get_field_index(name)
             column = older.after(rows.column(at), name)
-            rows = rows.set_column(
-                at, rows.schema.field(at), column.take(pa.array(wanted, mask=missing))
-            )
-            lost += int(missing.sum())
-            found += int((source != np.arange(len(source))).sum() - missing.sum())
+            wanted = np.where(missing, own, wanted)
+            rows = rows.set_column(at, rows.schema.field(at), column.take(pa.array(wanted)))
+            asked = (source != own) & kept
+            lost += int((missing & asked).sum())
+            found += int((~missing & asked).sum())
+        if not kept.all():
+            rows = rows.filter(pa.array(kept))
         return Restored([rows], found, lost)
+
+    def _holders(self) -> _Numbers | None:
+        """Per row the last row of its key up to it that is not for held rows alone.
+
+        -1: none of this batch. None when no row is for held rows alone.
+        """
+        held = self._ids == HELD_ONLY
+        if not held.any():
+            return None
+        own = np.arange(self._rows.num_rows)
+        own[self._marked[held]] = -1
+        last = np.maximum.accumulate(own)
+        return np.where(last >= self._starts[self.group], last, -1)
+
+    def _held(self, holders: _Numbers, older: "_Older") -> npt.NDArray[np.bool_]:
+        """Rows that are for any row, or whose key has one when they come."""
+        kinds = self._rows.column(VALUE_KIND).to_numpy()
+        retracts = np.isin(kinds, [kind.value for kind in RowKind if kind.retracts])
+        free = holders == np.arange(len(holders))
+        in_batch = (holders >= 0) & ~retracts[holders]
+        held: npt.NDArray[np.bool_] = free | in_batch | ((holders < 0) & older.has(self.group))
+        return held
 
     def _sources(self, number: int) -> _Numbers:
         """Per row the row of its key that has the value of a column; -1: none of this batch."""
@@ -131,12 +185,11 @@ class _Older:
     @staticmethod
     def of(
         batch: _Restoring,
-        sources: "dict[str, _Numbers]",
+        open_rows: npt.NDArray[np.bool_],
         table: FileStoreTable,
-        partition: bytes,
+        partition: bytes | None,
         bucket: int | None,
     ) -> "_Older":
-        open_rows = np.logical_or.reduce([source < 0 for source in sources.values()])
         groups = np.unique(batch.group[open_rows])
         first = len(batch.group)
         snapshot = table.latest_snapshot()
@@ -152,6 +205,10 @@ class _Older:
         at = np.minimum(np.searchsorted(self.groups, group), len(self.groups) - 1)
         stored = self.groups[at] == group
         return np.where(source < 0, self.first + at, source), (source < 0) & ~stored
+
+    def has(self, group: _Numbers) -> npt.NDArray[np.bool_]:
+        """Whether the table holds a row of each one's group."""
+        return np.isin(group, self.groups)
 
     def after(self, column: pa.Array, name: str) -> pa.Array:
         """A column of the batch with that of the stored rows behind it."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
 from ingest.formats.semantic_types import STRING
 from ingest.formats.widening import nullable, union_type
+from ingest.transformed_schema import NO_RULES, TableRules
 from storage.errors import InvalidRequestError
 from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import AddColumn, SchemaChange, UpdateType, evolve
@@ -67,7 +68,7 @@ def reconcile(
     *,
     table_properties: Mapping[str, str] | None = None,
     primary_key: Sequence[str] = (),
-    partition_keys: Sequence[str] = (),
+    rules: TableRules = NO_RULES,
     appends: bool = False,
     now_ms: int,
 ) -> Decision:
@@ -78,7 +79,7 @@ def reconcile(
         deltas: of this target, from one batch, in any order.
         table_properties: options of a new table; `bucket` is 1 unless given.
         primary_key: configured key of a new table; empty = as the records' keys say.
-        partition_keys: of a new table.
+        rules: what the pipeline makes of its rows.
         appends: whether all records are inserts, so that the table needs no primary key.
         now_ms: time of the new schema [epoch ms].
 
@@ -88,7 +89,7 @@ def reconcile(
     ordered = sorted(deltas, key=lambda delta: (delta.topic, delta.offset, delta.source.label))
     if existing is not None:
         reason = _unwritable(existing, appends)
-        return _refused(reason) if reason else _change(existing, ordered, now_ms)
+        return _refused(reason) if reason else _change(existing, ordered, rules, now_ms)
     options = {
         **_DEFAULT_OPTIONS,
         **(table_properties or {}),
@@ -96,14 +97,14 @@ def reconcile(
     }
     if appends and not (primary_key or ordered[0].primary_key) and "bucket-key" not in options:
         options["bucket"] = "-1"
-    return _create(ordered, options, tuple(primary_key), tuple(partition_keys), now_ms, appends)
+    return _create(ordered, options, tuple(primary_key), rules, now_ms, appends)
 
 
 def _create(
     deltas: Sequence[SchemaDelta],
     options: Mapping[str, str],
     primary_key: tuple[str, ...],
-    partition_keys: tuple[str, ...],
+    rules: TableRules,
     now_ms: int,
     appends: bool,
 ) -> Decision:
@@ -120,11 +121,13 @@ def _create(
             reasons += _unite(columns, field.name, nullable(field.type))
     columns |= dict.fromkeys((name for name, _ in first.constants), STRING)
     try:
+        shape = rules.shape(list(columns.items()), key)
+        rules.check_buckets(key, options)
         schema = new_schema(
-            list(columns.items()),
+            list(shape.columns),
             primary_keys=key,
-            partition_keys=partition_keys,
-            options=options,
+            partition_keys=shape.partition_keys,
+            options={**options, **rules.options(shape)},
             now_ms=now_ms,
         )
     except InvalidRequestError as error:
@@ -183,13 +186,17 @@ def _clash(name: str, current: DataType, observed: DataType) -> str:
     return f"column {name}: {type_name(current)} cannot become {type_name(observed)}"
 
 
-def _change(existing: TableSchema, deltas: Sequence[SchemaDelta], now_ms: int) -> Decision:
+def _change(
+    existing: TableSchema, deltas: Sequence[SchemaDelta], rules: TableRules, now_ms: int
+) -> Decision:
     owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]))
     mine = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
     reasons = _foreign([delta for delta in deltas if delta not in mine], owner)
+    wanted = rules.wanted(existing, mine)
+    reasons += wanted.reasons
     columns: dict[str, DataType] = {field.name: field.type for field in existing.fields}
     fixed = {*existing.primary_keys, *existing.partition_keys}
-    for delta in mine:
+    for delta in wanted.deltas:
         for field in delta.fields:
             if field.name in fixed:
                 continue  # decoded into the type it has, value by value
@@ -201,7 +208,8 @@ def _change(existing: TableSchema, deltas: Sequence[SchemaDelta], now_ms: int) -
                 reasons.append(_clash(field.name, columns[field.name], field.type))
             else:
                 columns[field.name] = union
-    return _checked(existing, _changes(existing, columns), reasons, now_ms)
+    changes = [*_changes(existing, columns), *wanted.changes]
+    return _checked(existing, changes, reasons, now_ms)
 
 
 def _changes(existing: TableSchema, columns: Mapping[str, DataType]) -> list[SchemaChange]:

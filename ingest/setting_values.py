@@ -20,6 +20,8 @@ from ingest.source.source_settings import (
     redact_properties,
     source_settings_from_json,
 )
+from ingest.transforms.rule_names import source_key
+from ingest.transforms.rules import TransformRule
 from storage.errors import InvalidOptionError
 from storage.io.object_store_options import redacted_options
 
@@ -235,6 +237,28 @@ class Settings:
         given = (value(rule) for rule in reversed(self.tables) if rule.covers(table))
         return next((each for each in given if each is not None), None)
 
+    def transform(self, table: str) -> TransformRule:
+        """What is asked of the rows of `database.table`; masks add up by column."""
+        masks: dict[str, str] = {}
+        for rule in self.tables:
+            if rule.covers(table):
+                masks.update(rule.mask or {})
+        return TransformRule(
+            filter=self.rule_value(table, lambda rule: rule.filter),
+            computed=self.rule_value(table, lambda rule: rule.computed) or (),
+            exclude=self.rule_value(table, lambda rule: rule.columns_exclude) or (),
+            mask=masks,
+            metadata=self.sink.metadata_columns,
+            metadata_prefix=self.sink.metadata_prefix,
+            soft_delete=self.rule_value(table, lambda rule: rule.deletes) == "soft",
+            partition_by=self.rule_value(table, lambda rule: rule.partition_by) or (),
+        )
+
+    def source_key(self, table: str) -> tuple[str, ...]:
+        """The columns of the source behind the configured primary key, as decoders know it."""
+        key = self.primary_key(table)
+        return source_key(self.transform(table), key) if key else ()
+
     @property
     def routing(self) -> Routing:
         """Which source table goes where."""
@@ -242,7 +266,7 @@ class Settings:
 
     def debezium_options(self) -> DebeziumOptions:
         """What the decoder needs to know that events do not carry."""
-        return DebeziumOptions(**dataclasses.asdict(self.debezium), primary_keys=self.primary_key)
+        return DebeziumOptions(**dataclasses.asdict(self.debezium), primary_keys=self.source_key)
 
     @property
     def appends(self) -> bool:
@@ -252,7 +276,7 @@ class Settings:
     def dialect_options(self) -> DialectOptions:
         """As `debezium_options`, for the other formats."""
         options = DialectOptions(
-            primary_keys=self.primary_key, decimal_handling_mode=self.debezium.decimal_handling_mode
+            primary_keys=self.source_key, decimal_handling_mode=self.debezium.decimal_handling_mode
         )
         if self.format != "debezium-flat":
             return options

@@ -63,6 +63,7 @@ from ingest.source.source_settings import (
     KafkaSourceSettings,
     SourceSettings,
 )
+from ingest.transform_checks import check_transforms
 from ingest.unbuilt import refuse_unbuilt
 from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.io.resolve import is_local, resolve_file_io
@@ -136,6 +137,7 @@ def resolve(
     )
     refuse_unbuilt(settings)
     settings.routing.check()
+    check_transforms(settings)
     _check_tables(settings)
     return Resolved(settings=settings, lines=tuple(shown_settings(given, settings)))
 

@@ -20,6 +20,7 @@ from ingest.settings import Settings
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import Warehouse, catalog_of
 from ingest.table_faults import TABLE_FAULTS, reason_of
+from ingest.transformed_schema import TableRules
 from storage.clock import Clock
 from storage.errors import (
     CorruptDataError,
@@ -297,6 +298,7 @@ class TableBook:
             deltas,
             table_properties=self._settings.table_properties(name),
             primary_key=self._settings.primary_key(name),
+            rules=TableRules(self._settings.transform(name), self._settings.sink.time_zone),
             appends=self._settings.appends,
             now_ms=now_ms,
         )

@@ -22,8 +22,6 @@ _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
     "sink.include.schema.changes": lambda s: bool(s.sink.include_schema_changes),
     "sink.exclude.schema.changes": lambda s: bool(s.sink.exclude_schema_changes),
     "sink.type.mapping": lambda s: bool(s.sink.type_mapping),
-    "sink.metadata.columns": lambda s: bool(s.sink.metadata_columns),
-    "sink.time.zone": lambda s: s.sink.time_zone != "UTC",
     "bad.records.topic": lambda s: s.bad_records.topic is not None,
     "bad.records.max.ratio": lambda s: s.bad_records.max_ratio is not None,
 }
@@ -31,12 +29,6 @@ _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
 _RULES: Mapping[str, Callable[[TableRule], bool]] = {
     "bucket: auto": lambda rule: bool(rule.auto_bucket),
     "bad.records": lambda rule: rule.bad_records not in (None, "quarantine"),
-    "columns.exclude": lambda rule: rule.columns_exclude is not None,
-    "computed": lambda rule: rule.computed is not None,
-    "filter": lambda rule: rule.filter is not None,
-    "mask": lambda rule: rule.mask is not None,
-    "deletes": lambda rule: rule.deletes not in (None, "hard"),
-    "partition.by": lambda rule: rule.partition_by is not None,
     "on.incompatible": lambda rule: rule.on_incompatible not in (None, "quarantine_rows"),
     "compaction": lambda rule: rule.compaction not in (None, "inline"),
     "freshness": lambda rule: rule.freshness_s is not None,

@@ -129,20 +129,24 @@ def _converted(codec: Codec, tree: object, array: pa.Array, refused: _Mask) -> p
 
 
 def key_changes(plan: RowPlan, events: EventColumns) -> _Mask:
-    """Events whose `before` has another key than `after`; may name too many, never too few."""
+    """Events whose `before` has another key than `after`, or none where the target needs it.
+
+    May name too many, never too few.
+    """
     before = events.before
     changed = np.zeros(len(events.ops), np.bool_)
+    required = bool(plan.target.needs_before)
     if before is None or not before.present.any():
-        return changed
+        return changed | required
     known = before.present.copy()
     for name in plan.key_names:
         old, new = before.arrays.get(name), events.after.arrays.get(name)
         if old is None or new is None:  # a key column that the events do not have
-            return changed
+            return changed | required
         known &= _valid(old)
         if pa.types.is_nested(old.type):
             changed |= True
         else:
             differs = pc.not_equal(old, new).fill_null(True)
             changed |= differs.to_numpy(zero_copy_only=False)
-    return changed & known
+    return changed & known | (~known & required)

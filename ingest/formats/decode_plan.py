@@ -97,6 +97,9 @@ class RowPlan:
         for i, name in enumerate(self.null_only):
             members.append((f"n{i}", None, None))
             names[f"n{i}"] = name
+        for i, name in enumerate(sorted(self.target.ignored - self.index.keys())):
+            members.append((f"i{i}", msgspec.Raw, None))  # skipped, whatever it is
+            names[f"i{i}"] = name
         return msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True, gc=False)
 
     def _key_struct(self) -> type[msgspec.Struct]:

@@ -248,11 +248,14 @@ class _Decoding:
         strict = self._dialect.partial_updates and plan.target.toast is Toast.FAIL
         if strict and _lacking(plan, _names(image.after)):
             return True
+        required = bool(plan.target.needs_before)
         if image.before is None:
-            return False
+            return required
         try:
             old = plan.decode_key(image.before)
         except _PARSE_ERRORS:
+            return True
+        if required and None in [get(old) for get in plan.key_parts]:
             return True
         return any(get(old) not in (None, get(row)) for get in plan.key_parts)
 

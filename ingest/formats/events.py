@@ -15,6 +15,7 @@ from storage.format.schema import TableSchema
 from storage.format.types import DataType
 
 __all__ = [
+    "HELD_ONLY",
     "OFFSET_COLUMN",
     "SOURCE_TABLE_OPTION",
     "UNAVAILABLE_COLUMN",
@@ -37,6 +38,9 @@ UNAVAILABLE_COLUMN = "_UNAVAILABLE"
 """Column after `OFFSET_COLUMN`, only in batches that need it: per row the field ids (list of int32)
 of values that the source did not send because they did not change; null = none. Null stands in
 their place."""
+
+HELD_ONLY = -1
+"""Among the ids of `UNAVAILABLE_COLUMN`: the row counts only if the table holds one of its key."""
 
 SOURCE_TABLE_OPTION = "lakeward.source-table"
 """Table option that says which source table fills the table (`SourceTable.address`), or by which
@@ -95,6 +99,9 @@ class Target:
         refusal: why no row of this source table can be taken; "" = rows are taken.
         toast: keep the value that the table holds, store null, or refuse the record.
         origin: names of metadata (`ingest.transforms.metadata`) that its change batches must bring.
+        ignored: columns of the source that are not wanted: not decoded, never a reason for a delta.
+        needs_before: why updates and deletes must tell the old values of all columns of the
+            schema's key; "" = the row's new ones, or the record's key, say enough.
     """
 
     identifier: str
@@ -106,6 +113,8 @@ class Target:
     refusal: str = ""
     toast: Toast = Toast.FAIL
     origin: tuple[str, ...] = ()
+    ignored: frozenset[str] = frozenset()
+    needs_before: str = ""
 
     def belongs_to(self, source: SourceTable) -> bool:
         """Whether the table may be filled from a source table."""

@@ -120,12 +120,21 @@ def row_images(
         if row is None:
             rows[index] = plan.empty_row
             odd.append(index)
+    odd += _key_changes(plan, events, rows)
+    return ops, rows, odd
+
+
+def _key_changes(plan: RowPlan, events: Sequence[Any], rows: Sequence[Any]) -> list[int]:
+    """Updates of the key, or without the old key where the target needs it."""
     key_of, single = plan.key_of, len(plan.key) == 1
+    required = bool(plan.target.needs_before)
+    found: list[int] = []
     for index, event in enumerate(events):
         before = event.before
-        if before is None or event.op != "u":
+        if event.op != "u" or (before is None and not required):
             continue
-        old = key_of(before)
-        if old != key_of(rows[index]) and (old is not None if single else None not in old):
-            odd.append(index)
-    return ops, rows, odd
+        old = None if before is None else key_of(before)
+        known = old is not None if single or old is None else None not in old
+        if (old != key_of(rows[index]) and known) or (required and not known):
+            found.append(index)
+    return found

@@ -107,9 +107,9 @@ def without_foreign_keys(
         return change, []
     gone = {record.offset for record in bad}
     offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
-    mask = pa.array([offset not in gone for offset in offsets])
-    kept = change.rows.filter(mask)
+    keep = pa.array([offset not in gone for offset in offsets])
+    kept = change.rows.filter(keep)
     if kept.num_rows == 0:
         return None, bad
-    origin = None if change.origin is None else change.origin.filter(mask)
+    origin = None if change.origin is None else change.origin.filter(keep)
     return dataclasses.replace(change, rows=kept, origin=origin), bad

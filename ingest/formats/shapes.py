@@ -140,6 +140,10 @@ class Shape:
         else:
             self._build_existing(target, target.schema.primary_keys)
 
+    @property
+    def _ignored(self) -> frozenset[str]:
+        return frozenset() if self.target is None else self.target.ignored
+
     # --- a table that does not exist
 
     def _build_missing(self, target: Target) -> None:
@@ -211,7 +215,11 @@ class Shape:
             fixed = field.name in key or not target.evolvable
             codec = self._block_codec(field.name, field.type, semantic, fixed)
             columns.append(PlanColumn(field.name, field.type, self._adapted(field.name, codec)))
-        self._missing.update((name, semantic.type) for name, semantic in observed.items())
+        self._missing.update(
+            (name, semantic.type)
+            for name, semantic in observed.items()
+            if name not in target.ignored
+        )
         return columns
 
     def _block_codec(
@@ -235,7 +243,7 @@ class Shape:
         known = {} if self.plan is None else self.plan.index
         changed = False
         for name, token in tokens.items():
-            if name in known or token == NULL:
+            if name in known or token == NULL or name in self._ignored:
                 continue
             type_ = infer_type(token)
             if (self._missing.get(name), type_) in ((None, type_), (BIGINT, DOUBLE)):
@@ -263,7 +271,8 @@ class Shape:
         plan = self.plan
         if plan is None:
             return
-        extra = [n for n in tokens if n not in plan.index and n not in plan.null_only]
+        known = {*plan.index, *plan.null_only, *self._ignored}
+        extra = [name for name in tokens if name not in known]
         if extra:
             self._null_only.update(dict.fromkeys(extra))
             self._rebuild()

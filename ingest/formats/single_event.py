@@ -268,6 +268,7 @@ def decode_images(
     if op != "u":
         _require_sent(plan, missing, "the row is new")
         return [SingleRow(RowKind.INSERT, values, ts_ms, missing)]
+    _require_before(plan, before)
     if not before or not _key_changed(plan, before, values, placeholder):
         return [SingleRow(RowKind.UPDATE_AFTER, values, ts_ms, missing)]
     _require_sent(plan, missing, "the key changed")
@@ -294,9 +295,19 @@ def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
         )
 
 
+def _require_before(plan: RowPlan, before: Tokens) -> None:
+    """Refuse a change that does not tell where the old row is, where that must be known."""
+    if plan.target.needs_before:
+        lacking = [name for name in plan.key_names if before.get(name, NULL) == NULL]
+        if lacking:
+            raise EventRefusedError("before_image", plan.target.needs_before)
+
+
 def _uncovered(plan: RowPlan, tokens: Tokens) -> None:
     extra = {
-        name: token for name, token in tokens.items() if name not in plan.index and token != NULL
+        name: token
+        for name, token in tokens.items()
+        if name not in plan.index and token != NULL and name not in plan.target.ignored
     }
     if extra:
         raise UncoveredError(extra)
@@ -356,6 +367,7 @@ def _deleted(
     """The row a delete takes away; values the source does not have are null."""
     _uncovered(plan, before)
     values = [_deleted_value(column, before, placeholder) for column in plan.columns]
+    _require_before(plan, before)
     if any(values[index] is None for index in plan.key):
         named = key_tokens(key)
         for index in plan.key:

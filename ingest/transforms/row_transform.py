@@ -5,14 +5,16 @@ For each row, in this order:
 
 1. the filter. A row that does not satisfy it (null does not) becomes a `-D` of its key, so that an
    update that leaves the filter removes the row; without primary key it is dropped. Deletes pass;
-2. soft deletes: a `-D` of the source becomes `+U` with `<prefix>deleted` = true, unless its before
-   image does not satisfy the filter;
+2. soft deletes: a `-D` of the source becomes `+U` with `<prefix>deleted` = true;
 3. computed columns, partition columns among them; they see unmasked values;
 4. masks, metadata, and the order of the table's columns.
 
 A row for which an expression has no result fails, with all rows of its record (a change of key is
 two). A delete may know nothing but its key: of it only the columns that say where the row is must
 have a result, the others are null.
+
+Values that the source did not send are marked, and stay marked where they come through (`unsent`).
+The same marks make soft deletes whole: what their before image lacks is the stored row's.
 """
 
 import dataclasses
@@ -29,14 +31,18 @@ from ingest.transforms.cells import Failure, Frame, Mask, combined, mask_of, res
 from ingest.transforms.metadata import METADATA, origin_column
 from ingest.transforms.rules import PlannedRule, TransformRule, check_key_masks, plan_rule
 from ingest.transforms.table_columns import (
+    Behind,
     Column,
     Plain,
     RowsOut,
+    behind_column,
+    behind_names,
     column_of,
     decode_schema_of,
     source_types,
 )
 from ingest.transforms.type_rules import BOOLEAN
+from ingest.transforms.unsent import Unsent, split_unsent
 from storage.format.schema import TableSchema
 from storage.format.types import VALUE_KIND, DataType, RowKind
 
@@ -44,20 +50,35 @@ __all__ = ["RowTransform", "SoftDelete", "Transformed"]
 
 _UPDATE, _DELETE, _BEFORE = RowKind.UPDATE_AFTER, RowKind.DELETE, RowKind.UPDATE_BEFORE
 _NONE = np.zeros(0, np.int64)
+_AGGREGATES = ("aggregation", "first-row")
+_UNSENT = "it did not change, and the source did not send it"
 _WITHOUT_DELETES = ("partial-update", "aggregation", "first-row")
 
 
 class SoftDelete(enum.Enum):
     """What a soft delete makes of the columns that it does not set.
 
-    A table whose merge engine keeps stored values where the new ones are null (partial-update)
-    takes the key, the metadata and the mark: any delete will do. Every other table takes the before
-    image as the row, so the source must send whole ones (REPLICA IDENTITY FULL); a delete that
+    KEEP_STORED: the merge engine keeps stored values where the new ones are null (partial-update):
+    the key, the metadata and the mark are enough.
+
+    RESTORED: the row is the before image; what is null in it is taken from the stored row, so any
+    delete will do. Of a delete that brings its key alone, and of every one where there is a filter,
+    the row counts only if the table holds one of its key.
+
+    BEFORE_IMAGE: the same where stored rows cannot be told (aggregation, first-row): a delete that
     brings its key alone fails instead of emptying the stored row.
     """
 
     KEEP_STORED = "keep stored"
+    RESTORED = "restored"
     BEFORE_IMAGE = "before image"
+
+    @staticmethod
+    def of(engine: str) -> "SoftDelete":
+        """How tables of a merge engine take them."""
+        if engine == "partial-update":
+            return SoftDelete.KEEP_STORED
+        return SoftDelete.BEFORE_IMAGE if engine in _AGGREGATES else SoftDelete.RESTORED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +86,8 @@ class Transformed:
     """What became of some rows.
 
     Attributes:
-        rows: the table's columns in schema order, then `_VALUE_KIND` and `_OFFSET`; in the order in
-            which they came.
+        rows: the table's columns in schema order, then `_VALUE_KIND` and `_OFFSET`, and
+            `_UNAVAILABLE` where the table must be asked; in the order in which they came.
         failed: indices of rows that failed, in what came in, ascending, shape (n,).
         reasons: one per failed row.
         left: rows that did not satisfy the filter.
@@ -91,8 +112,9 @@ class RowTransform:
         missing: columns that the rule makes and the table does not have yet, with their types.
         metadata: names of `METADATA` that the `origin` must bring.
         soft_delete: how deletes are marked; None when they remove rows.
-        needs_before: why deletes must bring whole before images, or the stored row be looked up;
-            empty when the key is enough.
+        needs_before: why changes must bring whole before images; empty when the key is enough.
+        moved_by: why updates and deletes must tell the old values of the columns that the key is
+            computed from; "" when it is not computed.
         warnings: for people.
     """
 
@@ -104,9 +126,12 @@ class RowTransform:
     metadata: frozenset[str]
     soft_delete: SoftDelete | None
     needs_before: tuple[str, ...]
+    moved_by: str
     warnings: tuple[str, ...]
     _planned: PlannedRule
     _columns: tuple[Column, ...]
+    _behind: tuple[Behind | None, ...]
+    _filter: Behind
     _table: TableSchema
     _schema: pa.Schema
 
@@ -138,16 +163,14 @@ class RowTransform:
             column_of(planned, field, decode, table_schema, zone) for field in table_schema.fields
         )
         engine = table_schema.options.get("merge-engine", "deduplicate")
-        soft = None
-        if rule.soft_delete:
-            keeps = engine == "partial-update"
-            soft = SoftDelete.KEEP_STORED if keeps else SoftDelete.BEFORE_IMAGE
+        soft = SoftDelete.of(engine) if rule.soft_delete else None
         missing = _missing(planned, table_schema)
         shown = {of for name, of in planned.metadata.items() if name in table_schema.field_names}
         warnings = [
             *check_key_masks(planned, table_schema.primary_keys),
             *_warnings(planned, table_schema, engine),
         ]
+        moved_by = _moved_by(planned, table_schema)
         same = decode.fields == table_schema.fields
         return cls(
             decode_schema=decode,
@@ -160,10 +183,16 @@ class RowTransform:
             missing=missing,
             metadata=frozenset(shown | planned.used_metadata),
             soft_delete=soft,
-            needs_before=_needs_before(planned, table_schema, soft),
+            needs_before=_needs_before(moved_by, soft, planned),
+            moved_by=moved_by,
             warnings=tuple(warnings),
             _planned=planned,
             _columns=columns,
+            _behind=tuple(
+                behind_column(planned, field.name, column, decode, table_schema)
+                for field, column in zip(table_schema.fields, columns, strict=True)
+            ),
+            _filter=behind_names(planned.filter_inputs, decode, table_schema),
             _table=table_schema,
             _schema=pa.schema(
                 [
@@ -180,25 +209,31 @@ class RowTransform:
         """Transform rows; never raises for what is in them.
 
         Args:
-            rows: columns of `decode_schema` in order, then `_VALUE_KIND` int8 and `_OFFSET` int64.
+            rows: columns of `decode_schema` in order, then `_VALUE_KIND` int8 and `_OFFSET` int64,
+                and `_UNAVAILABLE` where values are missing.
             origin: metadata, one row per row (`metadata.origin_schema`); what is absent is null.
             now_ms: what `now()` is [epoch ms]; the same for a replay of the batch.
         """
         if self.identity:
             return Transformed(rows, _NONE, [])
         count = rows.num_rows
+        rows, unsent = split_unsent(rows)
         frame = self._frame(rows, origin, now_ms)
         kinds = rows.column(rows.num_columns - 2).to_numpy()
         failures: list[Failure] = []
-        satisfied = self._satisfied(frame, kinds, failures)
+        satisfied = self._satisfied(frame, kinds, unsent, failures)
         retracted = (kinds == _BEFORE) | (kinds == _DELETE)
         leaving = ~satisfied & ~retracted
         for failure in failures:  # not known to leave
             leaving &= ~failure.rows
         marked = self._marked(rows, kinds, satisfied, failures)
+        marks = Unsent.none(count)
+        marks.held_only |= self._held_only(rows, marked)
         kinds = np.where(leaving, np.int8(_DELETE), np.where(marked, np.int8(_UPDATE), kinds))
         out = self._rows_out(rows, origin, frame, kinds, marked)
-        arrays = [self._values(column, out, failures) for column in self._columns]
+        arrays = [
+            self._values(at, out, unsent, marks, failures) for at in range(len(self._columns))
+        ]
         arrays += [pa.array(kinds.astype(np.int8)), rows.column(rows.num_columns - 1)]
         dropped = leaving if not self._table.primary_keys else np.zeros(count, bool)
         failures = list(restricted(tuple(failures), ~dropped))
@@ -209,7 +244,19 @@ class RowTransform:
             mask = pa.array(keep)
             arrays = [array.filter(mask) for array in arrays]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        batch = marks.with_column(batch, keep)
         return Transformed(batch, failed, reasons, int(np.count_nonzero(leaving)))
+
+    def _lacking(self, behind: Behind, out: RowsOut) -> Mask:
+        """Soft deletes whose before image may lack what a column comes from."""
+        if behind.in_key or not out.marked.any():
+            return np.zeros(len(out.marked), bool)
+        masks = [
+            np.asarray(pc.is_null(out.rows.column(index)).to_numpy(zero_copy_only=False))
+            for index in behind.indices
+            if out.rows.column(index).null_count
+        ]
+        return out.marked & np.logical_or.reduce(masks or [np.zeros(len(out.marked), bool)])
 
     def _frame(self, rows: pa.RecordBatch, origin: pa.RecordBatch | None, now_ms: int) -> Frame:
         names = self.decode_schema.field_names
@@ -223,12 +270,20 @@ class RowTransform:
         return Frame(columns, rows.num_rows, now_ms, named)
 
     def _satisfied(
-        self, frame: Frame, kinds: npt.NDArray[np.int8], failures: list[Failure]
+        self,
+        frame: Frame,
+        kinds: npt.NDArray[np.int8],
+        unsent: Unsent,
+        failures: list[Failure],
     ) -> Mask:
         if self._planned.filter is None:
             return np.ones(frame.num_rows, bool)
         cells = self._planned.filter.run(frame)
-        failures += restricted(cells.failures, (kinds != _BEFORE) & (kinds != _DELETE))
+        failed = cells.failures
+        lacking = unsent.any_of(self._filter.ids)
+        if lacking.any():
+            failed = (Failure(lacking, f"the filter looks at {self._filter.names}: {_UNSENT}"),)
+        failures += restricted(failed, (kinds != _BEFORE) & (kinds != _DELETE))
         return mask_of(cells.values, frame.num_rows)
 
     def _marked(
@@ -242,12 +297,24 @@ class RowTransform:
         if self.soft_delete is None:
             return np.zeros(len(kinds), bool)
         deletes = kinds == _DELETE
+        if self.soft_delete is SoftDelete.RESTORED and self._table.primary_keys:
+            return np.asarray(deletes)
         if self.soft_delete is SoftDelete.BEFORE_IMAGE:
             alone = self._key_alone(rows) & deletes
             if alone.any():
                 reason = "a soft delete needs the whole row, this one brings its key alone"
                 failures.append(Failure(alone, reason))
         return np.asarray(deletes & satisfied)
+
+    def _held_only(self, rows: pa.RecordBatch, marked: Mask) -> Mask:
+        """Soft deletes that are for rows of the table alone."""
+        if not marked.any() or not self._table.primary_keys:
+            return np.zeros(len(marked), bool)
+        if self.soft_delete is not SoftDelete.BEFORE_IMAGE and self._planned.filter is not None:
+            return marked
+        if self.soft_delete is SoftDelete.RESTORED:
+            return marked & self._key_alone(rows)
+        return np.zeros(len(marked), bool)
 
     def _key_alone(self, rows: pa.RecordBatch) -> Mask:
         """Rows that have nothing but their key."""
@@ -285,8 +352,25 @@ class RowTransform:
             stored=marked if keep_stored else None,
         )
 
-    def _values(self, column: Column, out: RowsOut, failures: list[Failure]) -> pa.Array:
+    def _values(
+        self, at: int, out: RowsOut, unsent: Unsent, marks: Unsent, failures: list[Failure]
+    ) -> pa.Array:
+        column, behind, field = self._columns[at], self._behind[at], self._table.fields[at]
         values, failed = column.values(out)
+        if behind is not None and unsent.masks:
+            some = unsent.any_of(behind.ids)
+            if some.any():
+                whole = some & (not behind.more) & unsent.all_of(behind.ids)
+                lost = some & ~whole & (column.always | ~out.gone)
+                reason = f"column `{field.name}` is computed from {behind.names}: {_UNSENT}"
+                failed = (*restricted(failed, ~some), *restricted((Failure(lost, reason),), lost))
+                marks.mark(field.id, whole)
+                values = pc.if_else(pa.array(some), pa.scalar(None, values.type), values)
+        if behind is not None and self.soft_delete is SoftDelete.RESTORED:
+            lacking = self._lacking(behind, out)
+            if lacking.any():
+                failed = restricted(failed, ~lacking)
+                marks.mark(field.id, lacking)
         failures += failed
         if out.stored is not None and not column.always:
             values = pc.if_else(pa.array(out.stored), pa.scalar(None, values.type), values)
@@ -316,23 +400,27 @@ def _missing(planned: PlannedRule, table: TableSchema) -> tuple[tuple[str, DataT
     return tuple((name, type_) for name, type_ in made.items() if name not in table.field_names)
 
 
-def _needs_before(
-    planned: PlannedRule, table: TableSchema, soft: SoftDelete | None
-) -> tuple[str, ...]:
-    """Why the key of a delete is not enough."""
-    if not table.primary_keys:
-        return ()
-    key = frozenset(table.primary_keys)
-    reasons = []
-    for name in dict.fromkeys((*table.partition_keys, *table.primary_keys)):
-        behind = planned.inputs.get(name, frozenset({name}))
-        if not behind <= key:
-            what = ", ".join(sorted(behind - key))
-            reasons.append(f"`{name}` says where a row is and comes from `{what}`, which is no key")
+def _moved_by(planned: PlannedRule, table: TableSchema) -> str:
+    """Why the new values of a changed row do not say where the old one is; "" = they do."""
+    for name in table.primary_keys:
+        behind = planned.inputs.get(name, frozenset()) & planned.used
+        moving = behind.difference(table.primary_keys)
+        if moving:
+            return (
+                f"`{name}` of the primary key comes from {', '.join(sorted(moving))}, and the "
+                "event does not tell the old value: let the source send whole rows (REPLICA "
+                f"IDENTITY FULL), or leave `{name}` out of the key and set bucket: -1"
+            )
+    return ""
+
+
+def _needs_before(moved_by: str, soft: SoftDelete | None, planned: PlannedRule) -> tuple[str, ...]:
+    """Why a delete must bring more than its key."""
+    reasons = [moved_by] if moved_by else []
     if soft is SoftDelete.BEFORE_IMAGE:
         reasons.append("a soft delete writes the before image as the row")
-    if soft is not None and planned.filter is not None:
-        reasons.append("whether a deleted row was in the filter is seen in its before image")
+        if planned.filter is not None:
+            reasons.append("whether a deleted row was in the filter is seen in its before image")
     return tuple(reasons)
 
 

@@ -37,6 +37,8 @@ __all__ = [
 
 
 _CLOCKS = frozenset({"now", "current_timestamp"})
+_STEADY = frozenset({"connector", "server", "database", "schema", "table", "topic"})
+"""Metadata that are the same for all changes of a row."""
 
 HIDDEN_OPTION = "lakeward.hidden-columns"
 """Table option for `hidden_to_text`."""
@@ -115,8 +117,10 @@ class PlannedRule:
         metadata: by column name in the table: the metadata's name.
         used: columns of the source that expressions look at, also through other columns.
         used_metadata: names of metadata, without prefix, that expressions look at.
-        inputs: for each computed column, the columns of the source behind it.
-        timed: computed columns that depend on when a row is taken in.
+        inputs: for each computed column, the columns of the source and the metadata behind it.
+        filter_inputs: those behind the filter.
+        timed: computed columns that depend on when a row is taken in, or on metadata that differ
+            between the changes of a row.
     """
 
     rule: TransformRule
@@ -127,6 +131,7 @@ class PlannedRule:
     used: frozenset[str]
     used_metadata: frozenset[str]
     inputs: Mapping[str, frozenset[str]]
+    filter_inputs: frozenset[str]
     timed: frozenset[str]
 
 
@@ -176,6 +181,8 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         inputs[name] = _behind(planned.columns, inputs, source)
         if calls_of(parse_expression(text)) & _CLOCKS or planned.columns & timed - source.keys():
             timed.add(name)
+        if any(prefixed.get(each, "table") not in _STEADY for each in inputs[name] - source.keys()):
+            timed.add(name)
         if name not in source:
             scope[name] = nullable(planned.type) if planned.type is not None else BOOLEAN
     condition = None if rule.filter is None else _condition(rule.filter, scope, zone)
@@ -195,6 +202,9 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         used=frozenset(name for name in reached if name in source),
         used_metadata=frozenset(prefixed[name] for name in reached if name not in source),
         inputs=inputs,
+        filter_inputs=frozenset()
+        if condition is None
+        else _behind(condition.columns, inputs, source),
         timed=frozenset(timed),
     )
 
@@ -347,7 +357,8 @@ def refuse_timed(planned: PlannedRule, name: str) -> None:
     """
     if name in planned.timed:
         raise InvalidRequestError(
-            "a key or partition column depends on now(), so changes of a row would not meet",
+            "a key or partition column depends on now() or on metadata that differ between the "
+            "changes of a row, so that they would not meet",
             hint="use a column of the source, such as when the row was made",
             column=name,
         )

@@ -33,12 +33,16 @@ from storage.format.type_text import type_name
 from storage.format.types import AtomicType, DataField, DataType
 
 __all__ = [
+    "Behind",
     "Column",
     "Computed",
     "Plain",
     "RowsOut",
+    "behind_column",
+    "behind_names",
     "column_of",
     "decode_schema_of",
+    "key_inputs",
     "source_types",
 ]
 
@@ -187,6 +191,55 @@ class Computed:
         return values, failures
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Behind:
+    """What a value comes from.
+
+    Attributes:
+        ids: fields of the decode schema, without its key: that is always known.
+        indices: their positions.
+        names: theirs, for people.
+        more: whether it also comes from the time or from metadata.
+        in_key: whether it is itself part of the table's key.
+    """
+
+    ids: tuple[int, ...]
+    indices: tuple[int, ...]
+    names: str
+    more: bool = False
+    in_key: bool = False
+
+
+def behind_names(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Behind:
+    """What comes from columns of the source, and perhaps from more, comes from."""
+    known = {*table.primary_keys} & {*decode.primary_keys}
+    found = [
+        (field.id, index, field.name)
+        for index, field in enumerate(decode.fields)
+        if field.name in names and field.name not in known
+    ]
+    return Behind(
+        tuple(number for number, _, _ in found),
+        tuple(index for _, index, _ in found),
+        ", ".join(f"`{name}`" for _, _, name in found),
+        more=not names <= {*decode.field_names},
+    )
+
+
+def behind_column(
+    planned: PlannedRule, name: str, column: Column, decode: TableSchema, table: TableSchema
+) -> Behind | None:
+    """What a column of the table comes from; None: not from the source."""
+    if isinstance(column, Computed):
+        found = behind_names(planned.inputs[name], decode, table)
+        found = dataclasses.replace(found, more=found.more or name in planned.timed)
+    elif isinstance(column, (Plain, Masked)):
+        found = behind_names(frozenset({name}), decode, table)
+    else:
+        return None
+    return dataclasses.replace(found, in_key=name in table.primary_keys)
+
+
 def source_types(
     rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
 ) -> dict[str, DataType]:
@@ -209,26 +262,39 @@ def decode_schema_of(
 ) -> TableSchema:
     """The virtual schema that rows are decoded with."""
     excluded = frozenset(planned.rule.exclude)
+    behind_key = key_inputs(planned, table)
     fields = []
     for field in table.fields:
         if field.name not in source or (field.name in excluded and field.name not in planned.used):
             continue
-        fields.append(dataclasses.replace(field, type=source[field.name]))
+        type_ = source[field.name]
+        if field.name in behind_key:
+            type_ = dataclasses.replace(type_, nullable=False)
+        fields.append(dataclasses.replace(field, type=type_))
     next_id = table.highest_field_id + 1
     for name, type_ in source.items():
         if name not in table.field_names and name in planned.used:
+            type_ = dataclasses.replace(type_, nullable=name not in behind_key)
             fields.append(DataField(id=next_id, name=name, type=type_))
             next_id += 1
     if tuple(fields) == table.fields:
         return table
     names = frozenset(field.name for field in fields)
+    key = [name for name in table.primary_keys if name in names]
     return dataclasses.replace(
         table,
         fields=tuple(fields),
         highest_field_id=next_id - 1,
         partition_keys=tuple(name for name in table.partition_keys if name in names),
-        primary_keys=tuple(name for name in table.primary_keys if name in names),
+        primary_keys=(*key, *sorted(behind_key.difference(key))),
     )
+
+
+def key_inputs(planned: PlannedRule, table: TableSchema) -> frozenset[str]:
+    """Columns of the source that key columns are computed from: a change of one moves the row."""
+    computed = [name for name in table.primary_keys if name in planned.computed]
+    behind = frozenset[str]().union(*(planned.inputs[name] for name in computed))
+    return behind & planned.used
 
 
 def column_of(

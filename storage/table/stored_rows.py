@@ -45,18 +45,18 @@ class StoredRows:
 def stored_rows(
     table: TableCore,
     snapshot: Snapshot,
-    partition: bytes,
+    partition: bytes | None,
     bucket: int | None,
     keys: pa.RecordBatch,
     *,
     store: LookupStore | None = None,
 ) -> StoredRows:
-    """The rows that a snapshot holds for keys of one partition.
+    """The rows that a snapshot holds for keys of one partition, or of the whole table.
 
     Args:
         table: with a primary key.
         snapshot: whose state.
-        partition: framed.
+        partition: framed; None: keys are in one partition each, any of the table.
         bucket: where the keys are; None: in any bucket of the partition.
         keys: the columns of the trimmed primary key, strictly ascending by key.
         store: local copies of data files; None: those of the process.
@@ -65,7 +65,7 @@ def stored_rows(
         StorageUnavailableError: a file could not be read.
         CorruptDataError: a file violates the format.
     """
-    if bucket is not None and _newest_row_wins(table):
+    if partition is not None and bucket is not None and _newest_row_wins(table):
         return _searched(table, snapshot, partition, bucket, keys, store or process_store())
     return _merged(table, snapshot, partition, bucket, keys)
 
@@ -99,7 +99,11 @@ def _searched(
 
 
 def _merged(
-    table: TableCore, snapshot: Snapshot, partition: bytes, bucket: int | None, keys: pa.RecordBatch
+    table: TableCore,
+    snapshot: Snapshot,
+    partition: bytes | None,
+    bucket: int | None,
+    keys: pa.RecordBatch,
 ) -> StoredRows:
     scan = TableScan(table).with_snapshot(snapshot.id).with_all_levels()
     if bucket is not None:
@@ -109,7 +113,7 @@ def _merged(
     numbers: list[npt.NDArray[np.int64]] = []
     parts: list[pa.RecordBatch] = []
     for split in scan.plan().splits:
-        if split.partition != partition:
+        if partition is not None and split.partition != partition:
             continue
         for batch in read.to_batches(split):
             chosen, places = _common(keys, batch.select(names), names)

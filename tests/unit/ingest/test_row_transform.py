@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from ingest.formats.events import HELD_ONLY, UNAVAILABLE_COLUMN
 from ingest.transforms.metadata import METADATA, origin_schema
 from ingest.transforms.row_transform import RowTransform, SoftDelete
 from ingest.transforms.rules import (
@@ -71,6 +72,60 @@ def applied(transform, rows, **options):
 
 def kinds(found):
     return found.rows.column("_VALUE_KIND").to_pylist()
+
+
+def unavailable(transform, found):
+    """Names of the columns marked in each row."""
+    names = {field.id: field.name for field in transform._table.fields} | {HELD_ONLY: "held only"}
+    marks = found.rows.column(UNAVAILABLE_COLUMN).to_pylist()
+    return [None if ids is None else [names[number] for number in ids] for ids in marks]
+
+
+class TestUnsent:
+    def lacking(self, transform, names, rows):
+        ids = {field.name: field.id for field in transform.decode_schema.fields}
+        batch = changes(transform, rows)
+        marks = [[ids[name] for name in each] or None for each in names]
+        return batch.append_column(UNAVAILABLE_COLUMN, pa.array(marks, pa.list_(pa.int32())))
+
+    def test_what_comes_from_nothing_else_stays_as_stored(self):
+        transform = made(TransformRule(computed=("shout = upper(note)",), mask={"note": "md5"}))
+        batch = self.lacking(
+            transform, [["note"], []], [(UPDATE, {"id": 1}), (UPDATE, {"id": 2, "note": "a"})]
+        )
+        found = transform.apply(batch)
+        assert not len(found.failed)
+        assert unavailable(transform, found) == [["note", "shout"], None]
+        assert found.rows.column("shout").to_pylist() == [None, "A"]
+
+    def test_a_value_that_no_column_shows_leaves_no_mark(self):
+        transform = made(TransformRule(exclude=("note",), computed=("n = coalesce(note, 'x')",)))
+        found = transform.apply(self.lacking(transform, [["note"]], [(UPDATE, {"id": 1})]))
+        assert unavailable(transform, found) == [["n"]]
+
+    def test_the_key_does_not_change(self):
+        transform = made(TransformRule(computed=("n = concat(note, CAST(id AS STRING))",)))
+        found = transform.apply(self.lacking(transform, [["note"]], [(UPDATE, {"id": 1})]))
+        assert unavailable(transform, found) == [["note", "n"]]
+
+    @pytest.mark.parametrize(
+        ("rule", "column"),
+        [
+            (TransformRule(computed=("n = concat(note, CAST(qty AS STRING))",)), "n"),
+            (TransformRule(computed=("n = concat(note, _cdc_op)",)), "n"),
+            (TransformRule(computed=("n = concat(note, CAST(now() AS STRING))",)), "n"),
+            (TransformRule(filter="note <> ''"), "filter"),
+        ],
+    )
+    def test_what_also_comes_from_something_else_cannot_be_known(self, rule, column):
+        transform = made(rule)
+        rows = [(UPDATE, {"id": 1, "qty": 1}), (UPDATE, {"id": 2, "qty": 1, "note": "b"})]
+        found = transform.apply(self.lacking(transform, [["note"], []], rows))
+        assert found.failed.tolist() == [0]
+        assert column in found.reasons[0]
+        assert "`note`" in found.reasons[0]
+        assert found.rows.column("id").to_pylist() == [2]
+        assert UNAVAILABLE_COLUMN not in found.rows.schema.names
 
 
 def test_no_rule_costs_nothing_and_changes_nothing():
@@ -196,9 +251,7 @@ class TestComputed:
         found = applied(transform, [(DELETE, {"id": 1})])
         assert found.rows.column("total").to_pylist() == [None]
         assert found.rows.column("dt").to_pylist() == [None]
-        assert transform.needs_before == (
-            "`dt` says where a row is and comes from `created_at`, which is no key",
-        )
+        assert transform.needs_before == ()  # an index of keys finds the row
 
     def test_what_fails_in_a_delete_counts_only_where_the_row_is_found_by_it(self):
         rule = TransformRule(computed=("n = 10 DIV qty",), partition_by=("p = 10 DIV price",))
@@ -230,7 +283,9 @@ class TestComputed:
         shape = table_shape(rule, source(), ("id", "dt"))
         table = new_schema(list(shape.columns), primary_keys=("id", "dt"), partition_keys=("dt",))
         transform = RowTransform.of(rule, table)
-        assert transform.decode_schema.primary_keys == ("id",)
+        assert transform.decode_schema.primary_keys == ("id", "created_at")
+        assert "`dt` of the primary key comes from created_at" in transform.moved_by
+        assert transform.needs_before == (transform.moved_by,)
         found = applied(transform, [(INSERT, {"id": 1}), (DELETE, {"id": 1})])
         assert found.failed.tolist() == [0, 1]
         assert found.reasons[0] == "computed column `dt` is null"
@@ -289,15 +344,32 @@ class TestComputed:
 class TestSoftDelete:
     def test_a_before_image_becomes_the_row(self):
         transform = made(TransformRule(soft_delete=True))
-        assert transform.soft_delete is SoftDelete.BEFORE_IMAGE
-        assert transform.needs_before == ("a soft delete writes the before image as the row",)
+        assert transform.soft_delete is SoftDelete.RESTORED
+        assert transform.needs_before == ()
         found = applied(transform, [(INSERT, {"id": 1, "qty": 2}), (DELETE, {"id": 1, "qty": 2})])
         assert kinds(found) == [INSERT, UPDATE]
         assert found.rows.column("_cdc_deleted").to_pylist() == [False, True]
         assert found.rows.column("qty").to_pylist() == [2, 2]
+        assert unavailable(transform, found) == [None, ["note", "price", "created_at"]]
 
-    def test_a_key_alone_fails_rather_than_empty_the_row(self):
-        found = applied(made(TransformRule(soft_delete=True)), [(DELETE, {"id": 1})])
+    def test_a_whole_before_image_needs_nothing_of_the_table(self):
+        transform = made(TransformRule(soft_delete=True), (("id", "BIGINT"), ("qty", "INT")))
+        found = applied(transform, [(DELETE, {"id": 1, "qty": 2})])
+        assert found.rows.num_columns == len(transform._table.fields) + 2
+
+    def test_a_key_alone_takes_all_from_the_stored_row_if_there_is_one(self):
+        transform = made(TransformRule(soft_delete=True, computed=("n = coalesce(note, 'x')",)))
+        found = applied(transform, [(DELETE, {"id": 1})])
+        assert not len(found.failed)
+        assert unavailable(transform, found) == [
+            ["held only", "qty", "note", "price", "created_at", "n"]
+        ]
+
+    def test_a_key_alone_fails_where_the_stored_row_cannot_be_told(self):
+        transform = made(TransformRule(soft_delete=True), options={"merge-engine": "aggregation"})
+        assert transform.soft_delete is SoftDelete.BEFORE_IMAGE
+        assert transform.needs_before == ("a soft delete writes the before image as the row",)
+        found = applied(transform, [(DELETE, {"id": 1})])
         assert found.failed.tolist() == [0]
         assert "whole row" in found.reasons[0]
 
@@ -324,7 +396,7 @@ class TestSoftDelete:
         ]
         assert kinds(found) == [UPDATE, UPDATE]
 
-    def test_rows_outside_of_the_filter_are_really_deleted(self):
+    def test_with_a_filter_the_table_says_which_rows_were_in_it(self):
         transform = made(TransformRule(soft_delete=True, filter="qty > 0"))
         rows = [
             (DELETE, {"id": 1, "qty": 1}),
@@ -332,9 +404,12 @@ class TestSoftDelete:
             (UPDATE, {"id": 3, "qty": 0}),
         ]
         found = applied(transform, rows)
-        assert kinds(found) == [UPDATE, DELETE, DELETE]
-        assert found.rows.column("_cdc_deleted").to_pylist() == [True, False, False]
-        assert len(transform.needs_before) == 2
+        assert kinds(found) == [UPDATE, UPDATE, DELETE]
+        assert found.rows.column("_cdc_deleted").to_pylist() == [True, True, False]
+        held = [
+            marks is not None and "held only" in marks for marks in unavailable(transform, found)
+        ]
+        assert held == [True, True, False]
 
 
 class TestMasks:

@@ -134,9 +134,7 @@ def test_unknown_keys_are_errors_with_a_suggestion(load, key, suggestion):
     "extra",
     [
         "control: {auth: x}",
-        "sink.metadata.columns.columns: [op]",
-        "tables: [{match: a.b, mask: {email: sha256}}]",
-        "tables: [{match: a.b, partition.by: [dt]}]",
+        "maintenance.orphan.clean: 7d",
     ],
 )
 def test_keys_of_later_versions_are_refused_by_name(load, extra):
