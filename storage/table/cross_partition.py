@@ -4,7 +4,9 @@
 Source: SEMANTICS.md §G.3. The primary key lacks a partition key, so an index of all keys of the
 table says where each one is. It is built from the table when a writer opens and kept on local
 disk. A row whose key is in another partition than its own is handled as the merge engine
-demands (`MovedRow`); deduplicate takes the row there away and then inserts the new one.
+demands (`MovedRow`); deduplicate takes the row there away and then inserts the new one. A delete
+takes away the row of its key wherever that is: its partition columns may be null, as the source may
+send the key alone. (Java writes it to the partition that it names, too, where it finds nothing.)
 
 A key that comes back, before the commit, to a partition that it left in the same commit goes to
 the bucket that it left. Java gives it any bucket with room; but the changes of one snapshot, read
@@ -39,7 +41,9 @@ from storage.table.key_stays import (
     LeftPlaces,
     Stays,
     homes_of,
+    homes_of_deletes,
     left_places,
+    lost_deletes,
     stays_of,
 )
 from storage.table.read import TableRead
@@ -173,7 +177,9 @@ class CrossPartitionBuckets:
             Everything to write, each (partition, bucket) once.
         """
         now_s = self._now_s()
-        batch = self._typed(batch)
+        batch = self._without_lost(self._typed(batch), now_s)
+        if not batch.num_rows:
+            return
         codes, partitions, values = partition_codes(batch, self._table)
         numbers = np.array(
             [
@@ -182,14 +188,14 @@ class CrossPartitionBuckets:
             ],
             np.int64,
         )[codes]
-        columns = [batch.column(name) for name in self._keys]
-        hashes = key_hashes(columns, self._key_types, self._seed)
+        hashes = self._hashes(batch)
         chains = Chains.of(hashes)
         before = self._index.find(hashes[chains.first_rows], now_s)
-        strays = np.zeros(0, np.int64)
-        if self._moved is not MovedRow.DELETE_OLD:
+        if self._moved is MovedRow.DELETE_OLD:
+            homes = homes_of_deletes(chains, numbers, before, _deletes(batch))
+        else:
             homes = homes_of(chains, numbers, before)
-            strays, numbers = np.flatnonzero(homes != numbers), homes
+        strays, numbers = np.flatnonzero(homes != numbers), homes
         stays = stays_of(chains, numbers, before, hashes, self._left)
         places = self._places(stays, numbers)
         lasts = chains.last_rows
@@ -205,6 +211,29 @@ class CrossPartitionBuckets:
         elif len(strays):
             batch = self._brought_home(batch, strays, numbers)
         yield from self._rows(batch, places, left)
+
+    def _hashes(self, batch: pa.RecordBatch) -> KeyHashes:
+        columns = [batch.column(name) for name in self._keys]
+        return key_hashes(columns, self._key_types, self._seed)
+
+    def _without_lost(self, batch: pa.RecordBatch, now_s: int) -> pa.RecordBatch:
+        """The rows without deletes that tell no partition, of keys that are nowhere.
+
+        A source may send the key alone; the null in place of a partition column says nothing then.
+        """
+        nameless = np.zeros(batch.num_rows, bool)
+        for name in self._partition_names:
+            column = batch.column(name)
+            if column.null_count:
+                nameless |= column.is_null().to_numpy(zero_copy_only=False)
+        deletes = _deletes(batch)
+        if self._ttl_s is not None or not (nameless & deletes).any():
+            return batch
+        hashes = self._hashes(batch)
+        chains = Chains.of(hashes)
+        before = self._index.find(hashes[chains.first_rows], now_s)
+        lost = lost_deletes(chains, before, deletes) & nameless
+        return batch.filter(pa.array(~lost)) if lost.any() else batch
 
     def end_commit(self) -> None:
         """The next batch belongs to another commit."""
@@ -366,6 +395,12 @@ class _Partitions:
                 counts[bucket] = counts.get(bucket, 0) + end - done
             done, bucket = end, bucket + 1
         return out
+
+
+def _deletes(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    kinds = batch.column(VALUE_KIND).to_numpy()
+    retracts: npt.NDArray[np.bool_] = np.isin(kinds, [k.value for k in RowKind if k.retracts])
+    return retracts
 
 
 def _place(number: int, bucket: int) -> int:

@@ -21,7 +21,9 @@ __all__ = [
     "LeftPlaces",
     "Stays",
     "homes_of",
+    "homes_of_deletes",
     "left_places",
+    "lost_deletes",
     "stays_of",
 ]
 
@@ -189,6 +191,44 @@ def homes_of(
     homes = np.empty(len(chains.order), np.int64)
     homes[chains.order] = first[np.cumsum(chains.starts) - 1]
     return homes
+
+
+def homes_of_deletes(
+    chains: Chains,
+    numbers: npt.NDArray[np.int64],
+    before: npt.NDArray[np.int64],
+    deletes: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.int64]:
+    """The partition numbers with those of deletes replaced by where their key is by then.
+
+    A delete of a key that is nowhere keeps its own; see `lost_deletes`.
+    """
+    order, starts = chains.order, chains.starts
+    last = _last_put(chains, deletes)
+    at = np.flatnonzero(starts)[np.cumsum(starts) - 1]
+    was = before[np.cumsum(starts) - 1]
+    indexed = np.where(was != ABSENT, was >> BUCKET_BITS, numbers[order])
+    homes = np.empty(len(order), np.int64)
+    homes[order] = np.where(last >= at, numbers[order[np.maximum(last, 0)]], indexed)
+    return np.where(deletes, homes, numbers)
+
+
+def lost_deletes(
+    chains: Chains, before: npt.NDArray[np.int64], deletes: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Deletes of keys that are nowhere when they come."""
+    order, starts = chains.order, chains.starts
+    at = np.flatnonzero(starts)[np.cumsum(starts) - 1]
+    unknown = (_last_put(chains, deletes) < at) & (before[np.cumsum(starts) - 1] == ABSENT)
+    lost = np.empty(len(order), bool)
+    lost[order] = unknown
+    return lost & deletes
+
+
+def _last_put(chains: Chains, deletes: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """By chain order, the position of the last row up to each that is no delete; -1: none."""
+    positions = np.arange(len(chains.order))
+    return np.maximum.accumulate(np.where(deletes[chains.order], -1, positions))
 
 
 def left_places(

@@ -361,3 +361,36 @@ def test_fixed_buckets_do_not_look_across_partitions(tmp_path: pathlib.Path) -> 
     write(table, 1, [("+I", 1, 1, 1)])
     write(table, 2, [("+I", 2, 1, 2)])
     assert rows_of(table) == [(1, 1, 1), (2, 1, 2)]
+
+
+@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+def test_a_delete_finds_its_key_in_whatever_partition(
+    tmp_path: pathlib.Path, producer: str
+) -> None:
+    table = cross_table(tmp_path, options={"changelog-producer": producer})
+    write(table, 1, [("+I", 1, 1, 1), ("+I", 2, 2, 2), ("+I", 2, 3, 3), ("+I", None, 4, 4)])
+    rows = [
+        ("-D", None, 1, None),  # the key alone
+        ("-D", 7, 2, None),  # another partition
+        ("+U", 3, 3, 33),
+        ("-D", None, 3, None),  # after a move
+        ("-D", None, 4, None),  # null is its partition
+        ("-D", None, 5, None),  # nowhere
+        ("-D", None, 6, None),
+        ("+I", 3, 6, 6),
+    ]
+    write(reopened(table), 2, rows)
+    assert rows_of(table) == [(3, 6, 6)]
+    assert not list(pathlib.Path(table.layout.root).glob("pt=7"))
+    write(reopened(table), 3, [("-D", None, 6, None), ("+I", 1, 1, 10)])
+    assert rows_of(table) == [(1, 1, 10)]
+
+
+@pytest.mark.parametrize("engine", ["partial-update", "aggregation"])
+def test_a_delete_that_tells_no_partition_makes_none(tmp_path: pathlib.Path, engine: str) -> None:
+    options = {"merge-engine": engine, f"{engine}.remove-record-on-delete": "true"}
+    table = cross_table(tmp_path, options=options)
+    write(table, 1, [("-D", None, 1, None), ("+I", 1, 1, 1), ("+I", 2, 2, 2)])
+    assert rows_of(table) == [(1, 1, 1), (2, 2, 2)]
+    write(table, 2, [("-D", None, 1, None)])
+    assert rows_of(table) == [(2, 2, 2)]
