@@ -162,3 +162,163 @@ def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, par
     assert pipeline.changes == [("shop.orders", "create table")]
     schema = pipeline.book.table("shop.orders").schema
     assert schema.partition_keys == (("dt",) if partition else ())
+
+
+def pipeline(directory, rule, more=""):
+    return TablePipeline(directory, f"tables:\n  - match: shop.*\n{rule}{more}", TOPIC)
+
+
+def row(key, **values):
+    made = {
+        "id": key,
+        "qty": 1,
+        "price": 2,
+        "note": "n",
+        "email": "e@x",
+        "secret": "s",
+        "created_at": micros(1),
+    }
+    return made | values
+
+
+def held(one, *names):
+    return sorted(tuple(each[name] for name in names) for each in one.rows("shop.orders"))
+
+
+def test_a_row_without_a_result_goes_whole_to_quarantine_and_the_others_go_on(tmp_path):
+    one = pipeline(tmp_path, '    computed: ["each = 100 DIV qty"]\n')
+    records = [record("c", None, row(1)), record("c", None, row(2, qty=0))]
+    (result, _) = sorted(one.feed(records), key=lambda each: each.table, reverse=True)
+    assert result.rows == {"insert": 1}
+    assert held(one, "id", "each") == [(1, 100)]
+    assert one.quarantined() == [("transform", "division by zero in `100 DIV qty`")]
+    (bad,) = one.rows(one.book.quarantine)
+    assert (bad["offset"], bad["key"], bad["value"]) == (1, *records[1])
+
+
+def test_both_rows_of_a_key_change_fail_together(tmp_path):
+    one = pipeline(tmp_path, '    computed: ["each = 100 DIV qty"]\n')
+    one.feed([record("c", None, row(1))])
+    one.feed([record("u", row(1), row(2, qty=0))])
+    assert held(one, "id") == [(1,)]
+    assert [error_class for error_class, _ in one.quarantined()] == ["transform"]
+
+
+def test_excluded_columns_may_come_grow_and_go(tmp_path):
+    one = pipeline(tmp_path, "    columns.exclude: [secret, later]\n")
+    one.feed([record("c", None, row(1))])
+    later = dumps(connect_block(*FIELDS, connect_field("later", "int32")))
+    wide = dumps(connect_block(*FIELDS, connect_field("later", "string")))
+    for number, (block, value) in enumerate([(later, 5), (wide, "x")], 2):
+        payload = dumps(event("c", None, row(number) | {"later": value}))
+        message = b'{"schema":' + block + b',"payload":' + payload + b"}"
+        one.feed([(dumps({"id": number}), message)])
+    assert one.changes == [("shop.orders", "create table")]
+    assert one.quarantined() == []
+    assert held(one, "id") == [(1,), (2,), (3,)]
+    assert "secret" not in one.rows("shop.orders")[0]
+
+
+def test_excluded_columns_of_events_without_schema(tmp_path):
+    one = pipeline(tmp_path, "    columns.exclude: [secret, later]\n")
+    bare = [row(1), row(2) | {"later": {"a": [1]}}, row(3) | {"later": None}, row(4)]
+    records = [(dumps({"id": r["id"]}), dumps(event("c", None, r))) for r in bare]
+    one.feed(records[:1])
+    one.feed(records[1:])
+    one.feed([(dumps({"id": 2}), dumps(event("u", None, bare[1] | {"qty": 7})))])
+    assert one.changes == [("shop.orders", "create table")]
+    assert one.quarantined() == []
+    assert held(one, "id", "qty") == [(1, 1), (2, 7), (3, 1), (4, 1)]
+
+
+def test_a_rule_that_grew_adds_its_columns_before_the_next_rows(tmp_path):
+    pipeline(tmp_path, "").feed([record("c", None, row(1))])
+    rule = '    computed: ["total = price * qty"]\n    deletes: soft\n'
+    two = pipeline(tmp_path, rule)
+    two.offset, two.batches = 1, 1
+    two.feed([record("u", None, row(1, qty=4)), record("c", None, row(2))], commit=False)
+    assert [name for name, _ in two.changes] == ["shop.orders"] * 2
+    two.feed([record("u", None, row(1, qty=4)), record("c", None, row(2))])
+    two.feed([record("d", {"id": 2})])
+    assert len(two.changes) == 2
+    names = ("id", "total", "_cdc_deleted")
+    assert held(two, *names) == [(1, 8, False), (2, 2, True)]
+
+
+def test_a_rule_that_does_not_fit_stops_no_other_table_and_waits_for_its_column(tmp_path):
+    pipeline(tmp_path, "").feed([record("c", None, row(1))])
+    two = pipeline(tmp_path, '    computed: ["shout = upper(later)"]\n')
+    two.offset, two.batches = 1, 1
+    two.feed([record("c", None, row(2))])
+    ((error_class, error),) = two.quarantined()
+    assert error_class == "transform"
+    assert "there is no column `later`" in error
+    block = dumps(connect_block(*FIELDS, connect_field("later", "string")))
+    payload = dumps(event("c", None, row(3) | {"later": "x"}))
+    two.feed([(dumps({"id": 3}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    assert held(two, "id", "later", "shout") == [(1, None, None), (3, "x", "X")]
+
+
+def test_types_that_the_table_does_not_show_widen_too(tmp_path):
+    rule = '    mask: {qty: md5}\n    columns.exclude: [price]\n    filter: "price > 0"\n'
+    one = pipeline(tmp_path, rule)
+    one.feed([record("c", None, row(1))])
+    fields = [
+        connect_field(f["field"], "int64") if f["field"] in ("qty", "price") else f for f in FIELDS
+    ]
+    payload = dumps(event("c", None, row(2, qty=1 << 40, price=1 << 40)))
+    block = dumps(connect_block(*fields))
+    one.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    digests = [hashlib.md5(text).hexdigest() for text in (b"1", str(1 << 40).encode())]
+    assert held(one, "id", "qty") == [(1, digests[0]), (2, digests[1])]
+    assert len(one.changes) == 2
+    assert one.quarantined() == []
+
+
+def test_a_source_column_with_the_name_of_a_made_one_is_refused_by_name(tmp_path):
+    one = pipeline(tmp_path, '    computed: ["later = upper(note)"]\n')
+    one.feed([record("c", None, row(1))])
+    block = dumps(connect_block(*FIELDS, connect_field("later", "string")))
+    payload = dumps(event("c", None, row(2) | {"later": "x"}))
+    one.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    one.feed([record("c", None, row(3))])
+    assert held(one, "id", "later") == [(1, "N"), (3, "N")]
+    assert "later" in one.quarantined()[0][1]
+
+
+@pytest.mark.parametrize("op", ["u", "d"])
+def test_a_computed_key_needs_the_old_value(tmp_path, op):
+    one = pipeline(tmp_path, PARTITIONS["key"])
+    one.feed([record("c", None, row(1)), record("c", None, row(2))])
+    before = None if op == "u" else dict.fromkeys(row(1)) | {"id": 1}
+    one.feed([record(op, before, None if op == "d" else row(1, qty=9))])
+    assert held(one, "id", "qty") == [(1, 1), (2, 1)]
+    ((error_class, error),) = one.quarantined()
+    assert error_class == "before_image"
+    assert "comes from created_at" in error
+    assert "REPLICA IDENTITY FULL" in error
+
+
+def test_a_value_that_was_not_sent_beside_one_that_was(tmp_path):
+    one = pipeline(tmp_path, '    computed: ["both = concat(note, email)"]\n')
+    one.feed([record("c", None, row(1))])
+    one.feed([record("u", None, row(1, note=PLACEHOLDER, qty=5))])
+    assert held(one, "id", "qty", "both") == [(1, 1, "ne@x")]
+    ((error_class, error),) = one.quarantined()
+    assert error_class == "transform"
+    assert "`both` is computed from `note`, `email`" in error
+
+
+def test_a_table_that_cannot_be_made_as_the_rule_says_is_not_made(tmp_path):
+    one = pipeline(tmp_path, '    computed: ["shout = upper(later)"]\n')
+    one.feed([record("c", None, row(1))])
+    assert one.changes == []
+    assert [error_class for error_class, _ in one.quarantined()] == ["schema"]
+
+
+def test_shards_are_columns_that_expressions_see(tmp_path):
+    route = "route: [{source-table: '.*', sink-table: shop.orders, shard: {column: _shard}}]\n"
+    one = pipeline(tmp_path, '    computed: ["where = concat(_shard, note)"]\n', route)
+    one.feed([record("c", None, row(1))])
+    one.feed([record("u", None, row(1, note="m"))])
+    assert held(one, "_shard", "id", "where") == [("shop", 1, "shopm")]

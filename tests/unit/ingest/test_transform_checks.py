@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transforms in a configuration: which rule wins, and what is refused before anything starts."""
+
+import pytest
+
+from ingest.settings import load_settings
+from ingest.transforms.rules import TransformRule
+from storage.errors import InvalidOptionError
+
+HEAD = """
+source: {type: files, path: /tmp}
+sink:
+  warehouse: /tmp/lake
+  time.zone: Europe/Berlin
+  metadata.columns: {prefix: _m_, columns: [op, offset]}
+pipeline: {name: shop}
+"""
+
+
+def loaded(tmp_path, tables, head=HEAD):
+    path = tmp_path / "shop.yaml"
+    path.write_text(f"{head}tables:\n{tables}")
+    return load_settings(path)
+
+
+def test_later_rules_win_key_by_key_and_masks_add_up(tmp_path):
+    settings = loaded(
+        tmp_path,
+        """
+  - {match: 'ods.*', filter: "a > 0", columns.exclude: [x], mask: {p: md5, q: md5}, deletes: soft}
+  - {match: 'ods.t', computed: ["b = a + 1"], columns.exclude: [y], mask: {q: sha256}}
+  - {match: 'ods.other', filter: "c"}
+""",
+    )
+    assert settings.transform("ods.t") == TransformRule(
+        filter="a > 0",
+        computed=("b = a + 1",),
+        exclude=("y",),
+        mask={"p": "md5", "q": "sha256"},
+        metadata=("op", "offset"),
+        metadata_prefix="_m_",
+        soft_delete=True,
+    )
+    assert settings.transform("elsewhere.t").derived_names == ("_m_op", "_m_offset")
+
+
+@pytest.mark.parametrize(
+    ("rule", "key", "source"),
+    [
+        ("primary.key: [id]", ("id",), ("id",)),
+        ("primary.key: [dt, id]", ("dt", "id"), ("id",)),
+        ("primary.key: [k]", ("k",), ("a", "b")),
+        ("bucket: 2", (), ()),
+    ],
+)
+def test_decoders_know_the_key_by_columns_of_the_source(tmp_path, rule, key, source):
+    computed = """computed: ["c = concat(a, b)", "k = upper(c)", "dt = date_format(at, 'yyyy')"]"""
+    settings = loaded(tmp_path, f"  - {{match: t.t, {rule}, {computed}}}\n")
+    assert settings.primary_key("t.t") == key
+    assert settings.source_key("t.t") == source
+
+
+MISTAKES = [
+    ("filter: 'a >'", "tables[0].filter", "at character"),
+    ("filter: 'uper(a) = 1'", "tables[0].filter", "did you mean `upper`?"),
+    ("computed: ['a = 1', 'upper(b)']", "tables[0].computed[1]", ""),
+    ("computed: ['a = 1', 'a = 2']", "tables[0]", "made twice"),
+    ("mask: {a: sha257}", "tables[0].mask.a", "did you mean `sha256`?"),
+    ("mask: {a: 'last(x)'}", "tables[0].mask.a", "last(4)"),
+    ("mask: {id: redact}, primary.key: [id]", "tables[0].mask.id", "use sha256"),
+    ("mask: {a: sha256}, columns.exclude: [a]", "tables[0]", "masked and excluded"),
+    ("columns.exclude: [id], primary.key: [id]", "tables[0].columns.exclude", "key column"),
+    ("partition.by: [\"d = date_formt(a, 'y')\"]", "tables[0].partition.by[0]", "date_format"),
+    ("partition.by: ['d = upper(a)']", "tables[0].partition.by", "bucket: -1"),
+    ("partition.by: [d], primary.key: [id], bucket: 4", "tables[0].partition.by", "bucket: -1"),
+    (
+        "partition.by: [d], primary.key: [id], bucket: -1, "
+        "table.properties: {sequence.field: x}",
+        "tables[0].partition.by",
+        "sequence.field",
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "key", "text"), MISTAKES, ids=[rule for rule, _, _ in MISTAKES])
+def test_mistakes_are_named_by_their_key(tmp_path, rule, key, text):
+    with pytest.raises(InvalidOptionError) as caught:
+        loaded(tmp_path, f"  - {{match: t.t, {rule}}}\n")
+    assert caught.value.context["key"] == key
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "key", "text"),
+    [
+        (HEAD.replace("offset]", "ofset]"), "sink.metadata.columns", "did you mean `offset`?"),
+        (HEAD.replace("Europe/Berlin", "Europe/Berln"), "sink.time.zone", "Europe/Berlin"),
+    ],
+)
+def test_mistakes_of_the_sink(tmp_path, head, key, text):
+    with pytest.raises(InvalidOptionError) as caught:
+        loaded(tmp_path, "  - {match: t.t}\n", head)
+    assert caught.value.context["key"] == key
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "partition.by: [d]",  # may be in the records' keys
+        "partition.by: ['d = upper(a)'], bucket: -1",
+        "partition.by: ['d = upper(a)'], primary.key: [d, id]",
+    ],
+)
+def test_partitions_that_can_work(tmp_path, rule):
+    assert loaded(tmp_path, f"  - {{match: t.t, {rule}}}\n").transform("t.t").partition_by
