@@ -74,8 +74,7 @@ MISTAKES = [
     ("partition.by: ['d = upper(a)']", "tables[0].partition.by", "bucket: -1"),
     ("partition.by: [d], primary.key: [id], bucket: 4", "tables[0].partition.by", "bucket: -1"),
     (
-        "partition.by: [d], primary.key: [id], bucket: -1, "
-        "table.properties: {sequence.field: x}",
+        "partition.by: [d], primary.key: [id], bucket: -1, table.properties: {sequence.field: x}",
         "tables[0].partition.by",
         "sequence.field",
     ),
