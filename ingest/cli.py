@@ -27,6 +27,7 @@ from ingest.simulate_commands import add_simulate_command
 from ingest.table_commands import add_table_commands
 from ingest.telemetry import PAIMON_FORMAT, version_of
 from ingest.text_table import aligned
+from ingest.verify_commands import add_verify_command
 from storage.errors import InvalidRequestError, LakewardError
 
 __all__ = ["build_parser", "main"]
@@ -42,6 +43,7 @@ examples:
   lakeward status -c shop.yaml             tables: running, parked, how far behind
   lakeward table ls /data/warehouse
   lakeward compact --warehouse /data/warehouse shop.orders
+  lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}'   equal to the database?
 """
 
 
@@ -83,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_pipeline_commands(commands)
     add_table_commands(commands)
     add_compact_command(commands)
+    add_verify_command(commands)
     add_simulate_command(commands)
     show = commands.add_parser(
         "demo",

@@ -44,6 +44,7 @@ class ExitCode(enum.IntEnum):
     OK = 0
     UNEXPECTED = 1
     USAGE = 2
+    DIFFERENT = 3
     DATA = 65
     UNAVAILABLE = 69
     RETRY = 75
@@ -60,6 +61,7 @@ _MEANINGS = {
     ExitCode.OK: "a clean end, a requested stop included",
     ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed",
     ExitCode.USAGE: "wrong command line",
+    ExitCode.DIFFERENT: "verify: a table differs from its source",
     ExitCode.DATA: "data: source records are gone, or bytes violate the format",
     ExitCode.UNAVAILABLE: "source or store does not answer",
     ExitCode.RETRY: "try again: another process owns the stream, or it kept losing commit races",

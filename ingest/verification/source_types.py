@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a column of a database is read, by its type there: SQL expression and form.
+
+Texts are asked for where the driver's values would lose something (infinite times, zero dates, a
+year after 9999) or cost more than parsing a column of texts at once. What a connector sends in a
+shape of its own, for which there is no rule here, is left out of the comparison, and said.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+from ingest.verification.forms import Form
+from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
+
+__all__ = ["SourceColumn", "Way", "way_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceColumn:
+    """A column of the source.
+
+    Attributes:
+        name: as in the database.
+        type: as the database names it, lowercase, such as `numeric(10,2)`.
+    """
+
+    name: str
+    type: str
+
+    @property
+    def base(self) -> str:
+        """The type without what is in brackets."""
+        return re.sub(r"\s*\([^)]*\)", "", self.type).strip()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Way:
+    """How a column is read.
+
+    Attributes:
+        expression: SQL, `{}` for the quoted column.
+        form: how its texts are compared.
+        bits: texts are bit strings.
+        pages: whether a value that was read, given back as a parameter, compares with the column
+            as the column's values compare in ORDER BY.
+        whole: whether the column holds whole numbers and compares with one.
+        refusal: why it is not compared; "" = it is.
+    """
+
+    expression: str = "{}"
+    form: Form = Form.PLAIN
+    bits: bool = False
+    pages: bool = True
+    whole: bool = False
+    refusal: str = ""
+
+
+_NO_RULE = "no rule says how a connector writes {}"
+
+
+def way_of(dialect: str, column: SourceColumn, lake: DataType) -> Way:
+    """How a column is read.
+
+    Args:
+        dialect: SQLAlchemy's name of the kind of database.
+        column: of the source.
+        lake: type of the lake's column.
+    """
+    if isinstance(lake, ArrayType):
+        nested = dialect == "postgresql" and column.base.endswith("[]")
+        way = _postgres_array(column) if nested else Way()
+    elif not isinstance(lake, AtomicType):
+        return Way(refusal="nested types of a database are not compared")
+    else:
+        way = _WAYS.get(dialect, _other)(column)
+    text = isinstance(lake, AtomicType) and lake.root in (TypeRoot.VARCHAR, TypeRoot.CHAR)
+    if text and way.form is Form.PLAIN and column.base in _NUMBERS:
+        return dataclasses.replace(way, form=Form.NUMBER)
+    return way
+
+
+_NUMBERS = ("numeric", "decimal", "number")
+_WHOLE = ("smallint", "integer", "int", "bigint", "mediumint", "tinyint", "numeric", "decimal")
+
+# --- PostgreSQL
+
+_POSTGRES_AS_IS = frozenset(
+    {
+        *("smallint", "integer", "bigint", "oid", "boolean", "numeric", "bytea"),
+        *("text", "character varying", "character", "name"),
+    }
+)
+_POSTGRES_NOT = frozenset(
+    {
+        *("interval", "time with time zone", "point", "line", "lseg", "box", "path", "polygon"),
+        *("circle", "geometry", "geography", "tsquery"),
+    }
+)
+
+
+def _postgres(column: SourceColumn) -> Way:
+    base = column.base
+    if base in _POSTGRES_AS_IS:
+        return Way(whole=base in _WHOLE)
+    if base in ("real", "double precision"):
+        return Way(pages=False)
+    if base in _POSTGRES_NOT:
+        return Way(refusal=_NO_RULE.format(base))
+    if base in ("json", "jsonb"):
+        return Way("CAST({} AS text)", Form.JSON, pages=False)
+    if base == "hstore":
+        return Way("CAST(hstore_to_json({}) AS text)", Form.JSON, pages=False)
+    if base == "money":
+        return Way("CAST({} AS numeric)", pages=False)
+    if base == "inet":  # a cast would add /32
+        return Way("NULLIF(format('%s', {}), '')")
+    if base in ("bit", "bit varying"):
+        return Way("CAST({} AS text)", bits=True, pages=False)
+    return Way("CAST({} AS text)")
+
+
+_POSTGRES_LISTS = frozenset(
+    {
+        *("smallint", "integer", "bigint", "boolean", "numeric", "real", "double precision"),
+        *("text", "character varying", "character", "date", "bytea"),
+        *("timestamp without time zone", "timestamp with time zone"),
+    }
+)
+
+
+def _postgres_array(column: SourceColumn) -> Way:
+    if column.base.removesuffix("[]") in _POSTGRES_LISTS:
+        return Way(pages=False)
+    return Way("CAST({} AS text[])", pages=False)
+
+
+# --- MySQL and MariaDB
+
+_SPATIAL = frozenset(
+    {
+        *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring"),
+        *("multipolygon", "geometrycollection", "geomcollection"),
+    }
+)
+
+
+def _mysql(column: SourceColumn) -> Way:
+    base = column.base.replace(" unsigned", "").replace(" zerofill", "")
+    if base in _SPATIAL:
+        return Way(refusal=_NO_RULE.format(base))
+    if base == "float":  # as text a FLOAT has six digits; as DOUBLE all of them
+        return Way("({} * 1e0)", pages=False)
+    if base == "double":
+        return Way(pages=False)
+    if base in ("date", "datetime", "timestamp", "time"):
+        return Way("CAST({} AS CHAR)")
+    if base == "json":
+        return Way(form=Form.JSON, pages=False)
+    if base == "bit":
+        return Way(bits=True, pages=False)
+    if base in ("enum", "set"):  # ordered by number, compared by text
+        return Way(pages=False)
+    if base == "uuid":
+        return Way("CAST({} AS CHAR)", pages=False)
+    return Way(whole=base in _WHOLE)
+
+
+# --- others
+
+
+def _sqlite(column: SourceColumn) -> Way:
+    if column.base in ("json", "jsonb"):
+        return Way(form=Form.JSON)
+    return Way(whole=column.base in _WHOLE)
+
+
+def _other(column: SourceColumn) -> Way:
+    return Way(whole=column.base in _WHOLE, pages=False)
+
+
+_WAYS: dict[str, Callable[[SourceColumn], Way]] = {
+    "postgresql": _postgres,
+    "mysql": _mysql,
+    "mariadb": _mysql,
+    "sqlite": _sqlite,
+}
