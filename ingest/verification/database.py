@@ -167,9 +167,10 @@ class Database:
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
         """Errors of the driver as ours, without secrets."""
+        raw = self.engine.dialect.loaded_dbapi.Error
         try:
             yield
-        except sqlalchemy.exc.SQLAlchemyError as error:
+        except (sqlalchemy.exc.SQLAlchemyError, raw) as error:
             raise self._translated(error) from None
 
     def _translated(self, error: Exception) -> LakewardError:
@@ -183,8 +184,9 @@ class Database:
             )
         if _MISSING.search(message):
             return NotFoundError("not in the source", detail=message, source=self.url.shown)
-        refused = sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError
-        if isinstance(error, refused) and self.dialect != "sqlite":
+        driver = self.engine.dialect.loaded_dbapi
+        refused = driver.OperationalError, driver.InterfaceError
+        if isinstance(original, refused) and self.dialect != "sqlite":
             return RetryableError(
                 "the source database does not answer", detail=message, source=self.url.shown
             )

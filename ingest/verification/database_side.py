@@ -163,10 +163,21 @@ class DatabaseSide:
             )
         while True:
             with self._database.errors():
-                rows = result.fetchmany(self._page_rows)
+                rows = result.cursor.fetchmany(self._page_rows)
             if not rows:
+                result.close()
                 return
             yield self._rows(rows)
+
+    def _fetched(
+        self, connection: Connection, query: Any, values: Mapping[str, Any]
+    ) -> Sequence[tuple[Any, ...]]:
+        """All rows, as the driver makes them: SQLAlchemy's rows cost as much again."""
+        with self._database.errors():
+            result = connection.execute(query, values)
+            rows: Sequence[tuple[Any, ...]] = result.cursor.fetchall()
+            result.close()
+        return rows
 
     def _pages(self, connection: Connection, query: _Query) -> Iterator[Rows]:
         order = f" ORDER BY {', '.join(self._keys)} LIMIT {self._page_rows}"
@@ -174,8 +185,7 @@ class DatabaseSide:
         values = {**self._fixed.values, **query.values}
         where = list(query.where)
         while True:
-            with self._database.errors():
-                rows = connection.execute(self._select(where, order), values).fetchall()
+            rows = self._fetched(connection, self._select(where, order), values)
             if rows:
                 yield self._rows(rows)
             if len(rows) < self._page_rows:
@@ -212,8 +222,8 @@ class DatabaseSide:
         ]
         condition, values = self._is_one_of(list(zip(*columns, strict=True)))
         values |= self._fixed.values
-        with self._database.connected() as connection, self._database.errors():
-            found = connection.execute(self._select([condition]), values).fetchall()
+        with self._database.connected() as connection:
+            found = self._fetched(connection, self._select([condition]), values)
         if found:
             yield self._rows(found)
 
