@@ -7,6 +7,7 @@ are refused by name instead of being taken for a typing mistake.
 """
 
 from ingest.formats.dialects import FORMATS
+from ingest.formats.type_mapping import MAPPING_WORDS
 from ingest.setting_kinds import (
     Setting,
     boolean,
@@ -303,7 +304,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="sink.type.mapping",
         kind=text_list,
-        doc="Rules for the types of new columns.",
+        doc="Types of new columns where there is a choice (see TYPES.md): "
+        + "; ".join(f"`{word}`: {what}" for word, what in MAPPING_WORDS.items())
+        + ".",
     ),
     Setting(
         key="sink.metadata.columns.columns",

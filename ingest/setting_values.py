@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ingest.formats.debezium_json import DebeziumOptions
 from ingest.formats.envelopes import DialectOptions
+from ingest.formats.type_mapping import TypeMapping
 from ingest.routing import Route, Routing, Shard
 from ingest.setting_avro import AvroSettings, avro_from_json, redacted_avro
 from ingest.source.source_settings import (
@@ -266,7 +267,11 @@ class Settings:
 
     def debezium_options(self) -> DebeziumOptions:
         """What the decoder needs to know that events do not carry."""
-        return DebeziumOptions(**dataclasses.asdict(self.debezium), primary_keys=self.source_key)
+        return DebeziumOptions(
+            **dataclasses.asdict(self.debezium),
+            primary_keys=self.source_key,
+            type_mapping=TypeMapping.of(self.sink.type_mapping),
+        )
 
     @property
     def appends(self) -> bool:
@@ -276,7 +281,9 @@ class Settings:
     def dialect_options(self) -> DialectOptions:
         """As `debezium_options`, for the other formats."""
         options = DialectOptions(
-            primary_keys=self.source_key, decimal_handling_mode=self.debezium.decimal_handling_mode
+            primary_keys=self.source_key,
+            decimal_handling_mode=self.debezium.decimal_handling_mode,
+            type_mapping=TypeMapping.of(self.sink.type_mapping),
         )
         if self.format != "debezium-flat":
             return options

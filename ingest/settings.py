@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from ingest.formats.type_mapping import TypeMapping
 from ingest.routing import Route
 from ingest.setting_avro import avro_settings
 from ingest.setting_rules import (
@@ -268,7 +269,7 @@ def _build(
             options=options,
             include_schema_changes=values["sink.include.schema.changes"] or (),
             exclude_schema_changes=values["sink.exclude.schema.changes"] or (),
-            type_mapping=values["sink.type.mapping"] or (),
+            type_mapping=tuple(sorted(TypeMapping.of(values["sink.type.mapping"] or ()).words)),
             metadata_columns=values["sink.metadata.columns.columns"] or (),
             metadata_prefix=values["sink.metadata.columns.prefix"],
             time_zone=values["sink.time.zone"],

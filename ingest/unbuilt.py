@@ -21,7 +21,6 @@ _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
     "source.debezium.signal.topic": lambda s: s.events.signal_topic is not None,
     "sink.include.schema.changes": lambda s: bool(s.sink.include_schema_changes),
     "sink.exclude.schema.changes": lambda s: bool(s.sink.exclude_schema_changes),
-    "sink.type.mapping": lambda s: bool(s.sink.type_mapping),
     "bad.records.topic": lambda s: s.bad_records.topic is not None,
     "bad.records.max.ratio": lambda s: s.bad_records.max_ratio is not None,
 }

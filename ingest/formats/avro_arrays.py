@@ -24,6 +24,7 @@ from ingest.formats.decimal_columns import (
     require,
     unscaled_digits,
 )
+from ingest.formats.odd_values import texts_of
 from ingest.formats.semantic_types import Codec, Kind
 from storage.errors import InternalError
 from storage.format.avro_columns import Leaf, ListNode, MapNode, Node, RowNode
@@ -36,6 +37,7 @@ _ANY = AtomicType(TypeRoot.BIGINT)
 """Nodes name a Paimon type for the reader of data files; here it is not looked at."""
 
 _SIGN_BIT = np.uint64(1)
+_MAX_PRECISION = 38
 
 
 class NodeMaker:
@@ -159,15 +161,24 @@ def convert_array(codec: Codec, tree: Any, array: pa.Array) -> pa.Array:
     if kind is Kind.ARRAY:
         return _array(codec, inner, array)
     if kind is Kind.DECIMAL_PLAIN:
-        return decimals_from_text(array.cast(pa.string()), codec.arrow)
+        numbers = array.view(pa.uint64()) if codec.unsigned else array
+        return decimals_from_text(numbers.cast(pa.string()), codec.arrow)
+    if kind is Kind.AS_TEXT and codec.element is not None:
+        own = convert_array(codec.element, tree, array)
+        return _limited(codec, texts_of(own, codec.element.type))
+    if kind is Kind.BASE64_TEXT and pa.types.is_binary(array.type):
+        texts = [None if v is None else base64.b64encode(v).decode() for v in array.to_pylist()]
+        return _limited(codec, pa.array(texts, pa.string()))
     if kind is Kind.BASE64 and not pa.types.is_binary(array.type):
         return convert(codec, msgspec.convert(array.to_pylist(), list[bytes | None]))
     if kind is Kind.JSON:
         return _json(codec, inner, array)
     if kind is Kind.VARIABLE_DECIMAL:
         return _variable_decimal(codec, array)
-    digits = kind is Kind.DECIMAL_BYTES and not pa.types.is_decimal(codec.arrow)
-    if digits or kind in (Kind.BITS, Kind.HEX, Kind.BASE64_URL):
+    digits = kind is Kind.DECIMAL_BYTES and (
+        pa.types.is_string(codec.arrow) or codec.scale > _MAX_PRECISION
+    )
+    if digits or kind in (Kind.BITS, Kind.HEX, Kind.BASE64_URL, Kind.TIME_TEXT):
         return convert(codec, array.to_pylist())
     return convert(codec, array)
 

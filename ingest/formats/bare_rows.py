@@ -10,10 +10,10 @@ import msgspec
 
 from ingest.formats.envelopes import Dialect, DialectOptions, Event, members_of
 from ingest.formats.loose_shapes import LooseShape
-from ingest.formats.reference import NULL
 from ingest.formats.schema_block import BlockField, SchemaBlock
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
+from ingest.formats.token_values import NULL
 from ingest.formats.topic_state import TopicState
 
 __all__ = ["BareRows"]

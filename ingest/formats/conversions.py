@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.formats.decimal_columns import (
-    ConversionError,
     decimals_from_bytes,
     decimals_from_text,
     plain_digits,
     require,
     unscaled_digits,
+    whole_digits,
 )
 from ingest.formats.loose_columns import (
     LOOSE_WIRE,
@@ -33,15 +33,21 @@ from ingest.formats.loose_columns import (
     loose_doubles,
     loose_integers,
     loose_truths,
-    moments,
+)
+from ingest.formats.odd_values import (
+    any_text,
+    json_text,
+    struct_text,
+    texts_of,
+    unsigned_digits,
 )
 from ingest.formats.semantic_types import Codec, Kind
+from ingest.formats.time_columns import TIME_CONVERTERS
 from storage.errors import InternalError
 from storage.format.types import MAX_LENGTH, AtomicType
 
 __all__ = [
     "CONVERSION_ERRORS",
-    "PER_UNIT",
     "convert",
     "wire_type",
 ]
@@ -55,11 +61,6 @@ CONVERSION_ERRORS = (
     decimal.DecimalException,
     msgspec.MsgspecError,
 )
-
-PER_UNIT = {"ms": 1, "us": 1_000, "ns": 1_000_000}
-"""How many of a unit make a millisecond."""
-
-_DAY_MS = 86_400_000
 
 
 class _VariableDecimal(msgspec.Struct, gc=False):
@@ -84,12 +85,21 @@ _WIRE: dict[Kind, Any] = {
     Kind.VARIABLE_DECIMAL: _VariableDecimal,
     Kind.DAYS: int,
     Kind.TIME: int,
+    Kind.TIME_MICROS: int,
+    Kind.TIME_TEXT: int,
     Kind.EPOCH: int,
     Kind.ZONED: str,
     Kind.ISO_DATE: str,
     Kind.ISO_TIME: str,
     Kind.ISO_TIMESTAMP: str,
     Kind.BITS: bytes,
+    Kind.TEXT_OR_STRUCT: str,
+    Kind.STRUCT: msgspec.Raw,
+    Kind.ANY_TEXT: msgspec.Raw,
+    Kind.BASE64_TEXT: str,
+    Kind.UTF8: str,
+    Kind.INTEGER_OR_BITS: int,
+    Kind.BITS_OR_INTEGER: bytes,
     **LOOSE_WIRE,
 }
 
@@ -97,6 +107,8 @@ _WIRE: dict[Kind, Any] = {
 def wire_type(codec: Codec) -> Any:
     """The Python type that msgspec gives a column's values; null comes on top."""
     if codec.element is not None:
+        if codec.kind is Kind.AS_TEXT:
+            return wire_type(codec.element)
         return list[wire_type(codec.element) | None]  # type: ignore[misc]
     return _WIRE[codec.kind]
 
@@ -128,6 +140,13 @@ def _plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
     return pa.array(values, codec.arrow)
 
 
+def _integer(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    numbers = pa.array(values, codec.arrow)
+    if codec.unsigned:
+        require(_all(pc.greater_equal(numbers, 0)), "an unsigned number beyond 63 bits")
+    return numbers
+
+
 def _float(codec: Codec, values: Sequence[Any]) -> pa.Array:
     doubles = pa.array(values, pa.float64())
     if codec.arrow == pa.float64():
@@ -148,25 +167,28 @@ def _text(codec: Codec, values: Sequence[Any]) -> pa.Array:
     return _limited_text(codec, pa.array(values, pa.string()))
 
 
-def _json(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    texts = [_json_text(value) for value in values]
-    return _limited_text(codec, pa.array(texts, pa.string()))
+def _tokens_to(read: Callable[[bytes], str | None]) -> Callable[[Codec, Sequence[Any]], pa.Array]:
+    def texts(codec: Codec, values: Sequence[Any]) -> pa.Array:
+        found = [None if value is None else read(bytes(value)) for value in values]
+        return _limited_text(codec, pa.array(found, pa.string()))
+
+    return texts
 
 
-def _json_text(value: Any) -> str | None:
-    if value is None:
-        return None
-    token = bytes(value)
-    first = token[:1]
-    if first in (b"{", b"["):
-        # Raw is only skimmed for well-formedness; a full parse also proves strings and escapes
-        msgspec.json.decode(token)
-        return token.decode()
-    if first == b"n":
-        return None
-    if first == b'"':
-        return msgspec.json.decode(token, type=str)
-    raise ConversionError("neither text, object nor array")
+def _base64_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    msgspec.convert(values, list[bytes | None])
+    return _text(codec, values)
+
+
+def _utf8(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    return _limited_bytes(codec, pa.array(values, pa.string()).cast(pa.binary()))
+
+
+def _as_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    if codec.element is None:
+        raise InternalError("a codec of text without the value's own")
+    texts = texts_of(convert(codec.element, values), codec.element.type)
+    return _limited_text(codec, texts)
 
 
 def _limited_bytes(codec: Codec, values: pa.Array) -> pa.Array:
@@ -195,6 +217,8 @@ def _base64_url(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 # --- decimals
 
+_WHOLE = pa.decimal128(38, 0)
+
 
 def _decimal_type(codec: Codec) -> pa.Decimal128Type | None:
     """The column's decimal type; None for a STRING column that takes digits."""
@@ -203,10 +227,15 @@ def _decimal_type(codec: Codec) -> pa.Decimal128Type | None:
 
 
 def _decimal_bytes(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    if pa.types.is_integer(codec.arrow):
+        return decimals_from_bytes(values, codec.scale, _WHOLE).cast(codec.arrow)
     target = _decimal_type(codec)
     if target is None:
         texts = [None if v is None else unscaled_digits(v, codec.scale) for v in values]
         return _limited_text(codec, pa.array(texts, pa.string()))
+    if codec.scale > _WHOLE.precision:
+        texts = [None if v is None else whole_digits(v, codec.scale) for v in values]
+        return decimals_from_text(pa.array(texts, pa.string()), target)
     return decimals_from_bytes(values, codec.scale, target)
 
 
@@ -218,6 +247,10 @@ def _decimal_plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
     tokens = [None if v is None else bytes(v) for v in values]
     if b"null" in tokens:
         tokens = [None if token == b"null" else token for token in tokens]
+    if codec.unsigned and pa.types.is_decimal(codec.arrow):
+        tokens = [None if token is None else unsigned_digits(token) for token in tokens]
+    if pa.types.is_integer(codec.arrow):
+        return decimals_from_text(pa.array(tokens, pa.string()), _WHOLE).cast(codec.arrow)
     if _decimal_type(codec) is None:
         texts = [None if t is None else plain_digits(decimal.Decimal(t.decode())) for t in tokens]
         return _limited_text(codec, pa.array(texts, pa.string()))
@@ -232,66 +265,6 @@ def _variable_decimal(codec: Codec, values: Sequence[Any]) -> pa.Array:
     return decimals_from_text(pa.array(texts, pa.string()), codec.arrow)
 
 
-# --- times
-
-
-def _days(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return pa.array(values, pa.int32()).view(codec.arrow)
-
-
-def _time(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    numbers = pa.array(values, pa.int64())
-    per_ms = PER_UNIT[codec.unit]
-    in_day = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, _DAY_MS * per_ms))
-    require(_all(in_day), "outside of a day")
-    return pc.divide(numbers, per_ms).cast(pa.int32()).view(codec.arrow)
-
-
-def _epoch(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    arrow = codec.arrow
-    instants = pa.array(values, pa.int64()).view(pa.timestamp(codec.unit, tz=arrow.tz))
-    return instants if codec.unit == arrow.unit else instants.cast(arrow)
-
-
-def _zoned(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    # Arrow refuses a text without offset when the type has a zone, and more digits than it holds
-    return pa.array(values, pa.string()).cast(codec.arrow)
-
-
-def _without_z(values: Sequence[Any]) -> pa.Array:
-    texts = pa.array(values, pa.string())
-    return pc.if_else(pc.ends_with(texts, "Z"), pc.utf8_slice_codeunits(texts, 0, -1), texts)
-
-
-def _iso_date(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return _without_z(values).cast(codec.arrow)
-
-
-def _iso_timestamp(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return _without_z(values).cast(codec.arrow)
-
-
-def _sql_date(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    try:
-        return _iso_date(codec, values)
-    except CONVERSION_ERRORS:
-        return _iso_date(codec, moments(values, whole_days=True))
-
-
-def _sql_timestamp(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    try:
-        return _iso_timestamp(codec, values)
-    except CONVERSION_ERRORS:
-        return _iso_timestamp(codec, moments(values, whole_days=False))
-
-
-def _iso_time(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    # Arrow parses no times alone
-    instants = pc.binary_join_element_wise("1970-01-01T", _without_z(values), "")
-    nanos = instants.cast(pa.timestamp("ns")).cast(pa.int64())
-    return pc.divide(nanos, PER_UNIT["ns"]).cast(pa.int32()).view(codec.arrow)
-
-
 # --- others
 
 
@@ -301,6 +274,11 @@ def _bits(codec: Codec, values: Sequence[Any]) -> pa.Array:
         return _bytes(codec, swapped)
     numbers = [None if v is None else int.from_bytes(v, "big") for v in swapped]
     return pa.array(numbers, codec.arrow)
+
+
+def _bits_or_integer(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    require(b"" not in values, "no bits")
+    return _bits(codec, values)
 
 
 def _array(codec: Codec, values: Sequence[Any]) -> pa.Array:
@@ -319,12 +297,19 @@ def _array(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 
 _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
-    Kind.INTEGER: _plain,
+    **TIME_CONVERTERS,
+    Kind.INTEGER: _integer,
     Kind.BOOLEAN: _plain,
     Kind.FLOAT: _float,
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text,
-    Kind.JSON: _json,
+    Kind.TEXT_OR_STRUCT: _text,
+    Kind.JSON: _tokens_to(json_text),
+    Kind.STRUCT: _tokens_to(struct_text),
+    Kind.ANY_TEXT: _tokens_to(any_text),
+    Kind.BASE64_TEXT: _base64_text,
+    Kind.UTF8: _utf8,
+    Kind.AS_TEXT: _as_text,
     Kind.BASE64: _bytes,
     Kind.BASE64_URL: _base64_url,
     Kind.HEX: _hex,
@@ -333,14 +318,9 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.DECIMAL_TEXT: _decimal_text,
     Kind.DECIMAL_PLAIN: _decimal_plain,
     Kind.VARIABLE_DECIMAL: _variable_decimal,
-    Kind.DAYS: _days,
-    Kind.TIME: _time,
-    Kind.EPOCH: _epoch,
-    Kind.ZONED: _zoned,
-    Kind.ISO_DATE: _iso_date,
-    Kind.ISO_TIME: _iso_time,
-    Kind.ISO_TIMESTAMP: _iso_timestamp,
     Kind.BITS: _bits,
+    Kind.INTEGER_OR_BITS: _integer,
+    Kind.BITS_OR_INTEGER: _bits_or_integer,
     Kind.LOOSE_INTEGER: lambda codec, values: loose_integers(values, codec.arrow),
     Kind.LOOSE_FLOAT: lambda codec, values: _float(codec, loose_doubles(values)),
     Kind.LOOSE_DECIMAL: lambda codec, values: decimals_from_text(
@@ -349,7 +329,5 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.LOOSE_BOOLEAN: lambda codec, values: _plain(codec, loose_truths(values)),
     Kind.LOOSE_HEX: lambda codec, values: _hex(codec, hex_texts(values)),
     Kind.LATIN1: lambda codec, values: _bytes(codec, bytes_of_latin1(values)),
-    Kind.SQL_DATE: _sql_date,
-    Kind.SQL_TIMESTAMP: _sql_timestamp,
 }
 _CONVERTERS[Kind.ARRAY] = _array

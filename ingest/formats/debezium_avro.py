@@ -34,7 +34,6 @@ from ingest.formats.events import DecodeResult, Resolver, SourceTable, Target, T
 from ingest.formats.merged_batches import merged
 from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
-from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Fate, FreshShapes, Shape
 from ingest.formats.single_event import EventRefusedError
 from ingest.formats.unavailable import Placeholder
@@ -87,11 +86,7 @@ class DebeziumAvroDecoder:
     def __init__(self, options: DebeziumAvroOptions, resolve: Resolver) -> None:
         self._options = options.debezium
         self._resolve = AskedOrigins(resolve)
-        self._facts = ProducerFacts(
-            decimal_handling_mode=options.debezium.decimal_handling_mode,
-            binary_handling_mode=options.debezium.binary_handling_mode,
-            time_precision_mode=options.debezium.time_precision_mode,
-        )
+        self._facts = options.debezium.facts
         self._shapes: dict[tuple[str, SourceTable, bytes], Shape] = {}
         self.framing = Framing(options.id_bytes)
         self.writers = WriterSchemas(options.schemas)

@@ -26,10 +26,10 @@ from ingest.formats.envelopes import (
     members_of,
 )
 from ingest.formats.events import SourceTable
-from ingest.formats.reference import NULL
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError, control_kind
+from ingest.formats.token_values import NULL
 from ingest.formats.upsert_json import KeyedRows
 
 __all__ = ["DebeziumFlat", "DebeziumFlatDecoder"]

@@ -6,9 +6,10 @@ columns. What it refuses is routed (another table, another schema block, a heart
 it still does not decode, goes alone through the reference path, which has the last word.
 
 Error classes of bad records: `json` (not JSON), `envelope` (no event we know), `type` (a value does
-not fit its column), `schema` (a column that the table lacks and may not get), `no_primary_key`,
-`unavailable_value` (PostgreSQL's TOAST placeholder), `source_table_conflict` (the target is filled
-from another source table).
+not fit its column), `unrepresentable` (no column of that type holds the value; the message names
+the word of `sink.type.mapping` to choose), `schema` (a column that the table lacks and may not
+get), `no_primary_key`, `unavailable_value` (PostgreSQL's TOAST placeholder),
+`source_table_conflict` (the target is filled from another source table).
 
 Source: CDC.md §2, measured choices in PEERS.md §3.
 """
@@ -38,6 +39,7 @@ from ingest.formats.single_event import (
     row_tokens,
 )
 from ingest.formats.topic_state import TopicState
+from ingest.formats.type_mapping import DEFAULT_MAPPING, TypeMapping
 from ingest.formats.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
@@ -62,6 +64,7 @@ class DebeziumOptions:
         time_precision_mode: `adaptive`, `adaptive_time_microseconds`, `connect` or `isostring`.
         unavailable_value_placeholder: text of the placeholder for values the source lacks.
         primary_keys: configured key columns of a target `db.table`; empty = the Kafka key's.
+        type_mapping: types of new columns where there is a choice.
     """
 
     decimal_handling_mode: str = "precise"
@@ -69,6 +72,17 @@ class DebeziumOptions:
     time_precision_mode: str = "adaptive"
     unavailable_value_placeholder: str = "__debezium_unavailable_value"
     primary_keys: Callable[[str], Sequence[str]] = _no_keys
+    type_mapping: TypeMapping = DEFAULT_MAPPING
+
+    @property
+    def facts(self) -> ProducerFacts:
+        """What values mean."""
+        return ProducerFacts(
+            decimal_handling_mode=self.decimal_handling_mode,
+            binary_handling_mode=self.binary_handling_mode,
+            time_precision_mode=self.time_precision_mode,
+            mapping=self.type_mapping,
+        )
 
 
 class DebeziumJsonDecoder:
@@ -87,11 +101,7 @@ class DebeziumJsonDecoder:
         self._resolve = AskedOrigins(resolve)
         self.key_is_row = True
         self._placeholder = Placeholder(options.unavailable_value_placeholder)
-        self._facts = ProducerFacts(
-            decimal_handling_mode=options.decimal_handling_mode,
-            binary_handling_mode=options.binary_handling_mode,
-            time_precision_mode=options.time_precision_mode,
-        )
+        self._facts = options.facts
         self._topics: dict[str, TopicState] = {}
         self._origins = EnvelopeOrigins(self._topics)
 

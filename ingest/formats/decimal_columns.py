@@ -21,6 +21,7 @@ __all__ = [
     "plain_digits",
     "require",
     "unscaled_digits",
+    "whole_digits",
 ]
 
 _WORD_BYTES = 8
@@ -28,8 +29,8 @@ _DECIMAL_BYTES = 16
 _SIGN_BIT = 0x80
 _MAX_DIGITS = 38
 
-MAX_SCALE = 1_000
-"""Largest scale, either way, that is written out as digits; no database knows larger ones."""
+MAX_SCALE = 2_047
+"""Largest scale, either way, that is written out as digits; no event has a larger one."""
 
 DECIMAL_CONTEXT = decimal.Context(prec=100_000, traps=[decimal.Inexact, decimal.InvalidOperation])
 """Exact arithmetic for single decimals: anything that would round raises."""
@@ -82,6 +83,17 @@ def unscaled_digits(unscaled: bytes, scale: int) -> str:
     require(bool(unscaled) and abs(scale) <= MAX_SCALE, "an empty number or an odd scale")
     number = decimal.Decimal(int.from_bytes(unscaled, "big", signed=True))
     return plain_digits(number.scaleb(-scale, DECIMAL_CONTEXT))
+
+
+def whole_digits(unscaled: bytes, scale: int) -> str:
+    """Digits of one unscaled number that has no fraction, whatever its scale.
+
+    Raises:
+        ConversionError: it is empty or has a fraction.
+    """
+    number, fraction = divmod(int.from_bytes(unscaled, "big", signed=True), 10**scale)
+    require(bool(unscaled) and not fraction, "an empty number or a fraction")
+    return str(number)
 
 
 def plain_digits(number: decimal.Decimal) -> str:

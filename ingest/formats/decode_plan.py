@@ -16,7 +16,7 @@ import msgspec
 
 from ingest.formats.conversions import wire_type
 from ingest.formats.events import SourceTable, Target
-from ingest.formats.semantic_types import Codec, Kind
+from ingest.formats.semantic_types import Codec
 from storage.format.types import DataType
 
 __all__ = ["PlanColumn", "RowPlan", "make_plan"]
@@ -140,9 +140,8 @@ def _no_key(_: Any) -> tuple[()]:
 def _member_type(codec: Codec | None) -> Any:
     if codec is None:
         return None
-    if codec.kind in (Kind.JSON, Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN, Kind.LOOSE_DECIMAL):
-        return msgspec.Raw
-    return wire_type(codec) | None
+    wire = wire_type(codec)
+    return wire if wire is msgspec.Raw else wire | None
 
 
 def _source_struct(source: SourceTable) -> type[msgspec.Struct]:

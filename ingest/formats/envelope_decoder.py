@@ -27,7 +27,6 @@ from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.formats.fast_rows import decode_all
 from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
-from ingest.formats.reference import NULL
 from ingest.formats.row_batches import convert_marked, new_rows_lacking
 from ingest.formats.schema_block import split_message
 from ingest.formats.shapes import Fate, FreshShapes, Shape
@@ -39,6 +38,7 @@ from ingest.formats.single_event import (
     decode_images,
     key_tokens,
 )
+from ingest.formats.token_values import NULL
 from ingest.formats.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError

@@ -17,10 +17,11 @@ import msgspec
 from ingest.formats.events import SourceTable
 from ingest.formats.loose_shapes import LooseShape
 from ingest.formats.member_columns import Member, Reading
-from ingest.formats.reference import NULL
 from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
+from ingest.formats.token_values import NULL
+from ingest.formats.type_mapping import DEFAULT_MAPPING, TypeMapping
 
 __all__ = [
     "EPOCH",
@@ -80,6 +81,7 @@ class DialectOptions:
             deletes arrive as rewritten rows or not at all.
         before_image_field: DMS: member with the row before (`BeforeImageSettings.FieldName`).
         before_image_prefix: DMS: prefix of columns with the value before, inside of the row.
+        type_mapping: types of new columns where there is a choice.
     """
 
     primary_keys: Callable[[str], Sequence[str]] = _no_keys
@@ -94,6 +96,7 @@ class DialectOptions:
     tombstones: str = "delete"
     before_image_field: str = "before-image"
     before_image_prefix: str = "BI_"
+    type_mapping: TypeMapping = DEFAULT_MAPPING
 
 
 class Image(msgspec.Struct, gc=False, frozen=True):
@@ -162,6 +165,7 @@ class Dialect(abc.ABC):
             decimal_handling_mode=options.decimal_handling_mode,
             binary_handling_mode=options.binary_handling_mode or self.binary,
             time_precision_mode=options.time_precision_mode or self.times,
+            mapping=options.type_mapping,
         )
         self._sources: dict[tuple[str, ...], SourceTable] = {}
         self.partial_updates = (options.missing_columns or self.missing) == "unchanged"

@@ -9,15 +9,15 @@ rows (Canal's `mysqlType`) serve for new columns and for widening only.
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from ingest.formats.codec_choice import Fit, bare_codec_for, infinity_of
 from ingest.formats.events import SourceTable
+from ingest.formats.mapped_types import mapped_type
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
     Codec,
-    Fit,
     Kind,
     ProducerFacts,
     Semantic,
-    bare_codec_for,
 )
 from ingest.formats.shapes import Shape
 from ingest.formats.widening import nullable, union_type
@@ -35,6 +35,7 @@ _KINDS = {
     TypeRoot.DOUBLE: Kind.LOOSE_FLOAT,
     TypeRoot.DECIMAL: Kind.LOOSE_DECIMAL,
 }
+_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _TEXT_MOMENTS = {TypeRoot.DATE: Kind.SQL_DATE, TypeRoot.TIMESTAMP: Kind.SQL_TIMESTAMP}
 _BYTES = {"latin1": Kind.LATIN1, "hex": Kind.LOOSE_HEX}
 
@@ -52,12 +53,14 @@ def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
         return element if isinstance(element, Fit) else Codec(Kind.ARRAY, column, element=element)
     if isinstance(column, AtomicType):
         root, kind = column.root, _KINDS.get(column.root)
+        if root in _TEXTS and "to-string" not in facts.mapping:
+            kind = Kind.TEXT_OR_JSON
         if facts.time_precision_mode == "isostring":
             kind = _TEXT_MOMENTS.get(root, kind)
         if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
             kind = _BYTES.get(facts.binary_handling_mode)
         if kind is not None:
-            return Codec(kind, column)
+            return Codec(kind, column, infinity=infinity_of(column, facts))
     return bare_codec_for(column, facts)
 
 
@@ -96,7 +99,12 @@ class LooseShape(Shape):
         block = None if types is None else SchemaBlock(b"", "", (), ())
         super().__init__(source, block, facts, primary_keys)
         self._fields = [
-            (column.name, Semantic(Kind.TEXT, column.type, bounded=column.bounded))
+            (
+                column.name,
+                Semantic(
+                    Kind.TEXT, mapped_type(column.type, facts.mapping), bounded=column.bounded
+                ),
+            )
             for column in types or ()
         ]
 

@@ -23,6 +23,7 @@ from ingest.formats.events import (
     Target,
     Toast,
 )
+from ingest.formats.odd_values import storage_column
 from ingest.formats.semantic_types import Codec
 from ingest.formats.single_event import SingleRow
 from ingest.formats.unavailable import Placeholder
@@ -231,7 +232,7 @@ class TargetRows:
         self._singles.sort(key=lambda pair: pair[0])
         rows = [row for _, row in self._singles]
         arrays = [
-            _storage_column(field.type, [row.values[index] for row in rows])
+            storage_column(field.type, [row.values[index] for row in rows])
             for index, field in enumerate(self._schema.arrow_schema)
         ]
         arrays.append(pa.array([int(row.kind) for row in rows], pa.int8()))
@@ -257,16 +258,3 @@ def _with_marks(part: pa.RecordBatch) -> pa.RecordBatch:
     if part.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0:
         return part
     return part.append_column(_MARKS, pa.nulls(part.num_rows, _MARKS.type))
-
-
-def _storage_column(type_: pa.DataType, values: Sequence[Any]) -> pa.Array:
-    """Array of `type_` from storage values (`reference`)."""
-    return pa.array(values, _storage_type(type_)).cast(type_)
-
-
-def _storage_type(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_list(type_):
-        return pa.list_(_storage_type(type_.value_type))
-    if pa.types.is_date(type_) or pa.types.is_time(type_):
-        return pa.int32()
-    return pa.int64() if pa.types.is_timestamp(type_) else type_

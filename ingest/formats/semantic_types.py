@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a column means: from Connect/Debezium types to Paimon types and to a way of decoding.
 
-`observe` reads one field of a schema block; `codec_for` decides how its values get into a column of
-the target, or that they need a wider column, or that they do not fit. `bare_codec_for` does the
-same for events without a schema block, where only the column and the configured facts about the
-producer are known. Source: CDC.md §2.6. How values are converted: `conversions` and `reference`.
+`observe` reads one field of a schema block. How values get into a column of the target is for
+`codec_choice`, how they are converted for `conversions` and `reference`. Source: CDC.md §2.6; the
+whole table of types is TYPES.md.
 
 Rulings:
 - TIME columns hold milliseconds whatever their precision says (FORMAT.md §7.3), so finer fractions
   are cut; times outside 0-24 h do not fit.
-- Without a schema block temporal integers have no unit. With `time.precision.mode=adaptive` the
-  column's precision tells it (<= 3: ms, <= 6: us, else ns), as Debezium chooses it by precision.
-- Without a schema block a precise decimal has no scale: the column's scale is taken.
 - Structs, maps and arrays of them are kept as JSON text, exactly as sent.
 """
 
@@ -21,7 +17,7 @@ import enum
 import pyarrow as pa
 
 from ingest.formats.schema_block import BlockField
-from ingest.formats.widening import nullable, union_type
+from ingest.formats.type_mapping import DEFAULT_MAPPING, Infinity, TypeMapping
 from storage.format.arrow_types import arrow_type
 from storage.format.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 
@@ -29,14 +25,14 @@ __all__ = [
     "BIGINT",
     "BOOLEAN",
     "DOUBLE",
+    "SOURCE_TYPE",
     "STRING",
+    "UNSIGNED_BIGINT",
     "Codec",
-    "Fit",
     "Kind",
     "ProducerFacts",
     "Semantic",
-    "bare_codec_for",
-    "codec_for",
+    "is_unsigned_bigint",
     "observe",
 ]
 
@@ -62,12 +58,22 @@ class Kind(enum.Enum):
     VARIABLE_DECIMAL = "struct of scale and base64 unscaled number"
     DAYS = "days since the epoch"
     TIME = "integer since midnight"
+    TIME_MICROS = "integer since midnight, of any size and sign, into microseconds"
+    TIME_TEXT = "integer since midnight, of any size and sign, into text"
     EPOCH = "integer since the epoch"
     ZONED = "ISO timestamp with offset"
     ISO_DATE = "ISO date, maybe with Z"
     ISO_TIME = "ISO time, maybe with Z"
     ISO_TIMESTAMP = "ISO timestamp, maybe with Z"
     BITS = "base64 string of little-endian bits"
+    TEXT_OR_STRUCT = "as TEXT_OR_JSON; a struct of scale and value is a decimal, kept as digits"
+    STRUCT = "as TEXT_OR_STRUCT, expected to be an object or array"
+    ANY_TEXT = "anything but null, kept as text as it was sent"
+    BASE64_TEXT = "base64 string, kept as it is"
+    UTF8 = "string, into its UTF-8 bytes"
+    AS_TEXT = "whatever `element` reads, into text"
+    INTEGER_OR_BITS = "integer, or base64 string of little-endian bits; expected to be an integer"
+    BITS_OR_INTEGER = "as INTEGER_OR_BITS, expected to be a string"
     LOOSE_INTEGER = "integer, or text of one"
     LOOSE_FLOAT = "number, or text of one"
     LOOSE_DECIMAL = "number or text of one, into a decimal"
@@ -90,6 +96,8 @@ class Semantic:
         scale: of DECIMAL_BYTES.
         bounded: whether `type`'s precision is known from the source rather than assumed.
         element: of ARRAY.
+        unsigned: whether the source's integers of 64 bits have no sign.
+        natural: what the column means without `sink.type.mapping`; None = the same.
     """
 
     kind: Kind
@@ -98,6 +106,8 @@ class Semantic:
     scale: int = 0
     bounded: bool = True
     element: "Semantic | None" = None
+    unsigned: bool = False
+    natural: "Semantic | None" = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,7 +119,9 @@ class Codec:
         type: the column's type.
         unit: of TIME and EPOCH integers.
         scale: of DECIMAL_BYTES.
-        element: of ARRAY.
+        element: of ARRAY and AS_TEXT.
+        unsigned: of integers: a negative number stands for 2^64 more.
+        infinity: what becomes of infinite dates and timestamps.
     """
 
     kind: Kind
@@ -117,6 +129,8 @@ class Codec:
     unit: str = ""
     scale: int = 0
     element: "Codec | None" = None
+    unsigned: bool = False
+    infinity: Infinity = Infinity.REFUSE
 
     @property
     def arrow(self) -> pa.DataType:
@@ -124,20 +138,17 @@ class Codec:
         return arrow_type(self.type)
 
 
-class Fit(enum.Enum):
-    """Why there is no codec."""
-
-    WIDEN = "the column needs a wider type"
-    NEVER = "the types do not convert"
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerFacts:
-    """`source.debezium.*`: what the producer was configured with and events do not carry."""
+    """`source.debezium.*`: what the producer was configured with and events do not carry.
+
+    `mapping` is what the pipeline makes of it (`sink.type.mapping`).
+    """
 
     decimal_handling_mode: str = "precise"
     binary_handling_mode: str = "bytes"
     time_precision_mode: str = "adaptive"
+    mapping: TypeMapping = DEFAULT_MAPPING
 
 
 STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
@@ -145,6 +156,7 @@ _BYTES = AtomicType(TypeRoot.VARBINARY, length=MAX_LENGTH)
 BOOLEAN = AtomicType(TypeRoot.BOOLEAN)
 BIGINT = AtomicType(TypeRoot.BIGINT)
 DOUBLE = AtomicType(TypeRoot.DOUBLE)
+UNSIGNED_BIGINT = AtomicType(TypeRoot.DECIMAL, precision=20, scale=0)
 _INT = AtomicType(TypeRoot.INT)
 
 _DATE = Semantic(Kind.DAYS, AtomicType(TypeRoot.DATE))
@@ -201,6 +213,11 @@ _NAMED = {
 _DECIMAL = ("org.apache.kafka.connect.data.Decimal", "bytes")
 _BITS = ("io.debezium.data.Bits", "bytes")
 _MAX_INTEGER_BITS = 63
+SOURCE_TYPE = "__debezium.source.column.type"
+"""Parameter of a field: the column's type in the database (`column.propagate.source.type`)."""
+
+_WRAPPED_SCALES = range(1_001, 2_048)
+"""PostgreSQL's scales go from -1000 to 1000; the connector takes negative ones for 2048 more."""
 
 
 def observe(field: BlockField) -> Semantic:
@@ -217,12 +234,26 @@ def observe(field: BlockField) -> Semantic:
         if element.kind in (Kind.JSON, Kind.ARRAY, Kind.VARIABLE_DECIMAL):
             return _JSON
         return Semantic(Kind.ARRAY, ArrayType(element.type), element=element)
-    return _NAMED.get(named) or _LITERALS.get(field.type, _JSON)
+    found = _NAMED.get(named) or _LITERALS.get(field.type, _JSON)
+    if found.type == BIGINT and is_unsigned_bigint(field):
+        return dataclasses.replace(found, unsigned=True)
+    return found
+
+
+def is_unsigned_bigint(field: BlockField) -> bool:
+    """Whether the connector says that the column is BIGINT UNSIGNED."""
+    source = (field.parameters or {}).get(SOURCE_TYPE, "").upper()
+    return source.startswith("BIGINT") and ("UNSIGNED" in source or "ZEROFILL" in source)
 
 
 def _observe_decimal(field: BlockField) -> Semantic:
     scale = _parameter(field, "scale") or 0
     precision = _parameter(field, "connect.decimal.precision")
+    if scale in _WRAPPED_SCALES and precision is not None:
+        integers = precision + _WRAPPED_SCALES.stop - scale
+        if integers <= _MAX_PRECISION:
+            type_ = AtomicType(TypeRoot.DECIMAL, precision=integers, scale=0)
+            return Semantic(Kind.DECIMAL_BYTES, type_, scale=scale)
     if not 0 <= scale <= _MAX_PRECISION or (precision or 0) > _MAX_PRECISION:
         # DECIMAL cannot hold it; its digits as text can
         return Semantic(Kind.DECIMAL_BYTES, STRING, scale=scale, bounded=False)
@@ -233,126 +264,3 @@ def _observe_decimal(field: BlockField) -> Semantic:
 def _parameter(field: BlockField, name: str) -> int | None:
     text = (field.parameters or {}).get(name)
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
-
-
-def codec_for(
-    semantic: Semantic, column: DataType, facts: ProducerFacts, *, fixed: bool = False
-) -> Codec | Fit:
-    """How values of a source column get into a column of the target.
-
-    Args:
-        semantic: of the source column.
-        column: type of the target column.
-        facts: of the producer.
-        fixed: the column's type cannot change (a key column), so values that do not fit are bad
-            records instead of a reason to widen.
-    """
-    if semantic.kind is Kind.ARRAY:
-        return _array_codec(semantic, column, facts)
-    if not isinstance(column, AtomicType):
-        return Fit.NEVER
-    converted = _cross_family(semantic, column, facts)
-    if converted is not None:
-        return converted
-    union = union_type(nullable(column), semantic.type)
-    if union is None and not _checked_by_value(semantic, column):
-        return Fit.NEVER
-    narrow = semantic.bounded and union != nullable(column)
-    scale_grows = semantic.kind is Kind.DECIMAL_BYTES and semantic.scale > column.scale
-    if (narrow or scale_grows) and not fixed:
-        return Fit.WIDEN if union is not None else Fit.NEVER
-    return Codec(semantic.kind, column, semantic.unit, semantic.scale)
-
-
-def _checked_by_value(semantic: Semantic, column: AtomicType) -> bool:
-    return isinstance(semantic.type, AtomicType) and semantic.type.root is column.root
-
-
-def _array_codec(semantic: Semantic, column: DataType, facts: ProducerFacts) -> Codec | Fit:
-    if not isinstance(column, ArrayType) or semantic.element is None:
-        return Fit.NEVER
-    element = codec_for(semantic.element, column.element, facts, fixed=True)
-    if isinstance(element, Fit):
-        return element
-    return Codec(Kind.ARRAY, column, element=element)
-
-
-def _cross_family(semantic: Semantic, column: AtomicType, facts: ProducerFacts) -> Codec | None:
-    """The documented conversions between families that lose nothing or fail on the value."""
-    kind, root = semantic.kind, column.root
-    if root is TypeRoot.DECIMAL:
-        if kind is Kind.TEXT:
-            return Codec(Kind.DECIMAL_TEXT, column)
-        if kind is Kind.VARIABLE_DECIMAL:
-            return Codec(kind, column)
-        if kind is Kind.INTEGER:
-            return Codec(Kind.DECIMAL_PLAIN, column)
-    if kind is Kind.TEXT and root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
-        return Codec(_binary_kind(facts), column)
-    if kind is Kind.INTEGER and root is TypeRoot.DOUBLE and semantic.type != BIGINT:
-        return Codec(Kind.FLOAT, column)
-    if kind in (Kind.DECIMAL_BYTES, Kind.VARIABLE_DECIMAL) and root is TypeRoot.VARCHAR:
-        # digits as text, whichever way the column came to be STRING
-        return Codec(kind, column, scale=semantic.scale)
-    if kind is Kind.BITS and root in (TypeRoot.BIGINT, TypeRoot.VARBINARY):
-        return Codec(kind, column)
-    return None
-
-
-_BINARY_KINDS = {"hex": Kind.HEX, "base64-url-safe": Kind.BASE64_URL}
-
-
-def _binary_kind(facts: ProducerFacts) -> Kind:
-    return _BINARY_KINDS.get(facts.binary_handling_mode, Kind.BASE64)
-
-
-_BARE = {
-    TypeRoot.CHAR: Kind.TEXT_OR_JSON,
-    TypeRoot.VARCHAR: Kind.TEXT_OR_JSON,
-    TypeRoot.BOOLEAN: Kind.BOOLEAN,
-    TypeRoot.TINYINT: Kind.INTEGER,
-    TypeRoot.SMALLINT: Kind.INTEGER,
-    TypeRoot.INT: Kind.INTEGER,
-    TypeRoot.BIGINT: Kind.INTEGER,
-    TypeRoot.FLOAT: Kind.FLOAT,
-    TypeRoot.DOUBLE: Kind.FLOAT,
-    TypeRoot.TIMESTAMP_LTZ: Kind.ZONED,
-}
-_BARE_DECIMALS = {"string": Kind.DECIMAL_TEXT, "double": Kind.DECIMAL_PLAIN}
-_ISO_KINDS = {
-    TypeRoot.DATE: Kind.ISO_DATE,
-    TypeRoot.TIME: Kind.ISO_TIME,
-    TypeRoot.TIMESTAMP: Kind.ISO_TIMESTAMP,
-}
-
-
-def bare_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
-    """How values without a schema block get into a column of the target."""
-    if isinstance(column, ArrayType):
-        element = bare_codec_for(column.element, facts)
-        return element if isinstance(element, Fit) else Codec(Kind.ARRAY, column, element=element)
-    if not isinstance(column, AtomicType):
-        return Fit.NEVER
-    root = column.root
-    if root in _BARE:
-        return Codec(_BARE[root], column)
-    if root is TypeRoot.DECIMAL:
-        kind = _BARE_DECIMALS.get(facts.decimal_handling_mode, Kind.DECIMAL_BYTES)
-        return Codec(kind, column, scale=column.scale)
-    if root in _ISO_KINDS:
-        return _bare_temporal(column, facts.time_precision_mode)
-    return Codec(_binary_kind(facts), column)
-
-
-def _bare_temporal(column: AtomicType, mode: str) -> Codec:
-    if mode == "isostring":
-        return Codec(_ISO_KINDS[column.root], column)
-    if column.root is TypeRoot.DATE:
-        return Codec(Kind.DAYS, column)
-    unit = "ms" if column.precision <= 3 else "us" if column.precision <= 6 else "ns"
-    if mode == "connect":
-        unit = "ms"
-    if column.root is TypeRoot.TIME:
-        micro = mode == "adaptive_time_microseconds"
-        return Codec(Kind.TIME, column, "us" if micro else unit)
-    return Codec(Kind.EPOCH, column, unit)

@@ -14,6 +14,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ingest.formats.codec_choice import Fit, bare_codec_for, codec_for
 from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
 from ingest.formats.events import (
     ObservedField,
@@ -22,7 +23,7 @@ from ingest.formats.events import (
     SourceTable,
     Target,
 )
-from ingest.formats.reference import NULL
+from ingest.formats.mapped_types import observe_mapped
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
     BIGINT,
@@ -30,15 +31,12 @@ from ingest.formats.semantic_types import (
     DOUBLE,
     STRING,
     Codec,
-    Fit,
     Kind,
     ProducerFacts,
     Semantic,
-    bare_codec_for,
-    codec_for,
-    observe,
 )
 from ingest.formats.single_event import Tokens
+from ingest.formats.token_values import NULL
 from storage.format.types import DataType
 
 __all__ = ["Fate", "FreshShapes", "Shape", "infer_type"]
@@ -56,6 +54,7 @@ class Fate(enum.Enum):
 
 
 _JSON_STARTS = (b"{", b"[")
+_OTHERWISE_JSON = {Kind.TEXT_OR_JSON: Kind.JSON, Kind.TEXT_OR_STRUCT: Kind.STRUCT}
 
 
 def infer_type(token: bytes) -> DataType:
@@ -105,7 +104,9 @@ class Shape:
         self._null_only: dict[str, None] = {}
         self._kinds: dict[str, Kind] = {}
         self._fields = (
-            [] if block is None else [(field.field, observe(field)) for field in block.row or ()]
+            []
+            if block is None
+            else [(f.field, observe_mapped(f, facts.mapping)) for f in block.row or ()]
         )
 
     def refresh(self, target: Target | None) -> None:
@@ -213,6 +214,7 @@ class Shape:
         for field in fields:
             semantic = observed.pop(field.name, None)
             fixed = field.name in key or not target.evolvable
+            fixed = fixed or self._facts.mapping.keeps(field.type)
             codec = self._block_codec(field.name, field.type, semantic, fixed)
             columns.append(PlanColumn(field.name, field.type, self._adapted(field.name, codec)))
         self._missing.update(
@@ -245,7 +247,7 @@ class Shape:
         for name, token in tokens.items():
             if name in known or token == NULL or name in self._ignored:
                 continue
-            type_ = infer_type(token)
+            type_ = STRING if "to-string" in self._facts.mapping else infer_type(token)
             if (self._missing.get(name), type_) in ((None, type_), (BIGINT, DOUBLE)):
                 self._missing[name] = type_
                 changed = True
@@ -342,8 +344,11 @@ def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:
         token = tokens.get(column.name, NULL)
         if column.codec is None or token == NULL:
             continue
-        if column.codec.kind is Kind.TEXT_OR_JSON and token[:1] in _JSON_STARTS:
-            kinds[column.name] = Kind.JSON
-        elif column.codec.kind is Kind.DECIMAL_BYTES and token[:1] != b'"':
+        kind = column.codec.kind
+        if kind in _OTHERWISE_JSON and token[:1] in _JSON_STARTS:
+            kinds[column.name] = _OTHERWISE_JSON[kind]
+        elif kind is Kind.DECIMAL_BYTES and token[:1] != b'"':
             kinds[column.name] = Kind.DECIMAL_NUMBER
+        elif kind is Kind.INTEGER_OR_BITS and token[:1] == b'"':
+            kinds[column.name] = Kind.BITS_OR_INTEGER
     return kinds

@@ -13,13 +13,14 @@ import msgspec
 
 from ingest.formats.decode_plan import PlanColumn, RowPlan
 from ingest.formats.events import SourceTable, Toast
-from ingest.formats.reference import (
+from ingest.formats.reference import decode_value
+from ingest.formats.schema_block import SchemaBlock, split_message
+from ingest.formats.token_values import (
     NULL,
     UnavailableValueError,
+    UnrepresentableError,
     ValueRefusedError,
-    decode_value,
 )
-from ingest.formats.schema_block import SchemaBlock, split_message
 from ingest.formats.unavailable import Placeholder
 from storage.format.types import RowKind
 
@@ -319,7 +320,12 @@ def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
     except UnavailableValueError as error:
         raise EventRefusedError("unavailable_value", f"column {column.name}: {error}") from None
     except ValueRefusedError as error:
-        raise EventRefusedError("type", f"column {column.name}: {error}") from None
+        raise _refused(column, error) from None
+
+
+def _refused(column: PlanColumn, error: ValueRefusedError) -> EventRefusedError:
+    kind = "unrepresentable" if isinstance(error, UnrepresentableError) else "type"
+    return EventRefusedError(kind, f"column {column.name}: {error}")
 
 
 def _row(
@@ -381,7 +387,7 @@ def _deleted(
 def _deleted_value(column: PlanColumn, before: Tokens, placeholder: Placeholder) -> Any:
     try:
         return decode_value(column.codec, before.get(column.name, NULL), placeholder)
-    except UnavailableValueError:
+    except (UnavailableValueError, UnrepresentableError):
         return None
     except ValueRefusedError as error:
-        raise EventRefusedError("type", f"column {column.name}: {error}") from None
+        raise _refused(column, error) from None

@@ -21,7 +21,15 @@ from ingest.formats.semantic_types import Codec, Kind
 __all__ = ["Placeholder"]
 
 
-_TEXT_KINDS = (Kind.TEXT, Kind.TEXT_OR_JSON, Kind.JSON)
+_TEXT_KINDS = (
+    Kind.TEXT,
+    Kind.TEXT_OR_JSON,
+    Kind.JSON,
+    Kind.TEXT_OR_STRUCT,
+    Kind.STRUCT,
+    Kind.ANY_TEXT,
+    Kind.BASE64_TEXT,
+)
 
 
 class Placeholder:
