@@ -231,8 +231,8 @@ class DecodeResult:
         bad: in offset order.
         deltas: one per distinct shape.
         counts: records by fate: `op.c op.u op.d op.r op.t op.m tombstone heartbeat transaction
-            schema_change notification unrouted`, and `pending` for row events withheld because of a
-            delta. Every record is counted once or is in `bad`.
+            schema_change notification signal unrouted`, and `pending` for row events withheld
+            because of a delta. Every record is counted once or is in `bad`.
     """
 
     changes: list[ChangeBatch]

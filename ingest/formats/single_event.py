@@ -102,6 +102,8 @@ _PROBE = msgspec.json.Decoder(_Probe)
 _MOMENT = msgspec.json.Decoder(_Moment)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ROW_OPS = frozenset("crudCRUD")
+_BOUNDARIES = (b'"BEGIN"', b'"END"')
+_SIGNAL = frozenset({"id", "type", "data", "additionalData", "additional-data"})
 
 
 def row_source(payload: bytes) -> SourceTable | None:
@@ -148,7 +150,7 @@ def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
     if topic.startswith("__debezium-heartbeat") or name.endswith(".Heartbeat"):
         return "heartbeat"
     op = members.get("op", b"").lower()
-    if op in (b'"t"', b'"m"'):
+    if op in (b'"t"', b'"m"') and "source" in members:
         return f"op.{op[1:2].decode()}"
     if "op" not in members:
         kind = _without_op(members)
@@ -158,15 +160,22 @@ def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
 
 
 def _without_op(members: Tokens) -> str | None:
-    if "status" in members and "id" in members:
+    """What it is by members that no row has by chance: flattened rows are no messages."""
+    if members.get("status") in _BOUNDARIES and "id" in members:
         return "transaction"
-    if "ddl" in members or "tableChanges" in members:
+    if _tells_of_tables(members) and ("source" in members or "databaseName" in members):
         return "schema_change"
     if "aggregate_type" in members and "type" in members:
         return "notification"
+    if members.keys() >= {"type", "data"} and members.keys() <= _SIGNAL:
+        return "signal"
     if members and set(members) <= {"ts_ms", "ts_us", "ts_ns"}:
         return "heartbeat"
     return None
+
+
+def _tells_of_tables(members: Tokens) -> bool:
+    return members.get("ddl", b"")[:1] == b'"' or members.get("tableChanges", b"")[:1] == b"["
 
 
 def _why_unknown(members: Tokens) -> str:

@@ -340,15 +340,21 @@ def test_messages_that_are_no_row_events():
             "fields": [{"name": "status", "type": "string"}, {"name": "id", "type": "string"}],
         },
     )
+    names = ("databaseName", "ddl")
     change = case.register(
-        5, {"type": "record", "name": "V", "fields": [{"name": "ddl", "type": optional("string")}]}
+        5,
+        {
+            "type": "record",
+            "name": "V",
+            "fields": [{"name": name, "type": optional("string")} for name in names],
+        },
     )
     unknown = case.register(6, {"type": "record", "name": "V", "fields": []})
     text = case.register(7, "string")
     messages = [
         beat({"ts_ms": 1}),
         transaction({"status": "BEGIN", "id": "7"}),
-        change({"ddl": "drop"}),
+        change({"databaseName": "shop", "ddl": "drop"}),
         unknown({}),
         text("hello"),
     ]

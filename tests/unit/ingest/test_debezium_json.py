@@ -134,6 +134,11 @@ def test_other_messages_of_the_topic_are_counted():
                 {"source": {"db": "shop"}, "databaseName": "shop", "ddl": "x", "tableChanges": []}
             ),
             dumps({"id": "1", "type": "STARTED", "aggregate_type": "Initial Snapshot"}),
+            dumps({"id": "1", "type": "COMPLETED", "aggregate_type": "X", "additional_data": {}}),
+            dumps({"type": "execute-snapshot", "data": {"data-collections": ["a.b"]}}),
+            dumps({"id": "x", "type": "stop-snapshot", "data": None}),
+            dumps({"status": "END", "id": "7", "event_count": 1, "data_collections": []}),
+            dumps({"source": {"db": "shop"}, "databaseName": "", "tableChanges": [{}]}),
             dumps({"source": {"db": "shop", "table": "orders"}, "op": "t", "ts_ms": 1}),
             dumps({"source": {"db": "shop"}, "op": "m", "message": {"prefix": "p"}, "ts_ms": 1}),
             dumps({"schema": None, "payload": None}),
@@ -142,9 +147,10 @@ def test_other_messages_of_the_topic_are_counted():
     )
     assert result.counts == {
         "heartbeat": 2,
-        "transaction": 1,
-        "schema_change": 1,
-        "notification": 1,
+        "transaction": 2,
+        "schema_change": 2,
+        "notification": 2,
+        "signal": 2,
         "op.t": 1,
         "op.m": 1,
         "tombstone": 2,
@@ -164,6 +170,12 @@ def test_other_messages_of_the_topic_are_counted():
         (b"[]", "envelope"),
         (b"{}", "envelope"),
         (dumps({"id": 1, "__op": "c"}), "envelope"),
+        # rows of a topic of another format, which only look like messages of the connector
+        (dumps({"id": 1, "status": "NEW"}), "envelope"),
+        (dumps({"id": 1, "ddl": "x"}), "envelope"),
+        (dumps({"id": 1, "ddl": None, "source": "web"}), "envelope"),
+        (dumps({"id": 1, "op": "t"}), "envelope"),
+        (dumps({"id": 1, "type": "a", "data": 1, "more": 2}), "envelope"),
         (dumps({"specversion": "1.0", "data": {}}), "envelope"),
         (message("x", None, row(1)), "envelope"),
         (message("c", None, None), "envelope"),
