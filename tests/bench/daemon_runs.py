@@ -26,6 +26,17 @@ def kafka_source(bootstrap: str, topic: str = events.TOPIC) -> dict[str, Any]:
     return {"type": "kafka", "bootstrap.servers": bootstrap, "topics": [topic], **_FORMAT}
 
 
+def avro_source(bootstrap: str, topic: str, registry: str) -> dict[str, Any]:
+    """The `source` section for one topic of events in Avro."""
+    return {
+        "type": "kafka",
+        "bootstrap.servers": bootstrap,
+        "topics": [topic],
+        "format": "debezium-avro",
+        "schema.registry": {"url": registry},
+    }
+
+
 def file_source(path: Path) -> dict[str, Any]:
     """The `source` section for a directory of events."""
     return {"type": "files", "path": str(path), **_FORMAT}

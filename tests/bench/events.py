@@ -6,7 +6,7 @@ Written as the PostgreSQL connector does with `decimal.handling.mode=string`, no
 partition `id % PARTITIONS`, so any reader sees them in order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ TOPIC = "shop.public.orders"
 TABLE = "shop.orders"
 PARTITIONS = 4
 _CHUNK = 10_000
+Encoder = Callable[[bytes, bytes], tuple[bytes, bytes]]
+"""(key, value) as JSON to another encoding."""
 _OPS = {workload.INSERT: "c", workload.UPDATE: "u", workload.DELETE: "d"}
 _FIRST_MS = 1_760_000_000_000
 
@@ -68,7 +70,9 @@ def _events(rows: pa.Table, number: int) -> list[tuple[int, bytes, bytes]]:
     return events
 
 
-def fill_topic(bootstrap: str, orders: workload.Orders, topic: str = TOPIC) -> dict[str, Any]:
+def fill_topic(
+    bootstrap: str, orders: workload.Orders, topic: str = TOPIC, encode: Encoder | None = None
+) -> dict[str, Any]:
     """Create the topic and produce everything; counts and mean size."""
     create_topic(bootstrap, topic, PARTITIONS)
     producer = _producer(bootstrap)
@@ -76,6 +80,8 @@ def fill_topic(bootstrap: str, orders: workload.Orders, topic: str = TOPIC) -> d
     for chunk in event_lists(orders):
         by_partition: list[list[dict[str, bytes]]] = [[] for _ in range(PARTITIONS)]
         for partition, key, value in chunk:
+            if encode is not None:
+                key, value = encode(key, value)
             by_partition[partition].append({"key": key, "value": value})
             size += len(value)
         for partition, messages in enumerate(by_partition):

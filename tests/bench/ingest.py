@@ -6,16 +6,26 @@ micro-batches of a million events. Ours and the floor take turns over the same e
 writes each batch once and never compacts, so it is compared with a `write-only` table; a second run
 with the default, compaction in line, shows what that adds. Two ratios: warm (without start-up and
 first batch) and whole (from starting the process to its end; the floor's too). Every run's table is
-compared value by value with the model.
+compared value by value with the model. The same events in Avro, half of them, run without a floor.
 """
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.bench import events, workload
-from tests.bench.daemon_runs import Run, file_source, kafka_source, require_state, run_daemon
+from tests.bench.avro_topic import TOPIC as AVRO_TOPIC
+from tests.bench.avro_topic import avro_topic
+from tests.bench.daemon_runs import (
+    Run,
+    avro_source,
+    file_source,
+    kafka_source,
+    require_state,
+    run_daemon,
+)
 from tests.bench.floor import SIZE, batch_of, floor
 from tests.bench.measure import Figure
 from tests.e2e.kafka_broker import local_broker
@@ -40,6 +50,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
             scratch,
             rounds=1 if quick else 2,
         )
+        figures += _avro(bootstrap, size, scratch)
     archive = scratch / "archive"
     made = events.fill_files(archive, workload.Orders(size), _FILES)
     figures += _compared(
@@ -52,6 +63,28 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
         rounds=1,
     )
     return figures
+
+
+def _avro(bootstrap: str, whole: workload.Size, scratch: Path) -> list[Figure]:
+    size = dataclasses.replace(whole, inserts=whole.inserts // 2, changes=whole.changes // 2)
+    with avro_topic(bootstrap, size) as (made, registry):
+        source = avro_source(bootstrap, AVRO_TOPIC, registry)
+        done, catalog = run_daemon(
+            scratch / "ours", source, max_records=batch_of(size), write_only="true"
+        )
+    if done.events != made["events"]:
+        raise RuntimeError(f"Avro: {done.events} events read instead of {made['events']}")
+    require_state(catalog, events.expected(size))
+    name = "Kafka, Avro, write-only"
+    about = f"{made['events']:,} events of {made['bytes_per_event']} bytes"
+    found = {
+        "warm batches": done.warm_events_per_s,
+        "warm batches, per CPU second": done.warm_events / sum(done.warm_cpu_s.values()),
+    }
+    return [
+        Figure(name=f"{name}: {what}", value=value, unit="events/s", samples=[value], note=about)
+        for what, value in found.items()
+    ]
 
 
 def _compared(
