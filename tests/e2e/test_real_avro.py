@@ -94,6 +94,43 @@ def test_tables_equal_the_database(
     assert quarantined(tmp_path) == [(b"\0\0\x0f\x42\x3f-", "schema_id"), (b"{}", "avro")]
 
 
+def test_ids_in_headers_as_apicurio_writes_them(
+    spark, kafka_broker, connect_worker, registry, postgres_server, tmp_path
+):
+    """Content ids are followed; global ids, which nobody can ask for, are refused with advice."""
+    table, changes = postgres_tables.KEYED, RandomChanges((postgres_tables.KEYED,), seed=3)
+    with postgres_server.connect() as connection, connection.cursor() as cursor:
+        for statement in table.create():
+            cursor.execute(statement)
+        changes.fill(cursor, 20)
+        prefixes = {"contentId": "headed", "globalId": "global"}
+        for used, prefix in prefixes.items():
+            source = postgres_config(postgres_server, prefix, [f"public.{table.name}"])
+            for part in ("key", "value"):
+                settings = {"headers.enabled": "true", "as-confluent": "false", "use-id": used}
+                source |= {
+                    f"{part}.converter.apicurio.registry.{k}": v for k, v in settings.items()
+                }
+            connect_worker.add(prefix, source, converter="avro", partitions=1)
+            wait_until_quiet(kafka_broker, prefix, connect_worker, 20)
+        changes.run(cursor, 30)
+        for prefix in prefixes.values():
+            wait_until_quiet(kafka_broker, prefix, connect_worker, 40)
+            connect_worker.remove(prefix)
+        url = registry.confluent_url
+        drain(avro_config(tmp_path, kafka_broker, r"headed\..*", url, "headed"), spark)
+        assert_equal(connection, changes.tables, open_lake(tmp_path / "warehouse"))
+        assert quarantined(tmp_path) == []
+    drop(postgres_server, (table,))
+    refused = tmp_path / "refused"
+    refused.mkdir()
+    drain(avro_config(refused, kafka_broker, r"global\..*", url, "global"), spark)
+    found = FileSystemCatalog(str(refused / "warehouse")).table("lakeward._quarantine").to_arrow()
+    assert found.num_rows >= 40
+    assert set(found["error_class"].to_pylist()) == {"avro"}
+    assert all("use-id=contentId" in text for text in found["error"].to_pylist())
+
+
 def check_registry(path: Path) -> None:
     """What `validate --check` says of the registry."""
     found = {finding.name: finding for finding in online(load_settings(path))}
