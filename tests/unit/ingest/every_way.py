@@ -19,7 +19,7 @@ from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
 from tests.unit.ingest.avro_events import Schemas, Writer, envelope
 from tests.unit.ingest.debezium_events import TOPIC, connect_block, dumps, event
 
-__all__ = ["BARE", "EveryWay", "by_columns", "by_reference", "stored"]
+__all__ = ["BARE", "EveryWay", "avro_row", "avro_type", "by_columns", "by_reference", "stored"]
 
 _AVRO = {"int8": "int", "int16": "int", "int32": "int", "int64": "long", "float32": "float"}
 BARE = ("bare", "bare reference")
@@ -107,13 +107,13 @@ class EveryWay:
 
     def avro(self) -> DecodeResult:
         """Avro, as Connect's converter writes it."""
-        columns = {field["field"]: _avro_type(field, field["field"]) for field in self._fields}
+        columns = {field["field"]: avro_type(field, field["field"]) for field in self._fields}
         schema = envelope(columns)
         writer = Writer(schema, 1)
         schemas = Schemas()
         schemas.known[1] = RegisteredSchema(AVRO, json.dumps(schema))
         values = [
-            writer(self._event(_avro_row(self._fields, row)) | {"source": AVRO_SOURCE})
+            writer(self._event(avro_row(self._fields, row)) | {"source": AVRO_SOURCE})
             for row in self._rows
         ]
         decoder = debezium_avro.DebeziumAvroDecoder(
@@ -147,7 +147,7 @@ def stored(result: DecodeResult, name: str = "v") -> list[Any]:
     return [value for change in result.changes for value in change.rows.column(name).to_pylist()]
 
 
-def _avro_type(field: Mapping[str, Any], path: str, *, element: bool = False) -> Any:
+def avro_type(field: Mapping[str, Any], path: str, *, element: bool = False) -> Any:
     kind = field["type"]
     properties: dict[str, Any] = {}
     if field.get("name"):
@@ -157,12 +157,12 @@ def _avro_type(field: Mapping[str, Any], path: str, *, element: bool = False) ->
     if kind in ("int8", "int16"):
         properties["connect.type"] = kind
     if kind == "array":
-        inner: Any = {"type": kind, "items": _avro_type(field["items"], path, element=True)}
+        inner: Any = {"type": kind, "items": avro_type(field["items"], path, element=True)}
     elif kind == "map":
-        inner = {"type": kind, "values": _avro_type(field["values"], path, element=True)}
+        inner = {"type": kind, "values": avro_type(field["values"], path, element=True)}
     elif kind == "struct":
         members = [
-            {"name": f["field"], "type": _avro_type(f, f"{path}_{f['field']}")}
+            {"name": f["field"], "type": avro_type(f, f"{path}_{f['field']}")}
             for f in field["fields"]
         ]
         inner = {"type": "record", "name": f"R_{path}", "fields": members}
@@ -172,7 +172,7 @@ def _avro_type(field: Mapping[str, Any], path: str, *, element: bool = False) ->
     return ["null", {**inner, **properties}] if optional else {**inner, **properties}
 
 
-def _avro_row(fields: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
+def avro_row(fields: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
     return {f["field"]: _avro_value(f, row.get(f["field"])) for f in fields}
 
 
@@ -183,7 +183,7 @@ def _avro_value(field: Mapping[str, Any], value: Any) -> Any:
         case "bytes":
             return base64.b64decode(value)
         case "struct":
-            return _avro_row(field["fields"], value)
+            return avro_row(field["fields"], value)
         case "array":
             return [_avro_value(field["items"], item) for item in value]
         case "map":
