@@ -93,7 +93,7 @@ def ask_command(arguments: argparse.Namespace, kind: str, request: Mapping[str, 
     """Ask for something and print the answer; the exit code.
 
     Raises:
-        LakewardError: the daemon refused (exit code 1), or did not answer in time (75).
+        LakewardError: the daemon refused, or did not answer in time.
     """
     options = AskOptions(wait=not arguments.no_wait, timeout_s=arguments.timeout)
     answer = ask_and_wait(resolved(arguments).settings, kind, request, options)

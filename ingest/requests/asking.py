@@ -19,6 +19,7 @@ import orjson
 
 from ingest.requests.files import Answer, Request, RequestFiles
 from ingest.settings import Settings
+from storage import errors
 from storage.clock import Clock, SystemClock
 from storage.errors import LakewardError, RetryableError
 from storage.io.resolve import resolve_file_io
@@ -68,7 +69,7 @@ def ask_and_wait(
         The final answer; None when nobody waited for it.
 
     Raises:
-        RefusedError: the daemon refused or failed.
+        LakewardError: what the daemon answered with; `RefusedError` if it was none of these.
         RetryableError: no answer came in time; the request is still there.
     """
     files = request_files(settings)
@@ -97,7 +98,7 @@ def _wait(
         if answer is not None and answer.state == "done":
             return answer
         if answer is not None and answer.final:
-            raise RefusedError(answer.text, hint=answer.hint)
+            raise _error_of(answer)
         waited = clock.monotonic_s() - began
         if answer is not None and answer.text != said:
             said = answer.text
@@ -114,6 +115,14 @@ def _wait(
                 waited_s=round(waited),
             )
         clock.sleep(_POLL_S)
+
+
+def _error_of(answer: Answer) -> LakewardError:
+    """The daemon's error, so that exit codes are the same as if it had happened here."""
+    kind = getattr(errors, answer.error, None)
+    if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
+        kind = RefusedError
+    return kind(answer.text, hint=answer.hint)
 
 
 def daemon_status(settings: Settings) -> dict[str, Any] | None:

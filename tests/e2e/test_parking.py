@@ -187,7 +187,7 @@ def test_a_damaged_table_is_parked_and_heals_and_settings_change_while_it_runs(
 
         config_of(tmp_path, kafka_broker, source={"format": "canal-json"})
         code, _, said = command(capsys, "reload", "-c", config)
-        assert code == 1
+        assert code == 78
         assert "source.format" in said
         config_of(
             tmp_path,

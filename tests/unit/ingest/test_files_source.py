@@ -422,3 +422,35 @@ def test_lag(tmp_path):
         assert probe.poll() == {("t", 0): (0, token)}
         assert probe.poll({("t", 0): token}) == {("t", 0): (0, token)}
         assert probe.poll({("t", 0): 100}) == {("t", 0): (0, 3 * size)}
+
+
+def test_a_stream_goes_back_only_if_every_file_since_is_still_there(tmp_path):
+    source = source_of(tmp_path)
+    for number in range(4):
+        write(tmp_path / f"t/{number}.jsonl", [number])
+    since = source.latest(source.initial(), max_records=1)
+    position = source.latest(source.latest(since))
+    stored = offsets_to_store(since)
+    assert source.rewind(stored, position) == stored
+    assert read(source, stored, source.latest(stored)) == read(source, since, source.latest(since))
+    assert source.rewind({}, position) == {}, "a topic that was unknown is read from its beginning"
+
+    (tmp_path / "t/0.jsonl").unlink()
+    assert source.rewind(stored, position) == stored, "read before, to its end"
+    with pytest.raises(DataLossError, match="resnapshot"):
+        source.rewind({}, position)
+    (tmp_path / "t/2.jsonl").unlink()
+    with pytest.raises(DataLossError, match="resnapshot"):
+        source.rewind(stored, position)
+
+
+def test_a_file_that_grew_since_and_is_gone_cannot_be_read_again(tmp_path):
+    source = source_of(tmp_path)
+    write(tmp_path / "t/0.jsonl", range(3))
+    since = source.latest(source.initial())
+    append(tmp_path / "t/0.jsonl", event(3) + b"\n")
+    position = source.latest(since)
+    assert position != since
+    (tmp_path / "t/0.jsonl").unlink()
+    with pytest.raises(DataLossError, match="resnapshot"):
+        source.rewind(offsets_to_store(since), position)

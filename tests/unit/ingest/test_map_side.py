@@ -9,6 +9,7 @@ import pytest
 
 from ingest.chunk import ChunkKind, chunks_of
 from ingest.decoding import Decoding
+from ingest.formats.events import BadRecord, DecodeResult
 from ingest.map_side import MapSide
 from ingest.plan import BatchPlan
 from ingest.quarantine import quarantine_schema
@@ -257,3 +258,29 @@ def test_values_that_did_not_change_stay_through_a_whole_batch(catalog, settings
         chunks, _ = run_map(settings, plan, [raw(events, start=10 * number)])
         rows = write_and_read(table, settings, plan, chunks)
     assert rows == [{"id": 1, "name": "large one"}, {"id": 2, "name": "other"}]
+
+
+def test_events_of_a_parked_table_are_left_alone_and_their_topic_is_noted(catalog, settings):
+    make_table(catalog)
+    plan = plan_of({"lakeward._quarantine": 0}, parked=("shop.items",))
+    wrong = event("c", 2, {"no": "text"})
+    chunks, report = run_map(settings, plan, [raw([event("c", 1, "x"), wrong])])
+    assert (chunks, report.deltas, report.bad) == ([], [], {})
+    assert report.counts == {TOPIC: {"unrouted": 2}}
+    assert report.feeds == {"shop.items": {TOPIC}}
+
+
+def test_bad_records_of_a_table_that_is_read_again_are_quarantined_again(catalog, settings):
+    make_table(catalog)
+    floors = {"lakeward._quarantine": {TOPIC: {"0": 10}}}
+    plan = plan_of(
+        {"lakeward._quarantine": 0}, floors=floors, bad_floors={"shop.items": {TOPIC: {"0": 1}}}
+    )
+    records = [
+        BadRecord(offset, -1, None, b"", (), "type", "", target)
+        for offset, target in enumerate(["shop.items", "shop.items", "shop.other", ""])
+    ]
+    side = MapSide(Decoding(settings), plan)
+    side._take(raw([event("c", 1, "x")] * 4), DecodeResult([], records, [], {}))
+    assert side.report.bad == {TOPIC: {"type": 1}}
+    assert side.report.tables["lakeward._quarantine"].rows == 1

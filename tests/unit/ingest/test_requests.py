@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from ingest.requests.asking import AskOptions, RefusedError, ask_and_wait, request_files
+from ingest.requests.asking import AskOptions, ask_and_wait, request_files
 from ingest.requests.desk import LOOK_EVERY_S, RequestDesk
 from ingest.requests.files import KEPT_MS, RequestFiles
 from ingest.requests.kinds import KINDS
@@ -183,7 +183,7 @@ def test_a_command_waits_for_the_answer_and_tells_progress(tmp_path):
     answer = ask_and_wait(settings, "say", {"word": "ho"}, options)
     assert answer.text == "said ho"
     assert "will be handled when one runs or starts" in heard[0]
-    with pytest.raises(RefusedError, match="away"):
+    with pytest.raises(StorageUnavailableError, match="hint: wait"):
         ask_and_wait(settings, "fail", {}, options)
 
 
