@@ -39,9 +39,11 @@ class Model:
             table = self.rng.choice(TABLES)
             topic = self.rng.choice(self.topics)
             partition = self.rng.randrange(2)
-            if self.rng.random() < 0.05:
-                at = self.stream.topics.add(topic, partition, b"k", b"{broken")
-                self.bad.add((topic, partition, at))
+            if self.rng.random() < 0.1:
+                # known for whom it is, but no number
+                wrong = event(self.rng.choice(["orders", "sums"]), 1, [1, {}])
+                broken = self.rng.choice([(b"k", b"{broken"), wrong])
+                self.bad.add((topic, partition, self.stream.topics.add(topic, partition, *broken)))
                 continue
             key = self.rng.randrange(8) * 6 + partition * 3 + TOPICS.index(topic)
             n = self.rng.randrange(1, 1000)
