@@ -224,6 +224,30 @@ def test_a_checkpoint_lost_while_catching_up(stream, catching_up):
     model.check()
 
 
+def test_a_table_that_commits_while_another_catches_up_does_not_forget_where_it_was(stream):
+    """Its other topic goes on; the topic that goes back must not take its offsets along."""
+    for number in range(3 * BATCH):
+        stream.topics.add("a", 0, *event("sums", number, 1))
+        stream.topics.add("a", 0, *event("orders", number, 1))
+        if number == BATCH:
+            stream.batch()
+            stream.batch()
+            stream.pause("shop.orders")
+    while stream.batch():
+        pass
+    stream.resume("shop.orders")
+    for number in range(100, 103):
+        stream.topics.add("b", 0, *event("sums", number, 1))
+    stream.batch()
+    stream.batch()
+    assert stream.rows("shop.sums")[100] == 1, "it commits while the other catches up"
+    assert stream.book.parking.behind == ("shop.orders",)
+    stream.lose_checkpoint()
+    stream.drain()
+    assert set(stream.rows("shop.sums").values()) == {1}
+    assert set(stream.rows("shop.orders").values()) == {1}
+
+
 def test_a_checkpoint_lost_while_a_table_is_parked(stream):
     model = Model(stream, random.Random(8))
     model.traffic(40)
