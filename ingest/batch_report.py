@@ -59,6 +59,7 @@ class BatchReport:
         changelog_rows: rows of committed changelog files per table.
         values_kept: values that the source did not send, kept from older rows, per table.
         values_lost: values that the source did not send and that no older row had, per table.
+        repeated: rows of tables in the order of the source that were delivered again, or late.
         lookup: use of local copies; None when no table looks up.
         commit_retries: lost races, over all tables.
         commit_seconds: commit duration per table [s].
@@ -90,6 +91,7 @@ class BatchReport:
     changelog_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)
     values_kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
     values_lost: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    repeated: Mapping[str, int] = dataclasses.field(default_factory=dict)
     lookup: LookupUse | None = None
     commit_retries: int = 0
     commit_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)

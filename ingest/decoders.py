@@ -14,6 +14,7 @@ from ingest.formats.dialects import DEBEZIUM_AVRO, DEBEZIUM_JSON, DIALECTS, UPSE
 from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.events import BadRecord, DecodeResult, Resolver
 from ingest.formats.key_check import KeyColumns, json_keys
+from ingest.formats.origin import OriginReader
 from ingest.formats.upsert_avro import UpsertAvroDecoder
 from ingest.registry.client import SchemaRegistry
 from ingest.setting_avro import AvroSettings
@@ -33,12 +34,14 @@ class FormatDecoder:
         key_is_row: whether the members of a Kafka key are the key columns of the row.
         key_columns: column names of a record's key.
         operation: (topic, record) to the name under which a record that gave rows was counted.
+        origins: reads metadata of records.
     """
 
     decode: Callable[[RawBatch], DecodeResult]
     key_is_row: bool
     key_columns: KeyColumns
     operation: Callable[[str, BadRecord], str]
+    origins: OriginReader
 
 
 def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
@@ -60,7 +63,9 @@ def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
         decoder = DebeziumJsonDecoder(settings.debezium_options(), resolve)
     else:
         decoder = DIALECTS[settings.format](settings.dialect_options(), resolve)
-    return FormatDecoder(decoder.decode, decoder.key_is_row, json_keys, decoder.operation)
+    return FormatDecoder(
+        decoder.decode, decoder.key_is_row, json_keys, decoder.operation, decoder.origins
+    )
 
 
 def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
@@ -73,7 +78,7 @@ def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     decoder = DebeziumAvroDecoder(options, resolve)
     records = decoder.records
     operation = _of_one(records.operation)
-    return FormatDecoder(decoder.decode, True, records.key_columns, operation)
+    return FormatDecoder(decoder.decode, True, records.key_columns, operation, decoder.origins)
 
 
 def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
@@ -81,7 +86,8 @@ def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     schemas = SchemaRegistry(avro.registry).schema
     decoder = UpsertAvroDecoder(schemas, avro.id_bytes, settings.dialect_options(), resolve)
     operation = _of_one(decoder.operation)
-    return FormatDecoder(decoder.decode, True, decoder.records.key_columns, operation)
+    columns = decoder.records.key_columns
+    return FormatDecoder(decoder.decode, True, columns, operation, decoder.origins)
 
 
 def _avro_of(settings: Settings) -> AvroSettings:

@@ -5,9 +5,11 @@ A decoder learns shapes as it goes, so a worker process keeps one per pipeline; 
 the plan whose schema versions count.
 """
 
+import bisect
 import dataclasses
 import functools
 from collections import Counter
+from collections.abc import Sequence
 
 from ingest.constant_columns import constants_refused, source_part, with_constants
 from ingest.decoders import decoder_of
@@ -23,6 +25,14 @@ from ingest.formats.events import (
 )
 from ingest.formats.key_check import without_foreign_keys
 from ingest.plan import BatchPlan
+from ingest.positions.kinds import RECOGNISED_BY, kind_of
+from ingest.positions.ordered_tables import (
+    POSITION_COLUMNS,
+    SOURCE,
+    ordering_refused,
+    position_kind,
+)
+from ingest.positions.task_positions import TaskPositions, wanted_metadata
 from ingest.routing import Destination
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
@@ -49,6 +59,7 @@ class Decoding:
     Attributes:
         feeds: by table the topics in which events for it were met since `use`; of parked tables
             too, whose events are counted as unrouted and not decoded.
+        positions: of the rows since `use`; None in the order of arrival.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -62,6 +73,7 @@ class Decoding:
         self._routing = settings.routing
         self._tables: dict[SourceTable, str] = {}
         self.feeds: dict[str, set[str]] = {}
+        self.positions: TaskPositions | None = None
         self._decoder = decoder_of(settings, self._resolve)
 
     def use(self, plan: BatchPlan) -> None:
@@ -72,10 +84,17 @@ class Decoding:
         self._tables = {}
         self.feeds = {}
         self._transforms = {}
+        self.positions = TaskPositions(plan) if self._by_source else None
+
+    @property
+    def _by_source(self) -> bool:
+        return self.settings.events.ordering == SOURCE
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic."""
         result = self._decoder.decode(raw)
+        if result.deltas and self._by_source:
+            result = dataclasses.replace(result, deltas=self._with_kinds(raw, result.deltas))
         changes: list[ChangeBatch] = []
         refused: list[BadRecord] = []
         owed: list[SchemaDelta] = []
@@ -111,6 +130,7 @@ class Decoding:
     ) -> tuple[ChangeBatch | None, list[BadRecord]]:
         """The change batch with the columns that do not come from events, and without bad rows."""
         transform = self._transforms[change.target]
+        change = self._placed(raw, change)
         if change.constants:
             change = with_constants(change, transform.decode_schema)
         return transform.apply(raw, change, 0 if self._plan is None else self._plan.time_ms)
@@ -122,6 +142,22 @@ class Decoding:
             return []
         source = next(s for s, found in self._resolved.items() if found is target)
         return [SchemaDelta(change.target, source, raw.topic, (), (), raw.offsets[0], target.owner)]
+
+    def _with_kinds(self, raw: RawBatch, deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
+        """The deltas with the kind of position that their records have."""
+        found = []
+        for delta in deltas:
+            place = bisect.bisect_left(raw.offsets, delta.offset)
+            known = self._decoder.origins(raw, [place], RECOGNISED_BY)
+            kind = kind_of({name: column[0].as_py() for name, column in known.items()})
+            found.append(dataclasses.replace(delta, position=kind))
+        return found
+
+    def _placed(self, raw: RawBatch, change: ChangeBatch) -> ChangeBatch:
+        """The change batch with the columns of positions, where the table has them."""
+        if self.positions is None:
+            return change
+        return self.positions.placed(raw, change, self._transforms[change.target].decode_schema)
 
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
         if source not in self._resolved:
@@ -163,13 +199,16 @@ class Decoding:
         if schema_id is not None:
             schema = schema_of(self._warehouse, name, schema_id)
             transform = self._transform(name, schema)
-            constant = [name for name, _ in target.constants]
+            kind, ordering = position_kind(schema), self.settings.events.ordering
+            hidden = [name for name, _ in target.constants]
+            hidden += POSITION_COLUMNS if kind is not None else ()
+            metadata = () if kind is None else wanted_metadata(kind)
             target = dataclasses.replace(
                 target,
-                schema=source_part(transform.decode_schema, constant),
-                refusal=constants_refused(schema, target),
+                schema=source_part(transform.decode_schema, hidden),
+                refusal=constants_refused(schema, target) or ordering_refused(schema, ordering),
                 toast=self._toast(name, schema),
-                origin=transform.origin,
+                origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
                 ignored=transform.ignored,
                 needs_before=transform.moved_by,
             )

@@ -68,6 +68,7 @@ def map_task(
     side = MapSide(decoding_of(options["pipeline"]), plan)
     for piece in ranges:
         yield from side.read(piece, open_range(piece, source))
+    side.note_positions()
     yield encode_report(side.report)
 
 
@@ -109,6 +110,16 @@ class MapSide:
             started = time.perf_counter()
         self.report.spent("consume", time.perf_counter() - started)
         yield from self._cut(piece)
+
+    def note_positions(self) -> None:
+        """Put into the report what is known of positions after the last range."""
+        positions = self._decoding.positions
+        if positions is None:
+            return
+        self.report.deltas += positions.deltas()
+        for name, totals in self.report.tables.items():
+            totals.positions = positions.highest.get(name, {})
+            totals.repeated = positions.repeated[name]
 
     def _count(self, raw: RawBatch) -> None:
         self.report.events += len(raw)

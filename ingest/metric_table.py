@@ -206,6 +206,12 @@ METRICS: tuple[Metric, ...] = (
         ("table",),
     ),
     Metric(
+        "duplicate_events_total",
+        "counter",
+        "Rows of tables in the order of the source that were delivered again, or late.",
+        ("table",),
+    ),
+    Metric(
         "table_values_lost_total",
         "counter",
         "Values that the source did not send and that no older row had; null was stored.",

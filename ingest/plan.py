@@ -25,6 +25,7 @@ ANY_TABLE = "*"
 """Stands for every table that floors do not name."""
 
 OffsetMap = Mapping[str, Mapping[str, int]]
+Positions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]
 
 
 def floor_of(floors: Mapping[str, OffsetMap], table: str) -> OffsetMap:
@@ -50,6 +51,8 @@ class BatchPlan:
             has them (lost checkpoint, resumed neighbour).
         bad_floors: per table that was resumed, the offsets from which its bad records are wanted.
         parked: tables whose events are left alone.
+        positions: per table in the order of the source, its highest positions by server, topic and
+            partition (`ingest.positions`).
     """
 
     batch_id: int
@@ -63,6 +66,7 @@ class BatchPlan:
     floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
     bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
     parked: tuple[str, ...] = ()
+    positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Offset below which a table's rows of a source partition are to be dropped."""
@@ -99,6 +103,7 @@ class BatchPlan:
             "floors": self.floors,
             "bad_floors": self.bad_floors,
             "parked": sorted(self.parked),
+            "positions": self.positions,
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -130,4 +135,5 @@ def _parse(text: str) -> BatchPlan:
         floors=raw["floors"],
         bad_floors=raw["bad_floors"],
         parked=tuple(raw["parked"]),
+        positions=raw["positions"],
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ingest.formats.events import SchemaDelta
+from ingest.positions.stored import StoredPositions, merged_positions
 
 __all__ = ["BatchTotals", "RangeReport", "TableTotals"]
 
@@ -14,12 +15,18 @@ Range = tuple[str, int, int, int]
 
 @dataclasses.dataclass(slots=True)
 class TableTotals:
-    """Per table: rows before merging, topics they came from, span of `source.ts_ms` [ms]."""
+    """Per table: rows before merging, topics they came from, span of `source.ts_ms` [ms].
+
+    Of a table in the order of the source also its highest positions (`BatchPlan.positions`) behind
+    the rows, and how many rows were delivered again or late.
+    """
 
     rows: int = 0
     topics: set[str] = dataclasses.field(default_factory=set)
     min_ts_ms: int | None = None
     max_ts_ms: int | None = None
+    positions: StoredPositions = dataclasses.field(default_factory=dict)
+    repeated: int = 0
 
     def add(self, rows: int, topic: str, min_ts_ms: int | None, max_ts_ms: int | None) -> None:
         """Count one decoded batch."""
@@ -29,6 +36,9 @@ class TableTotals:
         """Add another task's totals."""
         self.rows += other.rows
         self.topics |= other.topics
+        self.repeated += other.repeated
+        if other.positions:
+            self.positions = merged_positions(self.positions, other.positions)
         if other.min_ts_ms is not None:
             mine = self.min_ts_ms
             self.min_ts_ms = other.min_ts_ms if mine is None else min(mine, other.min_ts_ms)

@@ -18,6 +18,7 @@ from ingest.formats.events import HELD_ONLY, UNAVAILABLE_COLUMN
 from ingest.formats.row_batches import joined_rows
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
+from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_ranks
 from storage.table.stored_rows import stored_rows
 from storage.table.table import FileStoreTable
 
@@ -66,11 +67,16 @@ def restored(
         marks = _held_marks(marks)
         if marks is None:
             return Restored([rows])
+    order = SequenceOrder.of(table.options)
+    if order is not None and not order.descending:  # a row that came late is older all the same
+        ranks = dense_ranks([rows.column(name) for name in order.fields])
+        by_rank = pa.array(np.argsort(ranks, kind="stable"))
+        rows, marks = rows.take(by_rank), marks.take(by_rank)
     keys = list(table.schema.trimmed_primary_keys)
     groups = sort_and_group(rows, keys)
     if groups.order is not None:
-        order = pa.array(groups.order)
-        rows, marks = rows.take(order), marks.take(order)
+        by_key = pa.array(groups.order)
+        rows, marks = rows.take(by_key), marks.take(by_key)
     return _Restoring(rows, marks, groups.starts, keys).run(table, partition, bucket)
 
 

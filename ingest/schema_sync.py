@@ -15,6 +15,14 @@ from collections.abc import Mapping, Sequence
 from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
 from ingest.formats.semantic_types import STRING
 from ingest.formats.widening import nullable, union_type
+from ingest.positions.ordered_tables import (
+    POSITION_COLUMNS,
+    SOURCE,
+    ordering_refused,
+    position_columns,
+    position_options,
+    unordered,
+)
 from ingest.transformed_schema import NO_RULES, TableRules
 from storage.errors import InvalidRequestError
 from storage.format.schema import TableSchema, new_schema
@@ -70,6 +78,7 @@ def reconcile(
     primary_key: Sequence[str] = (),
     rules: TableRules = NO_RULES,
     appends: bool = False,
+    ordering: str = "kafka",
     now_ms: int,
 ) -> Decision:
     """Decide for one table.
@@ -81,6 +90,7 @@ def reconcile(
         primary_key: configured key of a new table; empty = as the records' keys say.
         rules: what the pipeline makes of its rows.
         appends: whether all records are inserts, so that the table needs no primary key.
+        ordering: `source.ordering`; a new table in the order of the source has columns for it.
         now_ms: time of the new schema [epoch ms].
 
     Returns:
@@ -88,7 +98,9 @@ def reconcile(
     """
     ordered = sorted(deltas, key=lambda delta: (delta.topic, delta.offset, delta.source.label))
     if existing is not None:
-        reason = _unwritable(existing, appends)
+        reason = _unwritable(existing, appends) or ordering_refused(existing, ordering)
+        if ordering == SOURCE:
+            reason = reason or _taken(ordered)
         return _refused(reason) if reason else _change(existing, ordered, rules, now_ms)
     options = {
         **_DEFAULT_OPTIONS,
@@ -97,7 +109,33 @@ def reconcile(
     }
     if appends and not (primary_key or ordered[0].primary_key) and "bucket-key" not in options:
         options["bucket"] = "-1"
-    return _create(ordered, options, tuple(primary_key), rules, now_ms, appends)
+    made: list[tuple[str, DataType]] = []
+    if ordering == SOURCE:
+        reason = _unordered(ordered, options)
+        if reason:
+            return _refused(reason)
+        options |= position_options(ordered[0].position)
+        made = position_columns(ordered[0].position)
+    decision = _create(ordered, options, tuple(primary_key), rules, made, now_ms, appends)
+    if isinstance(decision.action, NewTable):
+        reason = ordering_refused(decision.action.schema, ordering)
+        return _refused(reason) if reason else decision
+    return decision
+
+
+def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str:
+    """Why a new table cannot be in the order of the source; "" when it can."""
+    kinds = {delta.position for delta in deltas}
+    if kinds == {""}:
+        return "source.ordering is source, and the records have no position that is understood"
+    if len(kinds) > 1:
+        return f"records of several connectors cannot be ordered: {', '.join(sorted(kinds))}"
+    return _taken(deltas) or unordered(options)
+
+
+def _taken(deltas: Sequence[SchemaDelta]) -> str:
+    taken = {field.name for delta in deltas for field in delta.fields} & {*POSITION_COLUMNS}
+    return f"the source has a column {min(taken)}, which source.ordering needs" if taken else ""
 
 
 def _create(
@@ -105,6 +143,7 @@ def _create(
     options: Mapping[str, str],
     primary_key: tuple[str, ...],
     rules: TableRules,
+    made: Sequence[tuple[str, DataType]],
     now_ms: int,
     appends: bool,
 ) -> Decision:
@@ -120,6 +159,7 @@ def _create(
         for field in delta.fields:
             reasons += _unite(columns, field.name, nullable(field.type))
     columns |= dict.fromkeys((name for name, _ in first.constants), STRING)
+    columns |= dict(made)
     try:
         shape = rules.shape(list(columns.items()), key)
         rules.check_buckets(key, options)

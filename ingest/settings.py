@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from ingest.formats.type_mapping import TypeMapping
+from ingest.ordering_rules import check_ordering
 from ingest.routing import Route
 from ingest.setting_avro import avro_settings
 from ingest.setting_rules import (
@@ -140,6 +141,7 @@ def resolve(
     settings.routing.check()
     check_transforms(settings)
     _check_tables(settings)
+    check_ordering(settings)
     return Resolved(settings=settings, lines=tuple(shown_settings(given, settings)))
 
 

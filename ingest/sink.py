@@ -33,6 +33,7 @@ from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
 from ingest.compaction_figures import CompactionFigures, summed
 from ingest.plan import PLAN_PROPERTY, BatchPlan, floor_of
+from ingest.positions.stored import positions_property
 from ingest.range_report import BatchTotals, RangeReport
 from ingest.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
 from ingest.stream_position import StreamPosition
@@ -165,6 +166,7 @@ class MicroBatchSink:
             floors=self._book.floors(),
             bad_floors=self._book.bad_floors(),
             parked=tuple(sorted(self._book.parking.parked())),
+            positions=self._book.positions(),
         )
         phases.end("plan")
         outcome = self._run(frame, plan)
@@ -308,6 +310,8 @@ class MicroBatchSink:
                 topics,
                 floor_of(plan.floors, name),
             )
+            highest = outcome.report.tables[name].positions
+            properties |= positions_property(self._stream, plan.positions.get(name, {}), highest)
             messages = [message for result in by_table[name] for message in result.messages]
             done = self._book.commit(name, messages, plan.identifier, properties, offsets, span)
             return done, self._clock.monotonic_s() - began
@@ -406,6 +410,7 @@ class MicroBatchSink:
             changelog_rows=work.changelog,
             values_kept=summed((one.table, one.values_kept) for one in outcome.results),
             values_lost=summed((one.table, one.values_lost) for one in outcome.results),
+            repeated=summed((n, t.repeated) for n, t in report.tables.items() if n in commits),
             lookup=lookup,
             commit_retries=sum(max(0, done.attempts - 1) for done, _ in commits.values()),
             commit_seconds={name: seconds for name, (_, seconds) in commits.items()},

@@ -13,7 +13,8 @@ Properties that every snapshot of the stream carries:
 * `lakeward.offsets.<stream>`  per topic what the source needs to go on after this snapshot: JSON
   `{topic: {partition: next offset}}`, cumulative over the topics that feed the table;
 * `lakeward.range.<stream>`  the micro-batch's exact ranges: JSON
-  `{topic: {partition: [start, end]}}`.
+  `{topic: {partition: [start, end]}}`;
+* `lakeward.positions.<stream>`  of tables in the order of the source, see `positions.stored`.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from typing import Any
 import orjson
 
 from ingest.plan import floor_of
+from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from storage.errors import CorruptDataError
 from storage.format.snapshot import Snapshot
 from storage.io.local import LocalFileIO
@@ -60,12 +62,14 @@ class TableProgress:
         offsets: next offset per topic and partition, cumulative.
         span: ranges of the newest commit.
         snapshot_id: the snapshot that says so.
+        positions: highest positions of a table in the order of the source.
     """
 
     identifier: int
     offsets: OffsetMap
     span: dict[str, dict[str, tuple[int, int]]]
     snapshot_id: int
+    positions: StoredPositions = dataclasses.field(default_factory=dict)
 
 
 def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
@@ -79,6 +83,7 @@ def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
         _offsets(properties.get(OFFSETS_PROPERTY + stream), snapshot),
         _span(properties.get(RANGE_PROPERTY + stream), snapshot),
         snapshot.id,
+        parsed(properties.get(POSITIONS_PROPERTY + stream), snapshot.id),
     )
 
 

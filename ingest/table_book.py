@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ingest.formats.events import SchemaDelta
 from ingest.parking import Parking
+from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
+from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.quarantine import quarantine_schema
 from ingest.schema_sync import NewTable, Refused, reconcile
 from ingest.settings import Settings
@@ -32,6 +34,7 @@ from storage.errors import (
 )
 from storage.format.file_meta import CommitMessage
 from storage.format.schema import TableSchema
+from storage.format.schema_changes import SetOption
 from storage.table.commit import CommitResult
 from storage.table.table import FileStoreTable
 
@@ -256,6 +259,11 @@ class TableBook:
         progress = self._pages[name].progress
         return {} if progress is None else progress.offsets
 
+    def positions(self) -> dict[str, StoredPositions]:
+        """Highest source positions of the tables that are in the order of the source."""
+        found = self.progresses().items()
+        return {name: progress.positions for name, progress in found if progress.positions}
+
     def apply(self, deltas: Sequence[SchemaDelta], *, now_ms: int) -> AppliedChanges:
         """Create and alter tables so that they cover the reported shapes; idempotent."""
         by_target: dict[str, list[SchemaDelta]] = {}
@@ -293,6 +301,10 @@ class TableBook:
         if name not in self._pages and self._catalog.exists(name):
             self._pages[name] = self._open(name)
         page = self._pages.get(name)
+        begun = self._begin_epochs(name, deltas)
+        deltas = [delta for delta in deltas if delta.epoch_ms is None]
+        if not deltas:
+            return begun, True
         decision = reconcile(
             None if page is None else page.table.schema,
             deltas,
@@ -300,9 +312,10 @@ class TableBook:
             primary_key=self._settings.primary_key(name),
             rules=TableRules(self._settings.transform(name), self._settings.sink.time_zone),
             appends=self._settings.appends,
+            ordering=self._settings.events.ordering,
             now_ms=now_ms,
         )
-        done: list[str] = []
+        done = begun
         if isinstance(decision.action, NewTable):
             self._create(name, decision.action.schema)
             self._pages[name] = self._open(name)
@@ -315,6 +328,20 @@ class TableBook:
             page.table = page.table.alter(decision.action)
             done += [str(change) for change in decision.action]
         return done, decision.complete
+
+    def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> list[str]:
+        """Note since when sources of a table count their positions anew; idempotent."""
+        page = self._pages.get(name)
+        found = [(d.source.server, d.epoch_ms) for d in deltas if d.epoch_ms is not None]
+        text = None if page is None or not found else added_epochs(page.table.schema, found)
+        if page is None or text is None:
+            return []
+        _LOG.warning(
+            "the source counts its positions anew: a new epoch begins",
+            extra={"table": name, "epochs": text},
+        )
+        page.table = page.table.alter((SetOption(EPOCHS_OPTION, text),))
+        return [f"set {EPOCHS_OPTION}"]
 
     def commit(
         self,
@@ -337,7 +364,8 @@ class TableBook:
             self._touched.add(name)
             if newest is not None:
                 page.snapshot_id = newest
-                page.progress = TableProgress(identifier, offsets, ranges, newest)
+                positions = parsed(properties.get(POSITIONS_PROPERTY + self._stream), newest)
+                page.progress = TableProgress(identifier, offsets, ranges, newest, positions)
         return result
 
     def _check_own(

@@ -227,6 +227,7 @@ class Metrics:
             ("table_changelog_rows_total", report.changelog_rows),
             ("table_values_kept_total", report.values_kept),
             ("table_values_lost_total", report.values_lost),
+            ("duplicate_events_total", report.repeated),
         ):
             for table, count in counts.items():
                 self._metrics[metric].labels(table).inc(count)

@@ -14,7 +14,6 @@ __all__ = ["refuse_unbuilt"]
 _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
     "pipeline.schema.change.behavior": lambda s: s.pipeline.schema_change_behavior != "lenient",
     "pipeline.trigger.idle.commit": lambda s: s.pipeline.idle_commit_s is not None,
-    "source.ordering": lambda s: s.events.ordering != "kafka",
     "source.on.truncate": lambda s: s.events.on_truncate != "ignore",
     "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
     "source.debezium.schema.change.topic": lambda s: s.events.schema_change_topic is not None,

@@ -81,6 +81,7 @@ class DebeziumAvroDecoder:
 
     Attributes:
         records: reads single records (a key's columns, an event's operation).
+        origins: reads metadata of records (`origin.OriginReader`).
     """
 
     def __init__(self, options: DebeziumAvroOptions, resolve: Resolver) -> None:
@@ -93,7 +94,7 @@ class DebeziumAvroDecoder:
         self.records = AvroRecords(self.framing, self.writers)
         self.placeholder = Placeholder(options.debezium.unavailable_value_placeholder)
         self.as_json = DebeziumJsonDecoder(options.debezium, self._resolve.plain)
-        self._origins = AvroOrigins(self.framing, self.records)
+        self.origins = AvroOrigins(self.framing, self.records)
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -111,7 +112,7 @@ class DebeziumAvroDecoder:
         Cost: 3-6 us a row event of 600 bytes; any other message 50-200 us.
         """
         result = _Decoding(self, FreshShapes(self._resolve, raw.topic), raw).run()
-        return self._resolve.filled(result, raw, self._origins)
+        return self._resolve.filled(result, raw, self.origins)
 
     def shape(self, topic: str, source: SourceTable, writer: WriterSchema) -> Shape:
         """The shape of a row event, made on first sight."""

@@ -94,6 +94,7 @@ class DebeziumJsonDecoder:
 
     Attributes:
         key_is_row: whether the members of a Kafka key are the key columns of the row.
+        origins: reads metadata of records (`origin.OriginReader`).
     """
 
     def __init__(self, options: DebeziumOptions, resolve: Resolver) -> None:
@@ -103,7 +104,7 @@ class DebeziumJsonDecoder:
         self._placeholder = Placeholder(options.unavailable_value_placeholder)
         self._facts = options.facts
         self._topics: dict[str, TopicState] = {}
-        self._origins = EnvelopeOrigins(self._topics)
+        self.origins = EnvelopeOrigins(self._topics)
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -118,7 +119,7 @@ class DebeziumJsonDecoder:
         """
         state = self._topics.setdefault(raw.topic, TopicState())
         result = _Decoding(self, state, FreshShapes(self._resolve, raw.topic), raw).run()
-        return self._resolve.filled(result, raw, self._origins)
+        return self._resolve.filled(result, raw, self.origins)
 
     def operation(self, topic: str, record: BadRecord) -> str:
         """The name under which a record was counted before it was taken out."""

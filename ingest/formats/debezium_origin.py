@@ -48,6 +48,7 @@ SOURCE_MEMBERS: Mapping[str, tuple[str, Reading]] = {
     "thread": ("thread", NUMBER),
     "scn": ("scn", TOKEN),
     "commit_scn": ("commit_scn", TOKEN),
+    "ssn": ("ssn", NUMBER),
     "change_lsn": ("change_lsn", TEXT),
     "commit_lsn": ("commit_lsn", TEXT),
     "event_serial_no": ("event_serial_no", NUMBER),

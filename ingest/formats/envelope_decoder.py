@@ -64,13 +64,14 @@ class EnvelopeDecoder:
 
     Attributes:
         dialect: class of the format; set by subclasses.
+        origins: reads metadata of records (`origin.OriginReader`).
     """
 
     dialect: ClassVar[type[Dialect]]
 
     def __init__(self, options: DialectOptions, resolve: Resolver) -> None:
         self._dialect = self.dialect(options)
-        self._origins = DialectOrigins(self._dialect)
+        self.origins = DialectOrigins(self._dialect)
         self._resolve = AskedOrigins(resolve)
         self._placeholder = Placeholder(options.unavailable_value_placeholder)
         self._shapes: dict[str, dict[tuple[SourceTable, bytes], Shape]] = {}
@@ -86,7 +87,7 @@ class EnvelopeDecoder:
         """
         fresh = FreshShapes(self._resolve, raw.topic)
         result = _Decoding(self, self._dialect, self._placeholder, fresh, raw).run()
-        return self._resolve.filled(result, raw, self._origins)
+        return self._resolve.filled(result, raw, self.origins)
 
     @property
     def key_is_row(self) -> bool:

@@ -159,6 +159,10 @@ class SchemaDelta:
         offset: of the first record of that shape.
         owner: see `Target`.
         constants: see `Target`; they are among the columns of the primary key, not of `fields`.
+        position: kind of position that the records have (`ingest.positions.kinds`); empty = none,
+            or nobody asked.
+        epoch_ms: moment since which the source counts its positions anew, where the shape is
+            covered and this is the news.
     """
 
     target: str
@@ -169,6 +173,8 @@ class SchemaDelta:
     offset: int
     owner: str = ""
     constants: tuple[tuple[str, str], ...] = ()
+    position: str = ""
+    epoch_ms: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

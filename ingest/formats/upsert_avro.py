@@ -8,13 +8,17 @@ rows must then have their key columns, and a null value is a bad record.
 Error classes of bad records: as `upsert_json`, and `avro` and `schema_id` as `debezium_avro`.
 """
 
+import bisect
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import pyarrow as pa
 
 from ingest.formats.avro_framing import Framing, Part
 from ingest.formats.avro_records import AvroRecords
 from ingest.formats.envelopes import DialectOptions
 from ingest.formats.events import BadRecord, DecodeResult, Resolver
+from ingest.formats.origin import AskedOrigins, OriginReader
 from ingest.formats.outcome import Outcome
 from ingest.formats.single_event import EventRefusedError
 from ingest.formats.upsert_json import UpsertJsonDecoder
@@ -46,7 +50,8 @@ class UpsertAvroDecoder:
         resolve: Resolver,
     ) -> None:
         self.records = AvroRecords(Framing(id_bytes), WriterSchemas(schemas))
-        self._as_json = UpsertJsonDecoder(options, resolve)
+        self._resolve = AskedOrigins(resolve)
+        self._as_json = UpsertJsonDecoder(options, self._resolve.plain)
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -79,11 +84,34 @@ class UpsertAvroDecoder:
         offsets = [raw.offsets[at] for at in places]
         told = RawBatch(raw.topic, raw.partition, offsets, keys, values)
         result = self._as_json.decode(told)
+        if result.changes:  # what was rewritten has no headers, and another key
+            result = self._resolve.filled(result, raw, self._reader(told))
         by_offset = dict(zip(offsets, places, strict=True)) if result.bad else {}
         for record in result.bad:
             refused = EventRefusedError(record.error_class, record.error)
-            outcome.refuse(by_offset[record.offset], refused)
+            outcome.refuse(by_offset[record.offset], refused, record.target)
         return dataclasses.replace(result, bad=outcome.finish().bad)
+
+    def origins(
+        self, raw: RawBatch, places: Sequence[int], names: Collection[str]
+    ) -> Mapping[str, pa.Array]:
+        """See `origin.OriginReader`."""
+        pairs = [self._messages(raw, at) for at in places]
+        offsets = [raw.offsets[at] for at in places]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        told = RawBatch(raw.topic, raw.partition, offsets, keys, values)
+        return self._as_json.origins(told, range(len(places)), names)
+
+    def _reader(self, told: RawBatch) -> OriginReader:
+        """Reads metadata from the JSON that records were rewritten as."""
+
+        def read(
+            raw: RawBatch, places: Sequence[int], names: Collection[str]
+        ) -> Mapping[str, pa.Array]:
+            found = [bisect.bisect_left(told.offsets, raw.offsets[at]) for at in places]
+            return self._as_json.origins(told, found, names)
+
+        return read
 
     def operation(self, raw: RawBatch, at: int) -> str:
         """The name under which a record that gave a row was counted; `op.` for what is none."""

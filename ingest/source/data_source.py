@@ -27,9 +27,11 @@ from pyspark.sql.types import StructType
 
 from ingest.chunk import CHUNK_SPARK_SCHEMA
 from ingest.map_side import map_task
+from ingest.positions.ordered_tables import SOURCE
+from ingest.settings import Settings
 from ingest.source.control import draining
 from ingest.source.open import Source, open_source
-from ingest.source.ranges import OffsetJson, SourceRange, normalize
+from ingest.source.ranges import OffsetJson, SourceRange, normalize, whole_partitions
 from ingest.source.source_settings import source_settings_from_json
 from storage.errors import InternalError
 
@@ -119,7 +121,10 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """Tasks of a batch, possibly none."""
-        return [CdcPartition(task) for task in self._source().plan(start, end)]
+        tasks = self._source().plan(start, end)
+        if self._by_source:
+            tasks = whole_partitions(tasks)
+        return [CdcPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Chunks of one task."""
@@ -134,6 +139,12 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Release clients; not reliably called."""
         if self._opened is not None:
             self._opened.close()
+
+    @property
+    def _by_source(self) -> bool:
+        """Whether rows are in the order of the source, which one task a partition must see."""
+        text = self._options.get("pipeline")
+        return text is not None and Settings.from_json(text).events.ordering == SOURCE
 
     def _source(self) -> Source:
         if self._opened is None:

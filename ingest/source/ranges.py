@@ -38,6 +38,7 @@ __all__ = [
     "plan_end",
     "resume_token",
     "split_ranges",
+    "whole_partitions",
 ]
 
 OffsetMap = dict[str, dict[str, int]]
@@ -240,6 +241,19 @@ def split_ranges(
             if first is not None and first != last:
                 ranges.append(SourceRange(topic, int(key), first if first < last else 0, last))
     return pack(ranges, parallelism=parallelism, min_length=min_records)
+
+
+def whole_partitions(tasks: Sequence[Sequence[SourceRange]]) -> list[list[SourceRange]]:
+    """The same ranges, with all of one topic and partition in one task, in reading order."""
+    found: list[list[SourceRange]] = []
+    owners: dict[tuple[str, int], list[SourceRange]] = {}
+    for task in tasks:
+        own: list[SourceRange] = []
+        for piece in task:
+            owners.setdefault((piece.topic, piece.partition), own).append(piece)
+        if own:
+            found.append(own)
+    return found
 
 
 def pack(

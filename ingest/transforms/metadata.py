@@ -55,6 +55,7 @@ METADATA: dict[str, Metadata] = {
     "thread": _row("BIGINT", "MySQL, MariaDB: thread"),
     "scn": _row("STRING", "Oracle: system change number, of any length"),
     "commit_scn": _row("STRING", "Oracle: system change number of the commit"),
+    "ssn": _row("BIGINT", "Oracle: number inside the system change"),
     "change_lsn": _row("STRING", "SQL Server: position of the change"),
     "commit_lsn": _row("STRING", "SQL Server: position of the commit"),
     "event_serial_no": _row("BIGINT", "SQL Server: number inside the change"),

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.positions.ordered_tables import POSITION_COLUMNS
 from ingest.transforms.casting import strict_cast
 from ingest.transforms.cells import (
     Cells,
@@ -334,7 +335,7 @@ def column_of(
     index = decode.field_names.index(name)
     if name in planned.masks:
         return _masked(planned.masks[name], index, field, decode.fields[index].type, located)
-    return Plain(index, located)
+    return Plain(index, located or name in POSITION_COLUMNS)
 
 
 def _in_type(planned: PlannedRule, field: DataField, zone: str, *, from_source: bool) -> Planned:
