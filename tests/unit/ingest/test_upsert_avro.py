@@ -40,10 +40,10 @@ def writer(schemas):
     return register
 
 
-def decoder(schemas, table=TABLE, **options):
+def decoder(schemas, table=TABLE, origin=(), **options):
     def resolve(source: SourceTable, topic: str) -> Target:
         assert topic == TOPIC
-        return Target(f"{source.database}.{source.table}", table)
+        return Target(f"{source.database}.{source.table}", table, origin=origin)
 
     return UpsertAvroDecoder(schemas, 4, DialectOptions(**options), resolve)
 
@@ -81,6 +81,20 @@ def test_a_table_is_asked_for_with_its_types(schemas, writer):
     assert (delta.target, delta.primary_key) == ("shop.users", ("id",))
     assert delta.fields == observed(id="BIGINT", name="STRING", paid="DECIMAL(38, 2)")
     assert result.counts == {"pending": 1}
+
+
+def test_metadata_of_rows(schemas, writer):
+    key, value = writer(1, key_schema(id="long")), writer(2, USER)
+    values = [b"junk", value({"id": 1, "name": "a", "paid": None}), None]
+    raw = batch(values, [key({"id": 1})] * 3, {1: [("trace", b"1")]}, topic=TOPIC)
+    names = ("op", "table", "offset", "timestamp", "key")
+    [change] = decoder(schemas, origin=names).decode(raw).changes
+    assert [(row["op"], row["table"], row["offset"]) for row in change.origin.to_pylist()] == [
+        ("u", "users", 101),
+        ("d", "users", 102),
+    ]
+    assert change.origin["timestamp"][0].as_py().microsecond == 1_000
+    assert change.origin.num_rows == change.rows.num_rows
 
 
 def test_a_text_key_is_as_none(schemas, writer):
