@@ -12,8 +12,8 @@ Protocol of one batch:
    the files just written for them and run the job again for those tables alone;
 6. tables whose part failed for reasons of their own are parked, and so are those that somebody
    named meanwhile (`TableBook.park`): their files are discarded, the others go on;
-7. note durably what is about to be committed (`stream_progress`), then commit table by table
-   (APPEND, then COMPACT), in parallel; Spark records the batch afterwards.
+7. note durably what is about to be committed (`stream_progress`), then commit the quarantine, then
+   table by table (APPEND, then COMPACT), in parallel; Spark records the batch afterwards.
 
 A crash before 7 leaves files that nobody names. A crash inside 7 leaves some tables committed: the
 replay skips them. Nothing consumed is held back across batches.
@@ -320,12 +320,17 @@ class MicroBatchSink:
         if names:
             noted = tuple(sorted({*names, *plan.skip}))
             self._position.note(plan.identifier, plan.batch_id, noted)
-        futures = {name: self._pool.submit(commit, name) for name in names}
+        # what is bad now may be good on a replay (its schema was registered since) whose table is
+        # done already: only in quarantine it is not lost, so that goes first
+        held = self._book.quarantine
+        done = {held: commit(held)} if held in by_table else {}
+        futures = {name: self._pool.submit(commit, name) for name in names if name not in done}
         wait(futures.values())  # one table's failure does not leave another's commit half watched
         failures = {name: f.exception() for name, f in futures.items()}
         failed = self._fault({n: e for n, e in failures.items() if e is not None}, plan, outcome)
         # nothing is discarded: a commit that failed halfway may have published some of its files
-        return {n: f.result() for n, f in futures.items() if n not in failed}, failed
+        done |= {n: f.result() for n, f in futures.items() if n not in failed}
+        return done, failed
 
     def _fault(
         self, failures: Mapping[str, BaseException], plan: BatchPlan, outcome: JobOutcome
