@@ -133,3 +133,18 @@ def test_the_registry_fails_the_call_and_no_record(writer):
     one = decoder(away)
     with pytest.raises(RetryableError):
         one.decode(batch([value({"id": 1, "name": "a", "paid": None})], topic=TOPIC))
+
+
+def test_metadata_is_that_of_the_record_as_it_came(schemas, writer):
+    key, value = writer(1, key_schema(id="long")), writer(2, USER)
+    keys = [key({"id": 1}), key({"id": 1})]
+    raw = batch([value({"id": 1, "name": "a", "paid": None}), None], keys, topic=TOPIC)
+    asked = Target("shop.users", TABLE, origin=("op", "table", "key", "offset"))
+    one = UpsertAvroDecoder(schemas, 4, DialectOptions(), lambda source, topic: asked)
+    (change,) = one.decode(raw).changes
+    assert change.origin is not None
+    assert [tuple(row.values()) for row in change.origin.to_pylist()] == [
+        ("u", "users", keys[0], 100),
+        ("d", "users", keys[1], 101),
+    ]
+    assert one.origins(raw, [1], ("op",))["op"].to_pylist() == ["d"]
