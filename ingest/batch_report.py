@@ -59,6 +59,9 @@ class BatchReport:
         changelog_rows: rows of committed changelog files per table.
         values_kept: values that the source did not send, kept from older rows, per table.
         values_lost: values that the source did not send and that no older row had, per table.
+        ordering_violations: sampled keys that were seen in two partitions, by topic: (hash of the
+            key, partition, other partition).
+        split_key_updates: changes of key whose other half is in another batch, by topic.
         repeated: rows of tables in the order of the source that were delivered again, or late.
         lookup: use of local copies; None when no table looks up.
         commit_retries: lost races, over all tables.
@@ -92,6 +95,10 @@ class BatchReport:
     values_kept: Mapping[str, int] = dataclasses.field(default_factory=dict)
     values_lost: Mapping[str, int] = dataclasses.field(default_factory=dict)
     repeated: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    ordering_violations: Mapping[str, set[tuple[int, int, int]]] = dataclasses.field(
+        default_factory=dict
+    )
+    split_key_updates: Mapping[str, int] = dataclasses.field(default_factory=dict)
     lookup: LookupUse | None = None
     commit_retries: int = 0
     commit_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -28,6 +28,7 @@ from ingest.formats.events import UNAVAILABLE_COLUMN, BadRecord, ChangeBatch, De
 from ingest.formats.row_batches import joined_rows
 from ingest.placing import Owner, owner_of, placed
 from ingest.plan import PLAN_PROPERTY, BatchPlan
+from ingest.positions.ordered_tables import SOURCE
 from ingest.quarantine import quarantine_rows
 from ingest.range_report import RangeReport, TableTotals
 from ingest.source.open import open_range
@@ -88,6 +89,7 @@ class MapSide:
         self._warehouse = Warehouse.of(settings.sink)
         self._quarantine = settings.bad_records.table
         self._decoding = decoding
+        self._by_source = settings.events.ordering == SOURCE
         self._gathered: dict[str, list[pa.RecordBatch]] = {}
         self._gathered_bytes = 0
         self._first_offset = 0
@@ -101,7 +103,9 @@ class MapSide:
             self._count(raw)
             decoding = time.perf_counter()
             self.report.spent("consume", decoding - started)
-            self._take(raw, self._decoding.decode(raw))
+            result = self._decoding.decode(raw)
+            self._look(raw, result)
+            self._take(raw, result)
             self.report.met(self._decoding.feeds)
             self.report.spent("decode", time.perf_counter() - decoding)
             if self._gathered_bytes >= GATHER_BYTES:
@@ -120,6 +124,13 @@ class MapSide:
         for name, totals in self.report.tables.items():
             totals.positions = positions.highest.get(name, {})
             totals.repeated = positions.repeated[name]
+
+    def _look(self, raw: RawBatch, result: DecodeResult) -> None:
+        """Check what the order of the rows rests on."""
+        keys = self.report.keys
+        if not self._by_source:
+            keys.look(raw)
+        keys.look_for_moves(raw, result.changes, self._plan.moving)
 
     def _count(self, raw: RawBatch) -> None:
         self.report.events += len(raw)

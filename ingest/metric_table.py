@@ -206,6 +206,18 @@ METRICS: tuple[Metric, ...] = (
         ("table",),
     ),
     Metric(
+        "ordering_violations_total",
+        "counter",
+        "Sampled keys that were seen in two partitions of a topic.",
+        ("topic",),
+    ),
+    Metric(
+        "split_key_updates_total",
+        "counter",
+        "Changes of key whose two records were in different batches.",
+        ("topic",),
+    ),
+    Metric(
         "duplicate_events_total",
         "counter",
         "Rows of tables in the order of the source that were delivered again, or late.",

@@ -124,6 +124,19 @@ class Observer:
         self.metrics.record(report)
         self.board.record(report)
         self._remember(report.end_offsets)
+        for topic, found in sorted(report.ordering_violations.items()):
+            key, partition, other = min(found)
+            _LOG.warning(
+                "a key is in two partitions: the order of its changes is not known; see "
+                "source.ordering",
+                extra={
+                    "event": "ordering_violation",
+                    "topic": topic,
+                    "key_hash": f"{key:016x}",
+                    "partitions": [partition, other],
+                    "keys": len(found),
+                },
+            )
         _LOG.log(
             logging.DEBUG if report.events == 0 else logging.INFO,
             "batch done",

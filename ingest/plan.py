@@ -51,6 +51,7 @@ class BatchPlan:
             has them (lost checkpoint, resumed neighbour).
         bad_floors: per table that was resumed, the offsets from which its bad records are wanted.
         parked: tables whose events are left alone.
+        moving: topics in which changes of key were seen (`key_places`).
         positions: per table in the order of the source, its highest positions by server, topic and
             partition (`ingest.positions`).
     """
@@ -66,6 +67,7 @@ class BatchPlan:
     floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
     bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
     parked: tuple[str, ...] = ()
+    moving: tuple[str, ...] = ()
     positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
 
     def floor(self, table: str, topic: str, partition: int) -> int:
@@ -103,6 +105,7 @@ class BatchPlan:
             "floors": self.floors,
             "bad_floors": self.bad_floors,
             "parked": sorted(self.parked),
+            "moving": sorted(self.moving),
             "positions": self.positions,
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
@@ -135,5 +138,6 @@ def _parse(text: str) -> BatchPlan:
         floors=raw["floors"],
         bad_floors=raw["bad_floors"],
         parked=tuple(raw["parked"]),
+        moving=tuple(raw["moving"]),
         positions=raw["positions"],
     )

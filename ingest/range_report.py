@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ingest.formats.events import SchemaDelta
+from ingest.key_places import KeyPlaces
 from ingest.positions.stored import StoredPositions, merged_positions
 
 __all__ = ["BatchTotals", "RangeReport", "TableTotals"]
@@ -62,6 +63,7 @@ class RangeReport:
         feeds: topics in which events for a table were met, parked tables too.
         skipped: offsets lost to retention by (topic, partition).
         seconds: wall time of the task's parts [s].
+        keys: in which partitions keys are, and changes of key.
     """
 
     ranges: list[Range] = dataclasses.field(default_factory=list)
@@ -74,6 +76,7 @@ class RangeReport:
     skipped: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     feeds: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    keys: KeyPlaces = dataclasses.field(default_factory=KeyPlaces)
 
     def met(self, feeds: Mapping[str, Iterable[str]]) -> None:
         """Note which topics feed which tables."""
@@ -110,6 +113,7 @@ class BatchTotals:
         for part, seconds in report.seconds.items():
             mine.spent(part, seconds)
         mine.met(report.feeds)
+        mine.keys.add(report.keys)
         for place, count in report.skipped.items():
             mine.skipped[place] = mine.skipped.get(place, 0) + count
         for topic, counts in report.counts.items():

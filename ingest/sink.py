@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
 from ingest.compaction_figures import CompactionFigures, summed
+from ingest.key_places import KeySketch
 from ingest.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.positions.stored import positions_property
 from ingest.range_report import BatchTotals, RangeReport
@@ -107,6 +108,7 @@ class MicroBatchSink:
         self._on_batch = on_batch
         self._draining = draining
         self._weights: dict[str, float] = {}
+        self._keys = KeySketch()
         self._busy = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="commit")
         self.failure: BaseException | None = None
@@ -166,6 +168,7 @@ class MicroBatchSink:
             floors=self._book.floors(),
             bad_floors=self._book.bad_floors(),
             parked=tuple(sorted(self._book.parking.parked())),
+            moving=tuple(sorted(self._keys.moving)),
             positions=self._book.positions(),
         )
         phases.end("plan")
@@ -182,8 +185,11 @@ class MicroBatchSink:
         phases.end("commit")
         self._learn_weights(outcome)
         report = self._report(plan, outcome, commits, started, phases.seconds)
+        violations, split = self._keys.take(outcome.report.keys)
         return dataclasses.replace(
             report,
+            ordering_violations=violations,
+            split_key_updates=split,
             schema_changes=tuple(changes),
             schema_refused=tuple(refused),
             parked=tuple(sorted(parked.items())),
@@ -467,6 +473,7 @@ def _replaced(first: JobOutcome, again: JobOutcome, tables: set[str]) -> JobOutc
     report.tables = {
         name: totals for name, totals in first.report.tables.items() if name not in tables
     } | again.report.tables
+    report.keys.add(again.report.keys)
     if again.report.bad:
         report.bad = again.report.bad
     return JobOutcome(BatchTotals(report), kept + again.results)

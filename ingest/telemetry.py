@@ -181,6 +181,10 @@ class Metrics:
             records[topic] = records.get(topic, 0) + sum(classes.values())
         for topic, count in records.items():
             self._metrics["source_records_total"].labels(topic).inc(count)
+        for topic, found in report.ordering_violations.items():
+            self._metrics["ordering_violations_total"].labels(topic).inc(len(found))
+        for topic, count in report.split_key_updates.items():
+            self._metrics["split_key_updates_total"].labels(topic).inc(count)
         for (topic, partition), count in report.skipped_offsets.items():
             self._metrics["source_skipped_offsets_total"].labels(topic, partition).inc(count)
 
