@@ -13,6 +13,7 @@ from ingest.formats.member_columns import MemberReader
 from ingest.source.records import RawBatch
 from ingest.transforms.metadata import METADATA, origin_schema
 from tests.unit.ingest.captured_events import captures, load
+from tests.unit.ingest.captured_sink import CapturedSink
 from tests.unit.ingest.debezium_events import (
     batch,
     connect_block,
@@ -25,7 +26,6 @@ from tests.unit.ingest.debezium_events import (
     with_block,
 )
 from tests.unit.ingest.dialect_decoders import dialect_decoder
-from tests.unit.ingest.test_captured_events import Sink
 
 EVERY = tuple(METADATA)
 TABLE = schema(("id", "BIGINT"), ("name", "STRING"))
@@ -189,7 +189,7 @@ def test_bad_records_of_tables_that_take_none_have_their_target():
     assert [bad.target for bad in canal.decode(batch(dumps(value))).bad] == ["shop.orders"]
 
 
-class AskingSink(Sink):
+class AskingSink(CapturedSink):
     """Asks for everything."""
 
     def resolve(self, source: SourceTable, topic: str) -> Target:
