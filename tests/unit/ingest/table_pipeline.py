@@ -20,11 +20,12 @@ from storage.clock import ManualClock
 class TablePipeline:
     """A stream over one topic; `feed` is a micro-batch."""
 
-    def __init__(self, directory, text, topic, name="shop"):
+    def __init__(self, directory, text, topic, name="shop", sink=""):
         path = directory / f"{name}.yaml"
         path.write_text(
             f"source: {{type: files, path: {directory}}}\n"
-            f"sink: {{warehouse: {directory / 'lake'}}}\npipeline: {{name: {name}}}\n{text}"
+            f"sink: {{warehouse: {directory / 'lake'}{sink}}}\n"
+            f"pipeline: {{name: {name}}}\n{text}"
         )
         self.settings = load_settings(path)
         self.book = TableBook(self.settings, ManualClock())

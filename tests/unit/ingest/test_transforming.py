@@ -29,8 +29,12 @@ CASES = [
 def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, partition):
     text = "tables:\n  - match: shop.*" + RULE + PARTITIONS[partition]
     text += "    deletes: soft\n" if soft else ""
-    one = TablePipeline(tmp_path, text, TOPIC)
-    source = Source(f"{full}{soft}{partition}", full=full, soft=soft, partition=partition)
+    metadata = soft or bool(partition)
+    sink = ", metadata.columns: {columns: [op, table]}" if metadata else ""
+    one = TablePipeline(tmp_path, text, TOPIC, sink=sink)
+    source = Source(
+        f"{full}{soft}{partition}", full=full, soft=soft, partition=partition, metadata=metadata
+    )
     for _ in range(6):
         tasks = [[source.change() for _ in range(source.random.randrange(1, 25))] for _ in "ab"]
         one.feed(*tasks, commit=False)  # lost before its commit
