@@ -28,6 +28,7 @@ from ingest.source.source_settings import (
     SourceSettings,
     selects_topic,
 )
+from ingest.transform_checks import transforms_found
 from storage.clock import IdSource, RandomIds
 from storage.errors import (
     InvalidRequestError,
@@ -35,6 +36,7 @@ from storage.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
+from storage.format.layout import POSTPONE_BUCKET
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions, require_writable
 
@@ -62,7 +64,10 @@ class Finding:
 
 def offline(settings: Settings) -> list[Finding]:
     """Checks that need nothing but the settings (malformed ones never get here)."""
-    return [_run("table options", lambda: _table_options(settings))]
+    findings = [_run("table options", lambda: _table_options(settings))]
+    if any(not settings.transform(rule.match).empty for rule in settings.tables):
+        findings.append(_run("transforms", lambda: transforms_found(settings)))
+    return findings
 
 
 def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
@@ -110,10 +115,10 @@ def _table_options(settings: Settings) -> str:
     for each in sets:
         options = TableOptions.from_strings(each)
         require_writable(options)
-        if options.bucket <= 0:
+        if options.bucket == POSTPONE_BUCKET:
             raise UnsupportedFeatureError(
-                "the stream writes tables with a fixed number of buckets only",
-                hint="set `bucket` to a number greater than 0",
+                "the stream does not write tables with postponed buckets",
+                hint="set `bucket` to a number greater than 0, or to -1 for dynamic buckets",
                 option="bucket",
                 value=options.bucket,
             )

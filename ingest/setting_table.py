@@ -311,19 +311,20 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="sink.metadata.columns.columns",
         kind=text_list,
-        doc="Metadata columns that every table gets.",
+        doc="Metadata columns that every table gets, such as `op, source_ts_ms`; see "
+        "[the list](TRANSFORMS.md#metadata-columns).",
     ),
     Setting(
         key="sink.metadata.columns.prefix",
         kind=text,
         default="_cdc_",
-        doc="What metadata columns begin with.",
+        doc="What metadata columns begin with, and the mark of soft deletes.",
     ),
     Setting(
         key="sink.time.zone",
         kind=text,
         default="UTC",
-        doc="Zone in which expressions look at the wall clock of a TIMESTAMP_LTZ.",
+        doc="Zone in whose wall clocks expressions see a TIMESTAMP_LTZ, as `Europe/Berlin`.",
     ),
     Setting(
         key="bad.records.table",

@@ -60,33 +60,37 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="columns.exclude",
         kind=text_list,
-        doc="Columns of the source that the table does not get.",
+        doc="Columns of the source that the table does not get; expressions may use them.",
     ),
     Setting(
         key="computed",
         kind=text_list,
-        doc="Columns that are computed, `name = expression` each.",
+        doc="Columns that are computed, `name = expression` each; see "
+        "[Filters, computed columns, masks](TRANSFORMS.md).",
     ),
     Setting(
         key="filter",
         kind=text,
-        doc="Condition; rows that do not satisfy it are not in the table.",
+        doc="Condition; rows that do not satisfy it are not in the table, also when an update "
+        "takes them out of it.",
     ),
     Setting(
         key="mask",
         kind=text_map,
-        doc="How columns are masked, by column.",
+        doc="How columns are masked, by column: `sha256('salt')`, `md5('salt')`, `first(n)`, "
+        "`last(n)`, `redact`, `null`. Rules for the same table add up.",
     ),
     Setting(
         key="deletes",
         kind=choice("hard", "soft"),
         default="hard",
-        doc="Whether a delete removes the row or marks it.",
+        doc="Whether a delete removes the row, or sets `<prefix>deleted` (`soft`).",
     ),
     Setting(
         key="partition.by",
         kind=text_list,
-        doc="Partition columns of a new table: names, or `name = expression`.",
+        doc="Partition columns of a new table: names, or `name = expression`. A column outside "
+        "of the primary key needs `bucket: -1`.",
     ),
     Setting(
         key="on.incompatible",

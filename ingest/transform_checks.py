@@ -7,11 +7,11 @@ from ingest.setting_values import Settings, TableRule
 from ingest.transformed_schema import fixed_buckets, moving_partitions
 from ingest.transforms.masks import parse_mask
 from ingest.transforms.metadata import checked_metadata
-from ingest.transforms.rule_names import check_part, check_rule
+from ingest.transforms.rule_names import check_part, check_rule, moved_by
 from ingest.transforms.zones import zone_named
 from storage.errors import InvalidOptionError, InvalidRequestError
 
-__all__ = ["check_transforms"]
+__all__ = ["check_transforms", "transforms_found"]
 
 
 def check_transforms(settings: Settings) -> None:
@@ -24,6 +24,19 @@ def check_transforms(settings: Settings) -> None:
     _at("sink.metadata.columns", checked_metadata, settings.sink.metadata_columns)
     for position, rule in enumerate(settings.tables):
         _check(settings, rule, f"tables[{position}]")
+
+
+def transforms_found(settings: Settings) -> str:
+    """What there is, and what to know about it, for people."""
+    rules = [(rule.match, settings.transform(rule.match)) for rule in settings.tables]
+    found = [f"of {match}" for match, rule in rules if not rule.empty]
+    for match, rule in rules:
+        found += [
+            f"`{name}` is in the key of {match} and comes from {', '.join(inputs)}: updates and "
+            "deletes must bring the old value (REPLICA IDENTITY FULL), or go to quarantine"
+            for name, inputs in moved_by(rule, settings.primary_key(match)).items()
+        ]
+    return "; ".join(found)
 
 
 def _check(settings: Settings, rule: TableRule, where: str) -> None:

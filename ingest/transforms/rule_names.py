@@ -22,7 +22,7 @@ from ingest.transforms.metadata import METADATA, checked_metadata
 from ingest.transforms.rules import TransformRule
 from storage.errors import InvalidRequestError
 
-__all__ = ["check_part", "check_rule", "source_key", "wanted_columns"]
+__all__ = ["check_part", "check_rule", "moved_by", "source_key", "wanted_columns"]
 
 
 def wanted_columns(rule: TransformRule) -> frozenset[str]:
@@ -51,6 +51,18 @@ def source_key(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ..
         return plain
     metadata = {rule.metadata_prefix + name for name in METADATA}
     return tuple(sorted(frozenset().union(*(behind[name] for name in primary_key)) - metadata))
+
+
+def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Columns of a key that are computed from columns outside of it, and these.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+    """
+    behind = _behind(rule)
+    outside = {*primary_key} | {rule.metadata_prefix + name for name in METADATA}
+    moving = {name: behind[name] - outside for name in primary_key if name in behind}
+    return {name: tuple(sorted(names)) for name, names in moving.items() if names}
 
 
 def check_rule(rule: TransformRule) -> None:

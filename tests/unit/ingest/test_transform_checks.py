@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transforms in a configuration: which rule wins, and what is refused before anything starts."""
 
+import pathlib
+import re
+
 import pytest
 
+from ingest.checks import offline
 from ingest.settings import load_settings
 from ingest.transforms.rules import TransformRule
 from storage.errors import InvalidOptionError
@@ -103,6 +107,18 @@ def test_mistakes_of_the_sink(tmp_path, head, key, text):
     assert text in str(caught.value)
 
 
+def test_validate_says_what_the_source_must_send(tmp_path):
+    rule = "partition.by: [\"dt = date_format(at, 'yyyy')\"], primary.key: [dt, id]"
+    settings = loaded(tmp_path, f"  - {{match: t.t, {rule}}}\n")
+    _, found = offline(settings)
+    assert (found.name, found.ok) == ("transforms", True)
+    assert "`dt` is in the key of t.t and comes from at" in found.finding
+
+
+def test_validate_takes_dynamic_buckets(tmp_path):
+    assert all(one.ok for one in offline(loaded(tmp_path, "  - {match: t.t, bucket: -1}\n")))
+
+
 @pytest.mark.parametrize(
     "rule",
     [
@@ -113,3 +129,19 @@ def test_mistakes_of_the_sink(tmp_path, head, key, text):
 )
 def test_partitions_that_can_work(tmp_path, rule):
     assert loaded(tmp_path, f"  - {{match: t.t, {rule}}}\n").transform("t.t").partition_by
+
+
+@pytest.mark.parametrize("page", ["README.md", "ingest/TRANSFORMS.md"])
+def test_examples_of_the_documents_are_accepted(tmp_path, page):
+    text = (pathlib.Path(__file__).parents[3] / page).read_text(encoding="utf-8")
+    (block,) = (
+        block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "mask:" in block
+    )
+    shop = tmp_path / "shop.yaml"
+    shop.write_text(HEAD)
+    example = tmp_path / "example.yaml"
+    example.write_text(block)
+    settings = load_settings([shop, example])
+    assert settings.transform("ods.customers").soft_delete
+    assert settings.transform("ods.orders").partition_columns == ("dt",)
+    assert all(one.ok for one in offline(settings))
