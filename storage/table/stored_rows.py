@@ -23,6 +23,7 @@ from storage.table.bucket_writers import bucket_context
 from storage.table.core import TableCore
 from storage.table.deletion_vectors import BucketVectors
 from storage.table.live_files import live_entries
+from storage.table.predicate import Between, Predicate
 from storage.table.read import TableRead
 from storage.table.scan import TableScan
 
@@ -106,6 +107,7 @@ def _merged(
     keys: pa.RecordBatch,
 ) -> StoredRows:
     scan = TableScan(table).with_snapshot(snapshot.id).with_all_levels()
+    scan = scan.with_filter(_key_range(keys))
     if bucket is not None:
         scan = scan.with_bucket(bucket)
     names = list(table.schema.trimmed_primary_keys)
@@ -125,6 +127,15 @@ def _merged(
     chosen, rows = np.concatenate(numbers), pa.concat_batches(parts)
     order = np.argsort(chosen, kind="stable")
     return StoredRows(chosen[order], rows.take(pa.array(order)))
+
+
+def _key_range(keys: pa.RecordBatch) -> Predicate | None:
+    """Where the keys lie, for those types that files can be told apart by."""
+    first = keys.column(0)
+    if not keys.num_rows or not (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
+        return None
+    ends = pc.min_max(first)
+    return Between(keys.schema.names[0], ends["min"].as_py(), ends["max"].as_py())
 
 
 def _common(

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that the source did not send, from earlier rows of the batch and from the table."""
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
-from ingest.formats.events import UNAVAILABLE_COLUMN
+from ingest.formats.events import HELD_ONLY, UNAVAILABLE_COLUMN
 from ingest.restore import restored
 from storage.format.schema import new_schema
 from storage.format.type_text import parse_type
@@ -128,3 +130,57 @@ def test_partial_update_keeps_by_itself(tmp_path):
             writer.write(batch)
             table.new_commit("me").commit(writer.prepare_commit(), 1)
     assert table.to_arrow().to_pylist() == [{"k": 1, "n": 2, "text": "stored", "blob": b"stored"}]
+
+
+@pytest.mark.parametrize("options", [{}, {"merge-engine": "partial-update"}])
+def test_rows_for_held_ones_alone(tmp_path, options):
+    table = table_with(tmp_path, **options)
+    store(table, [("+I", 1, 1, "one", b""), ("+I", 2, 1, "two", b"")], 0)
+    rows = [
+        ("+U", 1, 9, None, None),  # the table holds it
+        ("-D", 2, 1, None, None),
+        ("+U", 2, 9, None, None),  # it was deleted before
+        ("+U", 3, 9, None, None),  # never heard of
+        ("+U", 3, 8, None, None),
+        ("+I", 4, 1, "four", b""),
+        ("+U", 4, 9, None, None),  # it came before
+        ("+U", 5, 9, None, None),
+        ("+I", 5, 1, "five", b""),
+    ]
+    held = [0, 2, 3, 4, 6, 7]
+    marks = [[HELD_ONLY, TEXT] if at in held else None for at in range(len(rows))]
+    found = restored([marked(table, rows, marks)], table, partition_of(table), 0)
+    keeps = bool(options)  # null keeps what is there
+    assert [row[:3] for row in values(found)] == [
+        (1, 9, None if keeps else "one"),
+        (2, 1, None),
+        (4, 1, "four"),
+        (4, 9, None if keeps else "four"),
+        (5, 1, "five"),
+    ]
+    assert (found.values, found.lost) == ((0, 0) if keeps else (2, 0))
+
+
+def test_what_came_stands_where_nobody_has_a_value(tmp_path):
+    table = table_with(tmp_path)
+    batch = marked(table, [("+U", 1, 2, "computed", None)], [[TEXT]])
+    assert values(restored([batch], table, PARTITION, 0)) == [(1, 2, "computed", None, 2)]
+
+
+@pytest.mark.parametrize("key", ["BIGINT", "STRING", "DECIMAL(10, 2)"])
+def test_a_key_is_found_in_any_partition(tmp_path, key):
+    catalog = FileSystemCatalog(str(tmp_path))
+    catalog.create_database("db")
+    columns = [("p", "INT"), ("k", key), ("text", "STRING")]
+    schema = new_schema(
+        [(name, parse_type(text)) for name, text in columns],
+        primary_keys=("k",),
+        partition_keys=("p",),
+        options={"bucket": "-1"},
+    )
+    table = catalog.create_table("db.t", schema)
+    make = {"BIGINT": int, "STRING": str}.get(key, Decimal)
+    store(table, [("+I", k % 3, make(k), f"old {k}") for k in range(20)], 0)
+    rows = [("+U", 7, make(k), None) for k in (3, 4, 8, 50)]
+    found = restored([marked(table, rows, [[2, HELD_ONLY]] * 4)], table, None, None)
+    assert [row[:3] for row in values(found)] == [(7, make(k), f"old {k}") for k in (3, 4, 8)]
