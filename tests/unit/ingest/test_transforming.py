@@ -204,3 +204,42 @@ def test_shards_are_columns_that_expressions_see(tmp_path):
     one.feed([record("c", None, row(1))])
     one.feed([record("u", None, row(1, note="m"))])
     assert held(one, "_shard", "id", "where") == [("shop", 1, "shopm")]
+
+
+def test_tables_without_a_key_only_get_what_satisfies_the_filter(tmp_path):
+    text = (
+        "source.format: json\n"
+        'tables: [{match: shop.*, filter: "v > 0", computed: ["w = 10 DIV (v - 3)"], '
+        "partition.by: [\"p = v % 2\"]}]\n"
+    )
+    one = TablePipeline(
+        tmp_path, text, "shop.clicks", sink=", metadata.columns: {columns: [topic]}"
+    )
+    one.feed([(None, dumps({"v": v, "s": "x"})) for v in (1, -1, 3, 4)], commit=False)
+    one.feed([(None, dumps({"v": v, "s": "x"})) for v in (1, -1, 3, 4)])
+    found = sorted(one.rows("shop.clicks"), key=lambda each: each["v"])
+    assert found == [
+        {"v": 1, "s": "x", "w": -5, "p": 1, "_cdc_topic": "shop.clicks"},
+        {"v": 4, "s": "x", "w": 10, "p": 0, "_cdc_topic": "shop.clicks"},
+    ]
+    assert one.quarantined() == [("transform", "division by zero in `10 DIV (v - 3)`")]
+
+
+def test_a_masked_key(tmp_path):
+    one = pipeline(tmp_path, "    mask: {id: \"sha256('salt')\"}\n    deletes: soft\n")
+    one.feed([record("c", None, row(key)) for key in (1, 2, 3)])
+    one.feed([record("u", row(1), row(4)), record("d", {"id": 2}), record("u", None, row(3, qty=7))])
+    digest = {key: hashlib.sha256(f"salt{key}".encode()).hexdigest() for key in range(5)}
+    assert held(one, "id", "qty", "_cdc_deleted") == sorted(
+        [(digest[1], 1, True), (digest[2], 1, True), (digest[3], 7, False), (digest[4], 1, False)]
+    )
+    assert one.quarantined() == []
+
+
+def test_a_column_that_replaces_its_source_column(tmp_path):
+    rule = '    columns.exclude: [note, id]\n    computed: ["note = upper(note)", "id = id + 100"]\n'
+    one = pipeline(tmp_path, rule)
+    one.feed([record("c", None, row(key, note="a")) for key in (1, 2)])
+    one.feed([record("u", None, row(1, note="b")), record("d", {"id": 2})])
+    assert held(one, "id", "note") == [(101, "B")]
+    assert one.quarantined() == []
