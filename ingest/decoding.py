@@ -211,6 +211,7 @@ class Decoding:
                 origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
                 ignored=transform.ignored,
                 needs_before=transform.moved_by,
+                behind_key=transform.behind_key,
             )
             self._transforms[name] = transform
         self._targets[name] = target

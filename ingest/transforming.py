@@ -35,6 +35,7 @@ class TableTransform:
         decode_schema: what rows are decoded with, constant columns included.
         ignored: columns of the source that are not wanted.
         origin: names of the metadata that rows must come with.
+        behind_key: see `RowTransform`.
         moved_by: see `RowTransform`.
         lacks: whether the table lacks columns that the rule makes.
         refusal: why no row has a result; "" = most have.
@@ -43,6 +44,7 @@ class TableTransform:
     decode_schema: TableSchema
     ignored: frozenset[str] = frozenset()
     origin: tuple[str, ...] = ()
+    behind_key: frozenset[str] = frozenset()
     moved_by: str = ""
     lacks: bool = False
     refusal: str = ""
@@ -70,6 +72,7 @@ class TableTransform:
             rows.decode_schema,
             ignored=rows.ignored,
             origin=tuple(sorted(rows.metadata)),
+            behind_key=rows.behind_key,
             moved_by=rows.moved_by,
             lacks=bool(rows.missing),
             _rows=None if rows.identity else rows,

@@ -102,6 +102,8 @@ class Target:
         ignored: columns of the source that are not wanted: not decoded, never a reason for a delta.
         needs_before: why updates and deletes must tell the old values of all columns of the
             schema's key; "" = the row's new ones, or the record's key, say enough.
+        behind_key: columns of the schema's key that are none of the table's key, which is computed
+            from them: their types may change.
     """
 
     identifier: str
@@ -115,6 +117,7 @@ class Target:
     origin: tuple[str, ...] = ()
     ignored: frozenset[str] = frozenset()
     needs_before: str = ""
+    behind_key: frozenset[str] = frozenset()
 
     def belongs_to(self, source: SourceTable) -> bool:
         """Whether the table may be filled from a source table."""

@@ -213,7 +213,8 @@ class Shape:
         columns = []
         for field in fields:
             semantic = observed.pop(field.name, None)
-            fixed = field.name in key or not target.evolvable
+            fixed = field.name in key and field.name not in target.behind_key
+            fixed = fixed or not target.evolvable
             fixed = fixed or self._facts.mapping.keeps(field.type)
             codec = self._block_codec(field.name, field.type, semantic, fixed)
             columns.append(PlanColumn(field.name, field.type, self._adapted(field.name, codec)))

@@ -39,6 +39,7 @@ from ingest.transforms.table_columns import (
     behind_names,
     column_of,
     decode_schema_of,
+    key_inputs,
     source_types,
 )
 from ingest.transforms.type_rules import BOOLEAN
@@ -113,6 +114,7 @@ class RowTransform:
         metadata: names of `METADATA` that the `origin` must bring.
         soft_delete: how deletes are marked; None when they remove rows.
         needs_before: why changes must bring whole before images; empty when the key is enough.
+        behind_key: columns of the source, no key of the table, that its key is computed from.
         moved_by: why updates and deletes must tell the old values of the columns that the key is
             computed from; "" when it is not computed.
         warnings: for people.
@@ -126,6 +128,7 @@ class RowTransform:
     metadata: frozenset[str]
     soft_delete: SoftDelete | None
     needs_before: tuple[str, ...]
+    behind_key: frozenset[str]
     moved_by: str
     warnings: tuple[str, ...]
     _planned: PlannedRule
@@ -184,6 +187,7 @@ class RowTransform:
             metadata=frozenset(shown | planned.used_metadata),
             soft_delete=soft,
             needs_before=_needs_before(moved_by, soft, planned),
+            behind_key=key_inputs(planned, table_schema) - {*table_schema.primary_keys},
             moved_by=moved_by,
             warnings=tuple(warnings),
             _planned=planned,

@@ -210,7 +210,7 @@ def test_tables_without_a_key_only_get_what_satisfies_the_filter(tmp_path):
     text = (
         "source.format: json\n"
         'tables: [{match: shop.*, filter: "v > 0", computed: ["w = 10 DIV (v - 3)"], '
-        "partition.by: [\"p = v % 2\"]}]\n"
+        'partition.by: ["p = v % 2"]}]\n'
     )
     one = TablePipeline(
         tmp_path, text, "shop.clicks", sink=", metadata.columns: {columns: [topic]}"
@@ -228,7 +228,9 @@ def test_tables_without_a_key_only_get_what_satisfies_the_filter(tmp_path):
 def test_a_masked_key(tmp_path):
     one = pipeline(tmp_path, "    mask: {id: \"sha256('salt')\"}\n    deletes: soft\n")
     one.feed([record("c", None, row(key)) for key in (1, 2, 3)])
-    one.feed([record("u", row(1), row(4)), record("d", {"id": 2}), record("u", None, row(3, qty=7))])
+    one.feed(
+        [record("u", row(1), row(4)), record("d", {"id": 2}), record("u", None, row(3, qty=7))]
+    )
     digest = {key: hashlib.sha256(f"salt{key}".encode()).hexdigest() for key in range(5)}
     assert held(one, "id", "qty", "_cdc_deleted") == sorted(
         [(digest[1], 1, True), (digest[2], 1, True), (digest[3], 7, False), (digest[4], 1, False)]
@@ -237,9 +239,23 @@ def test_a_masked_key(tmp_path):
 
 
 def test_a_column_that_replaces_its_source_column(tmp_path):
-    rule = '    columns.exclude: [note, id]\n    computed: ["note = upper(note)", "id = id + 100"]\n'
+    rule = (
+        '    columns.exclude: [note, id]\n    computed: ["note = upper(note)", "id = id + 100"]\n'
+    )
     one = pipeline(tmp_path, rule)
     one.feed([record("c", None, row(key, note="a")) for key in (1, 2)])
     one.feed([record("u", None, row(1, note="b")), record("d", {"id": 2})])
     assert held(one, "id", "note") == [(101, "B")]
+    assert one.quarantined() == []
+
+
+def test_what_a_key_is_computed_from_may_widen(tmp_path):
+    rule = '    primary.key: [k]\n    computed: ["k = concat(note, CAST(qty AS STRING))"]\n'
+    one = pipeline(tmp_path, rule)
+    one.feed([record("c", None, row(1))])
+    fields = [connect_field("qty", "int64") if f["field"] == "qty" else f for f in FIELDS]
+    block = dumps(connect_block(*fields))
+    payload = dumps(event("u", row(1), row(1, qty=1 << 40)))
+    one.feed([(dumps({"id": 1}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    assert held(one, "k", "qty") == [(f"n{1 << 40}", 1 << 40)]
     assert one.quarantined() == []
