@@ -27,7 +27,7 @@ from ingest.placing import ANY_BUCKET, Owner, owner_of
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.restore import restored
 from ingest.table_cache import Warehouse, table_of
-from ingest.table_faults import TABLE_FAULTS
+from ingest.table_faults import TABLE_FAULTS, lost_file
 from storage.errors import InternalError, LakewardError
 from storage.format.file_meta import CommitMessage
 from storage.format.types import VALUE_KIND, RowKind
@@ -122,6 +122,16 @@ def _reduced(
     except TABLE_FAULTS as error:
         return BucketResult(
             table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=error
+        )
+    except FileNotFoundError as error:
+        schema_id = plan.schema_id(table)
+        if (
+            schema_id is None
+            or (fault := lost_file(table_of(warehouse, table, schema_id), error)) is None
+        ):
+            raise
+        return BucketResult(
+            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=fault
         )
 
 

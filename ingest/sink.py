@@ -332,8 +332,9 @@ class MicroBatchSink:
         done = {held: commit(held)} if held in by_table else {}
         futures = {name: self._pool.submit(commit, name) for name in names if name not in done}
         wait(futures.values())  # one table's failure does not leave another's commit half watched
-        failures = {name: f.exception() for name, f in futures.items()}
-        failed = self._fault({n: e for n, e in failures.items() if e is not None}, plan, outcome)
+        errors = {name: future.exception() for name, future in futures.items()}
+        failures = {n: self._book.fault_of(n, e) for n, e in errors.items() if e is not None}
+        failed = self._fault(failures, plan, outcome)
         # nothing is discarded: a commit that failed halfway may have published some of its files
         done |= {n: f.result() for n, f in futures.items() if n not in failed}
         return done, failed

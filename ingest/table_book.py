@@ -21,7 +21,7 @@ from ingest.schema_sync import NewTable, Refused, reconcile
 from ingest.settings import Settings
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import Warehouse, catalog_of
-from ingest.table_faults import TABLE_FAULTS, reason_of
+from ingest.table_faults import TABLE_FAULTS, lost_file, reason_of
 from ingest.transformed_schema import TableRules
 from storage.clock import Clock
 from storage.errors import (
@@ -191,6 +191,12 @@ class TableBook:
         with self._lock:
             taken, self._to_park = self._to_park, {}
         return taken
+
+    def fault_of(self, name: str, error: BaseException) -> BaseException:
+        """An error of a commit; a missing file that the table needs is the table's fault."""
+        if isinstance(error, FileNotFoundError):
+            return lost_file(self._pages[name].table, error) or error
+        return error
 
     def answers(self) -> bool:
         """Whether the warehouse answers: what fails then is of one table, not of the store."""

@@ -2,8 +2,9 @@
 """Which failures park one table instead of ending the stream. Pure but for asking the warehouse.
 
 A failure parks its table if trying again cannot heal it and it is about that table alone: bytes of
-the table that violate the format, options or schema that contradict, a table that is gone. It never
-does so
+the table that violate the format, options or schema that contradict, a table that is gone, a file
+that is gone though the newest snapshot names it (one that only older ones name may just have
+expired). It never does so
 
 * for the quarantine table, without which records would be lost;
 * for passing faults, lost races, refused credentials, a newer writer, bugs: those are the store's,
@@ -15,8 +16,10 @@ does so
 from collections.abc import Callable, Collection, Mapping
 
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from storage.table.live_files import live_entries
+from storage.table.table import FileStoreTable
 
-__all__ = ["TABLE_FAULTS", "faults_to_park", "reason_of"]
+__all__ = ["TABLE_FAULTS", "faults_to_park", "lost_file", "reason_of"]
 
 TABLE_FAULTS = (CorruptDataError, InvalidRequestError, NotFoundError)
 """Errors that can be about one table."""
@@ -52,6 +55,28 @@ def faults_to_park(
     if (len(failures) > 1 and not others) or not answers():
         raise failures[min(failures)]
     return {name: reason_of(error) for name, error in failures.items()}
+
+
+def lost_file(table: FileStoreTable, error: FileNotFoundError) -> CorruptDataError | None:
+    """The table's fault, if the missing file is one that it still needs.
+
+    Reads the newest snapshot's manifests.
+    """
+    missing = str(error.filename or "")
+    try:
+        snapshot = table.latest().latest_snapshot()
+        entries = [] if snapshot is None else live_entries(table, snapshot)
+        names = {entry.file.file_name for entry in entries}
+        if snapshot is not None:  # what is known of manifests may be from memory
+            names |= {snapshot.base_manifest_list, snapshot.delta_manifest_list}
+        needed = missing.rsplit("/", 1)[-1] in names
+    except FileNotFoundError:  # not even the newest snapshot can be read
+        needed = True
+    if not needed:
+        return None
+    return CorruptDataError(
+        "a file that the table needs is gone", hint="restore the file", path=missing
+    )
 
 
 def reason_of(error: BaseException) -> str:

@@ -4,7 +4,7 @@
 import pytest
 
 from ingest.parking import Parking, higher
-from ingest.table_faults import faults_to_park, reason_of
+from ingest.table_faults import faults_to_park, lost_file, reason_of
 from storage.errors import (
     CorruptDataError,
     FencedError,
@@ -14,6 +14,7 @@ from storage.errors import (
     StorageUnavailableError,
 )
 from storage.io.local import LocalFileIO
+from tests.unit.ingest.simulated_stream import SimulatedStream, event
 
 SINCE = {"t": {"0": 10, "1": 4}, "u": {"0": 7}}
 
@@ -138,6 +139,41 @@ def test_when_every_table_fails_or_the_warehouse_is_away_nothing_is_hidden():
     with pytest.raises(CorruptDataError):
         judged({"a.x": CorruptDataError("x")}, answers=False)
     assert judged({"a.x": CorruptDataError("x")}, tables=("a.x",)) == {"a.x": "CorruptDataError: x"}
+
+
+def test_a_file_is_lost_when_the_newest_snapshot_names_it(tmp_path, monkeypatch):
+    stream = SimulatedStream(tmp_path, monkeypatch)
+    stream.topics.add("a", 0, *event("orders", 1, 1))
+    stream.batch()
+    stream.batch()
+    table = stream.catalog.table("shop.orders")
+    (file,) = (tmp_path / "lake/shop.db/orders/bucket-0").iterdir()
+    assert lost_file(table, FileNotFoundError(2, "no", "/lake/bucket-0/data-old.parquet")) is None
+    found = lost_file(table, FileNotFoundError(2, "no", str(file)))
+    assert isinstance(found, CorruptDataError)
+    for manifest in (tmp_path / "lake/shop.db/orders/manifest").iterdir():
+        manifest.unlink()
+    again = stream.catalog.table("shop.orders")
+    assert lost_file(again, FileNotFoundError(2, "no", "manifest")) is not None
+
+
+def test_a_table_that_lost_a_data_file_is_parked_when_the_file_is_needed(tmp_path, monkeypatch):
+    stream = SimulatedStream(tmp_path, monkeypatch)
+    for number in range(12):
+        stream.topics.add("a", 0, *event("orders", number, 1))
+        stream.topics.add("b", 0, *event("sums", number, 1))
+        stream.batch()
+    for path in (tmp_path / "lake/shop.db/orders/bucket-0").iterdir():
+        path.unlink()
+    for number in range(12, 24):  # compaction comes to it
+        stream.topics.add("a", 0, *event("orders", number, 1))
+        stream.topics.add("b", 0, *event("sums", number, 1))
+        stream.batch()
+    entry = stream.book.parking.parked()["shop.orders"]
+    assert "a file that the table needs is gone" in entry.reason
+    while stream.batch():
+        pass
+    assert len(stream.rows("shop.sums")) == 24
 
 
 def test_a_reason_is_one_line():
