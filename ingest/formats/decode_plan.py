@@ -8,6 +8,7 @@ parsing and costs nothing to tell apart.
 """
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -106,6 +107,23 @@ class RowPlan:
         members = [(f"f{i}", _member_type(self.columns[i].codec), None) for i in self.key]
         names = {f"f{i}": self.columns[i].name for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
+
+    @functools.cached_property
+    def _raw_key(self) -> Callable[[bytes], Any]:
+        null = msgspec.Raw(b"null")
+        members = [(f"f{i}", msgspec.Raw, null) for i in self.key]
+        names = {f"f{i}": self.columns[i].name for i in self.key}
+        struct = msgspec.defstruct("RawKey", members, rename=names, gc=False)
+        return msgspec.json.Decoder(struct).decode
+
+    def key_tokens(self, image: bytes) -> dict[str, bytes]:
+        """The key columns of a row image with the raw text of their values.
+
+        Raises:
+            msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
+        """
+        key = self._raw_key(image)
+        return {self.columns[i].name: bytes(getattr(key, f"f{i}")) for i in self.key}
 
 
 def make_plan(

@@ -35,6 +35,7 @@ from ingest.formats.single_event import (
     SingleRow,
     Tokens,
     UncoveredError,
+    before_tokens,
     decode_images,
     key_tokens,
 )
@@ -295,7 +296,7 @@ class _Decoding:
 
     def _rows(self, plan: RowPlan, event: Event, image: Image) -> list[SingleRow]:
         key = event.key if self._dialect.key_is_row else None
-        before = _tokens(image.before) if image.op in "ud" else {}
+        before = {} if image.op not in "ud" else _before(plan, image)
         after: Tokens = {}
         if image.op != "d":
             if image.after is None:
@@ -355,6 +356,10 @@ def _with_key(plan: RowPlan, tokens: Tokens, key: bytes | None) -> Tokens:
         return tokens
     named: Tokens = key_tokens(key)
     return {**tokens, **{name: named[name] for name in lacking if name in named}}
+
+
+def _before(plan: RowPlan, image: Image) -> Tokens:
+    return {} if image.before is None else before_tokens(plan, image.op, image.before)
 
 
 def _names(text: bytes | None) -> set[str]:

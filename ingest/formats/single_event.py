@@ -29,6 +29,7 @@ __all__ = [
     "SingleRow",
     "Tokens",
     "UncoveredError",
+    "before_tokens",
     "control_kind",
     "decode_event",
     "decode_images",
@@ -98,6 +99,14 @@ class _Moment(msgspec.Struct, gc=False):
     ts_ms: int | None = None
 
 
+class _Envelope(msgspec.Struct, gc=False):
+    op: str
+    source: msgspec.Raw
+    before: msgspec.Raw = msgspec.Raw(NULL)
+    after: msgspec.Raw = msgspec.Raw(NULL)
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
 _PROBE = msgspec.json.Decoder(_Probe)
 _MOMENT = msgspec.json.Decoder(_Moment)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -204,9 +213,9 @@ def row_tokens(payload: bytes) -> Tokens:
     Raises:
         EventRefusedError: neither is an object.
     """
-    members = _object(payload, "the message")
-    image = members.get("after", NULL)
-    return _image(members.get("before", NULL) if image == NULL else image, "the row")
+    envelope = _envelope(payload)
+    after = bytes(envelope.after)
+    return _image(bytes(envelope.before) if after == NULL else after, "the row")
 
 
 def _image(token: bytes, what: str) -> Tokens:
@@ -233,14 +242,41 @@ def decode_event(
         EventRefusedError: it is a bad record.
         UncoveredError: it has columns that the plan does not know.
     """
-    members = _object(payload, "the message")
-    op = msgspec.json.decode(members["op"], type=str).lower()
-    before = _image(members.get("before", NULL), "before")
-    after = _image(members.get("after", NULL), "after")
-    ts_ms = _source_ts(members["source"])
-    if op != "d" and not after and members.get("after", NULL) == NULL:
+    envelope = _envelope(payload)
+    op = envelope.op.lower()
+    before = before_tokens(plan, op, bytes(envelope.before))
+    after = _image(bytes(envelope.after), "after")
+    ts_ms = _source_ts(bytes(envelope.source))
+    if op != "d" and not after and bytes(envelope.after) == NULL:
         raise EventRefusedError("envelope", f"op {op} without after")
     return decode_images(plan, op, before, after, key, ts_ms, placeholder)
+
+
+def _envelope(payload: bytes) -> Any:
+    """The members that a row event is made of; what else there is may be anything."""
+    try:
+        return _ENVELOPE.decode(payload)
+    except msgspec.ValidationError as error:
+        raise EventRefusedError("envelope", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", str(error)) from None
+
+
+def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
+    """Columns of the row before; of what is no delete the key's are enough, if others are no text.
+
+    Raises:
+        EventRefusedError: it is no row image.
+    """
+    try:
+        return _image(image, "before")
+    except EventRefusedError as error:
+        if op == "d" or error.error_class != "json":
+            raise
+    try:
+        return plan.key_tokens(image)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", str(error)) from None
 
 
 def decode_images(
