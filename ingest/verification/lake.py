@@ -6,6 +6,7 @@ of Parquet files, whose columns are brought to the lake table's types.
 """
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.format.arrow_types import arrow_type
 from storage.format.types import AtomicType, TypeRoot
 from storage.io.file_io import FileIO
+from storage.io.resolve import is_local
 from storage.table.predicate import And, Compare, In, Op, Or, Predicate, mask
 from storage.table.table import FileStoreTable
 
@@ -225,7 +227,7 @@ def parquet_files(file_io: FileIO, path: str) -> list[str]:
     Raises:
         NotFoundError: there are none.
     """
-    if file_io.is_file(path):
+    if Path(path).is_file() if is_local(path) else file_io.is_file(path):
         return [path]
     found = sorted(
         status.path

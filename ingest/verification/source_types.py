@@ -145,6 +145,12 @@ _SPATIAL = frozenset(
 )
 
 
+_MYSQL_TIMESTAMP = (
+    "IF(LEFT(CAST({0} AS CHAR), 4) = '0000', '1970-01-01 00:00:00', CAST({0} AS CHAR))"
+)
+"""Debezium sends the epoch for a TIMESTAMP of zero; for zero DATEs and DATETIMEs null."""
+
+
 def _mysql(column: SourceColumn) -> Way:
     base = column.base.replace(" unsigned", "").replace(" zerofill", "")
     if base in _SPATIAL:
@@ -153,7 +159,9 @@ def _mysql(column: SourceColumn) -> Way:
         return Way("({} * 1e0)", pages=False)
     if base == "double":
         return Way(pages=False)
-    if base in ("date", "datetime", "timestamp", "time"):
+    if base == "timestamp":
+        return Way(_MYSQL_TIMESTAMP)
+    if base in ("date", "datetime", "time"):
         return Way("CAST({} AS CHAR)")
     if base == "json":
         return Way(form=Form.JSON, pages=False)

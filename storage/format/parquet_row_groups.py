@@ -109,11 +109,21 @@ def _ranges(group: pq.RowGroupMetaData) -> dict[str, ColumnRange]:
         found = chunk.statistics if chunk.is_stats_set else None
         if found is None or "." in chunk.path_in_schema:
             continue
-        bounded = found.has_min_max
+        minimum, maximum = _bounds(found)
         ranges[chunk.path_in_schema] = ColumnRange(
-            minimum=found.min if bounded else None,
-            maximum=found.max if bounded else None,
+            minimum=minimum,
+            maximum=maximum,
             null_count=found.null_count if found.has_null_count else None,
             row_count=group.num_rows,
         )
     return ranges
+
+
+def _bounds(found: pq.Statistics) -> tuple[Any, Any]:
+    """Least and greatest value; None where there are none, or none that Python can hold."""
+    if not found.has_min_max:
+        return None, None
+    try:
+        return found.min, found.max
+    except (OverflowError, ValueError):  # dates and timestamps beyond the years 1 to 9999
+        return None, None

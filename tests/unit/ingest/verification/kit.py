@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from ingest import cli
 from storage.format.schema import new_schema
 from storage.format.type_text import parse_type
@@ -32,7 +30,7 @@ class Pair:
 
     def lake(
         self,
-        columns: Sequence[tuple[str, str]],
+        columns: Sequence[tuple[str, Any]],
         rows: Iterable[Sequence[Any]] = (),
         *,
         keys: Sequence[str] = ("id",),
@@ -84,7 +82,3 @@ class Pair:
         captured = capsys.readouterr()
         lines = captured.out.splitlines()
         return code, json.loads(lines[0]) if lines else json.loads(captured.err.splitlines()[-1])
-
-
-def table_of(batch: dict[str, list[Any]], schema: pa.Schema) -> pa.Table:
-    return pa.table(batch, schema=schema)
