@@ -14,7 +14,7 @@ import dataclasses
 import datetime
 import decimal
 import json
-import math
+import struct
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -96,7 +96,12 @@ def _straight(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
 
 def _floats(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
     doubles = pa.array(values, pa.float64())
-    return doubles if arrow == pa.float64() else doubles.cast(arrow, safe=False)
+    if arrow == pa.float64():
+        return doubles
+    floats = doubles.cast(arrow, safe=False)
+    if not pc.is_inf(floats).equals(pc.is_inf(doubles)):
+        raise OverflowError
+    return floats
 
 
 def _parsed_dates(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
@@ -219,10 +224,8 @@ def _float(value: Any) -> float:
 
 
 def _single(value: Any) -> float:
-    number = float(np.float32(value))
-    if math.isinf(number) and not math.isinf(float(value)):
-        raise OverflowError
-    return number
+    (number,) = struct.unpack("<f", struct.pack("<f", float(value)))  # OverflowError above FLOAT
+    return float(number)
 
 
 def _text(value: Any) -> str:

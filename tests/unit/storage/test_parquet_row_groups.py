@@ -91,3 +91,20 @@ def test_neighbouring_columns_of_a_distant_file_come_with_few_requests(
     assert found.num_rows == _ROWS
     assert len(asked) <= 3
     assert sum(asked) <= len(stored)
+
+
+def test_dates_that_python_cannot_hold_have_no_bounds() -> None:
+    """Databases have infinite dates; conditions on other columns must not fail on them."""
+    days = pa.array([0, 2_146_033_979], pa.int32())
+    far = pa.table({"id": [1, 2], "day": days.view(pa.date32())})
+    sink = io.BytesIO()
+    pq.write_table(far, sink)
+    metadata = pq.ParquetFile(io.BytesIO(sink.getvalue())).metadata
+    seen: list[Any] = []
+
+    def keep(ranges: Any) -> bool:
+        seen.append((ranges["id"].maximum, ranges["day"].maximum, ranges["day"].row_count))
+        return True
+
+    assert list(parquet_row_groups.wanted_runs(metadata, keep, None))
+    assert seen == [(2, None, 2)]
