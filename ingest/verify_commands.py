@@ -123,7 +123,9 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which rows and columns")
-    group.add_argument("--where", metavar="SQL", help="only these rows of the source")
+    group.add_argument(
+        "--where", metavar="SQL", help="only these rows of the source, or of the other table"
+    )
     group.add_argument(
         "--where-lake", metavar="TEXT", help="only these rows of the lake, such as \"_shard = 'a'\""
     )

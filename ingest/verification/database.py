@@ -12,6 +12,7 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy
@@ -68,7 +69,11 @@ _POSITIONS: Mapping[str, Sequence[str]] = {
         "ELSE pg_current_wal_lsn() END AS text)",
     ),
     "mariadb": ("SELECT @@global.gtid_binlog_pos",),
-    "mysql": ("SELECT @@global.gtid_executed",),
+    "mysql": (
+        "SELECT @@global.gtid_executed",
+        "SHOW BINARY LOG STATUS",  # without GTIDs: file and place
+        "SHOW MASTER STATUS",  # the same before MySQL 8.2
+    ),
 }
 
 
@@ -110,12 +115,14 @@ class Database:
 
     Raises:
         InvalidRequestError: the driver is missing, or the URL is none.
+        NotFoundError: it names a file that is not there.
     """
 
     def __init__(self, url: SourceUrl) -> None:
         self.url = url
         try:
             parsed = sqlalchemy.make_url(url.text)
+            _check_file(parsed)
             self.engine: Engine = sqlalchemy.create_engine(
                 parsed, hide_parameters=True, connect_args=_connect_args(parsed)
             )
@@ -258,11 +265,11 @@ class Database:
         for statement in _POSITIONS.get(self._flavour(), ()):
             try:
                 with self.connected() as connection:
-                    found = connection.exec_driver_sql(statement).scalar()
+                    row = connection.exec_driver_sql(statement).first()
             except (InvalidRequestError, AccessDeniedError):
                 continue
-            if found:
-                return str(found)
+            if row is not None and row[0]:
+                return ":".join(str(part) for part in row[:2])
         return None
 
     def _flavour(self) -> str:
@@ -285,6 +292,14 @@ class Database:
         if row is None:
             raise NotFoundError("the source has no such replication slot", slot=slot)
         return bool(row[0])
+
+
+def _check_file(parsed: Any) -> None:
+    """SQLite would make a file that is not there."""
+    name = parsed.database or ""
+    plain = parsed.get_backend_name() == "sqlite" and not name.startswith((":", "file:"))
+    if plain and name and not Path(name).is_file():
+        raise NotFoundError("there is no such database file", path=name)
 
 
 def _connect_args(parsed: Any) -> dict[str, Any]:

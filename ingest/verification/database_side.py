@@ -30,6 +30,10 @@ __all__ = ["DatabaseSide", "KeyBounds"]
 _LOOKED_UP = 200
 """Keys of one SELECT: databases limit parameters, SQLite's old ones to 999."""
 
+_FIRST_ROWS = 1_000
+_PAGE_BYTES = 32 << 20
+"""Size of a page in Arrow [bytes]; as Python objects it is about three times as large."""
+
 _ROW_VALUES = ("postgresql", "sqlite")
 """Databases that use an index for `(a, b) > (1, 2)`; others do for the same written out."""
 
@@ -51,6 +55,23 @@ class _Query:
     values: Mapping[str, Any]
 
 
+class _PageSize:
+    """How many rows to ask for: few at first, then as many as fit into `_PAGE_BYTES`.
+
+    Args:
+        most: rows at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.rows = min(most, _FIRST_ROWS)
+
+    def seen(self, batch: pa.RecordBatch) -> None:
+        """Take in what a page was."""
+        per_row = batch.nbytes / max(1, batch.num_rows)
+        self.rows = max(1, min(self._most, int(_PAGE_BYTES / max(1.0, per_row))))
+
+
 class DatabaseSide:
     """See the module.
 
@@ -61,7 +82,7 @@ class DatabaseSide:
         ways: how each of the columns is read, by its name in the lake.
         where: SQL condition on rows; None = all count.
         bounds: of the first key column.
-        page_rows: rows of a page, and of a batch.
+        page_rows: rows of a page at most, and of a batch.
     """
 
     def __init__(
@@ -161,13 +182,16 @@ class DatabaseSide:
                 values,
                 execution_options={"max_row_buffer": self._page_rows},
             )
+        size = _PageSize(self._page_rows)
         while True:
             with self._database.errors():
-                rows = result.cursor.fetchmany(self._page_rows)
+                rows = result.cursor.fetchmany(size.rows)
             if not rows:
                 result.close()
                 return
-            yield self._rows(rows)
+            made = self._rows(rows)
+            size.seen(made.batch)
+            yield made
 
     def _fetched(
         self, connection: Connection, query: Any, values: Mapping[str, Any]
@@ -180,15 +204,19 @@ class DatabaseSide:
         return rows
 
     def _pages(self, connection: Connection, query: _Query) -> Iterator[Rows]:
-        order = f" ORDER BY {', '.join(self._keys)} LIMIT {self._page_rows}"
+        order = f" ORDER BY {', '.join(self._keys)} LIMIT "
+        size = _PageSize(self._page_rows)
         after, last = self._after()
         values = {**self._fixed.values, **query.values}
         where = list(query.where)
         while True:
-            rows = self._fetched(connection, self._select(where, order), values)
+            asked = size.rows
+            rows = self._fetched(connection, self._select(where, f"{order}{asked}"), values)
             if rows:
-                yield self._rows(rows)
-            if len(rows) < self._page_rows:
+                made = self._rows(rows)
+                size.seen(made.batch)
+                yield made
+            if len(rows) < asked:
                 return
             found = dict(zip(last, rows[-1], strict=False))
             if found.items() <= values.items():

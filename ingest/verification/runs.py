@@ -34,7 +34,8 @@ from storage.errors import InvalidRequestError, LakewardError, NotFoundError
 from storage.format.types import DataType
 from storage.io.resolve import resolve_file_io
 from storage.table.catalog import FileSystemCatalog
-from storage.table.predicate import And, Compare, Op, Predicate
+from storage.table.predicate import And, Compare, IsNull, Op, Or, Predicate
+from storage.table.predicate_text import parse_predicate
 
 __all__ = ["Request", "opened_database", "selected_tables", "verify_tables"]
 
@@ -56,7 +57,7 @@ class Request:
         key: columns that identify a row; none = the primary key.
         exclude: lake columns that are not compared.
         mask: columns whose values are not shown.
-        where: SQL condition on rows of the source.
+        where: SQL condition on rows of the source; of another table a condition as `where_lake`.
         where_lake: condition on rows of the lake.
         key_range: first and last value of the first key column; None = all.
         page_rows: rows of a page of the source, and of a range.
@@ -272,19 +273,14 @@ class _Comparison:
             options = options if warehouse.startswith("s3") else {}
             other = FileSystemCatalog(warehouse, options=options).table(name)
             planned = self._planned(_by_name(other.schema.field_names), made)
-            side = TableSide(
-                other,
-                text,
-                planned.columns,
-                self._range_predicate(planned.columns),
-                by_source_name=True,
-            )
+            rows = self._other_predicate(planned.columns)
+            side = TableSide(other, text, planned.columns, rows, by_source_name=True)
             return planned.columns, side, False
         file_io, path = resolve_file_io(text, options if text.startswith("s3") else None)
         schema: pa.Schema = parquet_schema(file_io, path)
         planned = self._planned(_by_name(schema.names), made)
-        bounds = self._range_predicate(planned.columns)
-        return planned.columns, FilesSide(file_io, path, planned.columns, bounds), False
+        rows = self._other_predicate(planned.columns)
+        return planned.columns, FilesSide(file_io, path, planned.columns, rows), False
 
     def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side, bool]:
         database = self._database
@@ -334,17 +330,20 @@ class _Comparison:
         parts = [] if self._request.where_lake is None else [self._request.where_lake]
         deleted = self._deleted_column()
         if deleted in self._table.schema.field_names:
-            parts.append(Compare(Op.EQ, deleted, False))
+            parts.append(Or((IsNull(deleted), Compare(Op.EQ, deleted, False))))
             self._outcome.notes.append(f"rows with {deleted} = true are left out")
         if self._request.key_range is not None:
             key = (*self._request.key, *self._table.schema.primary_keys)
             parts += self._bounds(key[0] if key else "")
         return And(tuple(parts)) if parts else None
 
-    def _range_predicate(self, columns: Columns) -> Predicate | None:
-        if self._request.key_range is None:
-            return None
-        return And(tuple(self._bounds(columns.keys[0].source)))
+    def _other_predicate(self, columns: Columns) -> Predicate | None:
+        """Rows of another table that count."""
+        where = self._request.where
+        parts = [] if where is None else [parse_predicate(where)]
+        if self._request.key_range is not None:
+            parts += self._bounds(columns.keys[0].source)
+        return And(tuple(parts)) if parts else None
 
     def _bounds(self, column: str) -> list[Predicate]:
         low, high = self._request.key_range or (None, None)
