@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest import cli
 from ingest import settings as settings_module
 from ingest.setting_avro import AvroSettings
 from ingest.settings import Settings, load_settings, resolve
@@ -134,6 +135,17 @@ def test_secrets_appear_nowhere(load, tmp_path):
         assert any(key == "source.schema.registry.url" for key, _, _ in lines)
         assert "den-w" not in str(lines)
         assert "rd@" not in str(lines)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_validate_prints_no_secret(tmp_path, capsys, form):
+    path = tmp_path / "avro.yaml"
+    path.write_text(AVRO + EVERYTHING + "metrics: {enabled: false}\n")
+    assert cli.main(["validate", "-c", str(path), *form]) == 0
+    out = capsys.readouterr().out
+    assert "source.schema.registry.basic.auth" in out
+    assert "https://one:8081" in out
+    assert "den-word" not in out
 
 
 @pytest.mark.parametrize(
