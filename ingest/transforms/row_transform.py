@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.formats.events import OFFSET_COLUMN
+from ingest.positions.ordered_tables import POSITION_COLUMNS
 from ingest.transforms.cells import Failure, Frame, Mask, combined, mask_of, restricted
 from ingest.transforms.metadata import METADATA, origin_column
 from ingest.transforms.rules import PlannedRule, TransformRule, check_key_masks, plan_rule
@@ -253,7 +254,7 @@ class RowTransform:
 
     def _lacking(self, behind: Behind, out: RowsOut) -> Mask:
         """Soft deletes whose before image may lack what a column comes from."""
-        if behind.in_key or not out.marked.any():
+        if behind.own or not out.marked.any():
             return np.zeros(len(out.marked), bool)
         masks = [
             np.asarray(pc.is_null(out.rows.column(index)).to_numpy(zero_copy_only=False))
@@ -325,7 +326,7 @@ class RowTransform:
         rest = [
             index
             for index, name in enumerate(self.decode_schema.field_names)
-            if name not in self._table.primary_keys
+            if name not in (*self._table.primary_keys, *POSITION_COLUMNS)
         ]
         if not rest:
             return np.zeros(rows.num_rows, bool)

@@ -201,14 +201,15 @@ class Behind:
         indices: their positions.
         names: theirs, for people.
         more: whether it also comes from the time or from metadata.
-        in_key: whether it is itself part of the table's key.
+        own: whether it is the event's own, whatever the table holds: a key, or where in the source
+            the change stands.
     """
 
     ids: tuple[int, ...]
     indices: tuple[int, ...]
     names: str
     more: bool = False
-    in_key: bool = False
+    own: bool = False
 
 
 def behind_names(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Behind:
@@ -238,7 +239,7 @@ def behind_column(
         found = behind_names(frozenset({name}), decode, table)
     else:
         return None
-    return dataclasses.replace(found, in_key=name in table.primary_keys)
+    return dataclasses.replace(found, own=name in (*table.primary_keys, *POSITION_COLUMNS))
 
 
 def source_types(

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from ingest.positions.ordered_tables import POSITION_COLUMNS
 from tests.unit.ingest.debezium_events import TOPIC, connect_block, connect_field, dumps, event
 from tests.unit.ingest.table_pipeline import TablePipeline
 from tests.unit.ingest.transformed_source import (
@@ -19,15 +20,20 @@ from tests.unit.ingest.transformed_source import (
 )
 
 CASES = [
-    pytest.param(full, soft, partition, id=f"{full=}-{soft=}-{partition}")
+    pytest.param(full, soft, partition, "kafka", id=f"{full=}-{soft=}-{partition}")
     for full, soft, partition in itertools.product([True, False], [True, False], PARTITIONS)
     if full or partition != "key"  # refused by name, see below
 ]
+CASES += [
+    pytest.param(full, soft, partition, "source", id=f"{full=}-{soft=}-{partition}-source")
+    for full, soft, partition in [(False, True, ""), (True, True, "key"), (False, False, "")]
+]
 
 
-@pytest.mark.parametrize(("full", "soft", "partition"), CASES)
-def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, partition):
-    text = "tables:\n  - match: shop.*" + RULE + PARTITIONS[partition]
+@pytest.mark.parametrize(("full", "soft", "partition", "ordering"), CASES)
+def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, partition, ordering):
+    text = f"source.ordering: {ordering}\n"
+    text += "tables:\n  - match: shop.*" + RULE + PARTITIONS[partition]
     text += "    deletes: soft\n" if soft else ""
     metadata = soft or bool(partition)
     sink = ", metadata.columns: {columns: [op, table]}" if metadata else ""
@@ -40,7 +46,11 @@ def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, par
         one.feed(*tasks, commit=False)  # lost before its commit
         one.feed(*tasks)
         assert one.quarantined() == []
-        assert source.by_key(one.rows("shop.orders")) == source.lake
+        rows = [
+            {name: value for name, value in each.items() if name not in POSITION_COLUMNS}
+            for each in one.rows("shop.orders")
+        ]
+        assert source.by_key(rows) == source.lake
     assert one.changes == [("shop.orders", "create table")]
     schema = one.book.table("shop.orders").schema
     assert schema.partition_keys == (("dt",) if partition else ())

@@ -3,6 +3,7 @@
 
 import datetime as dt
 import hashlib
+import itertools
 import random
 
 from tests.unit.ingest.debezium_events import connect_block, connect_field, dumps, event
@@ -34,8 +35,12 @@ PARTITIONS = {
 }
 
 
+_LSN = itertools.count(1_000, 16)
+
+
 def record(op, before=None, after=None):
-    payload = dumps(event(op, before, after))
+    lsn = next(_LSN)
+    payload = dumps(event(op, before, after, lsn=lsn, sequence=f'["{lsn - 8}","{lsn}"]'))
     return dumps(
         {"id": (after or before)["id"]}
     ), b'{"schema":' + BLOCK + b',"payload":' + payload + b"}"
