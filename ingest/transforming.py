@@ -66,7 +66,8 @@ class TableTransform:
             rows = RowTransform.of(rule, schema, hidden=hidden, zone=zone)
         except InvalidRequestError as error:
             plain = _source_schema(rule, schema, hidden)
-            ignored = frozenset(rule.exclude) - wanted_columns(rule) - {*plain.field_names}
+            ignored = (frozenset(rule.exclude) - wanted_columns(rule)).union(rule.derived_names)
+            ignored = ignored.difference(plain.field_names)
             return TableTransform(plain, ignored=ignored, refusal=_text(error))
         return TableTransform(
             rows.decode_schema,

@@ -25,7 +25,7 @@ from ingest.transforms.cells import (
 from ingest.transforms.masks import Mask as ColumnMask
 from ingest.transforms.metadata import METADATA, origin_column
 from ingest.transforms.rules import PlannedRule, TransformRule, refuse_timed
-from ingest.transforms.type_rules import is_text, nullable
+from ingest.transforms.type_rules import BOOLEAN, is_text, nullable
 from ingest.transforms.zones import zone_named
 from storage.errors import InvalidRequestError
 from storage.format.arrow_types import arrow_type
@@ -324,6 +324,7 @@ def column_of(
         _same_type(METADATA[of].type, field, "a metadata column")
         return FromOrigin(of)
     if rule.soft_delete and name == rule.deleted_column:
+        _same_type(BOOLEAN, field, "the mark of soft deletes")
         return Deleted()
     if name in rule.exclude:
         if not field.type.nullable:

@@ -7,6 +7,9 @@ import itertools
 import pytest
 
 from ingest.positions.ordered_tables import POSITION_COLUMNS
+from storage.format.schema import new_schema
+from storage.format.type_text import parse_type
+from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.debezium_events import TOPIC, connect_block, connect_field, dumps, event
 from tests.unit.ingest.table_pipeline import TablePipeline
 from tests.unit.ingest.transformed_source import (
@@ -269,3 +272,49 @@ def test_what_a_key_is_computed_from_may_widen(tmp_path):
     one.feed([(dumps({"id": 1}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
     assert held(one, "k", "qty") == [(f"n{1 << 40}", 1 << 40)]
     assert one.quarantined() == []
+
+
+def test_a_table_that_somebody_made_learns_the_types_that_it_does_not_show(tmp_path):
+    rule = '    columns.exclude: [price, secret]\n    computed: ["total = price * qty"]\n'
+    one = pipeline(tmp_path, rule)
+    catalog = FileSystemCatalog(str(tmp_path / "lake"))
+    catalog.create_database("shop")
+    columns = [
+        ("id", parse_type("BIGINT")),
+        ("qty", parse_type("INT")),
+        ("total", parse_type("BIGINT")),
+    ]
+    catalog.create_table(
+        "shop.orders", new_schema(columns, primary_keys=("id",), options={"bucket": "1"})
+    )
+    one = pipeline(tmp_path, rule)
+    one.feed([record("c", None, row(1, qty=3))], commit=False)
+    one.feed([record("c", None, row(1, qty=3))])
+    assert held(one, "id", "qty", "total", "note") == [(1, 3, 6, "n")]
+    assert one.quarantined() == []
+    settled = len(one.changes)
+    one.feed([record("c", None, row(2))])
+    assert len(one.changes) == settled
+
+
+def test_a_rule_against_the_columns_of_the_table_stops_this_table_alone(tmp_path):
+    pipeline(tmp_path, "").feed([record("c", None, row(1))])
+    two = pipeline(tmp_path, '    computed: ["note = upper(email)"]\n')
+    two.offset, two.batches = 1, 1
+    two.feed([record("c", None, row(2)), record("c", None, row(3))])
+    assert held(two, "id") == [(1,)]
+    assert [error_class for error_class, _ in two.quarantined()] == ["schema"] * 2
+    assert "note" in two.quarantined()[0][1]
+
+
+def test_a_rule_whose_result_has_another_type_than_the_column_takes_nothing(tmp_path):
+    rule = "    deletes: soft\n"
+    first = '    computed: ["_cdc_deleted = upper(note)"]\n'
+    pipeline(tmp_path, first).feed([record("c", None, row(1))])
+    two = pipeline(tmp_path, rule)
+    two.offset, two.batches = 1, 1
+    two.feed([record("c", None, row(2)), record("c", None, row(3))])
+    assert held(two, "id") == [(1,)]
+    assert [error_class for error_class, _ in two.quarantined()] == ["transform"] * 2
+    assert "another type" in two.quarantined()[0][1]
+    assert two.changes == []
