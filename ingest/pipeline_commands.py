@@ -51,6 +51,11 @@ def add_pipeline_commands(parent: "argparse._SubParsersAction[argparse.ArgumentP
     pause.set_defaults(run=_pause)
     resume = _add(parent, "resume", "write parked tables again", _RESUME)
     resume.add_argument("tables", nargs="+", metavar="TABLE", help="database.table")
+    resume.add_argument(
+        "--skip-missed",
+        action="store_true",
+        help="go on from now and leave out what was missed, for tables that are snapshotted again",
+    )
     resume.set_defaults(run=_resume)
     reload = _add(parent, "reload", "read the configuration again", _RELOAD, examples=False)
     reload.set_defaults(run=_reload)
@@ -117,7 +122,8 @@ def _pause(arguments: argparse.Namespace) -> int:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
-    return ask_command(arguments, "resume", {"tables": arguments.tables})
+    request = {"tables": arguments.tables, "skip_missed": arguments.skip_missed}
+    return ask_command(arguments, "resume", request)
 
 
 def _reload(arguments: argparse.Namespace) -> int:

@@ -84,7 +84,9 @@ def rewound(
     for name in {*progresses, *parked, *state.floors} - {ANY_TABLE}:
         own = progresses[name].offsets if name in progresses else {}
         reached = resume_token(parked[name].since) if name in parked else here
-        floors[name] = higher(higher(reached, own), state.floor(name))
+        held = higher(higher(reached, own), state.floor(name))
+        if held != floors[ANY_TABLE]:
+            floors[name] = held
     bad_floors = {
         name: higher(here, state.bad_floors.get(name, {}))
         for name in parking.behind

@@ -261,9 +261,9 @@ class TableBook:
         return {} if progress is None else progress.span
 
     def offsets(self, name: str) -> OffsetMap:
-        """The table's cumulative source offsets."""
-        progress = self._pages[name].progress
-        return {} if progress is None else progress.offsets
+        """The table's cumulative source offsets; none of a table that is not there yet."""
+        page = self._pages.get(name)
+        return {} if page is None or page.progress is None else page.progress.offsets
 
     def positions(self) -> dict[str, StoredPositions]:
         """Highest source positions of the tables that are in the order of the source."""

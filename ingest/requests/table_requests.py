@@ -57,9 +57,13 @@ def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
         )
     if not wanted:  # asked again after a crash
         return Outcome("catching up already", {"resumed": [], "again": {}})
-    pipeline.progress(f"going back for {', '.join(wanted)}")
     pipeline.book.load()
     pipeline.book.require(wanted)
+    if arguments.get("skip_missed"):
+        pipeline.book.parking.resume_behind(wanted, {})
+        text = f"resumed {', '.join(wanted)}; what was missed is left out"
+        return Outcome(text, {"resumed": wanted, "again": {}})
+    pipeline.progress(f"going back for {', '.join(wanted)}")
     again = pipeline.position.go_back(wanted)
     count = sum(end - start for parts in again.values() for start, end in parts.values())
     what = f"{count} offsets are read again" if again else "nothing was missed"

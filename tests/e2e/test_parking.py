@@ -8,10 +8,12 @@ written twice shows in its sums.
 import json
 import random
 import shutil
+import signal
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from ingest import cli
 from storage.table.catalog import FileSystemCatalog
@@ -35,6 +37,7 @@ class MixedStream:
     def __init__(self, bootstrap, seed):
         self.rng = random.Random(seed)
         self.rows = {table: {} for table in TABLES}
+        self._bootstrap = bootstrap
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         recreate_topics(bootstrap, TOPICS, 2)
 
@@ -61,6 +64,13 @@ class MixedStream:
             )
             self._producer.poll(0)
         assert self._producer.flush(30) == 0
+
+    def retention_takes_all(self):
+        """What is in the topics is gone; offsets go on."""
+        ends = [TopicPartition(topic, p, -1) for topic in TOPICS for p in range(2)]
+        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        for future in admin.delete_records(ends).values():
+            future.result(30)
 
     def assert_tables_equal(self, directory):
         for table in TABLES:
@@ -200,5 +210,40 @@ def test_a_damaged_table_is_parked_and_heals_and_settings_change_while_it_runs(
         assert answer["changed"] == ["pipeline", "source"]
         stream.changes(500)
         wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "goes on")
+        config_of(tmp_path, kafka_broker)
+        daemon.process.send_signal(signal.SIGHUP)
+        wait_until(
+            daemon,
+            lambda: daemon.log_path.read_text().count("settings changed") == 2,
+            "the signal is heard",
+        )
+        stream.changes(500)
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "goes on")
         assert daemon.terminate() == 0, daemon.log_tail()
     stream.assert_tables_equal(tmp_path)
+
+
+def test_what_retention_took_is_said_and_the_others_go_on(kafka_broker, tmp_path, capsys):
+    stream = MixedStream(kafka_broker, seed=7)
+    config = config_of(tmp_path, kafka_broker)
+    stream.changes(500)
+    with DaemonProcess(config) as daemon:
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "the start")
+        code, _, said = command(capsys, "pause", "-c", config, "shop.orders")
+        assert code == 0, said
+        stream.changes(500)
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "the others")
+        stream.retention_takes_all()
+
+        code, _, said = command(capsys, "resume", "-c", config, "shop.orders")
+        assert code == 65, said
+        assert "lakeward resnapshot" in said
+        assert tables_of(capsys, config)["shop.orders"]["state"] == "parked"
+
+        code, _, said = command(capsys, "resume", "-c", config, "shop.orders", "--skip-missed")
+        assert code == 0, said
+        stream.changes(500)
+        wait_until(daemon, lambda: rows_of(tmp_path, "sums") == stream.rows["sums"], "goes on")
+        assert tables_of(capsys, config)["shop.orders"]["state"] == "running"
+        assert daemon.terminate() == 0, daemon.log_tail()
+    assert rows_of(tmp_path, "items") == stream.rows["items"]

@@ -11,7 +11,8 @@ from collections import defaultdict
 
 import pytest
 
-from storage.errors import DataLossError
+from ingest.table_book import TableBook
+from storage.errors import DataLossError, InvalidRequestError
 from tests.unit.ingest.simulated_stream import (
     BATCH,
     QUARANTINE,
@@ -136,6 +137,32 @@ def test_a_damaged_table_is_parked_with_the_reason_and_the_batch_goes_on(stream)
     assert stream.rows("shop.items") == model.rows["shop.items"]
     stream.drain()
     model.check()
+
+
+def test_a_table_that_somebody_parks_during_a_batch_misses_it_whole(stream, monkeypatch):
+    """As a schema decision does: the batch goes on for the others."""
+    model = Model(stream, random.Random(13))
+    model.traffic(30)
+    apply = TableBook.apply
+
+    def parks(book, deltas, *, now_ms):
+        book.park("shop.items", "its schema is odd")
+        return apply(book, [d for d in deltas if d.target != "shop.items"], now_ms=now_ms)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableBook, "apply", parks)
+        while stream.batch():
+            pass
+    assert stream.book.parking.parked()["shop.items"].reason == "its schema is odd"
+    assert not stream.catalog.exists("shop.items")
+    assert stream.rows("shop.sums") == model.rows["shop.sums"]
+    stream.drain()
+    model.check()
+
+
+def test_the_quarantine_table_is_not_parked(stream):
+    with pytest.raises(InvalidRequestError):
+        stream.book.park(QUARANTINE, "no")
 
 
 def test_a_table_that_does_not_exist_yet_can_be_parked(stream):
