@@ -23,6 +23,7 @@ _FIXED: Mapping[str, Callable[[Settings], Any]] = {
     "pipeline.checkpoint": lambda s: s.pipeline.checkpoint,
     "source.type": lambda s: type(s.source).__name__,
     "source.format": lambda s: s.format,
+    "source.ordering": lambda s: s.events.ordering,
     "sink.warehouse": lambda s: s.sink.warehouse,
     "sink.options": lambda s: dict(s.sink.options),
     "bad.records.table": lambda s: s.bad_records.table,
