@@ -41,11 +41,19 @@ def back_to(position: Mapping[str, Any], tables: Collection[ParkedTable]) -> Off
     Returns:
         Source offsets: for topics that fed the tables the smaller of the two positions, for the
         others `position`. A partition of such a topic that was unknown then is left out, which
-        means from its beginning.
+        means from its beginning; so is one that `position` leaves out.
     """
     start = offsets_to_store(position)
     for table in tables:
-        since = {topic: table.since[topic] for topic in table.topics if topic in table.since}
+        since = {
+            topic: {
+                key: value
+                for key, value in table.since[topic].items()
+                if key in position[topic] or not key.isdecimal()
+            }
+            for topic in table.topics
+            if topic in table.since and topic in position
+        }
         start = initial_from_stored([start, offsets_to_store(since)], complete=False)
         for topic in table.topics:
             known = since.get(topic, {})

@@ -49,6 +49,13 @@ def test_a_feeding_topic_that_was_unknown_is_read_from_its_beginning():
     assert back_to(HERE, [parked({"t": {"0": 10}}, "t", "u")]) == {"t": {"0": 10}}
 
 
+def test_what_starts_at_its_beginning_already_does_not_go_forward():
+    """A table is resumed before the stream that went back for another has read anything."""
+    here = {"t": {"0": 50}}
+    table = parked({"t": {"0": 60, "1": 8}, "u": {"0": 7}}, "t", "u")
+    assert back_to(here, [table]) == here
+
+
 def test_a_file_goes_back_with_its_name():
     here = {"t": {"0": 3 << 40 | 7, "files": [["f3", 0, 7, 7]]}}
     since = {"t": {"0": 1 << 40 | 5, "files": [["f0", 0, 9, 9], ["f1", 0, 5, 9]]}}
