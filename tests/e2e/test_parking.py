@@ -17,7 +17,13 @@ from confluent_kafka.admin import AdminClient
 
 from ingest import cli
 from storage.table.catalog import FileSystemCatalog
-from tests.e2e.daemon_process import DaemonProcess, drain, eventually, kafka_config
+from tests.e2e.daemon_process import (
+    DaemonProcess,
+    drain,
+    eventually,
+    files_config,
+    kafka_config,
+)
 from tests.e2e.shop_stream import (
     assert_identifiers_never_repeat,
     assert_no_file_missing,
@@ -247,3 +253,42 @@ def test_what_retention_took_is_said_and_the_others_go_on(kafka_broker, tmp_path
         assert tables_of(capsys, config)["shop.orders"]["state"] == "running"
         assert daemon.terminate() == 0, daemon.log_tail()
     assert rows_of(tmp_path, "items") == stream.rows["items"]
+
+
+def test_requests_wait_for_the_next_start_and_files_are_read_again(spark, tmp_path, capsys):
+    """Without a daemon, and with a source whose offsets are files."""
+    rng = random.Random(8)
+    wanted = {table: {} for table in TABLES}
+    config = files_config(tmp_path, tables=[{"match": "shop.sums", "table.properties": SUMS}])
+
+    def write(number):
+        folder = tmp_path / "events" / "mixed"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = []
+        for _ in range(200):
+            table, key, n = rng.choice(TABLES), rng.randrange(50), rng.randrange(100)
+            rows = wanted[table]
+            rows[key] = n + (rows.get(key, 0) if table == "sums" else 0)
+            source = {"db": "shop", "table": table}
+            value = {"before": None, "after": {"id": key, "n": n}, "op": "c", "source": source}
+            lines.append(json.dumps({"key": {"id": key}, "value": value}))
+        (folder / f"{number:04}.jsonl").write_text("\n".join(lines) + "\n")
+
+    write(0)
+    code, answer, _ = command(
+        capsys, "pause", "-c", config, "shop.orders", "--unknown", "--no-wait"
+    )
+    assert (code, answer) == (0, {"state": "waiting"})
+    drain(config, spark)
+    write(1)
+    drain(config, spark)
+    assert rows_of(tmp_path, "orders") == {}
+    assert rows_of(tmp_path, "sums") == wanted["sums"]
+
+    command(capsys, "resume", "-c", config, "shop.orders", "--no-wait")
+    write(2)
+    drain(config, spark)
+    assert {table: rows_of(tmp_path, table) for table in TABLES} == wanted
+    write(3)
+    drain(config, spark)
+    assert {table: rows_of(tmp_path, table) for table in TABLES} == wanted
