@@ -92,13 +92,11 @@ class MapSide:
         self._by_source = settings.events.ordering == SOURCE
         self._gathered: dict[str, list[pa.RecordBatch]] = {}
         self._gathered_bytes = 0
-        self._first_offset = 0
 
     def read(self, piece: SourceRange, batches: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
         """Decode one range and cut it into chunks."""
         started = time.perf_counter()
         self.report.ranges.append((piece.topic, piece.partition, piece.start, piece.end))
-        self._first_offset = piece.start
         for raw in batches:
             self._count(raw)
             decoding = time.perf_counter()
@@ -110,7 +108,6 @@ class MapSide:
             self.report.spent("decode", time.perf_counter() - decoding)
             if self._gathered_bytes >= GATHER_BYTES:
                 yield from self._cut(piece)
-                self._first_offset = raw.offsets[-1] + 1
             started = time.perf_counter()
         self.report.spent("consume", time.perf_counter() - started)
         yield from self._cut(piece)
@@ -208,7 +205,7 @@ class MapSide:
                         schema_id=schema_id,
                         topic=piece.topic,
                         source_partition=piece.partition,
-                        first_offset=self._first_offset,
+                        first_offset=int(payload.column(OFFSET_COLUMN).to_numpy()[0]),
                         payload=ipc_bytes(payload),
                     )
                     yield encode_chunk(chunk)
@@ -222,13 +219,23 @@ def _from_offset(raw: RawBatch, floor: int, rows: pa.RecordBatch) -> pa.RecordBa
 
 
 def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces of about `CHUNK_TARGET_BYTES`; their keys are disjoint, so their order is free."""
+    """Pieces of about `CHUNK_TARGET_BYTES`.
+
+    Where keys were combined their order is free; elsewhere the first offsets of the pieces tell it,
+    and rows of one record stay together.
+    """
     if rows.num_rows == 0:
         return
     pieces = max(1, -(-rows.nbytes // CHUNK_TARGET_BYTES))
     step = -(-rows.num_rows // pieces)
-    for start in range(0, rows.num_rows, step):
-        yield rows.slice(start, step)
+    offsets = rows.column(OFFSET_COLUMN).to_numpy()
+    start = 0
+    while start < rows.num_rows:
+        end = min(start + step, rows.num_rows)
+        while end < rows.num_rows and offsets[end] == offsets[end - 1]:
+            end += 1
+        yield rows.slice(start, end - start)
+        start = end
 
 
 def split_rows(

@@ -284,3 +284,14 @@ def test_bad_records_of_a_table_that_is_read_again_are_quarantined_again(catalog
     side._take(raw([event("c", 1, "x")] * 4), DecodeResult([], records, [], {}))
     assert side.report.bad == {TOPIC: {"type": 1}}
     assert side.report.tables["lakeward._quarantine"].rows == 1
+
+
+def test_pieces_of_rows_that_are_not_combined_keep_their_order(catalog, settings, monkeypatch):
+    """All changes of a key count, so the last one must come last, however small the chunks."""
+    monkeypatch.setattr("ingest.map_side.CHUNK_TARGET_BYTES", 1)
+    table = make_table(catalog, **{"changelog-producer": "input"})
+    plan = plan_of({"shop.items": 0})
+    chunks, _ = run_map(settings, plan, [raw([event("u", 1, f"n{at}") for at in range(30)])])
+    assert len({chunk.order for chunk in chunks}) == len(chunks) == 30
+    rows = write_and_read(table, settings, plan, chunks)
+    assert rows == [{"id": 1, "name": "n29"}]
