@@ -202,9 +202,8 @@ class _Comparison:
                 raise InvalidRequestError(
                     problem, hint="name it with --source-table", table=self._name
                 )
-        made, predicate = self._made(), self._lake_predicate()
-        columns, source, ordered = self._opened(source_name, made)
-        lake = TableSide(self._table, self._name, columns, predicate)
+        columns, source, ordered = self._opened(source_name, self._made())
+        lake = TableSide(self._table, self._name, columns, self._lake_predicate(columns))
         outcome.source = source.label
         waited = self._lag_wait()
         if waited is not None:
@@ -326,15 +325,14 @@ class _Comparison:
             self._outcome.notes.append("without a key whole rows are compared, and not read again")
         return planned
 
-    def _lake_predicate(self) -> Predicate | None:
+    def _lake_predicate(self, columns: Columns) -> Predicate | None:
         parts = [] if self._request.where_lake is None else [self._request.where_lake]
         deleted = self._deleted_column()
         if deleted in self._table.schema.field_names:
             parts.append(Or((IsNull(deleted), Compare(Op.EQ, deleted, False))))
             self._outcome.notes.append(f"rows with {deleted} = true are left out")
         if self._request.key_range is not None:
-            key = (*self._request.key, *self._table.schema.primary_keys)
-            parts += self._bounds(key[0] if key else "")
+            parts += self._bounds(columns.keys[0].name)
         return And(tuple(parts)) if parts else None
 
     def _other_predicate(self, columns: Columns) -> Predicate | None:

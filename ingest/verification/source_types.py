@@ -73,7 +73,7 @@ def way_of(dialect: str, column: SourceColumn, lake: DataType) -> Way:
     elif not isinstance(lake, AtomicType):
         return Way(refusal="nested types of a database are not compared")
     else:
-        way = _WAYS.get(dialect, _other)(column)
+        way = _WAYS.get(dialect, _other)(column, lake.root)
     text = isinstance(lake, AtomicType) and lake.root in (TypeRoot.VARCHAR, TypeRoot.CHAR)
     if text and way.form is Form.PLAIN and column.base in _NUMBERS:
         return dataclasses.replace(way, form=Form.NUMBER)
@@ -93,18 +93,32 @@ _POSTGRES_AS_IS = frozenset(
 )
 _POSTGRES_NOT = frozenset(
     {
-        *("interval", "time with time zone", "point", "line", "lseg", "box", "path", "polygon"),
-        *("circle", "geometry", "geography", "tsquery"),
+        *("point", "line", "lseg", "box", "path", "polygon", "circle"),
+        *("geometry", "geography", "tsquery"),
     }
 )
+_POSTGRES_BY_LAKE = {
+    # microseconds; a month has 365.25 / 12 days
+    ("interval", TypeRoot.BIGINT): "CAST((((EXTRACT(YEAR FROM {0}) * 12 + EXTRACT(MONTH FROM {0})) "
+    "* 30.4375 + EXTRACT(DAY FROM {0})) * 86400 + EXTRACT(HOUR FROM {0}) * 3600 "
+    "+ EXTRACT(MINUTE FROM {0}) * 60 + EXTRACT(SECOND FROM {0})) * 1000000 AS bigint)",
+    ("time with time zone", TypeRoot.VARCHAR): (
+        "CAST(CAST({} AT TIME ZONE 'UTC' AS time) AS text) || 'Z'"
+    ),
+}
+"""What Debezium sends of types that have several forms, by the type that the lake chose."""
 
 
-def _postgres(column: SourceColumn) -> Way:
+def _postgres(column: SourceColumn, lake: TypeRoot) -> Way:
     base = column.base
     if base in _POSTGRES_AS_IS:
         return Way(whole=base in _WHOLE)
     if base in ("real", "double precision"):
         return Way(pages=False)
+    if base in ("interval", "time with time zone"):
+        found = _POSTGRES_BY_LAKE.get((base, lake))
+        refused = Way(refusal=_NO_RULE.format(base))
+        return refused if found is None else Way(found, pages=False)
     if base in _POSTGRES_NOT:
         return Way(refusal=_NO_RULE.format(base))
     if base in ("json", "jsonb"):
@@ -151,7 +165,8 @@ _MYSQL_TIMESTAMP = (
 """Debezium sends the epoch for a TIMESTAMP of zero; for zero DATEs and DATETIMEs null."""
 
 
-def _mysql(column: SourceColumn) -> Way:
+def _mysql(column: SourceColumn, lake: TypeRoot) -> Way:
+    del lake
     base = column.base.replace(" unsigned", "").replace(" zerofill", "")
     if base in _SPATIAL:
         return Way(refusal=_NO_RULE.format(base))
@@ -177,17 +192,19 @@ def _mysql(column: SourceColumn) -> Way:
 # --- others
 
 
-def _sqlite(column: SourceColumn) -> Way:
+def _sqlite(column: SourceColumn, lake: TypeRoot) -> Way:
+    del lake
     if column.base in ("json", "jsonb"):
         return Way(form=Form.JSON)
     return Way(whole=column.base in _WHOLE)
 
 
-def _other(column: SourceColumn) -> Way:
+def _other(column: SourceColumn, lake: TypeRoot) -> Way:
+    del lake
     return Way(whole=column.base in _WHOLE, pages=False)
 
 
-_WAYS: dict[str, Callable[[SourceColumn], Way]] = {
+_WAYS: dict[str, Callable[[SourceColumn, TypeRoot], Way]] = {
     "postgresql": _postgres,
     "mysql": _mysql,
     "mariadb": _mysql,

@@ -281,7 +281,12 @@ def test_columns_are_read_by_their_type(dialect, source, lake, expression, form)
 
 @pytest.mark.parametrize(
     ("dialect", "source"),
-    [("postgresql", "point"), ("postgresql", "interval"), ("mysql", "geometry")],
+    [
+        ("postgresql", "point"),
+        ("postgresql", "interval"),
+        ("postgresql", "tsquery"),
+        ("mysql", "geometry"),
+    ],
 )
 def test_types_without_a_rule_are_left_out(dialect, source):
     way = way_of(dialect, SourceColumn("c", source), parse_type("STRING"))

@@ -361,6 +361,8 @@ def test_rows_of_one_shard(pair, capsys):
     pair.source(CREATE, rows=source_rows(range(5)))
     code, found = pair.run(capsys, "--where-lake", "_shard = 'b'")
     assert (code, found["lake_rows"], found["notes"]) == (0, 5, [])
+    code, found = pair.run(capsys, "--where-lake", "_shard = 'a'", "--key-range", "1..3")
+    assert (code, found["lake_rows"]) == (0, 3)
 
 
 def test_conditions_and_key_ranges(pair, capsys):
