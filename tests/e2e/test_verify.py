@@ -29,7 +29,7 @@ from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config, ne
 from tests.e2e.real_parts import connect_worker, mariadb_server, postgres_server, registry
 from tests.table_kit import rows_batch
 from tests.unit.ingest.captured_events import Capture
-from tests.unit.ingest.test_captured_events import Sink
+from tests.unit.ingest.captured_sink import CapturedSink
 
 __all__ = ["connect_worker", "mariadb_server", "postgres_server", "registry"]
 
@@ -49,7 +49,7 @@ def url(server: Any) -> str:
 def make_lake(folder: Path, capture: Capture) -> FileSystemCatalog:
     """Tables of captured events."""
     catalog = FileSystemCatalog(str(folder / "warehouse"), file_io=LocalFileIO(durable=False))
-    sink = Sink().take(capture)
+    sink = CapturedSink().take(capture)
     for name, schema in sink.schemas.items():
         if name in UNSENT:
             continue
