@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import decimal
 import json
+import re
 import struct
 import uuid
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ __all__ = ["Fitted", "cut_to_precision", "fit", "plain_number"]
 _UNFIT = (ValueError, TypeError, OverflowError, AttributeError, pa.ArrowException)
 _DIGITS = decimal.Context(prec=1_000_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001
+_WIDE = re.compile(r"(\d{4,6})(-\d\d-\d\d)(?:[ T](\d.*?))?( BC)?")
 _MS_PER_DAY = 86_400_000
 _LONGEST = 200
 
@@ -74,7 +76,16 @@ def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool =
         except _UNFIT:
             fitted.append(None)
             odd.append((row, _shown(value)))
-    return Fitted(pa.array(fitted, arrow), tuple(odd))
+    return Fitted(_assembled(fitted, arrow), tuple(odd))
+
+
+def _assembled(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    """The column of what `_one_by_one` made: of dates and timestamps it makes counts."""
+    if pa.types.is_timestamp(arrow):
+        return pa.array(values, pa.int64()).view(arrow)
+    if pa.types.is_date32(arrow):
+        return pa.array(values, pa.int32()).view(arrow)
+    return pa.array(values, arrow)
 
 
 # --- whole columns
@@ -181,7 +192,9 @@ def _one_by_one(type_: DataType, arrow: pa.DataType, bits: bool) -> Callable[[An
     """What makes a value fit for an Arrow array of the type, or raises one of `_UNFIT`."""
     if isinstance(type_, ArrayType):
         element = _one_by_one(type_.element, arrow.value_type, bits)
-        return lambda value: [None if v is None else element(v) for v in _listed(value)]
+        return lambda value: _assembled(
+            [None if v is None else element(v) for v in _listed(value)], arrow.value_type
+        ).to_pylist()
     if not isinstance(type_, AtomicType):
         return lambda value: pa.scalar(value, arrow)
     root = type_.root
@@ -189,6 +202,8 @@ def _one_by_one(type_: DataType, arrow: pa.DataType, bits: bool) -> Callable[[An
         return lambda value: _decimal(value, arrow)
     if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
         return lambda value: _timestamp(value, type_, arrow)
+    if root is TypeRoot.DATE:
+        return _date
     if bits and root in _BITS:
         return _BITS[root]
     return lambda value: pa.scalar(_ONE[root](value), arrow).as_py()
@@ -212,11 +227,20 @@ def _integer(value: Any) -> int:
     if isinstance(value, bytes):
         return int.from_bytes(value, "big")
     if isinstance(value, str):
-        return int(value)
+        return _microseconds(value) if ":" in value else int(value)
     number = int(value)
     if number != value:
         raise ValueError("not whole")
     return number
+
+
+def _microseconds(text: str) -> int:
+    """Of a time as MySQL prints it, which may be below zero or longer than a day."""
+    hours, minutes, seconds = text.lstrip("-").split(":")
+    whole, _, fraction = seconds.partition(".")
+    total = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
+    count = total * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    return -count if text.startswith("-") else count
 
 
 def _float(value: Any) -> float:
@@ -257,21 +281,33 @@ def _bytes(value: Any) -> bytes:
     return bytes(memoryview(value))
 
 
-def _date(value: Any) -> datetime.date | None:
-    if isinstance(value, datetime.datetime):
-        if value.time() != datetime.time():
-            raise ValueError("a date with a time")
-        return value.date()
+def _date(value: Any) -> int | None:
+    """Days since the epoch."""
     if isinstance(value, str):
         if _zero_date(value):
             return None
-        date, _, rest = value.replace("T", " ").partition(" ")
-        if rest.strip("0:."):
+        date, time = _parsed(value)
+        if time.strip("0:."):
             raise ValueError("a date with a time")
-        return datetime.date.fromisoformat(date)
+        return int(date.astype(np.int64))
+    if isinstance(value, datetime.datetime):
+        if value.time() != datetime.time():
+            raise ValueError("a date with a time")
+        value = value.date()
     if isinstance(value, datetime.date):
-        return value
+        return (value - _EPOCH.date()).days
     raise TypeError("not a date")
+
+
+def _parsed(text: str) -> tuple[np.datetime64, str]:
+    """The day of a text, of any year, and the rest of the text."""
+    found = _WIDE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("not a date")
+    year, day, time, before_christ = found.groups()
+    number = 1 - int(year) if before_christ else int(year)
+    sign = "-" if number < 0 else ""
+    return np.datetime64(f"{sign}{abs(number):04}{day}", "D"), time or ""
 
 
 def _zero_date(text: str) -> bool:
@@ -293,18 +329,30 @@ def _time(value: Any) -> datetime.time:
     return (_EPOCH + datetime.timedelta(milliseconds=millis)).time()
 
 
-def _timestamp(value: Any, type_: AtomicType, arrow: pa.DataType) -> Any:
+def _timestamp(value: Any, type_: AtomicType, arrow: pa.DataType) -> int | None:
+    """What Arrow stores."""
     if isinstance(value, str):
         if _zero_date(value):
             return None
-        column = _parsed_timestamps([value], arrow)
+        column = _timestamp_of_text(value, arrow)
     elif isinstance(value, datetime.datetime):
         column = _timestamps([value], arrow)
     elif isinstance(value, datetime.date):
         column = _timestamps([datetime.datetime(value.year, value.month, value.day)], arrow)  # noqa: DTZ001
     else:
         raise TypeError("not a timestamp")
-    return cut_to_precision(column, type_)[0].as_py()
+    return int(cut_to_precision(column, type_).view(pa.int64())[0].as_py())
+
+
+def _timestamp_of_text(text: str, arrow: pa.DataType) -> pa.Array:
+    try:
+        return _parsed_timestamps([text], arrow)
+    except pa.ArrowInvalid:  # a year that has not four digits
+        day, time = _parsed(text)
+        within = _parsed_timestamps([f"1970-01-01 {time or '00:00:00'}"], arrow).view(pa.int64())
+        units = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+        count = int(day.astype(np.int64)) * units[arrow.unit] + within[0].as_py()
+        return pa.array([count], pa.int64()).view(arrow)
 
 
 def _decimal(value: Any, arrow: pa.DataType) -> decimal.Decimal:
@@ -332,7 +380,6 @@ _ONE: dict[TypeRoot, Callable[[Any], Any]] = {
     TypeRoot.VARCHAR: _text,
     TypeRoot.BINARY: _bytes,
     TypeRoot.VARBINARY: _bytes,
-    TypeRoot.DATE: _date,
     TypeRoot.TIME: _time,
 }
 

@@ -251,5 +251,8 @@ def _value(rows: Rows, column: str, row: int, masked: Sequence[str]) -> Any:
     for odd in rows.odd:
         if odd.row == row and odd.column == column:
             return odd.text
-    place = rows.batch.schema.get_field_index(column)
-    return rows.batch.column(place)[row].as_py()
+    scalar = rows.batch.column(rows.batch.schema.get_field_index(column))[row]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):  # a year that Python does not have
+        return scalar.cast(pa.string()).as_py()

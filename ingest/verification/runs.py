@@ -285,12 +285,13 @@ class _Comparison:
         database = self._database
         table = database.table(source_name)
         ways: dict[str, Way] = {}
+        mapping = () if self._settings is None else self._settings.sink.type_mapping
 
         def find(name: str, type_: DataType) -> Counterpart | str:
             column = table.column(name)
             if column is None:
                 return "not in the source"
-            way = way_of(database.dialect, column, type_)
+            way = way_of(database.dialect, column, type_, mapping)
             if way.refusal:
                 return way.refusal
             ways[name] = way

@@ -8,7 +8,7 @@ shape of its own, for which there is no rule here, is left out of the comparison
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ingest.verification.forms import Form
 from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
@@ -59,13 +59,16 @@ class Way:
 _NO_RULE = "no rule says how a connector writes {}"
 
 
-def way_of(dialect: str, column: SourceColumn, lake: DataType) -> Way:
+def way_of(
+    dialect: str, column: SourceColumn, lake: DataType, mapping: Collection[str] = ()
+) -> Way:
     """How a column is read.
 
     Args:
         dialect: SQLAlchemy's name of the kind of database.
         column: of the source.
         lake: type of the lake's column.
+        mapping: the pipeline's `sink.type.mapping`.
     """
     if isinstance(lake, ArrayType):
         nested = dialect == "postgresql" and column.base.endswith("[]")
@@ -74,11 +77,57 @@ def way_of(dialect: str, column: SourceColumn, lake: DataType) -> Way:
         return Way(refusal="nested types of a database are not compared")
     else:
         way = _WAYS.get(dialect, _other)(column, lake.root)
-    text = isinstance(lake, AtomicType) and lake.root in (TypeRoot.VARCHAR, TypeRoot.CHAR)
-    if text and way.form is Form.PLAIN and column.base in _NUMBERS:
-        return dataclasses.replace(way, form=Form.NUMBER)
+    if dialect == "postgresql" and column.base in _INFINITE:
+        way = dataclasses.replace(way, expression=_finite(column.base, mapping))
+    if isinstance(lake, AtomicType) and lake.root in (TypeRoot.VARCHAR, TypeRoot.CHAR):
+        return _as_text(column, way)
     return way
 
+
+_INFINITE = {
+    "date": ("0001-01-01", "9999-12-31"),
+    "timestamp without time zone": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
+    "timestamp with time zone": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
+}
+
+
+def _finite(base: str, mapping: Collection[str]) -> str:
+    """What the pipeline makes of PostgreSQL's infinities; as texts they equal nothing."""
+    if "infinity-to-null" in mapping:
+        return "CASE WHEN isfinite({0}) THEN CAST({0} AS text) END"
+    if "infinity-to-bounds" in mapping:
+        low, high = _INFINITE[base]
+        return (
+            f"CASE CAST({{0}} AS text) WHEN 'infinity' THEN '{high}' "
+            f"WHEN '-infinity' THEN '{low}' ELSE CAST({{0}} AS text) END"
+        )
+    return "CAST({} AS text)"
+
+
+def _as_text(column: SourceColumn, way: Way) -> Way:
+    """The rules of STRING columns."""
+    base = column.base
+    if base in _NUMBERS and way.form is Form.PLAIN:
+        return dataclasses.replace(way, form=Form.NUMBER)
+    if base.endswith("[]"):
+        return dataclasses.replace(way, form=Form.JSON)
+    if base in _NOT_AS_TEXT:
+        return Way(refusal=_NO_RULE.format(f"{base} as text"))
+    if base == "time" and way.expression == _MYSQL_TEXT and "(" in column.type:
+        return dataclasses.replace(way, expression=_MYSQL_SHORT_TIME, pages=False)
+    return way
+
+
+_NOT_AS_TEXT = frozenset(
+    {
+        *("real", "double precision", "bytea", "date", *_INFINITE),
+        *("float", "double", "datetime", "timestamp", "binary", "varbinary"),
+        *("blob", "tinyblob", "mediumblob", "longblob"),
+    }
+)
+_MYSQL_TEXT = "CAST({} AS CHAR)"
+_MYSQL_SHORT_TIME = "TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({} AS CHAR)))"
+"""Of a TIME with digits after the second: without zeros at its end, as connectors write it."""
 
 _NUMBERS = ("numeric", "decimal", "number")
 _WHOLE = ("smallint", "integer", "int", "bigint", "mediumint", "tinyint", "numeric", "decimal")
@@ -146,6 +195,8 @@ _POSTGRES_LISTS = frozenset(
 def _postgres_array(column: SourceColumn) -> Way:
     if column.base.removesuffix("[]") in _POSTGRES_LISTS:
         return Way(pages=False)
+    if column.base.count("[]") > 1:
+        return Way(pages=False)
     return Way("CAST({} AS text[])", pages=False)
 
 
@@ -177,7 +228,7 @@ def _mysql(column: SourceColumn, lake: TypeRoot) -> Way:
     if base == "timestamp":
         return Way(_MYSQL_TIMESTAMP)
     if base in ("date", "datetime", "time"):
-        return Way("CAST({} AS CHAR)")
+        return Way(_MYSQL_TEXT)
     if base == "json":
         return Way(form=Form.JSON, pages=False)
     if base == "bit":

@@ -62,6 +62,9 @@ def fitted(type_, *values, bits=False):
         ("TIMESTAMP_LTZ(6)", "2024-01-01 05:00:00+05:30", moment("2023-12-31T23:30:00+00:00")),
         ("TIMESTAMP_LTZ(6)", moment("2024-01-01"), moment("2024-01-01T00:00:00+00:00")),
         (INTS, [1, None], [1, None]),
+        ({"type": "ARRAY", "element": "DATE"}, ["2024-01-02"], [datetime.date(2024, 1, 2)]),
+        ("BIGINT", "-12:00:00.5", -43_200_500_000),
+        ("BIGINT", "838:59:59", 3_020_399_000_000),
     ],
 )
 def test_values_fit(type_, value, expected):
@@ -87,7 +90,6 @@ def test_values_fit(type_, value, expected):
         ("TIME(3)", "24:00:00"),
         ("TIME(3)", datetime.timedelta(hours=-1)),
         ("TIMESTAMP(6)", "infinity"),
-        ("TIMESTAMP(6)", "12345-01-01 00:00:00"),
         ("TIMESTAMP(9)", "0001-01-01 00:00:00"),
         (INTS, 5),
         (INTS, ["x"]),
@@ -97,6 +99,18 @@ def test_values_that_do_not_fit_are_odd(type_, value):
     column, odd = fitted(type_, None, value)
     assert column == [None, None]
     assert odd == {1: str(value)}
+
+
+def test_years_that_python_does_not_have():
+    days = parse_type("DATE")
+    found = fit(["0044-03-15 BC", "12345-01-01", "0001-01-01 BC"], days, pa.date32())
+    assert found.column.cast(pa.int32()).to_pylist() == [-735_160, 3_789_391, -719_528]
+    zoned = parse_type("TIMESTAMP_LTZ(3)")
+    texts = ["12345-01-01 12:00:00.1234+02", "0044-03-15 12:00:00+00 BC"]
+    found = fit(texts, zoned, arrow_type(zoned))
+    counts = [3_789_391 * 86_400_000 + 36_000_123, -735_160 * 86_400_000 + 43_200_000]
+    assert found.column.view(pa.int64()).to_pylist() == counts
+    assert found.odd == ()
 
 
 def test_bit_strings():
@@ -291,6 +305,22 @@ def test_columns_are_read_by_their_type(dialect, source, lake, expression, form)
 def test_types_without_a_rule_are_left_out(dialect, source):
     way = way_of(dialect, SourceColumn("c", source), parse_type("STRING"))
     assert source in way.refusal
+
+
+def test_what_the_pipeline_makes_of_infinities():
+    column, lake = SourceColumn("c", "timestamp without time zone"), parse_type("TIMESTAMP(6)")
+    null = way_of("postgresql", column, lake, ["infinity-to-null"]).expression
+    assert null == "CASE WHEN isfinite({0}) THEN CAST({0} AS text) END"
+    bounds = way_of("postgresql", column, lake, ["infinity-to-bounds"]).expression
+    assert "WHEN '-infinity' THEN '0001-01-01 00:00:00'" in bounds.format("c")
+
+
+def test_columns_that_are_text_in_the_lake():
+    text = parse_type("STRING")
+    assert way_of("mysql", SourceColumn("c", "time(6)"), text).expression.startswith("TRIM")
+    assert way_of("mysql", SourceColumn("c", "time"), text).expression == "CAST({} AS CHAR)"
+    assert "as text" in way_of("mysql", SourceColumn("c", "longblob"), text).refusal
+    assert way_of("postgresql", SourceColumn("c", "integer[]"), text).form is Form.JSON
 
 
 @pytest.mark.parametrize(
