@@ -40,7 +40,7 @@ from storage.format.layout import POSTPONE_BUCKET
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions, require_writable
 
-__all__ = ["Finding", "offline", "online", "source"]
+__all__ = ["Finding", "offline", "online", "registry", "source"]
 
 _BROKER_TIMEOUT_S = 10.0
 
@@ -81,8 +81,7 @@ def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
         source(settings),
     ]
     if settings.avro is not None:
-        registry = settings.avro.registry
-        findings.append(_run("schema registry", lambda: _registry(registry)))
+        findings.append(registry(settings.avro.registry))
     if settings.metrics.enabled and settings.metrics.port:
         findings.append(_run("metrics port", lambda: _port(settings.metrics)))
     return findings
@@ -91,6 +90,11 @@ def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
 def source(settings: Settings) -> Finding:
     """Whether the source answers."""
     return _run("source", lambda: _source(settings.source))
+
+
+def registry(settings: SchemaRegistrySettings) -> Finding:
+    """Whether the schema registry answers, lets us in and is one."""
+    return _run("schema registry", lambda: _registry(settings))
 
 
 def _run(name: str, check: Callable[[], str]) -> Finding:

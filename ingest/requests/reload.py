@@ -80,10 +80,12 @@ def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
 
 
 def _check(old: Settings, new: Settings) -> None:
-    """Would it start? The source is asked only when it is another one."""
+    """Would it start? Source and schema registry are asked only when they are others."""
     findings = checks.offline(new)
     if new.source != old.source:
         findings.append(checks.source(new))
+    if new.avro is not None and new.avro != old.avro:
+        findings.append(checks.registry(new.avro.registry))
     for each in findings:
         if not each.ok:
             raise InvalidOptionError(

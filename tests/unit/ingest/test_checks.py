@@ -5,7 +5,10 @@ import pytest
 
 from ingest import checks
 from ingest.errors import ExitCode
+from ingest.requests.reload import _check as would_start
+from ingest.requests.reload import changed, fixed_changes
 from ingest.settings import load_settings
+from storage.errors import InvalidOptionError
 from tests.unit.ingest.stub_registry import stub_registry
 
 
@@ -171,3 +174,23 @@ def test_certificates_of_the_registry_are_read(tmp_path, monkeypatch):
     found = registry_finding(tmp_path, monkeypatch, "https://127.0.0.1:1", ssl_ca_location=missing)
     assert (found.ok, found.exit_code) == (False, ExitCode.CONFIG)
     assert missing in found.finding
+
+
+def test_reload_takes_other_credentials_only_when_they_work(tmp_path):
+    path = tmp_path / "kafka.yaml"
+    path.write_text(
+        "source: {type: kafka, topics: [a], bootstrap.servers: '127.0.0.1:1', "
+        "format: debezium-avro}\n"
+        f"sink: {{warehouse: {tmp_path}}}\npipeline: {{name: shop}}\n"
+    )
+    with stub_registry() as stub:
+        url = {"source.schema.registry.url": stub.url}
+        token = "source.schema.registry.bearer.token"
+        old, new = (load_settings(path, {**url, token: word}, environ={}) for word in "ab")
+        assert (changed(old, new), fixed_changes(old, new, {})) == (["avro"], [])
+        stub.authorization = "Bearer b"
+        would_start(old, new)
+        would_start(old, old)
+        with pytest.raises(InvalidOptionError, match="schema registry") as caught:
+            would_start(new, old)
+    assert "refused our credentials" in str(caught.value)
