@@ -27,8 +27,12 @@ from storage.format.types import AtomicType, TypeRoot
 
 __all__ = ["DatabaseSide", "KeyBounds"]
 
-_LOOKED_UP = 200
+_LOOKED_UP = 1_000
+_LOOKED_UP_SQLITE = 200
 """Keys of one SELECT: databases limit parameters, SQLite's old ones to 999."""
+
+_ROWS_IN = ("postgresql", "mysql", "mariadb")
+"""Databases that know `(a, b) IN ((1, 2), …)`."""
 
 _FIRST_ROWS = 1_000
 _PAGE_BYTES = 32 << 20
@@ -129,7 +133,9 @@ class DatabaseSide:
     @property
     def keys_at_once(self) -> int:
         """See `Side`."""
-        return _LOOKED_UP if self._looked_up else ANY_NUMBER
+        if not self._looked_up:
+            return ANY_NUMBER
+        return _LOOKED_UP_SQLITE if self._database.dialect == "sqlite" else _LOOKED_UP
 
     def _fixed_query(self, where: str | None, bounds: KeyBounds) -> _Query:
         conditions = [] if where is None else [f"({escaped(where)})"]
@@ -260,14 +266,18 @@ class DatabaseSide:
         if len(self._keys) == 1:
             values = {f"key_{place}": key for place, (key,) in enumerate(keys)}
             return f"{self._keys[0]} IN ({', '.join(f':{name}' for name in values)})", values
-        parts = []
+        names: list[list[str]] = []
         for row, key in enumerate(keys):
-            each = []
-            for place, (name, value) in enumerate(zip(self._keys, key, strict=True)):
-                values[f"key_{row}_{place}"] = value
-                each.append(f"{name} = :key_{row}_{place}")
-            parts.append("(" + " AND ".join(each) + ")")
-        return "(" + " OR ".join(parts) + ")", values
+            names.append([f"key_{row}_{place}" for place in range(len(key))])
+            values |= dict(zip(names[-1], key, strict=True))
+        if self._database.dialect in _ROWS_IN:
+            rows = ", ".join("(" + ", ".join(f":{name}" for name in each) + ")" for each in names)
+            return f"({', '.join(self._keys)}) IN ({rows})", values
+        parts = [
+            " AND ".join(f"{key} = :{name}" for key, name in zip(self._keys, each, strict=True))
+            for each in names
+        ]
+        return "(" + " OR ".join(f"({part})" for part in parts) + ")", values
 
     def _rows(self, rows: Sequence[Sequence[Any]]) -> Rows:
         arrays: list[pa.Array] = []
