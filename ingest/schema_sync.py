@@ -59,10 +59,12 @@ class Decision:
     Attributes:
         action: create, change (empty = nothing to do) or refuse.
         reasons: why some of the deltas stay uncovered even then; empty = all are covered.
+        notes: what somebody should know of a new table.
     """
 
     action: NewTable | tuple[SchemaChange, ...] | Refused
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -175,7 +177,9 @@ def _create(
     if not key and not appends:
         return _refused("no primary key")
     reason = _unwritable(schema, appends)
-    return _refused(reason) if reason else Decision(NewTable(schema), tuple(reasons))
+    if reason:
+        return _refused(reason)
+    return Decision(NewTable(schema), tuple(reasons), shape.warnings)
 
 
 def _unwritable(schema: TableSchema, appends: bool) -> str:

@@ -326,6 +326,11 @@ class TableBook:
             self._create(name, decision.action.schema)
             self._pages[name] = self._open(name)
             done.append("create table")
+            for note in decision.notes:
+                _LOG.warning(
+                    "a new table is not all that was asked for",
+                    extra={"table": name, "reason": note},
+                )
         elif isinstance(decision.action, Refused):
             _LOG.warning(
                 "schema change refused", extra={"table": name, "reason": decision.action.reason}

@@ -204,6 +204,13 @@ def test_a_value_that_was_not_sent_beside_one_that_was(tmp_path):
     assert "`both` is computed from `note`, `email`" in error
 
 
+def test_columns_that_a_rule_names_and_the_source_does_not_have_are_told(tmp_path, caplog):
+    pipeline(tmp_path, "    mask: {emial: sha256}\n").feed([record("c", None, row(1))])
+    (told,) = (each for each in caplog.records if hasattr(each, "reason"))
+    assert told.table == "shop.orders"
+    assert told.reason == "mask: there is no column `emial`; did you mean `email`?"
+
+
 def test_a_table_that_cannot_be_made_as_the_rule_says_is_not_made(tmp_path):
     one = pipeline(tmp_path, '    computed: ["shout = upper(later)"]\n')
     one.feed([record("c", None, row(1))])
