@@ -169,7 +169,7 @@ def _create(
             list(shape.columns),
             primary_keys=key,
             partition_keys=shape.partition_keys,
-            options={**options, **rules.options(shape)},
+            options={**options, **rules.options(shape, key)},
             now_ms=now_ms,
         )
     except InvalidRequestError as error:

@@ -8,14 +8,16 @@ that has everything nothing is left to do.
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 
 from ingest.formats.events import ObservedField, SchemaDelta
 from ingest.formats.widening import nullable, union_type
 from ingest.transforms.row_transform import RowTransform
-from ingest.transforms.rule_names import wanted_columns
+from ingest.transforms.rule_names import key_recipe, wanted_columns
 from ingest.transforms.rules import (
     HIDDEN_OPTION,
+    KEY_OPTION,
     TableShape,
     TransformRule,
     hidden_from_text,
@@ -102,9 +104,11 @@ class TableRules:
         if moving and options.get("bucket") != "-1":
             raise fixed_buckets(moving, options.get("bucket", ""))
 
-    def options(self, shape: TableShape) -> dict[str, str]:
+    def options(self, shape: TableShape, primary_key: Sequence[str]) -> dict[str, str]:
         """Options that keep what a new table does not show."""
-        return {HIDDEN_OPTION: hidden_to_text(shape.hidden)} if shape.hidden else {}
+        recipe = key_recipe(self.rule, primary_key, self.zone)
+        found = {HIDDEN_OPTION: hidden_to_text(shape.hidden)} if shape.hidden else {}
+        return found | ({KEY_OPTION: json.dumps(recipe, sort_keys=True)} if recipe else {})
 
     def wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
         """Translate deltas of an existing table, and add the columns that the pipeline makes.

@@ -8,6 +8,7 @@ rule lacks may be on its way with the source's next schema change.
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,8 +16,8 @@ import numpy as np
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
 from ingest.source.records import RawBatch
 from ingest.transforms.row_transform import RowTransform
-from ingest.transforms.rule_names import wanted_columns
-from ingest.transforms.rules import HIDDEN_OPTION, TransformRule, hidden_from_text
+from ingest.transforms.rule_names import key_recipe, source_key, wanted_columns
+from ingest.transforms.rules import HIDDEN_OPTION, KEY_OPTION, TransformRule, hidden_from_text
 from ingest.transforms.table_columns import source_types
 from storage.errors import InvalidRequestError
 from storage.format.schema import TableSchema
@@ -59,10 +60,12 @@ class TableTransform:
             schema: of the table as it is.
             zone: `sink.time.zone`.
         """
-        if rule.empty:
+        recipe = schema.options.get(KEY_OPTION)
+        if rule.empty and recipe is None:
             return TableTransform(schema)
         hidden = hidden_from_text(schema.options.get(HIDDEN_OPTION, ""))
         try:
+            _check_recipe(recipe, rule, schema, zone)
             rows = RowTransform.of(rule, schema, hidden=hidden, zone=zone)
         except InvalidRequestError as error:
             plain = _source_schema(rule, schema, hidden)
@@ -109,6 +112,21 @@ class TableTransform:
         return dataclasses.replace(change, rows=done.rows, origin=None), bad
 
 
+def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, zone: str) -> None:
+    """Refuse rules by which keys are made otherwise than when the table was."""
+    if recipe is None:
+        return
+    made, now = json.loads(recipe), key_recipe(rule, schema.primary_keys, zone)
+    other = sorted(name for name in {*made, *now} if made.get(name) != now.get(name))
+    if other:
+        raise InvalidRequestError(
+            "the rule makes keys otherwise than when the table was made",
+            detail="rows that are there would not be found",
+            hint="take the change back, or write to another table",
+            column=", ".join(other),
+        )
+
+
 def _source_schema(
     rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
 ) -> TableSchema:
@@ -131,7 +149,7 @@ def _source_schema(
         fields=tuple(fields),
         highest_field_id=first + len(extra) - 1,
         partition_keys=tuple(name for name in table.partition_keys if name in names),
-        primary_keys=tuple(name for name in table.primary_keys if name in names),
+        primary_keys=tuple(n for n in source_key(rule, table.primary_keys) if n in names),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ingest import checks
 from ingest.requests.registry import Outcome, Pipeline, RequestKind
 from ingest.settings import Settings
+from ingest.transforms.rule_names import key_recipe
 from storage.errors import InvalidOptionError, InvalidRequestError
 
 __all__ = ["RELOAD", "changed", "fixed_changes"]
@@ -42,11 +43,17 @@ def fixed_changes(old: Settings, new: Settings, tables: Mapping[str, Any]) -> li
         tables: existing tables by `database.table`; their primary keys are fixed.
     """
     keys = [key for key, value in _FIXED.items() if value(old) != value(new)]
-    return keys + [
-        f"tables[].primary.key of {name}"
-        for name in sorted(tables)
-        if old.primary_key(name) != new.primary_key(name)
-    ]
+    for name in sorted(tables):
+        if old.primary_key(name) != new.primary_key(name):
+            keys.append(f"tables[].primary.key of {name}")
+        elif _recipe(old, name) != _recipe(new, name):
+            keys.append(f"tables[], how the primary key of {name} is computed or masked")
+    return keys
+
+
+def _recipe(settings: Settings, name: str) -> Mapping[str, str]:
+    key, zone = settings.primary_key(name), settings.sink.time_zone
+    return key_recipe(settings.transform(name), key, zone)
 
 
 def changed(old: Settings, new: Settings) -> list[str]:

@@ -54,9 +54,10 @@ tables:                                               # later rules win key by k
   such a value, or if a computed column needs it beside one that was sent. A row that comes back
   into a filter has nothing stored: null stands for what was not sent, and
   `table_values_lost_total` counts it.
-- **A changed rule** is for rows that come from then on. Columns that it adds are added to the table
-  before its next rows, and are null in older ones. Where a rule does not fit a table, its records
-  go to quarantine as `transform`; the other tables flow.
+- **A changed rule** is for rows that come from then on; one that would make other keys of the same
+  rows is refused. Columns that it adds are added to the table before its next rows, and are null in
+  older ones. Where a rule does not fit a table, its records go to quarantine as `transform`; the
+  other tables flow.
 - **Quarantine** keeps records whole, as they came: nothing is masked there.
 
 ## Expressions

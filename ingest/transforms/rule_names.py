@@ -4,6 +4,7 @@
 Types are known only when a table is; what is found here is found when the pipeline is checked.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ingest.transforms.expression_text import parse_expression, split_assignment
@@ -22,7 +23,7 @@ from ingest.transforms.metadata import METADATA, checked_metadata
 from ingest.transforms.rules import TransformRule
 from storage.errors import InvalidRequestError
 
-__all__ = ["check_part", "check_rule", "moved_by", "source_key", "wanted_columns"]
+__all__ = ["check_part", "check_rule", "key_recipe", "moved_by", "source_key", "wanted_columns"]
 
 
 def wanted_columns(rule: TransformRule) -> frozenset[str]:
@@ -63,6 +64,32 @@ def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple
     outside = {*primary_key} | {rule.metadata_prefix + name for name in METADATA}
     moving = {name: behind[name] - outside for name in primary_key if name in behind}
     return {name: tuple(sorted(names)) for name, names in moving.items() if names}
+
+
+def key_recipe(rule: TransformRule, primary_key: Sequence[str], zone: str) -> dict[str, str]:
+    """How the columns of a key are made, as digests, for those that are not the source's as such.
+
+    Another recipe gives other keys: rows that the table has would not be found any more.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+    """
+    texts = {name: f"{text}\0{zone}" for name, text in _inlined(rule).items()}
+    texts |= {name: f"mask\0{mask}" for name, mask in rule.mask.items() if name not in texts}
+    return {
+        name: hashlib.sha256(texts[name].encode()).hexdigest()[:16]
+        for name in primary_key
+        if name in texts
+    }
+
+
+def _inlined(rule: TransformRule) -> dict[str, str]:
+    """The expressions of computed columns, with those of the computed columns that they name."""
+    found: dict[str, str] = {}
+    for name, text in rule.assignments:
+        earlier = sorted(_columns_of(parse_expression(text)) & found.keys())
+        found[name] = "\0".join([text.strip(), *(found[each] for each in earlier)])
+    return found
 
 
 def check_rule(rule: TransformRule) -> None:

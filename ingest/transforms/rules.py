@@ -23,6 +23,7 @@ from storage.format.types import AtomicType, DataType, TypeRoot
 
 __all__ = [
     "HIDDEN_OPTION",
+    "KEY_OPTION",
     "PlannedRule",
     "TableShape",
     "TransformRule",
@@ -42,6 +43,9 @@ _STEADY = frozenset({"connector", "server", "database", "schema", "table", "topi
 
 HIDDEN_OPTION = "lakeward.hidden-columns"
 """Table option for `hidden_to_text`."""
+
+KEY_OPTION = "lakeward.key-recipe"
+"""Table option for `rule_names.key_recipe` as JSON; only where the key has such columns."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from ingest.checks import offline
+from ingest.requests.reload import fixed_changes
 from ingest.settings import load_settings
 from ingest.transforms.rules import TransformRule
 from storage.errors import InvalidOptionError
@@ -145,3 +146,14 @@ def test_examples_of_the_documents_are_accepted(tmp_path, page):
     assert settings.transform("ods.customers").soft_delete
     assert settings.transform("ods.orders").partition_columns == ("dt",)
     assert all(one.ok for one in offline(settings))
+
+
+def test_a_reload_does_not_change_how_keys_are_made(tmp_path):
+    rule = "  - {match: t.t, primary.key: [k], computed: ['k = upper(a)'], filter: 'b = 1'}\n"
+    old = loaded(tmp_path, rule)
+    assert fixed_changes(old, loaded(tmp_path, rule.replace("b = 1", "b = 2")), {"t.t": 0}) == []
+    other = loaded(tmp_path, rule.replace("upper", "lower"))
+    assert fixed_changes(old, other, {"t.t": 0}) == [
+        "tables[], how the primary key of t.t is computed or masked"
+    ]
+    assert fixed_changes(old, other, {"t.other": 0}) == []

@@ -325,3 +325,31 @@ def test_a_rule_whose_result_has_another_type_than_the_column_takes_nothing(tmp_
     assert [error_class for error_class, _ in two.quarantined()] == ["transform"] * 2
     assert "another type" in two.quarantined()[0][1]
     assert two.changes == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (PARTITIONS["key"], PARTITIONS["key"].replace("yyyy-MM", "yyyy")),
+        ("    mask: {id: \"sha256('a')\"}\n", "    mask: {id: \"sha256('b')\"}\n"),
+        ("    mask: {id: sha256}\n", ""),
+        (
+            '    primary.key: [k]\n    computed: ["a = upper(note)", "k = concat(a, email)"]\n',
+            '    primary.key: [k]\n    computed: ["a = lower(note)", "k = concat(a, email)"]\n',
+        ),
+    ],
+)
+def test_rules_that_would_make_other_keys_of_the_same_rows_are_refused(tmp_path, first, second):
+    one = pipeline(tmp_path, first)
+    one.feed([record("c", None, row(1))])
+    two = pipeline(tmp_path, second)
+    two.offset, two.batches = 1, 1
+    two.feed([record("u", row(1), row(1, qty=9))])
+    assert held(two, "qty") == [(1,)]
+    ((error_class, error),) = two.quarantined()
+    assert error_class == "transform"
+    assert "makes keys otherwise" in error
+    same = pipeline(tmp_path, first + '    filter: "qty > 0"\n')
+    same.offset, same.batches = 2, 2
+    same.feed([record("u", row(1), row(1, qty=9))])
+    assert held(same, "qty") == [(9,)]
