@@ -242,7 +242,9 @@ SETTINGS: tuple[Setting, ...] = (
         kind=choice("kafka", "source"),
         default="kafka",
         doc="Which of two changes of a key is the later one. `kafka`: the later record of its "
-        "partition. `source`: the later position in the source's log.",
+        "partition. `source`: the later position in the source's log, for "
+        "topics that are merged or repartitioned; new tables have columns for it (MySQL, MariaDB, "
+        "PostgreSQL, SQL Server, Oracle in Debezium's formats).",
     ),
     Setting(
         key="source.on.truncate",

@@ -4,7 +4,7 @@
 Such a table has the columns `_seq_epoch`, `_seq_1`, `_seq_2`, `_seq_3` as its `sequence.field`, so
 that the merge, not the arrival, decides which row of a key is the newest. The option
 `lakeward.position` notes the kind of its positions; `lakeward.position.epochs` the moments since
-which its sources count anew (`ingest/adr/0009`).
+which its sources count anew (`ingest/adr/0013`).
 """
 
 import dataclasses

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.source.records import RawBatch
+from ingest.table_book import TableBook
 from storage.format.schema_changes import SetOption
 from storage.table.compact_plan import CompactRequest
 from storage.table.compact_table import compact_table
@@ -382,7 +383,6 @@ def test_any_way_of_the_same_history_gives_the_same_rows(seed, kind, tmp_path_fa
         for _ in range(rng.randint(0, 2)):
             if log:
                 start = rng.randrange(len(log))
-                log[start : rng.randint(start, len(log))] *= 1
                 end = rng.randint(start, len(log))
                 log[end:end] = log[start:end]
     one = stream(tmp_path_factory.mktemp("s"))
@@ -422,3 +422,62 @@ def test_an_older_row_after_a_delete_that_was_compacted_away_lives(tmp_path):
         compact_table(two.table(NAME), CompactRequest(full=True), executor)
     two.run(2, raw(mysql("u", 1, "late", at=15), topic="other"))
     assert names(two) == {1: "late"}
+
+
+def test_a_batch_that_died_between_two_commits_goes_on_from_the_same_positions(
+    tmp_path, monkeypatch
+):
+    """One table has its part of the batch, the other takes it again; both as without a death."""
+    one = stream(tmp_path)
+
+    def both(*events, start):
+        copies = [(key, value.replace(b'"orders"', b'"items"')) for key, value in events]
+        return {**raw(*events, start=start), **raw(*copies, start=start, topic="m.shop.items")}
+
+    one.run(0, both(mysql("c", 1, "a", at=50), mysql("c", 2, "b", at=60), start=0))
+    batch = both(
+        mysql("r", 1, "read", at=0, file=0, snapshot="incremental"),
+        mysql("c", 3, "c", at=70),
+        mysql("r", 2, "read", at=0, file=0, snapshot="incremental"),
+        start=2,
+    )
+    commit = TableBook.commit
+
+    def dying(book, name, *arguments):
+        if name == NAME:
+            raise KeyboardInterrupt
+        return commit(book, name, *arguments)
+
+    monkeypatch.setattr(TableBook, "commit", dying)
+    with pytest.raises(KeyboardInterrupt):
+        one.run(1, batch)
+    monkeypatch.undo()
+    assert names(one) == {1: "a", 2: "b"}
+    one.start()
+    one.run(1, batch)
+    one.start()
+    one.run(1, batch)
+    tables = [one.table(name).to_arrow().sort_by("id") for name in (NAME, "shop.items")]
+    assert tables[0].to_pylist() == tables[1].to_pylist()
+    assert [row["_seq_2"] for row in tables[0].to_pylist()] == [60, 70, 70]
+    assert one.book.positions()[NAME]["m"] == {TOPIC: {"0": [0, ["1", "70", "1"], 0, 1_000]}}
+
+
+def test_a_death_after_an_epoch_was_noted_changes_nothing(tmp_path, monkeypatch):
+    one = stream(tmp_path)
+    one.run(0, raw(mysql("c", 1, "a", at=900, ts=5)))
+    batch = raw(mysql("u", 1, "b", at=4, ts=9), mysql("u", 1, "c", at=5, ts=9), start=1)
+
+    def dying(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TableBook, "commit", dying)
+    with pytest.raises(KeyboardInterrupt):
+        one.run(1, batch)
+    monkeypatch.undo()
+    one.start()
+    runs = one.sink.runs
+    one.run(1, batch)
+    assert one.sink.runs == runs + 1  # the epoch is known by now
+    assert names(one) == {1: "c"}
+    assert json.loads(one.table(NAME).schema.options["lakeward.position.epochs"]) == {"m": [9_000]}
