@@ -4,6 +4,8 @@
 import dataclasses
 from collections.abc import Mapping
 
+from ingest.schema_modes import Verdict
+
 __all__ = ["BatchReport", "LookupUse"]
 
 
@@ -69,8 +71,7 @@ class BatchReport:
         source_ts_ms: per table (oldest, newest) `source.ts_ms` in the batch [ms].
         end_offsets: next offset to read per topic and partition.
         skipped_offsets: offsets lost to retention per (topic, partition).
-        schema_changes: applied changes as (table, change) pairs.
-        schema_refused: tables with records that no allowed change covers; they were quarantined.
+        schema_verdicts: what became of every change that was asked for, as (table, verdict) pairs.
         parked: tables that this batch parked, as (table, reason) pairs.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
@@ -105,8 +106,7 @@ class BatchReport:
     source_ts_ms: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
     end_offsets: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     skipped_offsets: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
-    schema_changes: tuple[tuple[str, str], ...] = ()
-    schema_refused: tuple[str, ...] = ()
+    schema_verdicts: tuple[tuple[str, Verdict], ...] = ()
     parked: tuple[tuple[str, str], ...] = ()
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -9,10 +9,11 @@ import bisect
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ingest.constant_columns import constants_refused, source_part, with_constants
 from ingest.decoders import decoder_of
+from ingest.formats.column_names import ColumnNames
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     BadRecord,
@@ -24,6 +25,7 @@ from ingest.formats.events import (
     Toast,
 )
 from ingest.formats.key_check import without_foreign_keys
+from ingest.formats.schema_change_events import TableDdl, read_schema_change
 from ingest.plan import BatchPlan
 from ingest.positions.kinds import RECOGNISED_BY, kind_of
 from ingest.positions.ordered_tables import (
@@ -34,6 +36,8 @@ from ingest.positions.ordered_tables import (
 )
 from ingest.positions.task_positions import TaskPositions, wanted_metadata
 from ingest.routing import Destination
+from ingest.schema_answers import Answers, asks_types
+from ingest.schema_policies import change_policy
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
 from ingest.table_cache import Warehouse, schema_of
@@ -101,7 +105,9 @@ class Decoding:
         for change in result.changes:
             rest: ChangeBatch | None = change
             if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
-                rest, taken = without_foreign_keys(raw, change, key, self._decoder.key_columns)
+                names = ColumnNames.of(self._options_of(change.target))
+                columns_of = self._decoder.key_columns
+                rest, taken = without_foreign_keys(raw, change, key, columns_of, names)
                 refused += taken
             if rest is not None and change.target in self._transforms:
                 owed += self._owed(raw, rest)
@@ -116,6 +122,22 @@ class Decoding:
         counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
         bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
         return DecodeResult(changes, bad, deltas, dict(+counts))
+
+    def ddl(self, raw: RawBatch) -> list[TableDdl]:
+        """Statements in records of the schema change topic, about tables that are wanted."""
+        if raw.topic != self.settings.events.schema_change_topic:
+            return []
+        found: list[TableDdl] = []
+        for offset, value in zip(raw.offsets, raw.values, strict=True):
+            for event in read_schema_change(value, raw.topic, raw.partition, offset):
+                place = self._routing.destination(event.source)
+                if place is not None:
+                    found.append(dataclasses.replace(event, target=place.table, owner=place.owner))
+        return found
+
+    def _options_of(self, name: str) -> Mapping[str, str]:
+        target = self._targets.get(name)
+        return {} if target is None or target.schema is None else target.schema.options
 
     def _key_of_source(self, name: str) -> tuple[str, ...]:
         """The primary key, if the table took it from the records' keys; else empty."""
@@ -188,10 +210,14 @@ class Decoding:
             return None
         name = destination.table
         schema_id = self._plan.schema_id(name)
+        answers = self._plan.answers.get(name, Answers())
         target = Target(
             name,
             None,
             evolvable=name not in self._plan.frozen,
+            ignored=answers.ignored,
+            fixed=tuple(sorted(answers.fixed)),
+            asks_types=asks_types(change_policy(self.settings, name)),
             owner=destination.owner,
             constants=destination.constants,
             key_prefix=destination.key_prefix,

@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import logging
 
+from ingest.schema_answers import SchemaStopError
 from storage.errors import (
     BadRecordError,
     CommitConflictError,
@@ -90,6 +91,9 @@ class ErrorKind:
 ERROR_KINDS: tuple[ErrorKind, ...] = (
     ErrorKind(FencedError, ExitCode.RETRY, logging.WARNING, "none: another process goes on"),
     ErrorKind(DataLossError, ExitCode.DATA, logging.ERROR, "decide what to do about lost records"),
+    ErrorKind(
+        SchemaStopError, ExitCode.DATA, logging.ERROR, "alter the table, or allow the change"
+    ),
     ErrorKind(BadRecordError, ExitCode.DATA, logging.ERROR, "look at the record"),
     ErrorKind(CorruptDataError, ExitCode.DATA, logging.ERROR, "restore the named file"),
     ErrorKind(CommitConflictError, ExitCode.RETRY, logging.WARNING, "look for a second writer"),

@@ -13,6 +13,7 @@ Rows of one chunk come from one source range, so (topic, partition, first offset
 of a bucket. The same plan and range always give the same chunks.
 """
 
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,6 +105,7 @@ class MapSide:
             result = self._decoding.decode(raw)
             self._look(raw, result)
             self._take(raw, result)
+            self.report.ddl += [e for e in self._decoding.ddl(raw) if self._plan.wants(e.target)]
             self.report.met(self._decoding.feeds)
             self.report.spent("decode", time.perf_counter() - decoding)
             if self._gathered_bytes >= GATHER_BYTES:
@@ -139,7 +141,11 @@ class MapSide:
     def _take(self, raw: RawBatch, result: DecodeResult) -> None:
         counts = self.report.counts.setdefault(raw.topic, Counter())
         counts.update(result.counts)
-        self.report.deltas += [delta for delta in result.deltas if self._plan.wants(delta.target)]
+        self.report.deltas += [
+            dataclasses.replace(delta, partition=raw.partition)
+            for delta in result.deltas
+            if self._plan.wants(delta.target)
+        ]
         for change in result.changes:
             self._take_changes(raw, change)
         if result.bad:

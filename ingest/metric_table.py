@@ -240,7 +240,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "schema_changes_total",
         "counter",
-        "Schema changes: applied, ignored or rejected.",
-        ("table", "change", "outcome"),
+        "Schema changes that were asked for: applied, ignored, refused or parked.",
+        ("table", "change", "decision"),
     ),
 )

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from ingest.batch_report import BatchReport
 from ingest.http_server import HttpServer
 from ingest.parking import ParkedTable
+from ingest.schema_modes import Outcome
 from ingest.settings import Settings
 from ingest.source.lag import LagProbe
 from ingest.source.ranges import OffsetMap
@@ -157,18 +158,18 @@ class Observer:
                 },
             },
         )
-        for table, change in report.schema_changes:
-            _LOG.info(
-                "schema changed",
-                extra={"event": "schema_change", "table": table, "change": change},
+        for table, said in report.schema_verdicts:
+            _LOG.log(
+                logging.INFO if said.outcome is Outcome.APPLIED else logging.WARNING,
+                "schema change %s",
+                said.outcome.value,
+                extra={"event": "schema_change", "table": table, "change": said.text},
             )
         for table, reason in report.parked:
             _LOG.error(
                 "table parked, the others go on",
                 extra={"event": "table_parked", "table": table, "reason": reason},
             )
-        for table in report.schema_refused:
-            self.metrics.schema_change_refused(table)
 
     def tables(self, book: TableBook) -> None:
         """Which tables are written, parked, or behind the others."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from ingest.schema_answers import Answers
 from storage.errors import InternalError
 
 __all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "floor_of"]
@@ -54,6 +55,7 @@ class BatchPlan:
         moving: topics in which changes of key were seen (`key_places`).
         positions: per table in the order of the source, its highest positions by server, topic and
             partition (`ingest.positions`).
+        answers: per table what was settled of shapes that its schema does not cover.
     """
 
     batch_id: int
@@ -69,6 +71,7 @@ class BatchPlan:
     parked: tuple[str, ...] = ()
     moving: tuple[str, ...] = ()
     positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Offset below which a table's rows of a source partition are to be dropped."""
@@ -107,6 +110,7 @@ class BatchPlan:
             "parked": sorted(self.parked),
             "moving": sorted(self.moving),
             "positions": self.positions,
+            "answers": {name: each.to_plain() for name, each in self.answers.items()},
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -140,4 +144,5 @@ def _parse(text: str) -> BatchPlan:
         parked=tuple(raw["parked"]),
         moving=tuple(raw["moving"]),
         positions=raw["positions"],
+        answers={name: Answers.from_plain(each) for name, each in raw["answers"].items()},
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ingest.formats.events import SchemaDelta
+from ingest.formats.schema_change_events import TableDdl
 from ingest.key_places import KeyPlaces
 from ingest.positions.stored import StoredPositions, merged_positions
 
@@ -59,6 +60,7 @@ class RangeReport:
         counts: decoder counts by topic.
         bad: quarantined records by topic and error class.
         tables: totals by table.
+        ddl: statements of the schema change topic.
         deltas: records whose shape the table's schema does not cover.
         feeds: topics in which events for a table were met, parked tables too.
         skipped: offsets lost to retention by (topic, partition).
@@ -73,6 +75,7 @@ class RangeReport:
     bad: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
     tables: dict[str, TableTotals] = dataclasses.field(default_factory=dict)
     deltas: list[SchemaDelta] = dataclasses.field(default_factory=list)
+    ddl: list[TableDdl] = dataclasses.field(default_factory=list)
     skipped: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     feeds: dict[str, set[str]] = dataclasses.field(default_factory=dict)
@@ -110,6 +113,7 @@ class BatchTotals:
         mine.events += report.events
         mine.bytes += report.bytes
         mine.deltas += report.deltas
+        mine.ddl += report.ddl
         for part, seconds in report.seconds.items():
             mine.spent(part, seconds)
         mine.met(report.feeds)

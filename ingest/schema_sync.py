@@ -6,13 +6,15 @@ left to do, so a replayed batch changes nothing. Source: CDC.md §4.1, §4.4.
 
 Rulings: columns keep the event's order; only key columns are NOT NULL; source defaults are not
 used; a key column's type never changes; DECIMALs widen so that no digit is lost; a column that
-disappears stays and becomes null; a rename looks like a new column.
+disappears stays and becomes null; a rename looks like a new column, unless the source's DDL says
+otherwise (`schema_change_events`). What of this is done is the policy's to say (`schema_modes`).
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
 from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
+from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
 from ingest.formats.widening import nullable, union_type
 from ingest.positions.ordered_tables import (
@@ -23,10 +25,13 @@ from ingest.positions.ordered_tables import (
     position_options,
     unordered,
 )
+from ingest.schema_draft import Draft
+from ingest.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
+from ingest.schema_steps import Place
 from ingest.transformed_schema import NO_RULES, TableRules
 from storage.errors import InvalidRequestError
 from storage.format.schema import TableSchema, new_schema
-from storage.format.schema_changes import AddColumn, SchemaChange, UpdateType, evolve
+from storage.format.schema_changes import SchemaChange, evolve
 from storage.format.type_text import type_name
 from storage.format.types import AtomicType, DataType, TypeRoot
 from storage.options import TableOptions
@@ -60,16 +65,38 @@ class Decision:
         action: create, change (empty = nothing to do) or refuse.
         reasons: why some of the deltas stay uncovered even then; empty = all are covered.
         notes: what somebody should know of a new table.
+        verdicts: what became of every change that was asked for.
+        ignored: columns of the source that are to be left out of rows.
+        fixed: columns of the source and types (as text) that need not be asked for again.
+        parked: why the table's work is to end, for a person to look at it; "" = it goes on.
+        stop: the change for which the stream is to stop before anything is committed.
     """
 
     action: NewTable | tuple[SchemaChange, ...] | Refused
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    ignored: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, str], ...] = ()
+    parked: str = ""
+    stop: Verdict | None = None
 
     @property
     def complete(self) -> bool:
         """Whether every delta is covered after the action."""
         return not self.reasons
+
+    def failed(self, reason: str) -> "Decision":
+        """The decision after its action turned out to be impossible."""
+        verdicts = tuple(
+            dataclasses.replace(each, outcome=Outcome.REFUSED, reason=reason)
+            if each.outcome is Outcome.APPLIED
+            else each
+            for each in self.verdicts
+        )
+        return dataclasses.replace(
+            self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
+        )
 
 
 def reconcile(
@@ -81,6 +108,8 @@ def reconcile(
     rules: TableRules = NO_RULES,
     appends: bool = False,
     ordering: str = "kafka",
+    policy: ChangePolicy | None = None,
+    ddl: Sequence[TableDdl] = (),
     now_ms: int,
 ) -> Decision:
     """Decide for one table.
@@ -93,17 +122,89 @@ def reconcile(
         rules: what the pipeline makes of its rows.
         appends: whether all records are inserts, so that the table needs no primary key.
         ordering: `source.ordering`; a new table in the order of the source has columns for it.
+        policy: which changes are made; None = as `lenient` does by default.
+        ddl: statements about its source tables, in their order; they count before the deltas.
         now_ms: time of the new schema [epoch ms].
 
     Returns:
         The same decision for the same deltas in whatever order tasks reported them.
     """
-    ordered = sorted(deltas, key=lambda delta: (delta.topic, delta.offset, delta.source.label))
+    policy = policy or ChangePolicy()
+    ordered = sorted(deltas, key=_order)
     if existing is not None:
         reason = _unwritable(existing, appends) or ordering_refused(existing, ordering)
         if ordering == SOURCE:
             reason = reason or _taken(ordered)
-        return _refused(reason) if reason else _change(existing, ordered, rules, now_ms)
+        return (
+            _refused(reason) if reason else _change(existing, ordered, rules, policy, ddl, now_ms)
+        )
+    if not ordered:
+        return Decision(())
+    if ddl:  # of several shapes the later ones are seen again when the first has made the table
+        ordered = ordered[:1]
+    made = _created(
+        ordered, policy, table_properties, primary_key, rules, appends, ordering, now_ms
+    )
+    made = _aware(made, policy, ddl, now_ms)
+    outcome = Outcome.APPLIED if isinstance(made.action, NewTable) else Outcome.REFUSED
+    said = _creation(made.action, outcome, "; ".join(made.reasons), ordered[0])
+    return dataclasses.replace(made, verdicts=(said,))
+
+
+def _order(delta: SchemaDelta) -> tuple[str, int, int, str]:
+    return (delta.topic, delta.partition, delta.offset, delta.source.label)
+
+
+def _aware(made: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms: int) -> Decision:
+    """A creation that knows what its source table was called before and after."""
+    if not isinstance(made.action, NewTable) or policy.mode not in (Mode.EVOLVE, Mode.TRY_EVOLVE):
+        return made
+    draft = Draft(made.action.schema, policy)
+    for event in ddl:
+        draft.hear(event)
+    for event in ddl[-1:]:
+        draft.heard(event)
+    drafted = draft.finish(now_ms)
+    if drafted.stop is not None or drafted.parked:
+        return made
+    schema = evolve(made.action.schema, drafted.changes, now_ms)
+    return dataclasses.replace(made, action=NewTable(dataclasses.replace(schema, id=0)))
+
+
+def _creation(
+    action: NewTable | tuple[SchemaChange, ...] | Refused,
+    outcome: Outcome,
+    reason: str,
+    first: SchemaDelta,
+) -> Verdict:
+    columns = action.schema.fields if isinstance(action, NewTable) else first.fields
+    place = Place.of(first)
+    return Verdict(
+        kind=ChangeKind.CREATE_TABLE,
+        column="",
+        old="",
+        new=", ".join(f"{column.name} {type_name(column.type)}" for column in columns),
+        outcome=outcome,
+        reason=reason,
+        source=place.source,
+        topic=place.topic,
+        partition=place.partition,
+        offset=place.offset,
+    )
+
+
+def _created(
+    ordered: Sequence[SchemaDelta],
+    policy: ChangePolicy,
+    table_properties: Mapping[str, str] | None,
+    primary_key: Sequence[str],
+    rules: TableRules,
+    appends: bool,
+    ordering: str,
+    now_ms: int,
+) -> Decision:
+    if policy.ruling(ChangeKind.CREATE_TABLE) is not Ruling.MAKE:
+        return _refused(policy.why_kept(ChangeKind.CREATE_TABLE))
     options = {
         **_DEFAULT_OPTIONS,
         **(table_properties or {}),
@@ -231,55 +332,38 @@ def _clash(name: str, current: DataType, observed: DataType) -> str:
 
 
 def _change(
-    existing: TableSchema, deltas: Sequence[SchemaDelta], rules: TableRules, now_ms: int
+    existing: TableSchema,
+    deltas: Sequence[SchemaDelta],
+    rules: TableRules,
+    policy: ChangePolicy,
+    ddl: Sequence[TableDdl],
+    now_ms: int,
 ) -> Decision:
-    owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]))
+    owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]) if deltas else "")
     mine = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
     reasons = _foreign([delta for delta in deltas if delta not in mine], owner)
     wanted = rules.wanted(existing, mine)
     reasons += wanted.reasons
-    columns: dict[str, DataType] = {field.name: field.type for field in existing.fields}
-    fixed = {*existing.primary_keys, *existing.partition_keys}
+    draft = Draft(existing, policy)
+    for event in ddl:
+        if is_owner(existing, event.source, event.owner):
+            draft.hear(event)
     for delta in wanted.deltas:
         for field in delta.fields:
-            if field.name in fixed:
-                continue  # decoded into the type it has, value by value
-            if field.name not in columns:
-                columns[field.name] = nullable(field.type)
-                continue
-            union = union_type(columns[field.name], field.type)
-            if union is None:
-                reasons.append(_clash(field.name, columns[field.name], field.type))
-            else:
-                columns[field.name] = union
-    changes = [*_changes(existing, columns), *wanted.changes]
-    return _checked(existing, changes, reasons, now_ms)
-
-
-def _changes(existing: TableSchema, columns: Mapping[str, DataType]) -> list[SchemaChange]:
-    before = {field.name: field.type for field in existing.fields}
-    changes: list[SchemaChange] = []
-    for name, type_ in columns.items():
-        if name not in before:
-            changes.append(AddColumn(name, type_))
-        elif before[name] != type_:
-            changes.append(UpdateType(name, type_))
-    return changes
-
-
-def _checked(
-    existing: TableSchema, changes: Sequence[SchemaChange], reasons: list[str], now_ms: int
-) -> Decision:
-    """Keep the changes that the table takes, each tried on top of the ones before."""
-    kept: list[SchemaChange] = []
-    schema = existing
-    for change in changes:
-        try:
-            schema = evolve(schema, [change], now_ms)
-        except InvalidRequestError as error:
-            reasons.append(str(error))
-        else:
-            kept.append(change)
-    if not kept and reasons:
-        return Decision(Refused("; ".join(reasons)), tuple(reasons))
-    return Decision(tuple(kept), tuple(reasons))
+            draft.want(delta, field)
+    for change in wanted.changes:
+        draft.need(change)
+    drafted = draft.finish(now_ms)
+    reasons += drafted.reasons
+    action: tuple[SchemaChange, ...] | Refused = drafted.changes
+    if not drafted.changes and reasons:
+        action = Refused("; ".join(reasons))
+    return Decision(
+        action,
+        tuple(reasons),
+        verdicts=drafted.verdicts,
+        ignored=drafted.ignored,
+        fixed=drafted.fixed,
+        parked=drafted.parked,
+        stop=drafted.stop,
+    )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingest.schema_modes import ChangeKind, kinds_named
 from storage import option_values
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Setting",
     "boolean",
     "bucket_count",
+    "change_kinds",
     "choice",
     "duration",
     "fraction",
@@ -116,6 +118,12 @@ def _parse_list(value: object) -> tuple[str, ...]:
         return tuple(item for item in (_as_text(part).strip() for part in _items(value)) if item)
     except ValueError:
         raise ValueError("a list of texts") from None
+
+
+def _parse_change_kinds(value: object) -> tuple[str, ...]:
+    """Full names of the kinds that full or partial names mean."""
+    found = {kind.value for name in _parse_list(value) for kind in kinds_named(name)}
+    return tuple(kind.value for kind in ChangeKind if kind.value in found)
 
 
 def _parse_map(value: object) -> dict[str, str]:
@@ -241,6 +249,7 @@ boolean = Kind("`true` \\| `false`", _parse_boolean)
 duration = Kind("duration", _parse_duration)
 size = Kind("size", _parse_size)
 text_list = Kind("list", _parse_list)
+change_kinds = Kind("list", _parse_change_kinds)
 text_map = Kind("map", _parse_map, mapping=True)
 offset_map = Kind("map", _parse_offsets, mapping=True)
 moment = Kind("time", _parse_moment)

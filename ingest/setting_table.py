@@ -11,6 +11,7 @@ from ingest.formats.type_mapping import MAPPING_WORDS
 from ingest.setting_kinds import (
     Setting,
     boolean,
+    change_kinds,
     choice,
     duration,
     fraction,
@@ -68,8 +69,10 @@ SETTINGS: tuple[Setting, ...] = (
         key="pipeline.schema.change.behavior",
         kind=choice("lenient", "evolve", "try_evolve", "ignore", "exception"),
         default="lenient",
-        doc="What to do when events have new or wider columns. `lenient`: add and widen; anything "
-        "else sends the event to quarantine.",
+        doc="What becomes of changes of the source's schema, in Flink CDC's words "
+        "(`ingest/SCHEMA_CHANGES.md`). `lenient`: add and widen columns, lose nothing; `evolve`: "
+        "also rename and drop them, stop at what cannot be done; `try_evolve`: the same, but go "
+        "on; `ignore`: change nothing, the known columns flow; `exception`: stop at any change.",
     ),
     Setting(
         key="pipeline.delivery",
@@ -293,15 +296,16 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="sink.include.schema.changes",
-        kind=text_list,
+        kind=change_kinds,
         doc="Kinds of schema changes that are made; default all. `create.table`, `add.column`, "
-        "`alter.column.type`, `drop.column`, `rename.column`, `truncate.table`, `drop.table`, or "
-        "the first word or last words of one.",
+        "`alter.column.type`, `rename.column`, `drop.column`, `truncate.table`, `drop.table`, or "
+        "words of one: `column`, `drop`. In `lenient` the last two must be named.",
     ),
     Setting(
         key="sink.exclude.schema.changes",
-        kind=text_list,
-        doc="Kinds of schema changes that are not made.",
+        kind=change_kinds,
+        doc="Kinds of schema changes that are not made, as above; wins over the included ones. "
+        "Columns that are not added are left out of the rows.",
     ),
     Setting(
         key="sink.type.mapping",

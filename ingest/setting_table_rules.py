@@ -96,7 +96,10 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
         key="on.incompatible",
         kind=choice("quarantine_rows", "quarantine_table", "new_column", "string", "fail"),
         default="quarantine_rows",
-        doc="What happens to a column whose new type the old one cannot be widened to.",
+        doc="What happens when a column gets a type that its own cannot be widened to. "
+        "`new_column`: the values go to `<name>_<n>` beside it; `string`: the column becomes "
+        "STRING where every value has a text, else as `new_column`; `quarantine_table`: the table "
+        "is parked; `fail`: the stream stops, which is the default with `evolve`.",
     ),
     Setting(
         key="compaction",

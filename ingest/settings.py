@@ -64,6 +64,7 @@ from ingest.source.source_settings import (
     FileSourceSettings,
     KafkaSourceSettings,
     SourceSettings,
+    with_topic,
 )
 from ingest.transform_checks import check_transforms
 from ingest.unbuilt import refuse_unbuilt
@@ -251,7 +252,7 @@ def _build(
             schema_change_behavior=values["pipeline.schema.change.behavior"],
             idle_commit_s=values["pipeline.trigger.idle.commit"],
         ),
-        source=_source(values),
+        source=with_topic(_source(values), values["source.debezium.schema.change.topic"]),
         format=values["source.format"],
         debezium=DebeziumSettings(
             decimal_handling_mode=values["source.debezium.decimal.handling.mode"],

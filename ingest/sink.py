@@ -23,20 +23,24 @@ import contextlib
 import dataclasses
 import pickle
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ingest.batch_phases import Phases
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
 from ingest.compaction_figures import CompactionFigures, summed
+from ingest.history_writer import HistoryWriter
 from ingest.key_places import KeySketch
 from ingest.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.positions.stored import positions_property
 from ingest.range_report import BatchTotals, RangeReport
 from ingest.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
+from ingest.schema_answers import SchemaStopError
+from ingest.schema_modes import Verdict
 from ingest.stream_position import StreamPosition
 from ingest.stream_state import Span, commit_properties
 from ingest.table_book import TableBook
@@ -107,6 +111,7 @@ class MicroBatchSink:
         self._on_start = on_start
         self._on_batch = on_batch
         self._draining = draining
+        self._history = HistoryWriter(book, stream)
         self._weights: dict[str, float] = {}
         self._keys = KeySketch()
         self._busy = threading.Lock()
@@ -154,7 +159,7 @@ class MicroBatchSink:
 
     def _process(self, frame: DataFrame, batch_id: int) -> BatchReport:
         started = self._clock.monotonic_s()
-        phases = _Phases(self._clock)
+        phases = Phases(self._clock)
         identifier = self._position.state.base + batch_id
         self._position.begin(batch_id)
         self._book.take_to_park()  # of a run that failed: what is still wrong will show again
@@ -170,17 +175,18 @@ class MicroBatchSink:
             parked=tuple(sorted(self._book.parking.parked())),
             moving=tuple(sorted(self._keys.moving)),
             positions=self._book.positions(),
+            answers=self._book.lasting_answers(),
         )
         phases.end("plan")
         outcome = self._run(frame, plan)
         phases.end("job")
         span = outcome.totals.span
         self._check_replay(plan, span)
-        outcome, changes, refused = self._settle_schemas(frame, plan, outcome)
+        outcome, verdicts = self._settle_schemas(frame, plan, outcome)
         phases.end("schema")
         self._meet_parked(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
-        commits, failed = self._commit_all(plan, outcome, span)
+        commits, failed = self._commit_all(plan, outcome, verdicts, span)
         outcome, parked = _without(outcome, failed), parked | failed
         phases.end("commit")
         self._learn_weights(outcome)
@@ -190,8 +196,7 @@ class MicroBatchSink:
             report,
             ordering_violations=violations,
             split_key_updates=split,
-            schema_changes=tuple(changes),
-            schema_refused=tuple(refused),
+            schema_verdicts=verdicts,
             parked=tuple(sorted(parked.items())),
         )
 
@@ -250,34 +255,44 @@ class MicroBatchSink:
 
     def _settle_schemas(
         self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
-    ) -> tuple[JobOutcome, list[tuple[str, str]], list[str]]:
+    ) -> tuple[JobOutcome, tuple[tuple[str, Verdict], ...]]:
         """Apply reported changes and run again for the changed tables until none is left.
 
         Returns:
-            The outcome of all runs together, the changes made, and the tables with records that no
-            allowed change covers.
+            The outcome of all runs together, and what became of the changes, by table.
+
+        Raises:
+            SchemaStopError: the settings forbid a change; nothing of the batch is committed.
         """
-        applied: list[tuple[str, str]] = []
+        verdicts: list[tuple[str, Verdict]] = []
         frozen: set[str] = set(plan.frozen)
         run = plan.run
-        while deltas := outcome.report.deltas:
+        ddl = outcome.report.ddl
+        while (deltas := outcome.report.deltas) or ddl:
             run += 1
             if run == _SCHEMA_ROUNDS:
                 raise InternalError(
                     "schema changes of one batch do not settle",
                     tables=sorted({delta.target for delta in deltas}),
                 )
-            changes = self._book.apply(deltas, now_ms=plan.time_ms)
-            applied += changes.applied
+            try:
+                changes = self._book.apply(
+                    deltas, now_ms=plan.time_ms, batch=plan.identifier, ddl=ddl
+                )
+            except SchemaStopError:
+                self._discard(outcome.results)
+                raise
+            verdicts += changes.verdicts
             frozen |= changes.refused
+            ddl = []
             again = {delta.target for delta in deltas}
             if parked := self._book.to_park():
                 self._discard(result for result in outcome.results if result.table in parked)
                 outcome = _without(outcome, parked)
                 again -= parked
-                if not again:
-                    continue
-            if frozen:
+            if not again:
+                continue
+            if frozen or changes.answered:
                 again.add(self._book.quarantine)
             self._discard(result for result in outcome.results if result.table in again)
             rerun = dataclasses.replace(
@@ -286,20 +301,25 @@ class MicroBatchSink:
                 tables=self._book.schema_ids(),
                 only=tuple(sorted(again)),
                 frozen=tuple(sorted(frozen)),
+                answers=self._book.answers_given(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )
             latest = self._run(frame, rerun)
             if latest.totals.span != outcome.totals.span:
                 raise InternalError("a second run of a batch read other offsets")
             outcome = _replaced(outcome, latest, again)
-        return outcome, applied, sorted(frozen)
+        return outcome, tuple(verdicts)
 
     def _discard(self, results: Iterable[BucketResult]) -> None:
         for result in results:
             self._book.discard(result.table, result.messages)
 
     def _commit_all(
-        self, plan: BatchPlan, outcome: JobOutcome, span: Span
+        self,
+        plan: BatchPlan,
+        outcome: JobOutcome,
+        verdicts: Sequence[tuple[str, Verdict]],
+        span: Span,
     ) -> tuple[dict[str, tuple[CommitResult, float]], dict[str, str]]:
         """Commit every table; (what was done, tables parked because theirs failed)."""
         by_table: dict[str, list[BucketResult]] = {}
@@ -323,9 +343,12 @@ class MicroBatchSink:
             return done, self._clock.monotonic_s() - began
 
         names = sorted(by_table)
-        if names:
-            noted = tuple(sorted({*names, *plan.skip}))
-            self._position.note(plan.identifier, plan.batch_id, noted)
+        told = self._history.untold(plan, verdicts)
+        if names or told:
+            noted = {*names, *plan.skip} | ({self._book.history} if told else set())
+            self._position.note(plan.identifier, plan.batch_id, tuple(sorted(noted)))
+        if told:  # before the others: once it is there, a replay need not find out again
+            self._history.write(plan, told, span)
         # what is bad now may be good on a replay (its schema was registered since) whose table is
         # done already: only in quarantine it is not lost, so that goes first
         held = self._book.quarantine
@@ -440,20 +463,6 @@ class MicroBatchSink:
             phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
             started_ms=plan.time_ms,
         )
-
-
-class _Phases:
-    """Wall seconds between calls."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last = clock.monotonic_s()
-        self.seconds: dict[str, float] = {}
-
-    def end(self, name: str) -> None:
-        now = self._clock.monotonic_s()
-        self.seconds[name] = now - self._last
-        self._last = now
 
 
 def _without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:

@@ -13,12 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ingest.formats.events import SchemaDelta
+from ingest.formats.schema_change_events import TableDdl
 from ingest.parking import Parking
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.quarantine import quarantine_schema
-from ingest.schema_sync import NewTable, Refused, reconcile
+from ingest.schema_answers import AnswerBook, Answers, stopped
+from ingest.schema_history import CHANGES_OPTION, HISTORY_NAME, with_note
+from ingest.schema_modes import Outcome, Verdict
+from ingest.schema_policies import change_policy
+from ingest.schema_sync import Decision, NewTable, Refused, reconcile
 from ingest.settings import Settings
+from ingest.statements import Statements
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import Warehouse, catalog_of
 from ingest.table_faults import TABLE_FAULTS, lost_file, reason_of
@@ -53,10 +59,14 @@ class AppliedChanges:
     Attributes:
         applied: (table, change) pairs, for people.
         refused: tables some of whose records fit no allowed change.
+        answered: tables for which something else than a change settles what was asked.
+        verdicts: (table, what became of one change), of all that were asked for.
     """
 
     applied: tuple[tuple[str, str], ...]
     refused: frozenset[str]
+    answered: frozenset[str] = frozenset()
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
 
 
 @dataclasses.dataclass(slots=True)
@@ -87,6 +97,9 @@ class TableBook:
         self._bad_floors: Mapping[str, OffsetMap] = {}
         self.parking = Parking(self.file_io, settings.sink.warehouse, self._stream)
         self._to_park: dict[str, str] = {}
+        self._answers = AnswerBook()
+        self._statements = Statements.of(settings, clock)
+        self.history = f"{settings.sink.default_database}.{HISTORY_NAME}"
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
@@ -109,6 +122,23 @@ class TableBook:
         for name, page in zip(names, self._pool.map(self._try_open, names), strict=True):
             if page is not None:
                 self._pages[name] = page
+
+    @property
+    def mode(self) -> str:
+        """`pipeline.schema.change.behavior`."""
+        return self._settings.pipeline.schema_change_behavior
+
+    def options(self) -> dict[str, Mapping[str, str]]:
+        """Options of every table that the stream knows."""
+        return {name: page.table.schema.options for name, page in self._pages.items()}
+
+    def provide(self, name: str, schema: TableSchema) -> FileStoreTable:
+        """A table of Lakeward's own, made at its first use."""
+        if name not in self._pages:
+            if not self._catalog.exists(name):
+                self._create(name, schema)
+            self._pages[name] = self._open(name)
+        return self.table(name)
 
     def _create_quarantine(self) -> None:
         if not self._catalog.exists(self.quarantine):
@@ -270,48 +300,90 @@ class TableBook:
         found = self.progresses().items()
         return {name: progress.positions for name, progress in found if progress.positions}
 
-    def apply(self, deltas: Sequence[SchemaDelta], *, now_ms: int) -> AppliedChanges:
-        """Create and alter tables so that they cover the reported shapes; idempotent."""
+    def apply(
+        self,
+        deltas: Sequence[SchemaDelta],
+        *,
+        now_ms: int,
+        batch: int = -1,
+        ddl: Sequence[TableDdl] = (),
+    ) -> AppliedChanges:
+        """Create and alter tables so that they cover the reported shapes; idempotent.
+
+        What is not covered by a change is answered (`schema_answers`), or the table is parked.
+
+        Args:
+            deltas: of one batch.
+            now_ms: time of new schemas [epoch ms].
+            batch: its commit identifier.
+            ddl: its statements.
+
+        Raises:
+            SchemaStopError: the settings forbid a change; then no table is altered.
+        """
+        for name in {delta.target for delta in deltas if delta.epoch_ms is not None}:
+            self._begin_epochs(name, [delta for delta in deltas if delta.target == name])
+        deltas = [delta for delta in deltas if delta.epoch_ms is None]
         by_target: dict[str, list[SchemaDelta]] = {}
         for delta in deltas:
             by_target.setdefault(delta.target, []).append(delta)
-        applied: list[tuple[str, str]] = []
-        refused: set[str] = set()
-        for name, wanted in sorted(by_target.items()):
-            changes, complete = self._apply_one(name, wanted, now_ms)
-            applied += [(name, change) for change in changes]
-            if not complete:
-                refused.add(name)
-        return AppliedChanges(tuple(applied), frozenset(refused))
+        known = self._statements.about(deltas, ddl, self.options())
+        decisions = {
+            name: self._decided(name, by_target.get(name, []), known.get(name, ()), now_ms)
+            for name in {*by_target, *known}
+        }
+        for name in sorted(decisions):
+            stop = decisions[name].stop
+            if stop is not None:
+                raise stopped(name, stop)
+        return self._all_done(
+            {name: self._done(name, decisions[name], batch) for name in sorted(decisions)}
+        )
 
-    def _apply_one(
-        self, name: str, deltas: Sequence[SchemaDelta], now_ms: int
-    ) -> tuple[list[str], bool]:
-        """The changes made, and whether the table now covers all its deltas.
+    def _all_done(self, done: Mapping[str, tuple[Decision, tuple[str, ...]]]) -> AppliedChanges:
+        answered: set[str] = set()
+        for name, (decision, _) in done.items():
+            if self._answers.take(
+                name, decision.ignored, decision.fixed, changed=bool(decision.action)
+            ):
+                answered.add(name)
+            if decision.parked:
+                self.park(name, decision.parked)
+        return AppliedChanges(
+            applied=tuple((name, change) for name, (_, made) in done.items() for change in made),
+            refused=frozenset(name for name, (one, _) in done.items() if not one.complete),
+            answered=frozenset(answered),
+            verdicts=tuple(
+                (name, each) for name, (one, _) in done.items() for each in one.verdicts
+            ),
+        )
 
-        A table that cannot be named, opened or changed is refused like a change that is not
-        allowed: its events go to quarantine and the others flow.
-        """
+    def answers_given(self) -> dict[str, Answers]:
+        """What was settled of shapes that no schema covers, by table."""
+        return self._answers.given()
+
+    def lasting_answers(self) -> dict[str, Answers]:
+        """What a further batch begins with."""
+        return self._answers.lasting(self.options())
+
+    def _decided(
+        self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
+    ) -> Decision:
+        """What to do for one table; one that cannot be named is refused like a wrong change."""
         try:
-            return self._cover(name, deltas, now_ms)
+            return self._decide(name, deltas, ddl, now_ms)
         except InvalidRequestError as error:
-            _LOG.warning("table refused", extra={"table": name, "reason": str(error)})
-            return [], False
+            return Decision(Refused(str(error)), (str(error),))
         except (CorruptDataError, NotFoundError) as error:
-            self.park(name, reason_of(error))
-            return [], True
+            return Decision((), parked=reason_of(error))
 
-    def _cover(
-        self, name: str, deltas: Sequence[SchemaDelta], now_ms: int
-    ) -> tuple[list[str], bool]:
+    def _decide(
+        self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
+    ) -> Decision:
         if name not in self._pages and self._catalog.exists(name):
             self._pages[name] = self._open(name)
         page = self._pages.get(name)
-        begun = self._begin_epochs(name, deltas)
-        deltas = [delta for delta in deltas if delta.epoch_ms is None]
-        if not deltas:
-            return begun, True
-        decision = reconcile(
+        return reconcile(
             None if page is None else page.table.schema,
             deltas,
             table_properties=self._settings.table_properties(name),
@@ -319,40 +391,68 @@ class TableBook:
             rules=TableRules(self._settings.transform(name), self._settings.sink.time_zone),
             appends=self._settings.appends,
             ordering=self._settings.events.ordering,
+            policy=change_policy(self._settings, name),
+            ddl=ddl,
             now_ms=now_ms,
         )
-        done = begun
-        if isinstance(decision.action, NewTable):
-            self._create(name, decision.action.schema)
-            self._pages[name] = self._open(name)
-            done.append("create table")
-            for note in decision.notes:
-                _LOG.warning(
-                    "a new table is not all that was asked for",
-                    extra={"table": name, "reason": note},
-                )
-        elif isinstance(decision.action, Refused):
+
+    def _done(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
+        """Carry out a decision; (the decision as it turned out, the changes made)."""
+        if isinstance(decision.action, Refused):
             _LOG.warning(
                 "schema change refused", extra={"table": name, "reason": decision.action.reason}
             )
-        elif page is not None and decision.action:
-            page.table = page.table.alter(decision.action)
-            done += [str(change) for change in decision.action]
-        return done, decision.complete
+            return decision, ()
+        try:
+            return decision, self._carried_out(name, decision, batch)
+        except InvalidRequestError as error:
+            _LOG.warning("table refused", extra={"table": name, "reason": str(error)})
+            return decision.failed(str(error)), ()
+        except (CorruptDataError, NotFoundError) as error:
+            return dataclasses.replace(decision, parked=reason_of(error)), ()
 
-    def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> list[str]:
-        """Note since when sources of a table count their positions anew; idempotent."""
+    def _carried_out(self, name: str, decision: Decision, batch: int) -> tuple[str, ...]:
+        made = [each for each in decision.verdicts if each.outcome is Outcome.APPLIED]
+        if isinstance(decision.action, NewTable):
+            schema = decision.action.schema
+            note = with_note({}, self._stream, batch, self.mode, made)
+            options = {**schema.options, CHANGES_OPTION: note}
+            self._create(name, dataclasses.replace(schema, options=options))
+            self._pages[name] = self._open(name)
+            for told in decision.notes:
+                _LOG.warning(
+                    "a new table is not all that was asked for",
+                    extra={"table": name, "reason": told},
+                )
+            return ("create table",)
+        if isinstance(decision.action, Refused) or not decision.action:
+            return ()
+        page = self._pages[name]
+        changes = [*decision.action]
+        if made:
+            note = with_note(page.table.schema.options, self._stream, batch, self.mode, made)
+            changes.append(SetOption(CHANGES_OPTION, note))
+        page.table = page.table.alter(changes)
+        return tuple(each.text for each in made)
+
+    def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> None:
+        """Note since when sources of a table count their positions anew; idempotent.
+
+        A table that cannot take the note is parked: its order would not be known any more.
+        """
         page = self._pages.get(name)
         found = [(d.source.server, d.epoch_ms) for d in deltas if d.epoch_ms is not None]
         text = None if page is None or not found else added_epochs(page.table.schema, found)
         if page is None or text is None:
-            return []
+            return
         _LOG.warning(
             "the source counts its positions anew: a new epoch begins",
             extra={"table": name, "epochs": text},
         )
-        page.table = page.table.alter((SetOption(EPOCHS_OPTION, text),))
-        return [f"set {EPOCHS_OPTION}"]
+        try:
+            page.table = page.table.alter((SetOption(EPOCHS_OPTION, text),))
+        except TABLE_FAULTS as error:
+            self.park(name, reason_of(error))
 
     def commit(
         self,

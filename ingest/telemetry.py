@@ -203,9 +203,9 @@ class Metrics:
         for table, seconds in report.commit_seconds.items():
             self._metrics["commit_duration_seconds"].labels(table).observe(seconds)
         self._metrics["commit_retries_total"].labels("snapshot_exists").inc(report.commit_retries)
-        for table, change in report.schema_changes:
-            kind = _change(change)
-            self._metrics["schema_changes_total"].labels(table, kind, "applied").inc()
+        for table, said in report.schema_verdicts:
+            labels = (table, said.kind.value, said.outcome.value)
+            self._metrics["schema_changes_total"].labels(*labels).inc()
         for table, (oldest, newest) in report.source_ts_ms.items():
             self._metrics["table_commit_delay_seconds"].labels(table).observe(
                 max(0.0, ended_s - oldest / 1000)
@@ -274,10 +274,6 @@ class Metrics:
                     key = (topic, int(partition))
                     self._partitions.setdefault(key, _Partition()).reached(offset)
                     self._metrics["source_committed_offset"].labels(topic, partition).set(offset)
-
-    def schema_change_refused(self, table: str) -> None:
-        """A table's events no longer fit it and may not change it."""
-        self._metrics["schema_changes_total"].labels(table, "other", "rejected").inc()
 
     def source_error(self, reason: str) -> None:
         """A client error: `transport`, `auth`, `timeout`, `out_of_range` or `other`."""
@@ -389,24 +385,6 @@ def _instrument(
 
 def _op(count_name: str) -> str:
     return count_name.removeprefix("op.")
-
-
-_CHANGE_WORDS = (
-    ("create", "create"),
-    ("addcolumn", "add"),
-    ("add", "add"),
-    ("updatetype", "widen"),
-    ("widen", "widen"),
-    ("updatenullability", "nullable"),
-    ("rename", "rename"),
-    ("drop", "drop"),
-)
-
-
-def _change(text: str) -> str:
-    """The kind of a described schema change; descriptions name columns and must not be labels."""
-    lowered = text.lower()
-    return next((kind for word, kind in _CHANGE_WORDS if lowered.startswith(word)), "other")
 
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]

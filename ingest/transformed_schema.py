@@ -153,7 +153,7 @@ class TableRules:
             if stored is None or nullable(stored) != nullable(field.type):
                 _hide(field, existing, hidden, reasons)
             if stored is not None:
-                found.append(ObservedField(field.name, nullable(stored)))
+                found.append(dataclasses.replace(field, type=nullable(stored)))
         return tuple(found)
 
     def _missing(

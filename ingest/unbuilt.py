@@ -12,14 +12,10 @@ from ingest.setting_values import Settings, TableRule
 __all__ = ["refuse_unbuilt"]
 
 _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
-    "pipeline.schema.change.behavior": lambda s: s.pipeline.schema_change_behavior != "lenient",
     "pipeline.trigger.idle.commit": lambda s: s.pipeline.idle_commit_s is not None,
     "source.on.truncate": lambda s: s.events.on_truncate != "ignore",
     "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
-    "source.debezium.schema.change.topic": lambda s: s.events.schema_change_topic is not None,
     "source.debezium.signal.topic": lambda s: s.events.signal_topic is not None,
-    "sink.include.schema.changes": lambda s: bool(s.sink.include_schema_changes),
-    "sink.exclude.schema.changes": lambda s: bool(s.sink.exclude_schema_changes),
     "bad.records.topic": lambda s: s.bad_records.topic is not None,
     "bad.records.max.ratio": lambda s: s.bad_records.max_ratio is not None,
 }
@@ -27,7 +23,6 @@ _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
 _RULES: Mapping[str, Callable[[TableRule], bool]] = {
     "bucket: auto": lambda rule: bool(rule.auto_bucket),
     "bad.records": lambda rule: rule.bad_records not in (None, "quarantine"),
-    "on.incompatible": lambda rule: rule.on_incompatible not in (None, "quarantine_rows"),
     "compaction": lambda rule: rule.compaction not in (None, "inline"),
     "freshness": lambda rule: rule.freshness_s is not None,
     "watermark": lambda rule: rule.watermark is not None,

@@ -58,13 +58,13 @@ def convert_columns(
     """
     found = TargetColumns([], ~rows.present, {})
     for index, column in enumerate(plan.columns):
-        source = rows.arrays.get(column.name)
+        source = rows.arrays.get(column.member)
         if source is None or column.codec is None:
             array = pa.nulls(len(found.refused), _arrow_type(plan, column))
             if source is not None:
                 found.refused[_valid(source)] = True
         else:
-            tree = rows.fields[column.name]
+            tree = rows.fields[column.member]
             array = _converted(column.codec, tree, source, found.refused)
             kept = toast if column.type.nullable else Toast.FAIL
             array = _without_suspects(column.codec, array, placeholder, kept, index, found)

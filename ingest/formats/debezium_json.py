@@ -32,6 +32,7 @@ from ingest.formats.shapes import Fate, FreshShapes, Shape
 from ingest.formats.single_event import (
     EventRefusedError,
     UncoveredError,
+    blames_columns,
     control_kind,
     decode_event,
     key_tokens,
@@ -288,11 +289,11 @@ class _Decoding:
                 self._outcome.withhold(shape, at)
                 return
             rows = decode_event(plan, payload, self._raw.keys[at], self._decoder.placeholder)
-        except UncoveredError as error:
-            self._outcome.uncovered(shape, at, error)
-            return
-        except EventRefusedError as error:
-            self._outcome.refuse(at, error, shape.target_name)
+        except (UncoveredError, EventRefusedError) as error:
+            tokens = row_tokens(payload) if blames_columns(error) else {}
+            placeholder = self._decoder.placeholder
+            if self._outcome.untaken(shape, at, error, tokens, placeholder):
+                self._single(shape, at, payload)
             return
         for row in rows:
             self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)

@@ -28,14 +28,21 @@ class PlanColumn:
     """One column of the target.
 
     Attributes:
-        name: of the column and of the JSON member.
+        name: of the column.
         type: of the column.
         codec: None = the event's shape has no such column, or nothing fits it: only null is taken.
+        renamed: name of the JSON member where it is another.
     """
 
     name: str
     type: DataType
     codec: Codec | None
+    renamed: str = ""
+
+    @property
+    def member(self) -> str:
+        """Name of the JSON member."""
+        return self.renamed or self.name
 
 
 class RowPlan:
@@ -46,7 +53,8 @@ class RowPlan:
         source: the source table.
         columns: in schema order.
         key: indices of the primary key's columns.
-        key_names: names of the primary key's columns.
+        key_names: members of the primary key's columns.
+        index: columns by their members' names.
         null_only: names beyond the columns that appear with null values only.
         emits: whether rows are given out; a plan for a shape that the target does not cover yet
             only recognises its events.
@@ -71,7 +79,7 @@ class RowPlan:
         self.target = target
         self.source = source
         self.columns = tuple(columns)
-        self.index = {column.name: i for i, column in enumerate(columns)}
+        self.index = {column.member: i for i, column in enumerate(columns)}
         self.key_names = tuple(key_names)
         self.key = tuple(self.index[name] for name in key_names)
         self.null_only = tuple(null_only)
@@ -94,7 +102,7 @@ class RowPlan:
         members = [
             (f"f{i}", _member_type(column.codec), None) for i, column in enumerate(self.columns)
         ]
-        names = {f"f{i}": column.name for i, column in enumerate(self.columns)}
+        names = {f"f{i}": column.member for i, column in enumerate(self.columns)}
         for i, name in enumerate(self.null_only):
             members.append((f"n{i}", None, None))
             names[f"n{i}"] = name
@@ -105,14 +113,14 @@ class RowPlan:
 
     def _key_struct(self) -> type[msgspec.Struct]:
         members = [(f"f{i}", _member_type(self.columns[i].codec), None) for i in self.key]
-        names = {f"f{i}": self.columns[i].name for i in self.key}
+        names = {f"f{i}": self.columns[i].member for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
     @functools.cached_property
     def _raw_key(self) -> Callable[[bytes], Any]:
         null = msgspec.Raw(b"null")
         members = [(f"f{i}", msgspec.Raw, null) for i in self.key]
-        names = {f"f{i}": self.columns[i].name for i in self.key}
+        names = {f"f{i}": self.columns[i].member for i in self.key}
         struct = msgspec.defstruct("RawKey", members, rename=names, gc=False)
         return msgspec.json.Decoder(struct).decode
 
@@ -123,7 +131,7 @@ class RowPlan:
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
         """
         key = self._raw_key(image)
-        return {self.columns[i].name: bytes(getattr(key, f"f{i}")) for i in self.key}
+        return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}
 
 
 def make_plan(
@@ -141,7 +149,7 @@ def make_plan(
         target: the table.
         source: the source table.
         columns: in schema order.
-        key_names: primary key, all among the columns.
+        key_names: primary key, all among the columns' members.
         null_only: see `RowPlan`.
         emits: see `RowPlan`.
 

@@ -36,6 +36,7 @@ from ingest.formats.single_event import (
     Tokens,
     UncoveredError,
     before_tokens,
+    blames_columns,
     decode_images,
     key_tokens,
 )
@@ -280,11 +281,10 @@ class _Decoding:
             return
         try:
             rows = [row for image in event.images for row in self._rows(plan, event, image)]
-        except UncoveredError as error:
-            self._outcome.uncovered(shape, at, error)
-            return
-        except EventRefusedError as error:
-            self._outcome.refuse(at, error, shape.target_name)
+        except (UncoveredError, EventRefusedError) as error:
+            tokens = _all_tokens(event) if blames_columns(error) else {}
+            if self._outcome.untaken(shape, at, error, tokens, self._placeholder):
+                self._single(shape, at, event)
             return
         for row in rows:
             self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
@@ -350,6 +350,15 @@ def _tokens(text: bytes | None) -> dict[str, bytes]:
     return {} if text is None else members_of(text, "a row")
 
 
+def _all_tokens(event: Event) -> Tokens:
+    """Columns of all rows of an event, each with one row's value."""
+    found: dict[str, bytes] = {}
+    for image in event.images:
+        tokens = _tokens(image.before if image.op == "d" else image.after)
+        found.update({n: token for n, token in tokens.items() if token != NULL or n not in found})
+    return found
+
+
 def _with_key(plan: RowPlan, tokens: Tokens, key: bytes | None) -> Tokens:
     lacking = [name for name in plan.key_names if tokens.get(name, NULL) == NULL]
     if not lacking or key is None:
@@ -372,9 +381,9 @@ def _names(text: bytes | None) -> set[str]:
 def _lacking(plan: RowPlan, names: "set[str] | Tokens") -> list[str]:
     """Columns that the shape has and the row does not; key columns have rules of their own."""
     return [
-        column.name
+        column.member
         for number, column in enumerate(plan.columns)
-        if column.codec is not None and column.name not in names and number not in plan.key
+        if column.codec is not None and column.member not in names and number not in plan.key
     ]
 
 
@@ -400,6 +409,6 @@ def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.name not in known.index
+        if column.member not in known.index
     ]
     return any(get(row) is not None for row in rows for get in new)

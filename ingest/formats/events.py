@@ -19,6 +19,7 @@ __all__ = [
     "OFFSET_COLUMN",
     "SOURCE_TABLE_OPTION",
     "UNAVAILABLE_COLUMN",
+    "AsksTypes",
     "BadRecord",
     "ChangeBatch",
     "DecodeResult",
@@ -83,6 +84,14 @@ class Toast(enum.Enum):
     FAIL = "fail"
 
 
+class AsksTypes(enum.Enum):
+    """Which values that do not convert to their column's type ask for a change of the schema."""
+
+    NONE = "none: their records are bad"
+    DECLARED = "those whose type the event declares"
+    ALL = "those, and single values of events that declare no types"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
     """Where the rows of a source table go.
@@ -104,6 +113,9 @@ class Target:
             schema's key; "" = the row's new ones, or the record's key, say enough.
         behind_key: columns of the schema's key that are none of the table's key, which is computed
             from them: their types may change.
+        fixed: columns of the source and the types (as text) with which they do not ask for a
+            change: their values must fit what is there, one by one.
+        asks_types: see there.
     """
 
     identifier: str
@@ -118,6 +130,8 @@ class Target:
     ignored: frozenset[str] = frozenset()
     needs_before: str = ""
     behind_key: frozenset[str] = frozenset()
+    fixed: tuple[tuple[str, str], ...] = ()
+    asks_types: AsksTypes = AsksTypes.NONE
 
     def belongs_to(self, source: SourceTable) -> bool:
         """Whether the table may be filled from a source table."""
@@ -142,10 +156,17 @@ Resolver = Callable[[SourceTable, str], Target | None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObservedField:
-    """A column as the source shows it; the type is nullable."""
+    """A column as the source shows it; the type is nullable.
+
+    Attributes:
+        name: in the source.
+        type: of its values.
+        column: of the table that was found for it and does not hold the type; "" = none was found.
+    """
 
     name: str
     type: DataType
+    column: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,6 +187,8 @@ class SchemaDelta:
             or nobody asked.
         epoch_ms: moment since which the source counts its positions anew, where the shape is
             covered and this is the news.
+        partition: of the topic; -1 = not known.
+        lacks: columns of the table that the shape does not have.
     """
 
     target: str
@@ -178,6 +201,8 @@ class SchemaDelta:
     constants: tuple[tuple[str, str], ...] = ()
     position: str = ""
     epoch_ms: int | None = None
+    partition: int = -1
+    lacks: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def recognises(plan: RowPlan | None, payload: bytes, known: Collection[str] = ()
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.name not in known
+        if column.member not in known
     ]
     return row is not None and any(get(row) is not None for get in new)
 

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from ingest.formats.column_names import NO_NAMES, ColumnNames
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
 from ingest.source.records import RawBatch
 
@@ -67,6 +68,7 @@ def without_foreign_keys(
     change: ChangeBatch,
     primary_key: Collection[str],
     columns_of: KeyColumns = json_keys,
+    names: ColumnNames = NO_NAMES,
 ) -> tuple[ChangeBatch | None, list[BadRecord]]:
     """Take out the rows whose record has another key than the table.
 
@@ -75,6 +77,7 @@ def without_foreign_keys(
         change: what was decoded from them for one table.
         primary_key: the table's.
         columns_of: reads keys.
+        names: what the table's options say of its columns, whose names may have been others.
 
     Returns:
         The rest (None when nothing is left), and the records taken out, in offset order.
@@ -83,7 +86,10 @@ def without_foreign_keys(
 
     def disagrees(at: int) -> bool:
         columns = columns_of(raw, at)
-        return columns is not None and columns != wanted
+        if columns is None or columns == wanted:
+            return False
+        slots = {name: names.slots(name, wanted, columns) for name in columns}
+        return {found[0] if found else name for name, found in slots.items()} != wanted
 
     if len(raw) == 0 or not (disagrees(0) or disagrees(len(raw) - 1)):
         return change, []

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from ingest.formats.codec_choice import Fit, bare_codec_for, infinity_of
-from ingest.formats.events import SourceTable
+from ingest.formats.events import AsksTypes, SourceTable
 from ingest.formats.mapped_types import mapped_type
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
@@ -112,12 +112,19 @@ class LooseShape(Shape):
         codec = loose_codec_for(type_, self._facts)
         return None if isinstance(codec, Fit) else codec
 
-    def _block_codec(
-        self, name: str, type_: DataType, semantic: Semantic | None, fixed: bool
-    ) -> Codec | None:
-        if semantic is None:
-            return None
+    def _block_codec(self, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
         union = union_type(nullable(type_), semantic.type)
+        if union is None and self._asks and not fixed:
+            return Fit.NEVER
         if semantic.bounded and not fixed and union not in (None, nullable(type_)):
-            self._missing[name] = semantic.type
-        return self._bare(type_)
+            return Fit.WIDEN
+        return self._bare(type_) or Fit.NEVER
+
+    def _fitting(self, name: str, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
+        if name in self._names.texts:
+            return self._bare_codec(name, type_) or Fit.NEVER
+        return super()._fitting(name, type_, semantic, fixed)
+
+    @property
+    def _asks(self) -> bool:
+        return self.target is not None and self.target.asks_types is not AsksTypes.NONE

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from ingest.formats.events import BadRecord, DecodeResult, SchemaDelta, Target
 from ingest.formats.row_batches import TargetRows
 from ingest.formats.shapes import Fate, Shape
-from ingest.formats.single_event import EventRefusedError, UncoveredError
+from ingest.formats.single_event import EventRefusedError, Tokens, UncoveredError
+from ingest.formats.unavailable import Placeholder
 from ingest.source.records import RawBatch
 
 __all__ = ["Outcome"]
@@ -94,15 +95,45 @@ class Outcome:
         """A record is bad because no primary key can be known from it."""
         self.refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]), shape.target_name)
 
-    def uncovered(self, shape: Shape, at: int, error: UncoveredError) -> None:
+    def uncovered(self, shape: Shape, at: int, error: UncoveredError, row: Tokens) -> None:
         """A record has columns that its table lacks: it waits for them, or is bad."""
         if shape.block is not None or shape.target is None or not shape.target.evolvable:
             names = ", ".join(error.tokens)
             refused = EventRefusedError("schema", f"the table has no column {names}")
             self.refuse(at, refused, shape.target_name)
             return
-        shape.learn_columns(error.tokens)
+        shape.learn_columns(error.tokens, row)
         self.withhold(shape, at)
+
+    def untaken(
+        self,
+        shape: Shape,
+        at: int,
+        error: UncoveredError | EventRefusedError,
+        tokens: Tokens,
+        placeholder: Placeholder,
+    ) -> bool:
+        """What becomes of a record that its shape's plan did not take.
+
+        Args:
+            shape: of the record.
+            at: its position.
+            error: why it was not taken.
+            tokens: its row; empty = no column is to blame.
+            placeholder: of unavailable values.
+
+        Returns:
+            True: nothing yet, the plan is another one now and is to be tried; False: it is settled.
+        """
+        if tokens and shape.learn_names(tokens, placeholder):
+            return True
+        if isinstance(error, UncoveredError):
+            self.uncovered(shape, at, error, tokens)
+        elif tokens and shape.learn_types(tokens, placeholder):
+            self.withhold(shape, at)
+        else:
+            self.refuse(at, error)
+        return False
 
     def withhold(self, shape: Shape, at: int) -> None:
         """A record waits for a change of the schema."""

@@ -177,7 +177,19 @@ def _as_text(codec: Codec, token: bytes, placeholder: Placeholder) -> str | None
 def _text_or_json(codec: Codec, token: bytes, placeholder: Placeholder) -> str:
     if token[:1] in b"{[":  # `_loosely` has parsed it: it is well-formed UTF-8
         return _fitting(codec, token.decode())
+    if codec.element is not None and token[:1] != b'"':
+        return _other_text(codec, codec.element, token, placeholder)
     return _text(codec, token, placeholder)
+
+
+def _other_text(codec: Codec, natural: Codec, token: bytes, placeholder: Placeholder) -> str:
+    """A number or truth value, as the cast of the column's earlier type or else as it came."""
+    try:
+        value = decode_value(natural, token, placeholder)
+        texts = texts_of(storage_column(natural.arrow, [value]), natural.type)
+        return _fitting(codec, texts[0].as_py())
+    except ValueRefusedError:
+        return _fitting(codec, token.decode())
 
 
 def _decoded_base64(token: bytes, altchars: bytes | None = None) -> bytes:

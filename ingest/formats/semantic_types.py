@@ -119,7 +119,7 @@ class Codec:
         type: the column's type.
         unit: of TIME and EPOCH integers.
         scale: of DECIMAL_BYTES.
-        element: of ARRAY and AS_TEXT.
+        element: of ARRAY and AS_TEXT; of TEXT_OR_JSON for values that are neither; None = none.
         unsigned: of integers: a negative number stands for 2^64 more.
         infinity: what becomes of infinite dates and timestamps.
     """

@@ -15,8 +15,10 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingest.formats.codec_choice import Fit, bare_codec_for, codec_for
+from ingest.formats.column_names import ColumnNames
 from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
 from ingest.formats.events import (
+    AsksTypes,
     ObservedField,
     Resolver,
     SchemaDelta,
@@ -24,6 +26,7 @@ from ingest.formats.events import (
     Target,
 )
 from ingest.formats.mapped_types import observe_mapped
+from ingest.formats.reference import decode_value
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
     BIGINT,
@@ -36,7 +39,10 @@ from ingest.formats.semantic_types import (
     Semantic,
 )
 from ingest.formats.single_event import Tokens
-from ingest.formats.token_values import NULL
+from ingest.formats.text_values import bare_text_codec, text_codec
+from ingest.formats.token_values import NULL, UnavailableValueError, ValueRefusedError
+from ingest.formats.unavailable import Placeholder
+from storage.format.type_text import type_name
 from storage.format.types import DataType
 
 __all__ = ["Fate", "FreshShapes", "Shape", "infer_type"]
@@ -103,6 +109,10 @@ class Shape:
         self._missing: dict[str, DataType] = {}
         self._null_only: dict[str, None] = {}
         self._kinds: dict[str, Kind] = {}
+        self._members: dict[str, str] = {}
+        self._mismatched: dict[str, str] = {}
+        self._lacks: list[str] = []
+        self._names = ColumnNames()
         self._fields = (
             []
             if block is None
@@ -118,6 +128,11 @@ class Shape:
         self._missing.clear()
         self._null_only.clear()
         self._kinds.clear()
+        self._members.clear()
+        self._mismatched.clear()
+        self._lacks = []
+        schema = None if target is None else target.schema
+        self._names = ColumnNames.of({} if schema is None else schema.options)
         self._build()
 
     @property
@@ -180,6 +195,7 @@ class Shape:
             columns = self._bare_columns(target)
         else:
             columns = self._block_columns(target, key)
+        by_name = {column.name: column.member for column in columns}
         if self._missing and self.block is not None and target.evolvable:
             self.fate = Fate.PENDING
             return
@@ -187,15 +203,34 @@ class Shape:
         null_only = (
             [*self._null_only, *self._missing] if self.block is not None else self._null_only
         )
-        self.plan = make_plan(target, self.source, columns, key, null_only=tuple(null_only))
+        self.plan = make_plan(
+            target,
+            self.source,
+            columns,
+            [by_name[name] for name in key],
+            null_only=tuple(null_only),
+        )
 
     def _bare_columns(self, target: Target) -> list[PlanColumn]:
         schema = target.schema
         fields = () if schema is None else schema.fields
+        used = set(self._members.values())
         return [
-            PlanColumn(field.name, field.type, self._adapted(field.name, self._bare(field.type)))
+            PlanColumn(
+                field.name,
+                field.type,
+                self._adapted(field.name, self._bare_codec(field.name, field.type)),
+                self._members.get(field.name, _unused(field.name) if field.name in used else ""),
+            )
             for field in fields
         ]
+
+    def _bare_codec(self, name: str, type_: DataType) -> Codec | None:
+        codec = self._bare(type_)
+        earlier = self._names.texts.get(name)
+        if codec is None or earlier is None:
+            return codec
+        return bare_text_codec(codec, earlier, self._facts)
 
     def _bare(self, type_: DataType) -> Codec | None:
         codec = bare_codec_for(type_, self._facts)
@@ -208,41 +243,65 @@ class Shape:
 
     def _block_columns(self, target: Target, key: tuple[str, ...]) -> list[PlanColumn]:
         schema = target.schema
-        fields = () if schema is None else schema.fields
+        types = {} if schema is None else {field.name: field.type for field in schema.fields}
         observed = dict(self._fields)
+        filled: dict[str, tuple[str, Codec | None]] = {}
+        for member, semantic in self._fields:
+            slots = self._names.slots(member, types, observed)
+            slots = tuple(name for name in slots if name not in filled)
+            if slots:
+                name, codec = self._filled(target, member, semantic, slots, types, key)
+                filled[name] = member, codec
+            elif member not in target.ignored:
+                self._missing[member] = semantic.type
+        used = {member for member, _ in filled.values()}
+        self._lacks = [name for name in types if name not in filled]
         columns = []
-        for field in fields:
-            semantic = observed.pop(field.name, None)
-            fixed = field.name in key and field.name not in target.behind_key
-            fixed = fixed or not target.evolvable
-            fixed = fixed or self._facts.mapping.keeps(field.type)
-            codec = self._block_codec(field.name, field.type, semantic, fixed)
-            columns.append(PlanColumn(field.name, field.type, self._adapted(field.name, codec)))
-        self._missing.update(
-            (name, semantic.type)
-            for name, semantic in observed.items()
-            if name not in target.ignored
-        )
+        for name, type_ in types.items():
+            member, codec = filled.get(name, (_unused(name) if name in used else name, None))
+            renamed = member if member != name else ""
+            columns.append(PlanColumn(name, type_, self._adapted(name, codec), renamed))
         return columns
 
-    def _block_codec(
-        self, name: str, type_: DataType, semantic: Semantic | None, fixed: bool
-    ) -> Codec | None:
-        if semantic is None:
-            return None
-        codec = codec_for(semantic, type_, self._facts, fixed=fixed)
-        if codec is Fit.WIDEN:
-            self._missing[name] = semantic.type
-        return None if isinstance(codec, Fit) else codec
+    def _filled(
+        self,
+        target: Target,
+        member: str,
+        semantic: Semantic,
+        slots: Sequence[str],
+        types: Mapping[str, DataType],
+        key: Sequence[str],
+    ) -> tuple[str, Codec | None]:
+        """Which of several columns takes a column of the event, and how."""
+        settled = not target.evolvable or (member, type_name(semantic.type)) in target.fixed
+        keys = {*key} - target.behind_key
+        wider = False
+        for name in slots:
+            fixed = settled or name in keys or self._facts.mapping.keeps(types[name])
+            codec = self._fitting(name, types[name], semantic, fixed)
+            if not isinstance(codec, Fit):
+                return name, codec
+            wider |= codec is Fit.WIDEN
+        asks = wider or target.asks_types is not AsksTypes.NONE
+        if asks and not settled and slots[0] not in keys:
+            self._missing[member] = semantic.type
+            self._mismatched[member] = slots[0]
+        return slots[0], None
+
+    def _fitting(self, name: str, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
+        codec = self._block_codec(type_, semantic, fixed)
+        if isinstance(codec, Fit) and name in self._names.texts:
+            return text_codec(semantic, self._facts) or codec
+        return codec
+
+    def _block_codec(self, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
+        """How values of a declared type get into a column; `fixed`: it cannot be widened."""
+        return codec_for(semantic, type_, self._facts, fixed=fixed)
 
     # --- learning
 
-    def learn_columns(self, tokens: Tokens) -> None:
-        """Take note of columns that the table lacks, from a row without schema block.
-
-        Args:
-            tokens: the row; known columns are skipped.
-        """
+    def learn_columns(self, tokens: Tokens, row: Tokens | None = None) -> None:
+        """Take note of columns that the table lacks, from a row, or some of it, without block."""
         known = {} if self.plan is None else self.plan.index
         changed = False
         for name, token in tokens.items():
@@ -252,6 +311,9 @@ class Shape:
             if (self._missing.get(name), type_) in ((None, type_), (BIGINT, DOUBLE)):
                 self._missing[name] = type_
                 changed = True
+        if changed and self.plan is not None:
+            whole = tokens if row is None else row
+            self._lacks = [c.name for c in self.plan.columns if c.member not in whole]
         if changed or self.pending_plan is None:
             self._build_pending()
 
@@ -260,9 +322,10 @@ class Shape:
         if self.target is None:
             return
         known = [] if self.plan is None else list(self.plan.columns)
+        known = [column for column in known if column.member not in self._missing]
         extra = [PlanColumn(n, t, self._bare(t)) for n, t in self._missing.items()]
         columns = known + extra
-        names = {column.name for column in columns}
+        names = {column.member for column in columns}
         key = [name for name in self._key if name in names]
         if self.plan is not None:
             key = list(self.plan.key_names)
@@ -290,6 +353,74 @@ class Shape:
             self._kinds.update(kinds)
             self._rebuild()
 
+    def learn_names(self, tokens: Tokens, placeholder: Placeholder) -> bool:
+        """Find columns that hold a row's values under other names, or in another type's column.
+
+        Returns:
+            Whether the plan is another one now, so that the row should be tried again.
+        """
+        plan = self.plan
+        if self.block is not None or plan is None:
+            return False
+        types = {column.name: column.type for column in plan.columns}
+        found: dict[str, str] = {}
+        for member, token in tokens.items():
+            slots = () if token == NULL else self._names.slots(member, types, tokens)
+            takers = [name for name in slots if self._takes(name, types[name], token, placeholder)]
+            if slots:
+                found[(takers or slots)[0]] = member
+        members = {**self._others_of(found, tokens), **found}
+        members = {name: member for name, member in members.items() if name != member}
+        if members == self._members:
+            return False
+        self._members = members
+        self._rebuild()
+        return True
+
+    def _others_of(self, found: Mapping[str, str], tokens: Tokens) -> dict[str, str]:
+        """What was learned of other columns than those found in a row, and still holds."""
+        taken = {*found.values(), *tokens}
+        return {
+            name: member
+            for name, member in self._members.items()
+            if name not in found and member not in taken and name not in tokens
+        }
+
+    def _takes(self, name: str, type_: DataType, token: bytes, placeholder: Placeholder) -> bool:
+        try:
+            decode_value(self._bare_codec(name, type_), token, placeholder)
+        except UnavailableValueError:
+            return True
+        except ValueRefusedError:
+            return False
+        return True
+
+    def learn_types(self, tokens: Tokens, placeholder: Placeholder) -> bool:
+        """Take note of columns whose values in a row are of a type that does not convert.
+
+        Returns:
+            Whether the row is to wait for a change of the schema.
+        """
+        plan, target = self.plan, self.target
+        if self.block is not None or plan is None or target is None:
+            return False
+        if target.asks_types is not AsksTypes.ALL or not target.evolvable:
+            return False
+        found: dict[str, DataType] = {}
+        for number, column in enumerate(plan.columns):
+            token = tokens.get(column.member, NULL)
+            if token == NULL or number in plan.key or column.codec is None:
+                continue
+            type_ = infer_type(token)
+            asked = (column.member, type_name(type_)) not in target.fixed
+            if asked and not self._takes(column.name, column.type, token, placeholder):
+                found[column.member] = type_
+                self._mismatched[column.member] = column.name
+        if found:
+            self._missing.update(found)
+            self._build_pending()
+        return bool(found)
+
     def _rebuild(self) -> None:
         missing, pending = dict(self._missing), self.pending_plan
         self._build()
@@ -299,7 +430,10 @@ class Shape:
         """The change to ask for; None when there is nothing to ask."""
         if self.target is None or not self._missing:
             return None
-        fields = tuple(ObservedField(name, type_) for name, type_ in self._missing.items())
+        fields = tuple(
+            ObservedField(name, type_, self._mismatched.get(name, ""))
+            for name, type_ in self._missing.items()
+        )
         existing = self.target.schema
         if existing is None and not self._has_key_columns():
             return None
@@ -315,6 +449,7 @@ class Shape:
             offset,
             owner=self.target.owner,
             constants=self.target.constants,
+            lacks=tuple(self._lacks),
         )
 
 
@@ -339,10 +474,15 @@ class FreshShapes:
         return shape
 
 
+def _unused(name: str) -> str:
+    """A member's name that no event has, for a column whose own name another column uses."""
+    return f"{name}\N{INVISIBLE SEPARATOR}"
+
+
 def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:
     kinds: dict[str, Kind] = {}
     for column in plan.columns:
-        token = tokens.get(column.name, NULL)
+        token = tokens.get(column.member, NULL)
         if column.codec is None or token == NULL:
             continue
         kind = column.codec.kind

@@ -30,6 +30,7 @@ __all__ = [
     "Tokens",
     "UncoveredError",
     "before_tokens",
+    "blames_columns",
     "control_kind",
     "decode_event",
     "decode_images",
@@ -52,6 +53,11 @@ class EventRefusedError(Exception):
     def __init__(self, error_class: str, error: str) -> None:
         super().__init__(error)
         self.error_class = error_class
+
+
+def blames_columns(error: Exception) -> bool:
+    """Whether a record is bad for what its row has in a column, rather than for its form."""
+    return isinstance(error, UncoveredError) or getattr(error, "error_class", "") == "type"
 
 
 class UncoveredError(Exception):
@@ -361,7 +367,7 @@ def _uncovered(plan: RowPlan, tokens: Tokens) -> None:
 
 def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
     try:
-        return decode_value(column.codec, tokens.get(column.name, NULL), placeholder)
+        return decode_value(column.codec, tokens.get(column.member, NULL), placeholder)
     except UnavailableValueError as error:
         raise EventRefusedError("unavailable_value", f"column {column.name}: {error}") from None
     except ValueRefusedError as error:
@@ -431,7 +437,7 @@ def _deleted(
 
 def _deleted_value(column: PlanColumn, before: Tokens, placeholder: Placeholder) -> Any:
     try:
-        return decode_value(column.codec, before.get(column.name, NULL), placeholder)
+        return decode_value(column.codec, before.get(column.member, NULL), placeholder)
     except (UnavailableValueError, UnrepresentableError):
         return None
     except ValueRefusedError as error:

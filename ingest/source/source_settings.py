@@ -24,6 +24,7 @@ __all__ = [
     "redact_properties",
     "selects_topic",
     "source_settings_from_json",
+    "with_topic",
 ]
 
 STARTUP_MODES: Final = ("earliest", "latest", "timestamp", "specific-offsets")
@@ -213,6 +214,16 @@ def selects_topic(settings: SourceSettings, topic: str) -> bool:
     if topic.startswith("__"):
         return False
     return not settings.topics_pattern or bool(re.fullmatch(settings.topics_pattern, topic))
+
+
+def with_topic(settings: SourceSettings, topic: str | None) -> SourceSettings:
+    """The settings with one more topic, unless it is covered or None."""
+    if topic is None or selects_topic(settings, topic):
+        return settings
+    if settings.topics:
+        return dataclasses.replace(settings, topics=(*settings.topics, topic))
+    pattern = f"(?:{settings.topics_pattern})|{re.escape(topic)}"
+    return dataclasses.replace(settings, topics_pattern=pattern)
 
 
 def redact_properties(properties: Mapping[str, str]) -> dict[str, str]:

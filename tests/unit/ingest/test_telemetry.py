@@ -7,8 +7,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.metric_table import METRICS, PREFIX, STATES
+from ingest.schema_modes import ChangeKind, Outcome, Verdict
 from ingest.telemetry import STALE_AFTER_S, Metrics
 from storage.clock import ManualClock
+
+
+def verdict(kind, column, outcome):
+    return Verdict(
+        kind=ChangeKind(kind), column=column, old="", new="INT", outcome=Outcome(outcome)
+    )
+
 
 REPORT = BatchReport(
     batch_id=4,
@@ -27,7 +35,10 @@ REPORT = BatchReport(
     source_ts_ms={"shop.orders": (1_700_000_000_000 - 9_000, 1_700_000_000_000 - 3_000)},
     end_offsets={"t": {"0": 40}},
     skipped_offsets={("t", 1): 7},
-    schema_changes=(("shop.orders", "AddColumn(name='secret_column')"), ("a.b", "create table")),
+    schema_verdicts=(
+        ("shop.orders", verdict("add.column", "secret_column", "applied")),
+        ("a.b", verdict("create.table", "", "refused")),
+    ),
     duration_s=1.0,
     phases={"job": 0.8, "task_decode": 1.5},
     started_ms=1_700_000_000_000,
@@ -104,9 +115,9 @@ def test_schema_changes_never_put_names_into_labels(metrics):
     metrics.record(REPORT)
     body = metrics.exposition()[0].decode()
     assert "secret_column" not in body
-    labels = {"table": "shop.orders", "change": "add", "outcome": "applied"}
+    labels = {"table": "shop.orders", "change": "add.column", "decision": "applied"}
     assert sample(metrics, "schema_changes_total", **labels) == 1
-    labels = {"table": "a.b", "change": "create", "outcome": "applied"}
+    labels = {"table": "a.b", "change": "create.table", "decision": "refused"}
     assert sample(metrics, "schema_changes_total", **labels) == 1
 
 

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which column of a table holds a column of the source, where the two are not named alike.
+
+A table keeps in its options what its schema alone cannot say, so that every process and every
+replay decodes alike (ADR 0011):
+
+* `lakeward.former-names`  JSON, column to its earlier names in the source, newest first: an event
+  that was written before a rename still finds the column;
+* `lakeward.typed-columns`  JSON, column of the source to the further columns that hold its values
+  of types that do not convert (`on.incompatible: new_column`), in the order they were made;
+* `lakeward.text-columns`  JSON, column to the type it had before it became STRING: values that are
+  no text are written as the cast of that type writes them;
+* `lakeward.dropped-columns`  JSON, column to why the table has it no longer: events written before
+  the drop do not bring it back;
+* `lakeward.ddl-heard`  JSON, source table to the last statement that changed these names, as topic,
+  partition and offset: none of them counts twice.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import orjson
+
+from storage.errors import CorruptDataError
+from storage.format.type_text import parse_type, type_name
+from storage.format.types import DataType
+
+__all__ = [
+    "DROPPED_OPTION",
+    "FORMER_OPTION",
+    "HEARD_OPTION",
+    "NO_NAMES",
+    "TEXT_OPTION",
+    "TYPED_OPTION",
+    "ColumnNames",
+    "free_name",
+]
+
+FORMER_OPTION = "lakeward.former-names"
+TYPED_OPTION = "lakeward.typed-columns"
+TEXT_OPTION = "lakeward.text-columns"
+DROPPED_OPTION = "lakeward.dropped-columns"
+HEARD_OPTION = "lakeward.ddl-heard"
+
+Names = Mapping[str, tuple[str, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """What a table's options say about its columns; see the module for the attributes."""
+
+    former: Names = dataclasses.field(default_factory=dict)
+    typed: Names = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, DataType] = dataclasses.field(default_factory=dict)
+    dropped: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    heard: Mapping[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> "ColumnNames":
+        """Of a table's options.
+
+        Raises:
+            CorruptDataError: an option is not what Lakeward writes.
+        """
+        keys = (FORMER_OPTION, TYPED_OPTION, TEXT_OPTION, DROPPED_OPTION, HEARD_OPTION)
+        return _parsed(tuple(options.get(key, "") for key in keys))
+
+    @property
+    def further(self) -> frozenset[str]:
+        """Columns that hold a further type of some other column."""
+        return frozenset(name for names in self.typed.values() for name in names)
+
+    def slots(
+        self, member: str, columns: Collection[str], present: Collection[str]
+    ) -> tuple[str, ...]:
+        """The table's columns that may hold a column of the source, the first that fits wins.
+
+        Args:
+            member: name of the source's column.
+            columns: of the table.
+            present: names of all columns of the event.
+        """
+        first = self._first(member, columns, present)
+        further = self.typed.get(first or member, ())
+        own = () if first is None else (first,)
+        return own + tuple(name for name in further if name in columns)
+
+    def _first(self, member: str, columns: Collection[str], present: Collection[str]) -> str | None:
+        if self.former and (found := self._by_former_name(columns, present).get(member)):
+            return found
+        if member in columns:
+            return None if member in self.further else member
+        return None if self.typed.get(member) else self._same_but_case(member, columns, present)
+
+    def _by_former_name(
+        self, columns: Collection[str], present: Collection[str]
+    ) -> Mapping[str, str]:
+        """Members of an event that are columns under a former name, and those columns.
+
+        A member may also be the present name of another column: when the event is so old that this
+        other column had a former name as well.
+        """
+        found: dict[str, str] = {}
+        grown = True
+        while grown:
+            grown = False
+            for column, earlier in self.former.items():
+                own = column in present and column not in found
+                if own or column not in columns or column in found.values():
+                    continue
+                folded = {name.casefold() for name in earlier}  # statements do not mind the case
+                member = next(
+                    (n for n in present if n.casefold() in folded and n not in found), None
+                )
+                if member is not None:
+                    found[member] = column
+                    grown = True
+        return found
+
+    def _same_but_case(
+        self, member: str, columns: Collection[str], present: Collection[str]
+    ) -> str | None:
+        """MySQL's names have no case: one that changed its case is the same column."""
+        folded = member.casefold()
+        alike = [name for name in columns if name.casefold() == folded and name not in present]
+        return alike[0] if len(alike) == 1 and alike[0] not in self.further else None
+
+    def options(self) -> dict[str, str]:
+        """As table options; "" where there is nothing to say."""
+        texts = {name: type_name(type_) for name, type_ in self.texts.items()}
+        return {
+            FORMER_OPTION: _text(self.former),
+            TYPED_OPTION: _text(self.typed),
+            TEXT_OPTION: _text(texts),
+            DROPPED_OPTION: _text(self.dropped),
+            HEARD_OPTION: _text(self.heard),
+        }
+
+    def renamed(self, old: str, new: str) -> "ColumnNames":
+        """After a column of the table was renamed."""
+        earlier = (old, *(name for name in self.former.get(old, ()) if name != new))
+        former = {name: names for name, names in self.former.items() if name != old}
+        typed = {new if name == old else name: names for name, names in self.typed.items()}
+        texts = {new if name == old else name: type_ for name, type_ in self.texts.items()}
+        dropped = {name: why for name, why in self.dropped.items() if name != new}
+        return ColumnNames({**former, new: earlier}, typed, texts, dropped, self.heard)
+
+    def with_former(self, column: str, earlier: str) -> "ColumnNames":
+        """After somebody else renamed a column."""
+        known = tuple(name for name in self.former.get(column, ()) if name != earlier)
+        return dataclasses.replace(self, former={**self.former, column: (earlier, *known)})
+
+    def with_heard(self, source: str, place: tuple[str, int, int]) -> "ColumnNames":
+        """After a statement was taken into account."""
+        return dataclasses.replace(self, heard={**self.heard, source: place})
+
+    def has_heard(self, source: str, place: tuple[str, int, int]) -> bool:
+        """Whether a statement was taken into account before."""
+        last = self.heard.get(source)
+        return last is not None and last[:2] == place[:2] and last[2] >= place[2]
+
+    def without(self, column: str, why: str) -> "ColumnNames":
+        """After a column and its further types were dropped."""
+        former = {name: names for name, names in self.former.items() if name != column}
+        typed = {name: names for name, names in self.typed.items() if name != column}
+        texts = {name: type_ for name, type_ in self.texts.items() if name != column}
+        gone = dict.fromkeys((column, *self.former.get(column, ())), why)
+        return ColumnNames(former, typed, texts, {**self.dropped, **gone}, self.heard)
+
+    def without_former(self, column: str) -> "ColumnNames":
+        """After the source lost a column that the table keeps: its former names are free."""
+        former = {name: names for name, names in self.former.items() if name != column}
+        return dataclasses.replace(self, former=former)
+
+    def with_column(self, column: str) -> "ColumnNames":
+        """After a column of that name was made: whatever had the name before is forgotten."""
+        former = {
+            name: tuple(each for each in names if each != column)
+            for name, names in self.former.items()
+        }
+        dropped = {name: why for name, why in self.dropped.items() if name != column}
+        return dataclasses.replace(self, former=former, dropped=dropped)
+
+    def with_further(self, member: str, column: str) -> "ColumnNames":
+        """After a column was made for a further type of another."""
+        typed = {**self.typed, member: (*self.typed.get(member, ()), column)}
+        return dataclasses.replace(self, typed=typed)
+
+    def with_text(self, column: str, type_: DataType) -> "ColumnNames":
+        """After a column became STRING; the first type it had counts."""
+        return dataclasses.replace(self, texts={column: type_, **self.texts})
+
+
+NO_NAMES = ColumnNames()
+"""Of a table whose options say nothing about its columns."""
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """`<name>_<n>` with the smallest n from 1 that no other name equals, whatever its case."""
+    folded = {each.casefold() for each in taken}
+    number = 1
+    while f"{name}_{number}".casefold() in folded:
+        number += 1
+    return f"{name}_{number}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(texts: Sequence[str]) -> ColumnNames:
+    if not any(texts):
+        return ColumnNames()
+    try:
+        parts = (orjson.loads(text) if text else {} for text in texts)
+        former, typed, changed, dropped, heard = parts
+        return ColumnNames(
+            {name: tuple(names) for name, names in former.items()},
+            {name: tuple(names) for name, names in typed.items()},
+            {name: parse_type(text) for name, text in changed.items()},
+            dict(dropped),
+            {name: (topic, part, offset) for name, (topic, part, offset) in heard.items()},
+        )
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CorruptDataError(
+            "a table's options about its columns cannot be read", value=texts
+        ) from error
+
+
+def _text(names: Mapping[str, object]) -> str:
+    kept = {name: value for name, value in names.items() if value}
+    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS).decode() if kept else ""
