@@ -38,6 +38,7 @@ from ingest.schema_steps import (
     spelt,
 )
 from storage.errors import InvalidRequestError
+from storage.format.field_tree import as_path, path_text
 from storage.format.schema import TableSchema
 from storage.format.schema_changes import (
     AddColumn,
@@ -78,7 +79,12 @@ class Draft:
 
     def need(self, change: SchemaChange) -> None:
         """A change that the pipeline itself needs, whatever the policy."""
-        self._steps.append(Step(change, None, same))
+        said = None
+        if isinstance(change, AddColumn):
+            column, type_ = path_text(as_path(change.name)), type_name(change.type)
+            said = said_of(ChangeKind.ADD_COLUMN, column, "", type_, Place("", "", -1, -1))
+            said = dataclasses.replace(said, reason="made by the pipeline")
+        self._steps.append(Step(change, said, same))
 
     # --- what row events ask for
 

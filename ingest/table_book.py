@@ -433,7 +433,7 @@ class TableBook:
             note = with_note(page.table.schema.options, self._stream, batch, self.mode, made)
             changes.append(SetOption(CHANGES_OPTION, note))
         page.table = page.table.alter(changes)
-        return tuple(each.text for each in made)
+        return tuple(each.text for each in made) or tuple(map(str, decision.action))
 
     def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> None:
         """Note since when sources of a table count their positions anew; idempotent.

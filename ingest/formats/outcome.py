@@ -132,7 +132,7 @@ class Outcome:
         elif tokens and shape.learn_types(tokens, placeholder):
             self.withhold(shape, at)
         else:
-            self.refuse(at, error)
+            self.refuse(at, error, shape.target_name)
         return False
 
     def withhold(self, shape: Shape, at: int) -> None:
