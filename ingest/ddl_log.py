@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ingest.formats.events import SchemaDelta, SourceTable
-from ingest.formats.schema_change_events import TableDdl, read_schema_change
+from ingest.formats.schema_change_events import JsonValue, TableDdl, plain_value, schema_changes
 from ingest.source.open import open_range, open_source
 from ingest.source.source_settings import SourceSettings
 from storage.clock import Clock
@@ -36,13 +36,17 @@ class DdlLog:
         source: the pipeline's source.
         topic: the schema change topic.
         clock: time.
+        value: reads values of its records.
     """
 
-    def __init__(self, source: SourceSettings, topic: str, clock: Clock) -> None:
+    def __init__(
+        self, source: SourceSettings, topic: str, clock: Clock, value: JsonValue = plain_value
+    ) -> None:
         self.topic = topic
         self._settings = _only(source, topic)
         self._source = open_source(self._settings, clock)
         self._clock = clock
+        self._value = value
         self._position: Mapping[str, Any] | None = None
         self._events: dict[SourceTable, dict[tuple[str, int, int], TableDdl]] = {}
         self._began: dict[tuple[str, int], int] = {}
@@ -66,8 +70,7 @@ class DdlLog:
             for pieces in self._source.plan(self._position, end):
                 for piece in pieces:
                     for raw in open_range(piece, self._settings):
-                        for offset, value in zip(raw.offsets, raw.values, strict=True):
-                            self.take(read_schema_change(value, raw.topic, raw.partition, offset))
+                        self.take(schema_changes(raw, self._value))
             self._position = end
 
     def take(self, events: Iterable[TableDdl]) -> None:

@@ -8,6 +8,8 @@ worker process, like the decoder.
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from ingest.formats.avro_framing import Framing
+from ingest.formats.avro_records import AvroRecords
 from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.formats.debezium_json import DebeziumJsonDecoder
 from ingest.formats.dialects import DEBEZIUM_AVRO, DEBEZIUM_JSON, DIALECTS, UPSERT_AVRO
@@ -15,14 +17,16 @@ from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.events import BadRecord, DecodeResult, Resolver
 from ingest.formats.key_check import KeyColumns, json_keys
 from ingest.formats.origin import OriginReader
+from ingest.formats.schema_change_events import JsonValue, plain_value
 from ingest.formats.upsert_avro import UpsertAvroDecoder
+from ingest.formats.writer_schemas import WriterSchemas
 from ingest.registry.client import SchemaRegistry
 from ingest.setting_avro import AvroSettings
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 
-__all__ = ["FormatDecoder", "decoder_of"]
+__all__ = ["FormatDecoder", "decoder_of", "json_values"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class FormatDecoder:
         key_columns: column names of a record's key.
         operation: (topic, record) to the name under which a record that gave rows was counted.
         origins: reads metadata of records.
+        json_value: a record's value as a JSON message; None when it has none or cannot be decoded.
     """
 
     decode: Callable[[RawBatch], DecodeResult]
@@ -42,6 +47,7 @@ class FormatDecoder:
     key_columns: KeyColumns
     operation: Callable[[str, BadRecord], str]
     origins: OriginReader
+    json_value: JsonValue = plain_value
 
 
 def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
@@ -68,6 +74,14 @@ def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
     )
 
 
+def json_values(settings: Settings) -> JsonValue:
+    """Reads values of a pipeline's records as JSON, without its decoder."""
+    if settings.avro is None:
+        return plain_value
+    schemas = WriterSchemas(SchemaRegistry(settings.avro.registry).schema)
+    return AvroRecords(Framing(settings.avro.id_bytes), schemas).json_value
+
+
 def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     avro = _avro_of(settings)
     options = DebeziumAvroOptions(
@@ -78,7 +92,9 @@ def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     decoder = DebeziumAvroDecoder(options, resolve)
     records = decoder.records
     operation = _of_one(records.operation)
-    return FormatDecoder(decoder.decode, True, records.key_columns, operation, decoder.origins)
+    return FormatDecoder(
+        decoder.decode, True, records.key_columns, operation, decoder.origins, records.json_value
+    )
 
 
 def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
@@ -86,8 +102,10 @@ def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     schemas = SchemaRegistry(avro.registry).schema
     decoder = UpsertAvroDecoder(schemas, avro.id_bytes, settings.dialect_options(), resolve)
     operation = _of_one(decoder.operation)
-    columns = decoder.records.key_columns
-    return FormatDecoder(decoder.decode, True, columns, operation, decoder.origins)
+    records = decoder.records
+    return FormatDecoder(
+        decoder.decode, True, records.key_columns, operation, decoder.origins, records.json_value
+    )
 
 
 def _avro_of(settings: Settings) -> AvroSettings:

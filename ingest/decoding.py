@@ -25,7 +25,7 @@ from ingest.formats.events import (
     Toast,
 )
 from ingest.formats.key_check import without_foreign_keys
-from ingest.formats.schema_change_events import TableDdl, read_schema_change
+from ingest.formats.schema_change_events import TableDdl, schema_changes
 from ingest.plan import BatchPlan
 from ingest.positions.kinds import RECOGNISED_BY, kind_of
 from ingest.positions.ordered_tables import (
@@ -128,11 +128,10 @@ class Decoding:
         if raw.topic != self.settings.events.schema_change_topic:
             return []
         found: list[TableDdl] = []
-        for offset, value in zip(raw.offsets, raw.values, strict=True):
-            for event in read_schema_change(value, raw.topic, raw.partition, offset):
-                place = self._routing.destination(event.source)
-                if place is not None:
-                    found.append(dataclasses.replace(event, target=place.table, owner=place.owner))
+        for event in schema_changes(raw, self._decoder.json_value):
+            place = self._routing.destination(event.source)
+            if place is not None:
+                found.append(dataclasses.replace(event, target=place.table, owner=place.owner))
         return found
 
     def _options_of(self, name: str) -> Mapping[str, str]:

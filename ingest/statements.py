@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from ingest.ddl_log import DdlLog
+from ingest.decoders import json_values
 from ingest.formats.column_names import ColumnNames
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
@@ -35,7 +36,9 @@ class Statements:
     def of(settings: Settings, clock: Clock) -> "Statements":
         """Of a pipeline."""
         topic = settings.events.schema_change_topic
-        return Statements(None if topic is None else DdlLog(settings.source, topic, clock))
+        if topic is None:
+            return Statements(None)
+        return Statements(DdlLog(settings.source, topic, clock, json_values(settings)))
 
     def about(
         self,

@@ -76,6 +76,13 @@ class AvroRecords:
             raise EventRefusedError("avro", str(error)) from None
         return writer.as_json(content, begin)
 
+    def json_value(self, raw: RawBatch, at: int) -> bytes | None:
+        """A record's value as a JSON message; None when it has none or it cannot be decoded."""
+        try:
+            return self.message(raw, at, Part.VALUE)
+        except EventRefusedError:
+            return None
+
     def operation(self, raw: RawBatch, at: int) -> str:
         """The name under which a row event is counted; `op.` for what is none."""
         value = raw.values[at]

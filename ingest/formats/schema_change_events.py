@@ -8,15 +8,19 @@ One message is one statement with the tables it changed: `source`, `databaseName
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from ingest.formats.ddl_text import ColumnsSaid, columns_said
 from ingest.formats.events import SourceTable
 from ingest.formats.schema_block import split_message
+from ingest.source.records import RawBatch
 
-__all__ = ["TableDdl", "read_schema_change"]
+__all__ = ["JsonValue", "TableDdl", "plain_value", "read_schema_change", "schema_changes"]
+
+JsonValue = Callable[[RawBatch, int], bytes | None]
+"""(batch, position) to the record's value as a JSON message; None when it has none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,6 +83,17 @@ class _Message(msgspec.Struct):
 
 _MESSAGE = msgspec.json.Decoder(_Message)
 _PART = re.compile(r'"((?:[^"]|"")*)"|([^".,]+)')
+
+
+def plain_value(raw: RawBatch, at: int) -> bytes | None:
+    """`JsonValue` of records that are JSON."""
+    return raw.values[at]
+
+
+def schema_changes(raw: RawBatch, value: JsonValue) -> Iterator[TableDdl]:
+    """What records of the topic are about, in their order."""
+    for at, offset in enumerate(raw.offsets):
+        yield from read_schema_change(value(raw, at), raw.topic, raw.partition, offset)
 
 
 def read_schema_change(

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debezium's schema change messages, and the column names in their statements."""
 
+import dataclasses
 import json
 
 import pytest
 
+from ingest.formats.avro_framing import Framing
+from ingest.formats.avro_records import AvroRecords
 from ingest.formats.ddl_text import ColumnsSaid, columns_said
 from ingest.formats.events import SourceTable
-from ingest.formats.schema_change_events import read_schema_change
+from ingest.formats.schema_change_events import (
+    plain_value,
+    read_schema_change,
+    schema_changes,
+)
+from ingest.formats.writer_schemas import WriterSchemas
+from ingest.registry.client import RegisteredSchema
+from tests.unit.ingest.captured_events import FOLDER, load
 
 
 @pytest.mark.parametrize(
@@ -123,3 +133,41 @@ def test_other_messages_say_nothing(odd):
 def test_statements_that_drop_or_create_say_no_names():
     (found,) = read_schema_change(value(type="CREATE"), "srv", 0, 7)
     assert found.said == ColumnsSaid()
+
+
+def captured(converter):
+    """The schema change topic that MariaDB's connector wrote, and a reader of its values."""
+    capture = load(FOLDER / f"mariadb.{converter}.jsonl.gz")
+    raw = next(batch for batch in capture.batches() if batch.topic == f"maria-{converter}")
+
+    def fetch(schema_id):
+        found = capture.schemas[schema_id]
+        return RegisteredSchema("AVRO", found["schema"])
+
+    value = plain_value
+    if converter == "avro":
+        value = AvroRecords(Framing(4), WriterSchemas(fetch)).json_value
+    return raw, value
+
+
+def said(converter):
+    """What the topic tells, without the connector's name."""
+    return [
+        dataclasses.replace(event, topic="", source=dataclasses.replace(event.source, server=""))
+        for event in schema_changes(*captured(converter))
+    ]
+
+
+@pytest.mark.parametrize("converter", ["json-schema", "avro"])
+def test_statements_are_the_same_in_every_encoding(converter):
+    expected = said("json")
+    assert {event.type for event in expected} >= {"CREATE", "ALTER"}
+    assert any(event.said.renamed for event in expected)
+    assert said(converter) == expected
+
+
+def test_values_that_are_no_avro_are_no_statements():
+    raw, value = captured("avro")
+    raw.values[0], raw.values[1] = b"junk", None
+    assert [value(raw, 0), value(raw, 1)] == [None, None]
+    assert {event.offset for event in schema_changes(raw, value)} <= set(raw.offsets[2:])
