@@ -302,7 +302,7 @@ class RowTransform:
         if self.soft_delete is None:
             return np.zeros(len(kinds), bool)
         deletes = kinds == _DELETE
-        if self.soft_delete is SoftDelete.RESTORED and self._table.primary_keys:
+        if self.soft_delete is not SoftDelete.BEFORE_IMAGE and self._table.primary_keys:
             return np.asarray(deletes)
         if self.soft_delete is SoftDelete.BEFORE_IMAGE:
             alone = self._key_alone(rows) & deletes

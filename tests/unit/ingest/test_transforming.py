@@ -35,9 +35,25 @@ CASES += [
 
 @pytest.mark.parametrize(("full", "soft", "partition", "ordering"), CASES)
 def test_random_histories_give_what_plain_python_gives(tmp_path, full, soft, partition, ordering):
+    random_history(tmp_path, full, soft, partition, ordering)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        "{merge-engine: partial-update, partial-update.remove-record-on-delete: 'true'}",
+        "{changelog-producer: lookup}",
+        "{deletion-vectors.enabled: 'true', bucket: 3}",
+    ],
+)
+def test_random_histories_of_other_tables(tmp_path, properties):
+    random_history(tmp_path, False, True, "", "kafka", f"    table.properties: {properties}\n")
+
+
+def random_history(tmp_path, full, soft, partition, ordering, more=""):
     text = f"source.ordering: {ordering}\n"
     text += "tables:\n  - match: shop.*" + RULE + PARTITIONS[partition]
-    text += "    deletes: soft\n" if soft else ""
+    text += ("    deletes: soft\n" if soft else "") + more
     metadata = soft or bool(partition)
     sink = ", metadata.columns: {columns: [op, table]}" if metadata else ""
     one = TablePipeline(tmp_path, text, TOPIC, sink=sink)
