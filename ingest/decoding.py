@@ -234,7 +234,7 @@ class Decoding:
                 refusal=constants_refused(schema, target) or ordering_refused(schema, ordering),
                 toast=self._toast(name, schema),
                 origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
-                ignored=transform.ignored,
+                ignored=transform.ignored | answers.ignored,
                 needs_before=transform.moved_by,
                 behind_key=transform.behind_key,
             )

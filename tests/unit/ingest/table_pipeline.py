@@ -57,6 +57,7 @@ class TablePipeline:
                 time_ms=1_700_000_000_000 + self.batches,
                 tables=self.book.schema_ids(),
                 frozen=frozen,
+                answers=self.book.answers_given() if run else self.book.lasting_answers(),
             )
             chunks, deltas = [], []
             for raw in ranges:

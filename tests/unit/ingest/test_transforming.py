@@ -369,3 +369,30 @@ def test_rules_that_would_make_other_keys_of_the_same_rows_are_refused(tmp_path,
     same.offset, same.batches = 2, 2
     same.feed([record("u", row(1), row(1, qty=9))])
     assert held(same, "qty") == [(9,)]
+
+
+MODES = ["evolve", "try_evolve", "lenient", "ignore", "exception"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rules_and_modes_of_schema_changes(tmp_path, mode):
+    """Columns that a rule makes are no changes of the source: every mode adds them."""
+    behaviour = f"pipeline.schema.change.behavior: {mode}\n"
+    one = pipeline(tmp_path, "    columns.exclude: [secret]\n", behaviour)
+    one.feed([record("c", None, row(1))])
+    rule = '    columns.exclude: [secret, later]\n    computed: ["total = price * qty"]\n'
+    two = pipeline(tmp_path, rule, behaviour)
+    two.offset, two.batches = 1, 1
+    block = dumps(connect_block(*FIELDS, connect_field("later", "int32")))
+    payload = dumps(event("c", None, row(2) | {"later": 5}))
+    two.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    assert held(two, "id", "total") == [(1, None), (2, 2)]
+    assert two.quarantined() == []
+    if mode != "ignore":
+        return
+    block = dumps(connect_block(*FIELDS, connect_field("more", "int32")))
+    for number in (3, 4):
+        payload = dumps(event("c", None, row(number) | {"more": 5}))
+        two.feed([(dumps({"id": number}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    assert held(two, "id", "total") == [(1, None), (2, 2), (3, 2), (4, 2)]
+    assert "more" not in two.rows("shop.orders")[0]
