@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from ingest.formats.events import ObservedField, SchemaDelta
 from ingest.formats.widening import nullable, union_type
+from ingest.transforms.renamed_rule import present_rule
 from ingest.transforms.row_transform import RowTransform
 from ingest.transforms.rule_names import key_recipe, wanted_columns
 from ingest.transforms.rules import (
@@ -119,6 +120,9 @@ class TableRules:
         """
         if self.rule.empty:
             return Wanted(tuple(deltas))
+        return TableRules(present_rule(self.rule, existing), self.zone)._wanted(existing, deltas)
+
+    def _wanted(self, existing: TableSchema, deltas: Sequence[SchemaDelta]) -> Wanted:
         known = hidden_from_text(existing.options.get(HIDDEN_OPTION, ""))
         hidden, reasons = dict(known), list[str]()
         shown = tuple(

@@ -15,6 +15,7 @@ import numpy as np
 
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
 from ingest.source.records import RawBatch
+from ingest.transforms.renamed_rule import present_rule
 from ingest.transforms.row_transform import RowTransform
 from ingest.transforms.rule_names import key_recipe, source_key, wanted_columns
 from ingest.transforms.rules import HIDDEN_OPTION, KEY_OPTION, TransformRule, hidden_from_text
@@ -66,6 +67,7 @@ class TableTransform:
         hidden = hidden_from_text(schema.options.get(HIDDEN_OPTION, ""))
         try:
             _check_recipe(recipe, rule, schema, zone)
+            rule = present_rule(rule, schema)
             rows = RowTransform.of(rule, schema, hidden=hidden, zone=zone)
         except InvalidRequestError as error:
             plain = _source_schema(rule, schema, hidden)

@@ -58,6 +58,8 @@ tables:                                               # later rules win key by k
   rows is refused. Columns that it adds are added to the table before its next rows, and are null in
   older ones. Where a rule does not fit a table, its records go to quarantine as `transform`; the
   other tables flow.
+- **A renamed column** that the table renamed, too, may go by its former name in rules. An excluded
+  column has none in the table that could follow: exclude its new name before the source renames it.
 - **Quarantine** keeps records whole, as they came: nothing is masked there.
 
 ## Expressions

@@ -23,7 +23,15 @@ from ingest.transforms.metadata import METADATA, checked_metadata
 from ingest.transforms.rules import TransformRule
 from storage.errors import InvalidRequestError
 
-__all__ = ["check_part", "check_rule", "key_recipe", "moved_by", "source_key", "wanted_columns"]
+__all__ = [
+    "check_part",
+    "check_rule",
+    "column_nodes",
+    "key_recipe",
+    "moved_by",
+    "source_key",
+    "wanted_columns",
+]
 
 
 def wanted_columns(rule: TransformRule) -> frozenset[str]:
@@ -173,7 +181,12 @@ def _resolved(names: frozenset[str], behind: Mapping[str, frozenset[str]]) -> fr
 
 
 def _columns_of(node: Node) -> frozenset[str]:
-    return frozenset(each.name for each in _nodes(node) if isinstance(each, ColumnName))
+    return frozenset(each.name for each in column_nodes(node))
+
+
+def column_nodes(node: Node) -> list[ColumnName]:
+    """Where columns are named in an expression."""
+    return [each for each in _nodes(node) if isinstance(each, ColumnName)]
 
 
 def _nodes(node: Node) -> Iterator[Node]:

@@ -8,6 +8,7 @@ import pytest
 
 from ingest.positions.ordered_tables import POSITION_COLUMNS
 from storage.format.schema import new_schema
+from storage.format.schema_changes import RenameColumn, SetOption
 from storage.format.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.debezium_events import TOPIC, connect_block, connect_field, dumps, event
@@ -396,3 +397,26 @@ def test_rules_and_modes_of_schema_changes(tmp_path, mode):
         two.feed([(dumps({"id": number}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
     assert held(two, "id", "total") == [(1, None), (2, 2), (3, 2), (4, 2)]
     assert "more" not in two.rows("shop.orders")[0]
+
+
+def test_a_mask_does_not_come_off_by_a_rename(tmp_path):
+    rule = (
+        "    mask: {email: sha256}\n    filter: \"note <> 'no'\"\n"
+        '    computed: ["shout = upper(note)"]\n'
+    )
+    one = pipeline(tmp_path, rule)
+    one.feed([record("c", None, row(1))])
+    table = one.book.table("shop.orders")
+    former = SetOption("lakeward.former-names", '{"mail":["email"],"text":["note"]}')
+    table.alter([RenameColumn("email", "mail"), RenameColumn("note", "text"), former])
+    two = pipeline(tmp_path, rule)
+    two.offset, two.batches = 1, 1
+    after = {{"email": "mail", "note": "text"}.get(k, k): v for k, v in row(2).items()}
+    names = {"email": "mail", "note": "text"}
+    fields = [{**f, "field": names.get(f["field"], f["field"])} for f in FIELDS]
+    block = dumps(connect_block(*fields))
+    message = b'{"schema":' + block + b',"payload":' + dumps(event("c", None, after)) + b"}"
+    two.feed([(dumps({"id": 2}), message), record("c", None, row(3)), record("u", None, row(1))])
+    assert two.quarantined() == []
+    digest = hashlib.sha256(b"e@x").hexdigest()
+    assert held(two, "id", "mail", "shout", "text") == [(k, digest, "N", "n") for k in (1, 2, 3)]
