@@ -2,7 +2,8 @@
 """A rule under the names that columns have now.
 
 When the source renames a column the table's is renamed, too (ADR 0011). A configuration that says
-the former name still means the column: a mask must not come off by a rename.
+the former name still means the column: a mask must not come off by a rename. Nor does it by a new
+type, for which the table got a further column.
 """
 
 import dataclasses
@@ -24,19 +25,24 @@ def present_rule(rule: TransformRule, table: TableSchema) -> TransformRule:
         InvalidRequestError: an expression is malformed.
         CorruptDataError: the table's options are not what Lakeward writes.
     """
-    former = ColumnNames.of(table.options).former
+    names = ColumnNames.of(table.options)
     taken = {*table.field_names, *rule.derived_names}
     present = {
         earlier: column
-        for column, names in former.items()
+        for column, former in names.former.items()
         if column in table.field_names
-        for earlier in names
+        for earlier in former
         if earlier not in taken
     }
-    if not present:
+    if not present and not names.typed:
         return rule
     masks = {present[name]: mask for name, mask in rule.mask.items() if name in present}
     masks |= {name: mask for name, mask in rule.mask.items() if name not in present}
+    for name, columns in names.typed.items():
+        if name in masks:
+            masks = dict.fromkeys(columns, masks[name]) | masks
+    if not present:
+        return dataclasses.replace(rule, mask=masks)
     return dataclasses.replace(
         rule,
         filter=None if rule.filter is None else _expression(rule.filter, present),

@@ -8,8 +8,9 @@ from ingest.transforms.rules import TransformRule
 from tests.unit.ingest.debezium_events import schema
 
 
-def table(**former):
+def table(typed=None, **former):
     option = {"lakeward.former-names": json.dumps(former)}
+    option["lakeward.typed-columns"] = json.dumps(typed or {})
     return schema(("id", "INT"), ("mail", "STRING"), ("n a", "INT"), ('q"', "INT"), **option)
 
 
@@ -43,3 +44,9 @@ def test_names_that_are_taken_mean_what_has_them_now():
 def test_the_present_name_wins():
     rule = TransformRule(mask={"mail": "sha256", "email": "md5"})
     assert present_rule(rule, table(mail=["email"])).mask == {"mail": "sha256"}
+
+
+def test_further_columns_of_a_masked_one_are_masked():
+    rule = TransformRule(mask={"email": "null"})
+    found = present_rule(rule, table({"mail": ["n a"], "id": ["mail"]}, mail=["email"]))
+    assert found.mask == {"mail": "null", "n a": "null"}

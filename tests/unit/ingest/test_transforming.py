@@ -420,3 +420,15 @@ def test_a_mask_does_not_come_off_by_a_rename(tmp_path):
     assert two.quarantined() == []
     digest = hashlib.sha256(b"e@x").hexdigest()
     assert held(two, "id", "mail", "shout", "text") == [(k, digest, "N", "n") for k in (1, 2, 3)]
+
+
+def test_a_mask_does_not_come_off_by_a_new_type(tmp_path):
+    rule = '    mask: {email: "null"}\n    on.incompatible: new_column\n'
+    one = pipeline(tmp_path, rule)
+    one.feed([record("c", None, row(1))])
+    fields = [connect_field("email", "int64") if f["field"] == "email" else f for f in FIELDS]
+    block = dumps(connect_block(*fields))
+    payload = dumps(event("c", None, row(2, email=1234)))
+    one.feed([(dumps({"id": 2}), b'{"schema":' + block + b',"payload":' + payload + b"}")])
+    assert one.quarantined() == []
+    assert held(one, "id", "email", "email_1") == [(1, None, None), (2, None, None)]
