@@ -6,6 +6,7 @@ All events of one writer schema are walked in step (`storage.format.avro_lanes`)
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +23,7 @@ from ingest.formats.single_event import EventRefusedError
 from ingest.formats.writer_schemas import WriterSchema
 from ingest.source.records import RawBatch
 from storage.errors import UnsupportedFeatureError
-from storage.format.avro_columns import RowNode
+from storage.format.avro_columns import Node, RowNode
 from storage.format.avro_kinds import kind_of
 from storage.format.avro_lanes import LaneDecoder, OddDataError
 
@@ -126,18 +127,21 @@ class _OriginLanes:
     """
 
     def __init__(self, writer: WriterSchema, names: tuple[str, ...]) -> None:
-        self._fields = writer.schema.fields
-        source = branches(self._fields["source"])[0]
-        self._source = {field["name"]: field["type"] for field in source["fields"]}
         self._members = {name: ENVELOPE_MEMBERS[name][0] for name in names}
-        inner = frozenset(m.path[1] for m in self._members.values() if len(m.path) > 1)
+        self._trees: dict[tuple[str, ...], Any] = {}
+        fields = writer.schema.fields
         maker = NodeMaker()
-        self._nodes = {
-            top: maker.node(self._fields[top])
-            for top in sorted({m.path[0] for m in self._members.values()} - {"source"})
-            if top in self._fields
-        }
-        self._nodes["source"] = maker.node(self._fields["source"], inner & self._source.keys())
+        self._nodes: dict[str, Node] = {}
+        for top in sorted({member.path[0] for member in self._members.values()}):
+            if top not in fields:
+                continue
+            inner = {m.path[1] for m in self._members.values() if m.path[0] == top and m.path[1:]}
+            record = branches(fields[top])[0]
+            known = record["fields"] if inner and kind_of(record) == "record" else []
+            self._trees[(top,)] = fields[top]
+            self._trees.update({(top, f["name"]): f["type"] for f in known if f["name"] in inner})
+            wanted = frozenset(f["name"] for f in known) & inner
+            self._nodes[top] = maker.node(fields[top], wanted if inner else None)
         self._decoder = LaneDecoder(writer.schema.tree, None, self._nodes, maker.count)
 
     def columns(self, payloads: Sequence[bytes]) -> dict[str, pa.Array]:
@@ -154,12 +158,10 @@ class _OriginLanes:
 
     def _column(self, name: str, member: Member, raw: Sequence[pa.Array], count: int) -> pa.Array:
         type_ = metadata_type(name)
-        source = self._nodes["source"]
-        if len(member.path) == 1:
-            node, tree = self._nodes.get(member.path[0]), self._fields.get(member.path[0])
-        else:
-            children = source.children if isinstance(source, RowNode) else {}
-            node, tree = children.get(member.path[1]), self._source.get(member.path[1])
+        tree = self._trees.get(member.path)
+        node: Node | None = self._nodes.get(member.path[0])
+        if len(member.path) > 1:
+            node = node.children.get(member.path[1]) if isinstance(node, RowNode) else None
         if node is None or tree is None:
             return pa.nulls(count, type_)
         array = plain(tree, node, raw)

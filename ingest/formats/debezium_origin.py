@@ -56,11 +56,14 @@ SOURCE_MEMBERS: Mapping[str, tuple[str, Reading]] = {
 }
 """By name of metadata: the member of `source`, and how it is read."""
 
+_ORDER = "total_order"
+
 _OUTER: Mapping[str, tuple[str, Reading]] = {"op": ("op", LOWER), "ts_ms": ("ts_ms", NUMBER)}
 
 ENVELOPE_MEMBERS: Mapping[str, tuple[Member, ...]] = {
     **{name: (Member((member,), how),) for name, (member, how) in _OUTER.items()},
     **{name: (Member(("source", member), how),) for name, (member, how) in SOURCE_MEMBERS.items()},
+    _ORDER: (Member(("transaction", _ORDER), NUMBER),),
 }
 """By name of metadata where an event envelope has it."""
 
@@ -76,6 +79,7 @@ def flat_members(prefix: str) -> Mapping[str, tuple[Member, ...]]:
         if member != "ts_ms":  # which is the envelope's when nothing else is said
             places += (Member((prefix + member,), how),)
         found[name] = places
+    found[_ORDER] = (Member((f"{prefix}transaction_{_ORDER}",), NUMBER),)
     return found
 
 

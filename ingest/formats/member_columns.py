@@ -51,6 +51,9 @@ class Reading:
     convert: Converter | None = None
 
 
+_TEXTS = frozenset({str, type(None)})
+
+
 def _text(value: str | int | bool) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
@@ -102,6 +105,8 @@ class MemberReader:
         self._numbers = {path: number for number, path in enumerate(self._types)}
         tops = dict.fromkeys(path[0] for path in self._types)
         self._tops = {top: f"t{number}" for number, top in enumerate(tops)}
+        self._nested: dict[tuple[bool, str], Any] = {}
+        """Objects without members, which stand in for null."""
         self._strict = msgspec.json.Decoder(self._message(strict=True)).decode
         self._loose = msgspec.json.Decoder(self._message(strict=False)).decode
         self._getters = [operator.attrgetter(self._attribute(path)) for path in self._types]
@@ -118,8 +123,9 @@ class MemberReader:
             inner = [path for path in self._types if path[0] == top and len(path) > 1]
             if inner:
                 nested = self._struct("Inner", inner, strict)
-                fields.append((attribute, nested, msgspec.field(default_factory=nested)))
+                fields.append((attribute, nested | None, msgspec.field(default_factory=nested)))
                 names[attribute] = top
+                self._nested[strict, attribute] = nested()
         direct = [path for path in self._types if len(path) == 1]
         required = self._required if strict else ""
         if required and (required,) not in direct:
@@ -169,15 +175,26 @@ class MemberReader:
             texts = [texts[index] for index in still]
             failed = [failed[index] for index in still]
         loose = {at: self._singly(text) for at, text in zip(failed, texts, strict=True)}
+        self._fill(events, strict=True)
         found: dict[str, pa.Array] = {}
         columns = [self._values(number, events, loose) for number in range(len(self._types))]
         for name, member in self._members:
             values, convert = columns[self._numbers[member.path]], member.reading.convert
+            if convert is _text and set(map(type, values)) <= _TEXTS:
+                convert = None
             if convert is not None:
                 values = [None if value is None else convert(value) for value in values]
             column = metadata_column(name, values)
             found[name] = column if name not in found else pc.coalesce(found[name], column)
         return found
+
+    def _fill(self, events: Sequence[Any], *, strict: bool) -> None:
+        """Put something in the place of nested objects that are null."""
+        for (kind, attribute), nothing in self._nested.items():
+            if kind is strict and None in map(operator.attrgetter(attribute), filter(None, events)):
+                for event in filter(None, events):
+                    if getattr(event, attribute) is None:
+                        setattr(event, attribute, nothing)
 
     def _values(
         self, number: int, events: Sequence[Any], loose: Mapping[int, Sequence[Any]]
@@ -198,6 +215,7 @@ class MemberReader:
             event = self._loose(message)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return nothing
+        self._fill([event], strict=False)
         return [
             _alone(decoder, bytes(get(event)))
             for decoder, get in zip(self._single, self._getters, strict=True)

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of positions: what events of a connector say of where a change stands in its source.
 
-Every kind fills three columns that are compared from left to right; the last one tells a delete
-from a row of the same position, because a change of key is a delete and an insert at one place and
-keys may shift (`UPDATE t SET id = id + 1`).
+Every kind fills three columns that are compared from left to right. Rows of one event may share all
+of them where their keys differ (a change of key is a delete and an insert at one place); whether a
+row deletes decides nothing, for a transaction may write a row and delete it.
 
 | kind | `_seq_1` | `_seq_2` | `_seq_3` |
 |---|---|---|---|
-| mysql | number of the binlog file | position in it | row * 2 + (no delete) |
-| postgresql | last commit before the transaction, else the LSN | LSN | (no delete) |
+| mysql | number of the binlog file | position in it | place in the transaction, else 1 + row |
+| mariadb | number of the binlog file | position in it | place in the transaction, else 1 |
+| postgresql | last commit before the transaction, else the LSN | LSN | 0 |
 | sqlserver | commit LSN, as text of fixed length | change LSN, likewise | serial number |
-| oracle | SCN of the commit, else the SCN | SCN | number inside the SCN * 2 + (no delete) |
+| oracle | SCN of the commit, else the SCN | SCN | number inside the SCN |
+
+The place in the transaction is there with `provide.transaction.metadata`. MariaDB's connector gives
+all events of a transaction one position (seen with MariaDB 11.4 and Debezium 3.5), so that rows are
+counted anew under it: without the place, arrival orders the changes of one transaction. Rows of a
+snapshot have `_seq_3` 0, below a change at the snapshot's own position.
 
 PostgreSQL's LSN alone is in order for one key but not over keys, nor between changes and snapshots:
 a snapshot does not see what commits later, whenever it was written. With the commit before the
@@ -59,8 +65,8 @@ class Positions:
     floating: _Mask | None = None
 
 
-Reader = Callable[[Mapping[str, pa.Array], _Mask], Positions]
-"""(metadata, which rows delete) to positions; the metadata has `snapshot` besides the kind's."""
+Reader = Callable[[Mapping[str, pa.Array]], Positions]
+"""Metadata to positions; it has `snapshot` besides the kind's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,23 +95,24 @@ def in_snapshot(names: pa.Array) -> _Mask:
     return mask
 
 
-def _after_deletes(deletes: _Mask) -> npt.NDArray[np.int64]:
-    return (~deletes).astype(np.int64)
-
-
-def _numbered(rows: pa.Array, deletes: _Mask) -> pa.Array:
-    """Twice the row, and one more where it does not delete."""
-    numbers = rows.cast(pa.int64()).fill_null(0).to_numpy()
-    return pa.array(numbers * 2 + _after_deletes(deletes))
-
-
-def _mysql(metadata: Mapping[str, pa.Array], deletes: _Mask) -> Positions:
+def _binlog(metadata: Mapping[str, pa.Array], within: pa.Array) -> Positions:
+    """Positions in a binlog, and places within an event or transaction."""
     files = metadata["file"].dictionary_encode()
     numbers = [_LARGEST.search(name or "") for name in files.dictionary.to_pylist()]
     by_file = pa.array([None if n is None else int(n.group(1)) for n in numbers], pa.int64())
     places = metadata["pos"]
     number = pc.if_else(places.is_valid(), by_file.take(files.indices), None)
-    return Positions((number, places, _numbered(metadata["row"], deletes)))
+    read = pa.array(in_snapshot(metadata["snapshot"]))
+    within = pc.coalesce(metadata["total_order"], within)
+    return Positions((number, places, pc.if_else(read, pa.scalar(0, pa.int64()), within)))
+
+
+def _mysql(metadata: Mapping[str, pa.Array]) -> Positions:
+    return _binlog(metadata, pc.add(metadata["row"].cast(pa.int64()).fill_null(0), 1))
+
+
+def _mariadb(metadata: Mapping[str, pa.Array]) -> Positions:
+    return _binlog(metadata, pa.repeat(pa.scalar(1, pa.int64()), len(metadata["pos"])))
 
 
 def _numbers(texts: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -114,7 +121,7 @@ def _numbers(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     return pc.if_else(sound, texts, pa.scalar(None, pa.string())).cast(type_)
 
 
-def _postgresql(metadata: Mapping[str, pa.Array], deletes: _Mask) -> Positions:
+def _postgresql(metadata: Mapping[str, pa.Array]) -> Positions:
     found = pc.extract_regex(metadata["sequence"], _SEQUENCE)
     commit, lsn = (_numbers(pc.struct_field(found, name), pa.int64()) for name in ("commit", "lsn"))
     lsn = pc.coalesce(metadata["lsn"], lsn)
@@ -123,10 +130,11 @@ def _postgresql(metadata: Mapping[str, pa.Array], deletes: _Mask) -> Positions:
     floating = pc.and_(told, commit.is_null()).to_numpy(zero_copy_only=False) & ~read
     commit = pc.if_else(lsn.is_valid(), pc.coalesce(commit, lsn), None)
     lsn = pc.if_else(pc.and_(told, pa.array(read)), pa.scalar(0, pa.int64()), lsn)
-    return Positions((commit, lsn, pa.array(_after_deletes(deletes))), floating)
+    nothing = pa.repeat(pa.scalar(0, pa.int64()), len(lsn))
+    return Positions((commit, lsn, nothing), floating)
 
 
-def _sqlserver(metadata: Mapping[str, pa.Array], _: _Mask) -> Positions:
+def _sqlserver(metadata: Mapping[str, pa.Array]) -> Positions:
     commit, change = (_lsn(metadata[name]) for name in ("commit_lsn", "change_lsn"))
     serial = metadata["event_serial_no"].fill_null(0)
     return Positions((commit, change.fill_null(_NO_LSN), serial))
@@ -138,10 +146,10 @@ def _lsn(texts: pa.Array) -> pa.Array:
     return pc.if_else(sound, lower, pa.scalar(None, pa.string()))
 
 
-def _oracle(metadata: Mapping[str, pa.Array], deletes: _Mask) -> Positions:
+def _oracle(metadata: Mapping[str, pa.Array]) -> Positions:
     commit, scn = (_numbers(metadata[name], _SCN) for name in ("commit_scn", "scn"))
     first = pc.if_else(scn.is_valid(), pc.coalesce(commit, scn), None)
-    return Positions((first, scn, _numbered(metadata["ssn"], deletes)))
+    return Positions((first, scn, metadata["ssn"].fill_null(0)))
 
 
 _BIGINT, _STRING = parse_type("BIGINT"), parse_type("STRING")
@@ -152,10 +160,17 @@ KINDS: Mapping[str, PositionKind] = {
     for kind in (
         PositionKind(
             "mysql",
-            ("mysql", "mariadb"),
+            ("mysql",),
             (_BIGINT, _BIGINT, _BIGINT),
-            ("file", "pos", "row"),
+            ("file", "pos", "row", "total_order"),
             _mysql,
+        ),
+        PositionKind(
+            "mariadb",
+            ("mariadb",),
+            (_BIGINT, _BIGINT, _BIGINT),
+            ("file", "pos", "total_order"),
+            _mariadb,
         ),
         PositionKind(
             "postgresql",
@@ -182,7 +197,7 @@ KINDS: Mapping[str, PositionKind] = {
 }
 """By name."""
 
-_TELLING = {"commit_lsn": "sqlserver", "scn": "oracle", "file": "mysql", "lsn": "postgresql"}
+_TELLING = {"commit_lsn": "sqlserver", "scn": "oracle", "file": "mariadb", "lsn": "postgresql"}
 
 RECOGNISED_BY = ("connector", *_TELLING)
 """Metadata that tells the kind."""
@@ -193,7 +208,7 @@ def kind_of(metadata: Mapping[str, object]) -> str:
 
     Args:
         metadata: `RECOGNISED_BY` of the event; the members decide where no connector is named, as
-            in flattened events.
+            in flattened events. A binlog is then MariaDB's, whose rules hold for MySQL, too.
     """
     connector = metadata.get("connector")
     if connector is not None:

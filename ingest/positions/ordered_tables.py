@@ -101,6 +101,10 @@ def ordering_refused(schema: TableSchema, ordering: str) -> str:
             return f"the table has lost its column {name}: route to a new table"
         if dataclasses.replace(found[name], nullable=True) != type_:
             return f"the table's column {name} has another type than positions of {kind.name}"
+    try:
+        epochs_of(schema)
+    except InvalidRequestError as error:
+        return f"{error}; {error.hint}"
     reason = unordered(schema.options) or _unordered_keys(schema)
     return f"the table cannot be in the order of the source: {reason}" if reason else ""
 

@@ -75,11 +75,8 @@ class TaskPositions:
         order: list[np.ndarray] = []
         for number, server in enumerate(servers.dictionary.to_pylist()):
             chosen = np.flatnonzero(numbers == number)
-            rows, known = change.rows, origin
-            if len(chosen) < len(numbers):
-                rows, known = rows.take(pa.array(chosen)), known.take(pa.array(chosen))
-            track = self._track(raw, change.target, server, schema, kind)
-            found = track.place(rows, known)
+            known = origin if len(chosen) == len(numbers) else origin.take(pa.array(chosen))
+            found = self._track(raw, change.target, server, schema, kind).place(known)
             self._note(raw, change, server, found)
             pieces.append(found.columns)
             order.append(chosen)

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from ingest.positions.kinds import PositionKind, in_snapshot
 from storage.errors import InternalError
 from storage.format.arrow_types import arrow_type
-from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.merge_functions.sequence_order import dense_ranks
 
 __all__ = ["METADATA", "Highest", "Placed", "Track", "highest_of", "stored"]
@@ -103,6 +102,19 @@ def _mask(condition: pa.Array) -> _Mask:
     return found
 
 
+def _ascending(columns: Sequence[pa.Array]) -> _Numbers:
+    """`dense_ranks` of whole numbers, which mostly ascend as they are."""
+    higher = np.zeros(len(columns[0]) - 1, np.bool_)
+    equal = ~higher
+    for column in columns:
+        values = column.to_numpy()
+        higher |= equal & (values[1:] > values[:-1])
+        equal &= values[1:] == values[:-1]
+    if not (higher | equal).all():
+        return dense_ranks(columns)
+    return np.r_[0, np.cumsum(higher)]
+
+
 class Track:
     """One source partition of one server and table.
 
@@ -115,19 +127,18 @@ class Track:
     def __init__(self, kind: PositionKind, epochs: Sequence[int], highest: Highest) -> None:
         self._kind = kind
         self._types = [arrow_type(type_) for type_ in kind.types]
+        self._numbers = all(pa.types.is_int64(type_) for type_ in self._types)
         self._epochs = np.array(epochs, np.int64)
         self.highest = highest
 
-    def place(self, rows: pa.RecordBatch, origin: pa.RecordBatch) -> Placed:
+    def place(self, origin: pa.RecordBatch) -> Placed:
         """Positions of the next rows; `highest` is then that behind them.
 
         Args:
-            rows: change rows in offset order.
-            origin: their metadata: `METADATA` and what the kind needs.
+            origin: metadata of change rows in offset order: `METADATA` and what the kind needs.
         """
         metadata = {name: origin.column(name) for name in origin.schema.names}
-        deletes = rows.column(VALUE_KIND).to_numpy() == int(RowKind.DELETE)
-        positions = self._kind.read(metadata, deletes)
+        positions = self._kind.read(metadata)
         parts = positions.columns
         own = parts[0].is_valid().to_numpy(zero_copy_only=False)
         own &= ~_mask(pc.equal(metadata["snapshot"], _INCREMENTAL))
@@ -177,7 +188,9 @@ class Track:
         chosen = np.flatnonzero(np.r_[self.highest.position is not None, own])
         ranks = np.full(len(own) + 1, -1, np.int64)
         if len(chosen):
-            ranks[chosen] = dense_ranks([column.take(pa.array(chosen)) for column in stacked])
+            all_of_them = len(chosen) == len(ranks)
+            columns = [c if all_of_them else c.take(pa.array(chosen)) for c in stacked]
+            ranks[chosen] = _ascending(columns) if self._numbers else dense_ranks(columns)
         return ranks[1:], int(ranks[0])
 
     def _sources(self, ranks: _Numbers, first: int, running: _Numbers, exact: _Mask) -> pa.Array:

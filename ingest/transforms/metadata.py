@@ -59,6 +59,7 @@ METADATA: dict[str, Metadata] = {
     "change_lsn": _row("STRING", "SQL Server: position of the change"),
     "commit_lsn": _row("STRING", "SQL Server: position of the commit"),
     "event_serial_no": _row("BIGINT", "SQL Server: number inside the change"),
+    "total_order": _row("BIGINT", "place in the transaction, if the connector provides it"),
     "sequence": _row("STRING", "position as the connector writes it (Debezium: JSON text)"),
     # the record that carried it
     "topic": _row("STRING", "topic"),

@@ -66,6 +66,7 @@ def naive(payload: dict[str, Any]) -> dict[str, Any]:
         if name not in ("op", "ts_ms", "op_ts")
     }
     found |= {"op": payload["op"], "ts_ms": payload["ts_ms"]}
+    found["total_order"] = (payload.get("transaction") or {}).get("total_order")
     for name in ("txid", "snapshot", "scn", "commit_scn"):
         value = found[name]
         found[name] = (

@@ -16,6 +16,7 @@ from ingest.table_book import TableBook
 from storage.format.schema_changes import SetOption
 from storage.table.compact_plan import CompactRequest
 from storage.table.compact_table import compact_table
+from tests.unit.ingest.captured_events import FOLDER, load
 from tests.unit.ingest.debezium_events import dumps
 from tests.unit.ingest.local_stream import LocalStream
 
@@ -481,3 +482,83 @@ def test_a_death_after_an_epoch_was_noted_changes_nothing(tmp_path, monkeypatch)
     assert one.sink.runs == runs + 1  # the epoch is known by now
     assert names(one) == {1: "c"}
     assert json.loads(one.table(NAME).schema.options["lakeward.position.epochs"]) == {"m": [9_000]}
+
+
+@pytest.mark.parametrize("database", ["mariadb", "postgres"])
+def test_events_of_real_connectors_scattered_over_topics(tmp_path, database):
+    """In any order they end in the rows that Kafka's order gives."""
+    rng = random.Random(11)
+    capture = load(FOLDER / f"{database}.json.jsonl.gz")
+    plain: dict[tuple[str, int], list[RawBatch]] = {}
+    scattered: list[dict[tuple[str, int], list[RawBatch]]] = [{}, {}]
+    for batch in capture.batches():
+        if batch.topic.endswith(("toasted", "transaction")) or "." not in batch.topic:
+            continue  # kept values are those that have arrived
+        place = (batch.topic, batch.partition)
+        plain[place] = [batch]
+        parts: dict[str, list[int]] = {}
+        for at, value in enumerate(batch.values):
+            told = json.loads(value or b"{}").get("source", {})
+            # rows of the snapshot, and changes of the transaction after it, have one partition
+            early = told.get("snapshot") != "false" or (told.get("sequence") or "").startswith(
+                "[null"
+            )
+            parts.setdefault("" if early else rng.choice([".a", ".b", ".c"]), []).append(at)
+        for number, (suffix, places) in enumerate(parts.items()):
+            topic = batch.topic + suffix
+            scattered[number % 2 if suffix else 0][topic, 0] = [
+                RawBatch(
+                    topic,
+                    0,
+                    list(range(len(places))),
+                    [batch.keys[at] for at in places],
+                    [batch.values[at] for at in places],
+                )
+            ]
+    (tmp_path / "k").mkdir()
+    (tmp_path / "s").mkdir()
+    kafka, source = stream(tmp_path / "k", ordering="kafka"), stream(tmp_path / "s")
+    kafka.run(0, plain)
+    for number, batch in enumerate(scattered):
+        source.run(number, batch)
+    tables = [name for name in kafka.book.schema_ids() if "_quarantine" not in name]
+    assert len(tables) > 8
+    for name in tables:
+        assert sorted(map(str, source.rows(name))) == sorted(map(str, kafka.rows(name))), name
+
+
+def test_mariadb_has_one_position_for_all_events_of_a_transaction(tmp_path):
+    def at(op, name=None, *, pos, row=0, order=None, **more):
+        source = {"file": "binlog.000001", "pos": pos, "row": row, "ts_ms": 1_000, **more}
+        key, value = envelope("mariadb", op, 1, name, source)
+        whole = {
+            **json.loads(value),
+            "transaction": order and {"id": "0-1-2", "total_order": order},
+        }
+        return key, dumps(whole)
+
+    one = stream(tmp_path)
+    one.run(0, raw(at("r", "read", pos=10, snapshot="last"), at("d", pos=10)))
+    assert names(one) == {}
+    one.run(1, raw(at("c", "a", pos=20, row=3), at("u", "b", pos=20), at("d", pos=20), start=2))
+    assert names(one) == {}
+    orders = [
+        at("c", "c", pos=30, order=1),
+        at("u", "d", pos=30, order=3),
+        at("d", pos=30, order=7),
+    ]
+    for number, event in enumerate(reversed(orders)):
+        one.run(2 + number, raw(event, topic=f"t{number}"))
+        assert names(one) == {}
+    assert one.table(NAME).schema.options["lakeward.position"] == "mariadb"
+
+
+def test_flattened_events_with_positions_in_added_fields(tmp_path):
+    def flat(name, at, **more):
+        row = {"id": 1, "name": name, "__op": "u", "__source_file": "b.000002", "__source_pos": at}
+        return dumps({"id": 1}), dumps({**row, "__source_ts_ms": at, **more})
+
+    one = stream(tmp_path, format="debezium-flat")
+    one.run(0, raw(flat("new", 20), flat("mid", 15, __connector="mysql")))
+    one.run(1, raw(flat("old", 10), topic="m.shop.orders", partition=1))
+    assert names(one) == {1: "new"}
