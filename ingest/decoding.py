@@ -26,6 +26,7 @@ from ingest.formats.events import (
 )
 from ingest.formats.key_check import without_foreign_keys
 from ingest.formats.schema_change_events import TableDdl, schema_changes
+from ingest.placing import in_one_task
 from ingest.plan import BatchPlan
 from ingest.positions.kinds import RECOGNISED_BY, kind_of
 from ingest.positions.ordered_tables import (
@@ -44,6 +45,7 @@ from ingest.table_cache import Warehouse, schema_of
 from ingest.transforming import TableTransform
 from storage.errors import InternalError
 from storage.format.schema import TableSchema
+from storage.options import TableOptions
 
 __all__ = ["Decoding", "decoding_of"]
 
@@ -237,7 +239,16 @@ class Decoding:
                 ignored=transform.ignored | answers.ignored,
                 needs_before=transform.moved_by,
                 behind_key=transform.behind_key,
+                finds_old_rows=transform.plain and not target.constants and _finds_old_rows(schema),
             )
             self._transforms[name] = transform
         self._targets[name] = target
         return target
+
+
+def _finds_old_rows(schema: TableSchema) -> bool:
+    """Whether a row can take values from the row of its old key (`Target.finds_old_rows`)."""
+    options = TableOptions.from_strings(schema.options)
+    newest_wins = options.merge_engine == "deduplicate" and not options.sequence_field
+    kinds = options.rowkind_field is None and not options.ignore_delete
+    return newest_wins and kinds and in_one_task(schema, options)

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from storage.format.schema import TableSchema
+from storage.options import TableOptions
 from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
 from storage.table.rows_by_bucket import bucket_groups, partition_groups
 from storage.table.table import FileStoreTable
 
-__all__ = ["ANY_BUCKET", "Owner", "owner_of", "placed"]
+__all__ = ["ANY_BUCKET", "Owner", "in_one_task", "owner_of", "placed"]
 
 ANY_BUCKET = -1
 """Stands for the bucket of rows whose task finds it."""
@@ -44,6 +46,17 @@ def owner_of(table: FileStoreTable) -> Owner:
             return Owner.TABLE
         case _:
             return Owner.PARTITION
+
+
+def in_one_task(schema: TableSchema, options: TableOptions) -> bool:
+    """Whether one task of a batch writes all rows of a table."""
+    match bucket_mode(schema, options):
+        case BucketMode.FIXED:
+            return options.bucket == 1 and not schema.partition_keys
+        case BucketMode.CROSS_PARTITION:
+            return True
+        case _:
+            return not schema.partition_keys
 
 
 def placed(rows: pa.RecordBatch, table: FileStoreTable) -> Iterator[tuple[bytes, int, Rows | None]]:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ingest.formats.events import HELD_ONLY, UNAVAILABLE_COLUMN
 from ingest.formats.row_batches import joined_rows
+from ingest.moved_rows import Moves, taken_moves
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_ranks
@@ -63,6 +64,7 @@ def restored(
     rows = rows.drop_columns([UNAVAILABLE_COLUMN])
     if marks.null_count == len(marks):
         return Restored([rows])
+    marks, moves = taken_moves(rows, marks)
     if table.options.merge_engine == "partial-update":  # null keeps what is there
         marks = _held_marks(marks)
         if marks is None:
@@ -77,7 +79,8 @@ def restored(
     if groups.order is not None:
         by_key = pa.array(groups.order)
         rows, marks = rows.take(by_key), marks.take(by_key)
-    return _Restoring(rows, marks, groups.starts, keys).run(table, partition, bucket)
+    moves = moves.ordered(groups.order)  # with a sequence there are none
+    return _Restoring(rows, marks, groups.starts, keys, moves).run(table, partition, bucket)
 
 
 def _held_marks(marks: pa.Array) -> pa.Array | None:
@@ -100,8 +103,14 @@ class _Restoring:
     """Rows sorted by key."""
 
     def __init__(
-        self, rows: pa.RecordBatch, marks: pa.Array, starts: _Numbers, keys: list[str]
+        self,
+        rows: pa.RecordBatch,
+        marks: pa.Array,
+        starts: _Numbers,
+        keys: list[str],
+        moves: Moves,
     ) -> None:
+        self._moves = moves
         self._rows = rows
         self._keys = keys
         self._starts = starts
@@ -113,20 +122,24 @@ class _Restoring:
     def run(self, table: FileStoreTable, partition: bytes | None, bucket: int | None) -> Restored:
         fields = {field.id: field.name for field in table.schema.fields}
         sources = {
-            fields[number]: self._sources(number)
+            fields[number]: self._moves.redirected(
+                self._sources(number), self.group, self._marked[self._ids == number]
+            )
             for number in np.unique(self._ids).tolist()
             if number != HELD_ONLY
         }
         holders = self._holders()
-        open_rows = [source < 0 for source in sources.values()]
+        asked_for = [np.empty(0, np.int64)]
+        asked_for += [group[source < 0] for source, group in sources.values()]
         if holders is not None:
-            open_rows.append(holders < 0)
-        older = _Older.of(self, np.logical_or.reduce(open_rows), table, partition, bucket)
+            asked_for.append(self.group[holders < 0])
+        older = _Older.of(self, np.unique(np.concatenate(asked_for)), table, partition, bucket)
         own = np.arange(self._rows.num_rows)
         kept = np.ones(len(own), bool) if holders is None else self._held(holders, older)
         rows, found, lost = self._rows, 0, 0
-        for name, source in sources.items():
-            wanted, missing = older.fill(source, self.group)
+        kept &= ~self._moves.needless(self.group)
+        for name, (source, group) in sources.items():
+            wanted, missing = older.fill(source, group)
             at = rows.schema.get_field_index(name)
             column = older.after(rows.column(at), name)
             wanted = np.where(missing, own, wanted)
@@ -165,6 +178,7 @@ class _Restoring:
         count = self._rows.num_rows
         marked = np.zeros(count, bool)
         marked[self._marked[self._ids == number]] = True
+        marked[self._moves.rows] = False  # they will have it
         own = np.where(marked, -1, np.arange(count))
         last = np.maximum.accumulate(own)
         return np.where(last >= self._starts[self.group], last, -1)
@@ -191,12 +205,11 @@ class _Older:
     @staticmethod
     def of(
         batch: _Restoring,
-        open_rows: npt.NDArray[np.bool_],
+        groups: _Numbers,
         table: FileStoreTable,
         partition: bytes | None,
         bucket: int | None,
     ) -> "_Older":
-        groups = np.unique(batch.group[open_rows])
         first = len(batch.group)
         snapshot = table.latest_snapshot()
         if snapshot is None or not len(groups):

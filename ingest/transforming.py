@@ -84,6 +84,11 @@ class TableTransform:
             _rows=None if rows.identity else rows,
         )
 
+    @property
+    def plain(self) -> bool:
+        """Whether rows come out as they went in."""
+        return self._rows is None and not self.refusal
+
     def apply(
         self, raw: RawBatch, change: ChangeBatch, now_ms: int
     ) -> tuple[ChangeBatch | None, list[BadRecord]]:

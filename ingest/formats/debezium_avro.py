@@ -31,6 +31,7 @@ from ingest.formats.avro_rows import TargetColumns, convert_columns, key_changes
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.decode_plan import RowPlan
 from ingest.formats.events import DecodeResult, Resolver, SourceTable, Target, Toast
+from ingest.formats.key_moves import KeyMoves
 from ingest.formats.merged_batches import merged
 from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
@@ -408,7 +409,13 @@ class _Decoding:
             [self._decoder.records.json_key(self._raw, at) for at in places],
             [messages[at] for at in places],
         )
-        result = self._decoder.as_json.decode(raw)
+        records = self._decoder.records
+        moves = KeyMoves(
+            self._raw,
+            lambda at: records.json_key(self._raw, at),
+            lambda at: records.operation(self._raw, at) == "op.d",
+        )
+        result = self._decoder.as_json.decode(raw, lambda at: moves.old_key(places[at]))
         by_offset = dict(zip(raw.offsets, places, strict=True)) if result.bad else {}
         for record in result.bad:
             error_class = "avro" if record.error_class == "json" else record.error_class

@@ -15,18 +15,21 @@ Source: CDC.md §2, measured choices in PEERS.md §3.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 import numpy as np
 
 from ingest.formats.debezium_origin import EnvelopeOrigins
 from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.formats.fast_rows import cut_payloads, decode_all, op_of, recognises, row_images
 from ingest.formats.key_check import operation
+from ingest.formats.key_moves import KeyMoves, OldKeys
 from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
 from ingest.formats.row_batches import convert_marked, new_rows_lacking
-from ingest.formats.schema_block import SchemaBlock
+from ingest.formats.schema_block import SchemaBlock, split_message
 from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Fate, FreshShapes, Shape
 from ingest.formats.single_event import (
@@ -107,11 +110,12 @@ class DebeziumJsonDecoder:
         self._topics: dict[str, TopicState] = {}
         self.origins = EnvelopeOrigins(self._topics)
 
-    def decode(self, raw: RawBatch) -> DecodeResult:
+    def decode(self, raw: RawBatch, old_key: OldKeys | None = None) -> DecodeResult:
         """Decode records of one topic and partition.
 
         Args:
             raw: in offset order.
+            old_key: says what key the new row of a record had before; None: their headers say it.
 
         Returns:
             Every record exactly once: as rows, a count, a bad record or behind a delta.
@@ -119,7 +123,10 @@ class DebeziumJsonDecoder:
         Cost: 2-4 us a row event of 600 bytes; a bad record 50-200 us.
         """
         state = self._topics.setdefault(raw.topic, TopicState())
-        result = _Decoding(self, state, FreshShapes(self._resolve, raw.topic), raw).run()
+        moves = KeyMoves(raw, raw.keys.__getitem__, functools.partial(_deletes, raw))
+        result = _Decoding(
+            self, state, FreshShapes(self._resolve, raw.topic), raw, old_key or moves.old_key
+        ).run()
         return self._resolve.filled(result, raw, self.origins)
 
     def operation(self, topic: str, record: BadRecord) -> str:
@@ -146,8 +153,14 @@ class _Decoding:
     """One call of `decode`."""
 
     def __init__(
-        self, decoder: DebeziumJsonDecoder, state: TopicState, fresh: FreshShapes, raw: RawBatch
+        self,
+        decoder: DebeziumJsonDecoder,
+        state: TopicState,
+        fresh: FreshShapes,
+        raw: RawBatch,
+        old_key: OldKeys,
     ) -> None:
+        self._old_key = old_key
         self._decoder = decoder
         self._state = state
         self._fresh = fresh
@@ -288,7 +301,9 @@ class _Decoding:
             if recognises(shape.pending_plan, payload, plan.index):
                 self._outcome.withhold(shape, at)
                 return
-            rows = decode_event(plan, payload, self._raw.keys[at], self._decoder.placeholder)
+            old_key = functools.partial(self._old_key, at)
+            key, placeholder = self._raw.keys[at], self._decoder.placeholder
+            rows = decode_event(plan, payload, key, placeholder, old_key)
         except (UncoveredError, EventRefusedError) as error:
             tokens = row_tokens(payload) if blames_columns(error) else {}
             placeholder = self._decoder.placeholder
@@ -301,3 +316,10 @@ class _Decoding:
         tokens = row_tokens(payload)
         shape.learn_nulls(tokens)
         shape.learn_values(tokens)
+
+
+def _deletes(raw: RawBatch, at: int) -> bool:
+    try:
+        return op_of(split_message(raw.values[at] or b"").payload) == "d"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False

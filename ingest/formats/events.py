@@ -16,6 +16,7 @@ from storage.format.types import DataType
 
 __all__ = [
     "HELD_ONLY",
+    "MOVED",
     "OFFSET_COLUMN",
     "SOURCE_TABLE_OPTION",
     "UNAVAILABLE_COLUMN",
@@ -42,6 +43,10 @@ their place."""
 
 HELD_ONLY = -1
 """Among the ids of `UNAVAILABLE_COLUMN`: the row counts only if the table holds one of its key."""
+
+MOVED = -2
+"""Among the ids of `UNAVAILABLE_COLUMN`: the values are those of the row that the row before, a
+delete, deletes: the same row of the source under its old key."""
 
 SOURCE_TABLE_OPTION = "lakeward.source-table"
 """Table option that says which source table fills the table (`SourceTable.address`), or by which
@@ -116,6 +121,7 @@ class Target:
         fixed: columns of the source and the types (as text) with which they do not ask for a
             change: their values must fit what is there, one by one.
         asks_types: see there.
+        finds_old_rows: whether the task that writes a row knows the row of its old key, too.
     """
 
     identifier: str
@@ -132,6 +138,7 @@ class Target:
     behind_key: frozenset[str] = frozenset()
     fixed: tuple[tuple[str, str], ...] = ()
     asks_types: AsksTypes = AsksTypes.NONE
+    finds_old_rows: bool = False
 
     def belongs_to(self, source: SourceTable) -> bool:
         """Whether the table may be filled from a source table."""

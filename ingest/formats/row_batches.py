@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from ingest.formats.conversions import CONVERSION_ERRORS, convert
 from ingest.formats.decode_plan import PlanColumn, RowPlan
 from ingest.formats.events import (
+    MOVED,
     OFFSET_COLUMN,
     UNAVAILABLE_COLUMN,
     ChangeBatch,
@@ -240,7 +241,10 @@ class TargetRows:
         if self._target.toast is not Toast.KEEP or not any(row.unavailable for row in rows):
             return pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
         fields = self._schema.fields
-        marks = [[fields[number].id for number in row.unavailable] or None for row in rows]
+        marks = [
+            [MOVED] * row.moved + [fields[number].id for number in row.unavailable] or None
+            for row in rows
+        ]
         arrays.append(pa.array(marks, _MARKS.type))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*self._arrow, _MARKS]))
 

@@ -6,7 +6,7 @@ carry only the key, and bad records, for which this module finds the reason.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ from storage.format.types import RowKind
 
 __all__ = [
     "EventRefusedError",
+    "OldKey",
     "SingleRow",
     "Tokens",
     "UncoveredError",
@@ -81,12 +82,14 @@ class SingleRow:
         values: storage values in schema order.
         source_ts_ms: `source.ts_ms` [epoch ms] or None.
         unavailable: indices of values that the source did not send because they did not change.
+        moved: whether they are those of the row that the row before deletes.
     """
 
     kind: RowKind
     values: tuple[Any, ...]
     source_ts_ms: int | None
     unavailable: tuple[int, ...] = ()
+    moved: bool = False
 
 
 class _Origin(msgspec.Struct, gc=False):
@@ -230,8 +233,20 @@ def _image(token: bytes, what: str) -> Tokens:
     return {} if token == NULL else _object(token, what)
 
 
+OldKey = Callable[[], Tokens | None]
+"""Asks for the key that a new row had before; None: none. May raise EventRefusedError."""
+
+
+def _no_old_key() -> Tokens | None:
+    return None
+
+
 def decode_event(
-    plan: RowPlan, payload: bytes, key: bytes | None, placeholder: Placeholder
+    plan: RowPlan,
+    payload: bytes,
+    key: bytes | None,
+    placeholder: Placeholder,
+    old_key: OldKey = _no_old_key,
 ) -> list[SingleRow]:
     """Rows of one event.
 
@@ -240,9 +255,11 @@ def decode_event(
         payload: the envelope.
         key: the record's key, asked for only by deletes without a row image.
         placeholder: of unavailable values.
+        old_key: asked only where a new row lacks values.
 
     Returns:
-        One row; two for an update that changes the key: -D old, then +I new.
+        One row; two for an update that changes the key, and for a new row that takes values from
+        its old key's: -D old, then +I new.
 
     Raises:
         EventRefusedError: it is a bad record.
@@ -255,7 +272,7 @@ def decode_event(
     ts_ms = _source_ts(bytes(envelope.source))
     if op != "d" and not after and bytes(envelope.after) == NULL:
         raise EventRefusedError("envelope", f"op {op} without after")
-    return decode_images(plan, op, before, after, key, ts_ms, placeholder)
+    return decode_images(plan, op, before, after, key, ts_ms, placeholder, old_key)
 
 
 def _envelope(payload: bytes) -> Any:
@@ -293,6 +310,7 @@ def decode_images(
     key: bytes | None,
     ts_ms: int | None,
     placeholder: Placeholder,
+    old_key: OldKey = _no_old_key,
 ) -> list[SingleRow]:
     """Rows of one change whose images are known, whatever format it came in.
 
@@ -304,6 +322,7 @@ def decode_images(
         key: the record's key where its members are the key columns.
         ts_ms: of the change in the source [epoch ms].
         placeholder: of unavailable values.
+        old_key: as for `decode_event`.
 
     Returns:
         As `decode_event`.
@@ -317,17 +336,36 @@ def decode_images(
         return [SingleRow(RowKind.DELETE, values, ts_ms)]
     values, missing = _row(plan, after, placeholder)
     _require_key(plan, values)
+    keeps = bool(missing) and plan.target.toast is Toast.KEEP
     if op != "u":
-        _require_sent(plan, missing, "the row is new")
-        return [SingleRow(RowKind.INSERT, values, ts_ms, missing)]
+        named = old_key() if keeps else None
+        if named is None:
+            _require_sent(plan, missing, "the row is new")
+            return [SingleRow(RowKind.INSERT, values, ts_ms, missing)]
+        _require_old_row(plan, missing)
+        old = _deleted(
+            plan, {name: named[name] for name in plan.key_names if name in named}, None, placeholder
+        )
+        return _moved(old, values, ts_ms, missing, keeps)
     _require_before(plan, before)
     if not before or not _key_changed(plan, before, values, placeholder):
         return [SingleRow(RowKind.UPDATE_AFTER, values, ts_ms, missing)]
-    _require_sent(plan, missing, "the key changed")
+    if keeps:
+        _require_old_row(plan, missing)
     old = _deleted(plan, before, None, placeholder)
+    return _moved(old, values, ts_ms, missing, keeps)
+
+
+def _moved(
+    old: tuple[Any, ...],
+    new: tuple[Any, ...],
+    ts_ms: int | None,
+    missing: tuple[int, ...],
+    keeps: bool,
+) -> list[SingleRow]:
     return [
         SingleRow(RowKind.DELETE, old, ts_ms),
-        SingleRow(RowKind.INSERT, values, ts_ms, missing),
+        SingleRow(RowKind.INSERT, new, ts_ms, missing, moved=keeps),
     ]
 
 
@@ -344,6 +382,18 @@ def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
         names = ", ".join(plan.columns[index].name for index in missing)
         raise EventRefusedError(
             "unavailable_value", f"column {names}: {why}, and the source did not send the value"
+        )
+
+
+def _require_old_row(plan: RowPlan, missing: Sequence[int]) -> None:
+    """Refuse values that are in a row which the task that writes the new one may not know."""
+    if not plan.target.finds_old_rows:
+        names = ", ".join(plan.columns[index].name for index in missing)
+        raise EventRefusedError(
+            "unavailable_value",
+            f"column {names}: the key changed, the source did not send the value, and the old row "
+            "is not surely known where the new one is written (only in tables of one bucket, "
+            "without transforms)",
         )
 
 

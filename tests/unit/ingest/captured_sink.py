@@ -10,6 +10,8 @@ import pyarrow as pa
 from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.events import (
+    MOVED,
+    UNAVAILABLE_COLUMN,
     BadRecord,
     ChangeBatch,
     SchemaDelta,
@@ -45,7 +47,9 @@ class CapturedSink:
 
     def resolve(self, source: SourceTable, _: str) -> Target:
         schema = self.schemas.get(source.table)
-        return Target(source.table, schema, owner=source.label, toast=Toast.KEEP)
+        return Target(
+            source.table, schema, owner=source.label, toast=Toast.KEEP, finds_old_rows=True
+        )
 
     def take(self, capture: Capture) -> "CapturedSink":
         """Decode a whole capture; a batch is decoded again when it asked for a change."""
@@ -77,6 +81,17 @@ class CapturedSink:
         """The rows of a table, in offset order."""
         parts = [pa.Table.from_batches([change.rows]) for change in self.changes[name]]
         return pa.concat_tables(parts, promote_options="default")
+
+    def moved(self) -> int:
+        """How many rows take values from the row of their old key."""
+        marks = [
+            mark
+            for changes in self.changes.values()
+            for change in changes
+            if UNAVAILABLE_COLUMN in change.rows.schema.names
+            for mark in change.rows.column(UNAVAILABLE_COLUMN).to_pylist()
+        ]
+        return sum(MOVED in mark for mark in marks if mark)
 
     def _decoder(self, capture: Capture) -> Any:
         if capture.converter != "avro":

@@ -22,6 +22,7 @@ from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn
 from storage.format.types import AtomicType, TypeRoot
 from storage.table.catalog import FileSystemCatalog
+from tests.unit.ingest.avro_events import Extra
 from tests.unit.ingest.lake_settings import lake_settings
 
 TOPIC = "shop.inventory.items"
@@ -284,6 +285,59 @@ def test_bad_records_of_a_table_that_is_read_again_are_quarantined_again(catalog
     side._take(raw([event("c", 1, "x")] * 4), DecodeResult([], records, [], {}))
     assert side.report.bad == {TOPIC: {"type": 1}}
     assert side.report.tables["lakeward._quarantine"].rows == 1
+
+
+def moving(old, new, name):
+    """What Debezium writes when a key changes: delete, tombstone, insert; and their headers."""
+    (old_key, deleted), (new_key, created) = event("d", old), event("c", new, name)
+    records = [(old_key, deleted), (old_key, None), (new_key, created)]
+    return records, [("__debezium.newkey", new_key), None, ("__debezium.oldkey", old_key)]
+
+
+def raw_with_headers(pieces, start):
+    records = [record for some, _ in pieces for record in some]
+    headers = [header for _, some in pieces for header in some]
+    batch = raw(records, start)
+    extras = {at: Extra([header], 1) for at, header in enumerate(headers) if header}
+    return RawBatch(TOPIC, 0, batch.offsets, batch.keys, batch.values, extras=extras)
+
+
+@pytest.mark.parametrize("target_bytes", [1, 8 << 20])
+def test_values_that_did_not_change_move_with_the_key(catalog, settings, monkeypatch, target_bytes):
+    monkeypatch.setattr("ingest.map_side.CHUNK_TARGET_BYTES", target_bytes)
+    table = make_table(catalog)
+    missing = "__debezium_unavailable_value"
+    batches = (
+        [([event("c", 1, "one"), event("c", 2, "two"), event("c", 3, "three")], [None] * 3)],
+        [
+            ([event("u", 1, "newer")], [None]),
+            moving(1, 5, missing),
+            moving(2, 6, missing),
+            ([event("u", 5, missing), event("c", 1, "again")], [None] * 2),
+            moving(5, 7, missing),
+            ([event("u", 6, "sent")], [None]),
+        ],
+    )
+    for number, pieces in enumerate(batches):
+        plan = BatchPlan(batch_id=0, identifier=number, time_ms=5, tables={"shop.items": 0})
+        chunks, report = run_map(settings, plan, [raw_with_headers(pieces, 100 * number)])
+        assert not report.bad
+        rows = write_and_read(table, settings, plan, chunks)
+    assert rows == [
+        {"id": 1, "name": "again"},
+        {"id": 3, "name": "three"},
+        {"id": 6, "name": "sent"},
+        {"id": 7, "name": "newer"},
+    ]
+
+
+@pytest.mark.parametrize("options", [{"bucket": "2"}, {"ignore-delete": "true"}])
+def test_values_do_not_move_where_another_task_may_have_the_old_row(catalog, settings, options):
+    make_table(catalog, **options)
+    pieces = [moving(1, 5, "__debezium_unavailable_value")]
+    tables = {"shop.items": 0, "lakeward._quarantine": 0}
+    _, report = run_map(settings, plan_of(tables), [raw_with_headers(pieces, 0)])
+    assert report.bad[TOPIC] == {"unavailable_value": 1}
 
 
 def test_pieces_of_rows_that_are_not_combined_keep_their_order(catalog, settings, monkeypatch):

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ingest.formats.events import HELD_ONLY, UNAVAILABLE_COLUMN
+from ingest.formats.events import HELD_ONLY, MOVED, UNAVAILABLE_COLUMN
 from ingest.restore import restored
 from storage.format.schema import new_schema
 from storage.format.type_text import parse_type
@@ -110,6 +110,89 @@ def test_values_come_from_earlier_rows_of_the_batch_first(tmp_path):
         (2, 4, "two", b"!", 2),
         (3, 6, None, None, 0),
     ]
+
+
+def moved(table, *batches):
+    """Batches of (kind, key, n, text, blob) with marks where a None stands for `"?"`."""
+    made = []
+    for rows in batches:
+        marks, plain = [], []
+        for row in rows:
+            ids = [number for number, value in ((TEXT, row[3]), (BLOB, row[4])) if value == "?"]
+            marks.append([MOVED, *ids] if ids and row[0] == "+I" else ids or None)
+            plain.append(tuple(None if value == "?" else value for value in row))
+        made.append(marked(table, plain, marks))
+    return made
+
+
+def kept(found):
+    return sorted(values(found), key=lambda row: row[0])
+
+
+def test_a_moved_row_takes_the_stored_row_of_its_old_key(tmp_path):
+    table = table_with(tmp_path)
+    store(table, [("+I", 1, 1, "stored", b"stored"), ("+I", 2, 1, "other", b"other")], 0)
+    rows = [("-D", 1, None, None, None), ("-D", 1, None, None, None), ("+I", 9, 5, "?", "?")]
+    found = restored(moved(table, rows), table, partition_of(table), 0)
+    assert kept(found) == [(1, None, None, None, 3), (9, 5, "stored", b"stored", 0)]
+    assert (found.values, found.lost) == (2, 0)
+
+
+def test_a_moved_row_takes_the_newest_row_of_its_old_key(tmp_path):
+    """Changes of the old key earlier in the batch count, later ones of a new row do not."""
+    table = table_with(tmp_path)
+    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    batches = moved(
+        table,
+        [("+U", 1, 2, "newer", "?")],
+        [("-D", 1, None, None, None), ("-D", 1, None, None, None), ("+I", 9, 5, "?", "?")],
+        [("+I", 1, 7, "again", b"again"), ("+U", 9, 6, "?", b"own")],
+    )
+    found = restored(batches, table, partition_of(table), 0)
+    assert [row for row in values(found) if row[0] == 9] == [
+        (9, 5, "newer", b"stored", 0),
+        (9, 6, "newer", b"own", 2),
+    ]
+    assert [row for row in values(found) if row[0] == 1] == [
+        (1, 2, "newer", b"stored", 2),
+        (1, None, None, None, 3),
+        (1, 7, "again", b"again", 0),
+    ]
+
+
+def test_a_row_moves_twice_and_back(tmp_path):
+    table = table_with(tmp_path)
+    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    rows = [
+        *(("-D", 1, None, None, None), ("-D", 1, None, None, None), ("+I", 5, 2, "?", "?")),
+        *(("+U", 5, 3, "?", b"set"), ("-D", 5, None, None, None), ("-D", 5, None, None, None)),
+        *(("+I", 3, 4, "?", "?"), ("-D", 3, None, None, None), ("+I", 1, 5, "?", "?")),
+    ]
+    found = restored(moved(table, rows), table, partition_of(table), 0)
+    assert [row for row in values(found) if row[4] == 0] == [
+        (1, 5, "stored", b"set", 0),
+        (3, 4, "stored", b"set", 0),
+        (5, 2, "stored", b"stored", 0),
+    ]
+    assert found.lost == 0
+
+
+def test_a_moved_row_whose_old_row_nobody_has_is_counted(tmp_path):
+    table = table_with(tmp_path)
+    rows = [("-D", 1, None, None, None), ("+I", 9, 5, "sent", "?")]
+    found = restored(moved(table, rows), table, PARTITION, 0)
+    assert kept(found) == [(1, None, None, None, 3), (9, 5, "sent", None, 0)]
+    assert (found.values, found.lost) == (0, 1)
+
+
+def test_restoring_again_gives_the_same(tmp_path):
+    """A task that is repeated, before the batch is committed."""
+    table = table_with(tmp_path)
+    store(table, [("+I", 1, 1, "stored", b"stored")], 0)
+    rows = [("-D", 1, None, None, None), ("+I", 9, 5, "?", "?")]
+    batches = moved(table, rows)
+    first, second = (restored(batches, table, partition_of(table), 0) for _ in range(2))
+    assert values(first) == values(second)
 
 
 def test_values_that_nobody_has_are_counted(tmp_path):
