@@ -23,7 +23,14 @@ import numpy as np
 
 from ingest.formats.debezium_origin import EnvelopeOrigins
 from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable
-from ingest.formats.fast_rows import cut_payloads, decode_all, op_of, recognises, row_images
+from ingest.formats.fast_rows import (
+    cut_payloads,
+    decode_all,
+    op_of,
+    recognises,
+    row_images,
+    stamps_of,
+)
 from ingest.formats.key_check import operation
 from ingest.formats.key_moves import KeyMoves, OldKeys
 from ingest.formats.origin import AskedOrigins
@@ -274,7 +281,7 @@ class _Decoding:
         if odd:
             refused = np.union1d(refused, np.array(odd, np.int64))
         offsets = self._outcome.offsets(positions)
-        stamps = [event.source.ts_ms for event in events]
+        stamps = stamps_of(events)
         self._outcome.rows_of(plan.target).add_columns(
             converted.columns, ops, offsets, stamps, refused, converted.unavailable
         )

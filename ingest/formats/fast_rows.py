@@ -4,6 +4,7 @@
 Data plane. The structs live only as long as one chunk (`debezium_json`).
 """
 
+import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 
 from ingest.formats.decode_plan import RowPlan
 
-__all__ = ["cut_payloads", "decode_all", "op_of", "recognises", "row_images"]
+__all__ = ["cut_payloads", "decode_all", "op_of", "recognises", "row_images", "stamps_of"]
 
 _PARSE_ERRORS = (
     msgspec.MsgspecError,
@@ -20,6 +21,10 @@ _PARSE_ERRORS = (
     TypeError,  # None stands for a message that does not start with the shape's prefix
 )
 _CLOSING_BRACE = ord("}")
+_OP_OF = operator.attrgetter("op")
+_AFTER_OF = operator.attrgetter("after")
+_BEFORE_OF = operator.attrgetter("before")
+_STAMP_OF = operator.attrgetter("source.ts_ms")
 
 
 def cut_payloads(
@@ -106,32 +111,37 @@ def row_images(
     plan: RowPlan, events: Sequence[Any], payloads: Sequence[bytes | None]
 ) -> tuple[list[str], list[Any], list[int]]:
     """Ops, row images (`before` of deletes), and indices that need the reference path."""
-    ops = [event.op for event in events]
-    rows = [event.after for event in events]
-    odd: list[int] = []
+    ops = list(map(_OP_OF, events))
+    rows = list(map(_AFTER_OF, events))
     if "d" in ops:
-        for index, op in enumerate(ops):
-            if op == "d":
-                try:
-                    rows[index] = plan.decode_before(payloads[index]).before  # type: ignore[arg-type]
-                except _PARSE_ERRORS:
-                    rows[index] = None
-    for index, row in enumerate(rows):
-        if row is None:
-            rows[index] = plan.empty_row
-            odd.append(index)
-    odd += _key_changes(plan, events, rows)
+        for index in [index for index, op in enumerate(ops) if op == "d"]:
+            try:
+                rows[index] = plan.decode_before(payloads[index]).before  # type: ignore[arg-type]
+            except _PARSE_ERRORS:
+                rows[index] = None
+    odd = [index for index, row in enumerate(rows) if row is None]
+    for index in odd:
+        rows[index] = plan.empty_row
+    odd += _key_changes(plan, events, ops, rows)
     return ops, rows, odd
 
 
-def _key_changes(plan: RowPlan, events: Sequence[Any], rows: Sequence[Any]) -> list[int]:
+def stamps_of(events: Sequence[Any]) -> list[int | None]:
+    """`source.ts_ms` of envelopes."""
+    return list(map(_STAMP_OF, events))
+
+
+def _key_changes(
+    plan: RowPlan, events: Sequence[Any], ops: Sequence[str], rows: Sequence[Any]
+) -> list[int]:
     """Updates of the key, or without the old key where the target needs it."""
     key_of, single = plan.key_of, len(plan.key) == 1
     required = bool(plan.target.needs_before)
     found: list[int] = []
-    for index, event in enumerate(events):
-        before = event.before
-        if event.op != "u" or (before is None and not required):
+    if "u" not in ops:
+        return found
+    for index, before in enumerate(map(_BEFORE_OF, events)):
+        if (before is None and not required) or ops[index] != "u":
             continue
         old = None if before is None else key_of(before)
         known = old is not None if single or old is None else None not in old
