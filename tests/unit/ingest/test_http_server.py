@@ -166,3 +166,13 @@ def test_row_counts_add_up_over_batches(board):
     board.record(REPORT)
     board.record(REPORT)
     assert board.document()["tables"]["shop.<b>"]["rows"] == 6
+
+
+def test_a_parked_table_is_seen_with_its_reason_until_it_runs_again(get, board):
+    board.set_table_states({"shop.a": {"state": "parked", "reason": "a <file>", "by": "stream"}})
+    facts = json.loads(get("/api/status")[2])["tables"]["shop.a"]
+    assert (facts["state"], facts["reason"], facts["by"]) == ("parked", "a <file>", "stream")
+    assert "shop.a is parked: a &lt;file&gt;" in get("/")[2]
+    board.set_table_states({"shop.a": {"state": "running"}})
+    assert json.loads(get("/api/status")[2])["tables"]["shop.a"] == {"rows": 0, "state": "running"}
+    assert "is parked" not in get("/")[2]

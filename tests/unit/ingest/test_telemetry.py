@@ -224,3 +224,11 @@ def test_names_follow_the_rules(row):
     assert not {"bucket", "key", "offset", "file", "error"} & set(row.labels)
     if "partition" in row.labels:
         assert row.name.startswith("source_")
+
+
+def test_a_table_is_in_one_state(metrics):
+    metrics.set_table_states({"a.x": "running", "a.y": "parked"})
+    metrics.set_table_states({"a.x": "behind"})
+    states = ("running", "parked", "behind")
+    assert [sample(metrics, "table_state", table="a.x", state=s) for s in states] == [0, 0, 1]
+    assert [sample(metrics, "table_state", table="a.y", state=s) for s in states] == [0, 1, 0]
