@@ -9,6 +9,7 @@ from ingest.parking import ParkedTable, Parking
 from ingest.requests.asking import daemon_status, request_files
 from ingest.settings import Settings
 from ingest.source.ranges import resume_token
+from ingest.source.source_settings import FileSourceSettings
 from ingest.stream_progress import BatchNote, ProgressFile
 from ingest.stream_state import TableProgress, progress_of
 from ingest.table_cache import Warehouse, catalog_of
@@ -23,8 +24,9 @@ def pipeline_status(settings: Settings) -> dict[str, Any]:
     """Everything as plain values.
 
     `daemon` is None when none answers; tables have `state` (`running`, `parked`, `behind`,
-    `unreadable`), `snapshot`, `committed_ms`, and parked ones `reason`, `by`, `parked_ms` and
-    `missed`: offsets of their topics that were read since.
+    `unreadable`), `snapshot`, `committed_ms`, and parked ones `reason`, `by`, `parked_ms`.
+    `missed` counts offsets of Kafka: of a parked table those of its topics that were read since,
+    of one that is behind those that it has to go.
     """
     catalog = catalog_of(Warehouse.of(settings.sink))
     stream = settings.pipeline.name
@@ -37,7 +39,7 @@ def pipeline_status(settings: Settings) -> dict[str, Any]:
         "warehouse": settings.sink.warehouse,
         "daemon": None if daemon is None else _of_daemon(daemon),
         "batch": None if note is None else {"identifier": note.identifier, "end": note.end},
-        "tables": _tables(catalog, stream, parking, note, daemon),
+        "tables": _tables(settings, catalog, parking, note, daemon),
         "requests": [
             {"id": each.id, "kind": each.kind, "made_ms": each.made_ms}
             for each in request_files(settings).waiting()
@@ -65,13 +67,16 @@ def _of_daemon(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tables(
+    settings: Settings,
     catalog: FileSystemCatalog,
-    stream: str,
     parking: Parking,
     note: BatchNote | None,
     daemon: Mapping[str, Any] | None,
 ) -> dict[str, dict[str, Any]]:
     parked = parking.parked()
+    stream = settings.pipeline.name
+    counted = not isinstance(settings.source, FileSourceSettings)
+    end = {} if note is None else resume_token(note.end)
     names = [
         f"{db}.{table}" for db in catalog.list_databases() for table in catalog.list_tables(db)
     ]
@@ -100,7 +105,13 @@ def _tables(
             "committed_ms": committed_ms,
         }
         if entry is not None:
-            facts |= _parked(entry, note)
+            facts |= _parked(entry)
+            if counted:
+                since = resume_token(entry.since)
+                feeding = {topic: end[topic] for topic in entry.topics if topic in end}
+                facts["missed"] = _distance(since, feeding)
+        elif state == "behind" and counted:
+            facts["missed"] = _distance(end, parking.held)
         elif trouble:
             facts["reason"] = trouble
         if daemon is not None:
@@ -110,19 +121,20 @@ def _tables(
     return result
 
 
-def _parked(entry: ParkedTable, note: BatchNote | None) -> dict[str, Any]:
-    since = resume_token(entry.since)
-    end = {} if note is None else resume_token(note.end)
-    missed = sum(
-        max(0, offset - since.get(topic, {}).get(key, 0))
-        for topic in entry.topics
-        for key, offset in end.get(topic, {}).items()
+def _distance(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(
+        max(0, offset - start.get(topic, {}).get(key, 0))
+        for topic, parts in end.items()
+        for key, offset in parts.items()
     )
+
+
+def _parked(entry: ParkedTable) -> dict[str, Any]:
+    since = resume_token(entry.since)
     return {
         "reason": entry.reason,
         "by": entry.by,
         "parked_ms": entry.parked_ms,
-        "missed": missed,
         "topics": list(entry.topics),
         "since": {topic: since[topic] for topic in entry.topics if topic in since},
     }

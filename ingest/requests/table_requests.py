@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingest.requests.registry import Outcome, Pipeline, RequestKind, tables_argument
+from ingest.source.source_settings import FileSourceSettings
 from storage.errors import InvalidRequestError
 
 __all__ = ["PAUSE", "RESUME"]
@@ -65,8 +66,12 @@ def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
         return Outcome(text, {"resumed": wanted, "again": {}})
     pipeline.progress(f"going back for {', '.join(wanted)}")
     again = pipeline.position.go_back(wanted)
-    count = sum(end - start for parts in again.values() for start, end in parts.values())
-    what = f"{count} offsets are read again" if again else "nothing was missed"
+    what = "nothing was missed"
+    if again and isinstance(pipeline.settings.source, FileSourceSettings):
+        what = f"{len(again)} topics are read again"  # its offsets do not count anything
+    elif again:
+        count = sum(end - start for parts in again.values() for start, end in parts.values())
+        what = f"{count} offsets are read again"
     return Outcome(f"resumed {', '.join(wanted)}; {what}", {"resumed": wanted, "again": again})
 
 

@@ -46,13 +46,18 @@ def test_status_shows_parked_tables_with_reason_and_what_they_missed(stream, tmp
     assert status["tables"]["shop.items"]["state"] == "running"
     orders = status["tables"]["shop.orders"]
     assert (orders["state"], orders["by"], orders["reason"]) == ("parked", "person", "by hand")
-    assert (orders["missed"], orders["topics"]) == (5, ["a"])
-    code, out, _ = lakeward(capsys, "status", "-c", config)
+    assert (orders["since"], orders["topics"]) == ({"a": {"0": 10}}, ["a"])
+    kafka = ("--set", "source.type=kafka", "--set", "source.bootstrap.servers=nowhere:1")
+    config.write_text(config.read_text().replace(f"type: files, path: {tmp_path}", "topics: [a]"))
+    _, out, _ = lakeward(capsys, "status", "-c", config, *kafka, "--json")
+    assert json.loads(out)["tables"]["shop.orders"]["missed"] == 5
+    code, out, _ = lakeward(capsys, "status", "-c", config, *kafka)
     assert "no daemon answers" in out
     assert "shop.orders parked by the person at" in out
     stream.resume("shop.orders")
-    _, out, _ = lakeward(capsys, "status", "-c", config, "--json")
-    assert json.loads(out)["tables"]["shop.orders"]["state"] == "behind"
+    _, out, _ = lakeward(capsys, "status", "-c", config, *kafka, "--json")
+    orders = json.loads(out)["tables"]["shop.orders"]
+    assert (orders["state"], orders["missed"]) == ("behind", 5)
 
 
 def test_status_shows_a_table_that_cannot_be_read(stream, tmp_path, capsys):
