@@ -13,15 +13,16 @@ import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from ingest.observe import LAG_POLL_S
+from ingest.parking import Parking
 from ingest.setting_values import Settings
 from ingest.source.lag import LagProbe
 from ingest.stream_progress import ProgressFile, read_offset_log
-from ingest.stream_state import progress_of
+from ingest.stream_state import CheckpointState, progress_of
 from storage.clock import Clock
 from storage.errors import InvalidRequestError, RetryableError
 from storage.table.table import FileStoreTable
@@ -76,7 +77,11 @@ class KafkaLag:
         }
 
     def behind(self) -> Mapping[str, int]:
-        """See `Progress`."""
+        """See `Progress`.
+
+        Raises:
+            InvalidRequestError: the table is parked: it does not catch up.
+        """
         reached = self._reached()
         return {
             f"{topic}/{partition}": end - reached.get((topic, partition), 0)
@@ -87,32 +92,53 @@ class KafkaLag:
     def _reached(self) -> Offsets:
         """The furthest that one of the witnesses says."""
         reached: Offsets = {}
-        progress = progress_of(self._table, self._stream)
-        witnesses: list[Mapping[str, Any] | None] = [None if progress is None else progress.offsets]
-        warehouse = self._settings.sink.warehouse
-        note = ProgressFile(self._table.file_io, warehouse, self._stream).read()
-        if note is not None and progress is not None:
-            done = progress.identifier >= note.identifier or self._name not in note.tables
-            witnesses.append(note.end if done else note.start)
-        witnesses.append(self._checkpoint())
-        for offsets in witnesses:
-            for topic, parts in (offsets or {}).items():
+        for offsets in self._witnesses():
+            for topic, parts in offsets.items():
                 for partition, offset in parts.items():
                     if isinstance(offset, int):
                         place = (topic, str(partition))
                         reached[place] = max(offset, reached.get(place, 0))
         return reached
 
+    def _witnesses(self) -> Iterator[Mapping[str, Any]]:
+        warehouse = self._settings.sink.warehouse
+        parking = Parking(self._table.file_io, warehouse, self._stream)
+        parking.load()
+        parked = parking.parked().get(self._name)
+        if parked is not None:
+            raise InvalidRequestError(
+                "the table is parked, so it does not catch up",
+                hint="resume it with `lakeward resume`, or verify without --wait-for",
+                detail=parked.reason,
+                table=self._name,
+            )
+        progress = progress_of(self._table, self._stream)
+        if progress is not None:
+            yield progress.offsets
+        if self._name not in parking.behind:  # else what others have says nothing of this one
+            yield parking.held
+            yield from self._of_note(-1 if progress is None else progress.identifier)
+        yield self._checkpoint() or {}
+
+    def _of_note(self, identifier: int) -> Iterator[Mapping[str, Any]]:
+        """Where the batch that is being committed begins; if it is in the table, where it ends."""
+        warehouse = self._settings.sink.warehouse
+        note = ProgressFile(self._table.file_io, warehouse, self._stream).read()
+        if note is not None:
+            done = identifier >= note.identifier or self._name not in note.tables
+            yield note.end if done else note.start
+
     def _checkpoint(self) -> Mapping[str, Any] | None:
         """Where the newest finished batch ended, if the checkpoint is on this machine."""
         checkpoint = Path(self._settings.pipeline.checkpoint)
         try:
-            done = [
-                int(each.name)
-                for each in (checkpoint / "commits").iterdir()
-                if each.name.isdecimal()
-            ]
-            return read_offset_log(checkpoint, max(done)) if done else None
+            state = CheckpointState.load(checkpoint)
+            if state is None or state.stream != self._stream:
+                return None
+            files = state.directory(checkpoint)
+            names = [each.name for each in (files / "commits").iterdir()]
+            done = [int(name) for name in names if name.isdecimal()]
+            return read_offset_log(files, max(done)) if done else None
         except OSError:
             return None
 

@@ -7,15 +7,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from ingest.parking import Parking
 from ingest.settings import load_settings
 from ingest.source.lag import LagProbe
 from ingest.stream_progress import BatchNote, ProgressFile
-from ingest.stream_state import commit_properties
+from ingest.stream_state import CheckpointState, commit_properties
 from ingest.verification import runs
 from ingest.verification.runs import Request
 from ingest.verification.waiting import KafkaLag, LagWait, StatusLag
 from storage.clock import ManualClock
-from storage.errors import RetryableError
+from storage.errors import InvalidRequestError, RetryableError
 from tests.table_kit import prepared
 from tests.unit.ingest.verification.kit import Pair
 
@@ -125,10 +126,24 @@ def test_batches_that_bring_the_table_nothing_count(pipeline):
         BatchNote(identifier=2, start={"a": {"0": 5}}, end={"a": {"0": 8}}, tables=("shop.x",))
     )
     assert lag.behind() == {"a/0": 2}
+    CheckpointState(stream="shop", base=0, initial={}, floors={}).save(folder / "checkpoint")
     for name in ("offsets", "commits"):
         (folder / "checkpoint" / name).mkdir(parents=True)
         (folder / "checkpoint" / name / "3").write_text('v1\n{}\n{"a":{"0":10}}')
     assert lag.behind() == {}
+
+
+def test_parked_tables_are_not_waited_for(pipeline):
+    settings, table, _ = pipeline
+    commit(table, 1, 4)
+    lag = KafkaLag(settings, table, "shop.t")
+    lag.note_ends()
+    parking = Parking(table.file_io, settings.sink.warehouse, "shop")
+    parking.load()
+    parking.park("shop.t", reason="a file is gone", by="stream", since={}, now_ms=0)
+    with pytest.raises(InvalidRequestError, match="parked") as caught:
+        lag.behind()
+    assert caught.value.detail == "a file is gone"
 
 
 def test_a_table_that_was_never_written_waits_for_all_topics(pipeline):
