@@ -130,9 +130,9 @@ class DatabaseSide:
         """See `Side`."""
         return f"{self._table.name} of {self._database.url.shown}"
 
-    @property
-    def keys_at_once(self) -> int:
+    def keys_at_once(self, total: int) -> int:
         """See `Side`."""
+        del total
         if not self._looked_up:
             return ANY_NUMBER
         return _LOOKED_UP_SQLITE if self._database.dialect == "sqlite" else _LOOKED_UP

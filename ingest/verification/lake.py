@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ingest.verification.fitting import cut_to_precision
@@ -20,13 +21,16 @@ from storage.format.arrow_types import arrow_type
 from storage.format.types import AtomicType, TypeRoot
 from storage.io.file_io import FileIO
 from storage.io.resolve import is_local
-from storage.table.predicate import And, Compare, In, Op, Or, Predicate, mask
+from storage.table.predicate import And, Between, Compare, In, Op, Or, Predicate, mask
 from storage.table.table import FileStoreTable
 
 __all__ = ["FilesSide", "TableSide", "parquet_schema"]
 
 _LOOKED_UP = 500
 """Keys of one condition: the scan looks at each of them for each file."""
+
+_SCANS = 4
+"""Scans with a condition each; for more keys than these name, one scan without is cheaper."""
 
 _ASKED_FOR = frozenset(
     {
@@ -77,10 +81,10 @@ class TableSide:
         """See `Side`."""
         return self._name
 
-    @property
-    def keys_at_once(self) -> int:
+    def keys_at_once(self, total: int) -> int:
         """See `Side`."""
-        return _LOOKED_UP if self._asks else ANY_NUMBER
+        few = total <= _SCANS * _LOOKED_UP
+        return _LOOKED_UP if self._asks and few else ANY_NUMBER
 
     @property
     def rows_estimate(self) -> int:
@@ -100,7 +104,9 @@ class TableSide:
 
     def of_keys(self, keys: pa.RecordBatch) -> Iterator[Rows]:
         """See `Side`."""
-        return self._read(_of_keys(self._names, keys) if self._asks else None)
+        if self._asks and keys.num_rows <= _LOOKED_UP:
+            return self._read(_of_keys(self._names, keys))
+        return self._read(_within(self._names[0], keys.column(0)) if keys.num_columns else None)
 
     def _read(self, condition: Predicate | None) -> Iterator[Rows]:
         if self.snapshot_id is None:
@@ -133,6 +139,16 @@ def _of_keys(names: Sequence[str], wanted: pa.RecordBatch) -> Predicate:
     """
     pairs = zip(names, wanted.columns, strict=False)
     return And(tuple(In(name, tuple(column.unique().to_pylist())) for name, column in pairs))
+
+
+def _within(name: str, column: pa.Array) -> Predicate | None:
+    """Between the least and the greatest of whole numbers; None for other types."""
+    if not pa.types.is_integer(column.type):
+        return None
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] is None:
+        return None
+    return Between(name, bounds["min"], bounds["max"])
 
 
 def _brought(batch: pa.RecordBatch, names: Sequence[str], columns: Columns) -> Rows:
@@ -191,9 +207,9 @@ class FilesSide:
         """See `Side`."""
         return self._path
 
-    @property
-    def keys_at_once(self) -> int:
+    def keys_at_once(self, total: int) -> int:
         """See `Side`."""
+        del total
         return ANY_NUMBER
 
     def batches(self, part: Part | None = None) -> Iterator[Rows]:

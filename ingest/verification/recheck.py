@@ -156,7 +156,7 @@ def _round(
 
 def _read(side: Side, columns: Columns, keys: pa.RecordBatch, wanted: Hashes) -> HashedRows:
     parts = []
-    step = side.keys_at_once
+    step = side.keys_at_once(keys.num_rows)
     for start in range(0, keys.num_rows, step):
         some = wanted[start : start + step]
         for rows in side.of_keys(keys.slice(start, step)):

@@ -173,9 +173,8 @@ class Side(Protocol):
     def label(self) -> str:
         """What it is called in reports; holds no secret."""
 
-    @property
-    def keys_at_once(self) -> int:
-        """How many keys `of_keys` takes."""
+    def keys_at_once(self, total: int) -> int:
+        """How many keys `of_keys` takes, where there are `total` of them to look up."""
 
     def batches(self, part: Part | None = None) -> Iterator[Rows]:
         """Its rows, in any order.
@@ -188,5 +187,5 @@ class Side(Protocol):
         """At least the rows that have one of these keys, each once.
 
         Args:
-            keys: the key columns, in the lake's types; at most `keys_at_once` rows.
+            keys: the key columns, in the lake's types; at most as many as `keys_at_once` says.
         """

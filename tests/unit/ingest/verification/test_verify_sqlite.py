@@ -13,7 +13,7 @@ from ingest import cli
 from ingest.errors import ExitCode
 from ingest.setting_values import TableRule
 from ingest.settings import load_settings
-from ingest.verification import database_side, runs
+from ingest.verification import compare, database_side, lake, runs
 from storage.clock import ManualClock
 from tests.unit.ingest.verification.kit import Pair
 
@@ -62,9 +62,9 @@ def test_one_side_is_empty(pair, capsys, side):
 
 
 def test_every_kind_of_difference_is_found_and_told(pair, capsys):
-    lake = pair.lake(COLUMNS, lake_rows(range(1000)))
-    pair.put(lake, [(1000, "extra", None), (7, "name 7", Decimal("9.99")), (8, None, None)])
-    pair.put(lake, lake_rows([77, 78]), kind="-D")
+    table = pair.lake(COLUMNS, lake_rows(range(1000)))
+    pair.put(table, [(1000, "extra", None), (7, "name 7", Decimal("9.99")), (8, None, None)])
+    pair.put(table, lake_rows([77, 78]), kind="-D")
     pair.source(CREATE, rows=source_rows(range(1000)))
     code, found = pair.run(capsys, "--page-rows", "50")
     assert code == ExitCode.DIFFERENT
@@ -104,11 +104,22 @@ def test_masked_values_are_not_shown(pair, capsys):
     assert found["examples"][0]["columns"] == {"name": {"source": "***", "lake": "***"}}
 
 
-def test_examples_and_keys_are_limited(pair, capsys):
+@pytest.mark.parametrize("scans", [0, 4], ids=["one scan", "lookups"])
+def test_examples_are_limited_and_keys_are_not(pair, capsys, monkeypatch, scans):
+    monkeypatch.setattr(lake, "_SCANS", scans)
+    pair.lake(COLUMNS, lake_rows(range(700)))
+    pair.source(CREATE, rows=[(i, "x", 0) for i in range(100, 700)])
+    _, found = pair.run(capsys, "--show", "3")
+    assert (found["different"], found["extra"], found["complete"]) == (600, 100, True)
+    assert len(found["examples"]) == 6
+
+
+def test_the_search_ends_at_a_limit(pair, capsys, monkeypatch):
+    monkeypatch.setattr(compare, "GROUP_ROWS", 50)
     pair.lake(COLUMNS, lake_rows(range(500)))
     pair.source(CREATE, rows=[(i, "x", 0) for i in range(500)])
-    _, found = pair.run(capsys, "--show", "3")
-    assert (found["different"], len(found["examples"]), found["complete"]) == (500, 3, True)
+    _, found = pair.run(capsys, "--limit", "120", "--page-rows", "50")
+    assert (found["different"], found["complete"], found["outcome"]) == (150, False, "different")
 
 
 TYPES = (
@@ -423,9 +434,9 @@ def test_nothing_is_written_to_the_source(pair, capsys):
 def test_rows_that_wait_for_compaction_count(pair, capsys):
     """Batch reads of such tables leave out level 0; the rows are committed all the same."""
     options = {"deletion-vectors.enabled": "true", "write-only": "true"}
-    lake = pair.lake(COLUMNS, lake_rows(range(20)), options=options)
-    assert lake.to_arrow().num_rows == 0
-    pair.put(lake, [(3, "other", None)])
+    table = pair.lake(COLUMNS, lake_rows(range(20)), options=options)
+    assert table.to_arrow().num_rows == 0
+    pair.put(table, [(3, "other", None)])
     pair.source(CREATE, rows=source_rows(range(20)))
     pair.source("UPDATE t SET name = 'other', amount = NULL WHERE id = 3")
     code, found = pair.run(capsys)
