@@ -191,9 +191,9 @@ class DatabaseSide:
         size = _PageSize(self._page_rows)
         while True:
             with self._database.errors():
-                rows = result.cursor.fetchmany(size.rows)
+                # of the result, not of its cursor: SQLAlchemy has taken the first rows already
+                rows = result.fetchmany(size.rows)
             if not rows:
-                result.close()
                 return
             made = self._rows(rows)
             size.seen(made.batch)
