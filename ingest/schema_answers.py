@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver answered to shapes that no schema covers, for the tasks of later runs.
+"""What the driver did or answered about shapes that no schema covers, for later runs.
 
 Asking costs a second run of a batch, so an answer holds for the process: columns of the source that
 are left out of rows, and types that are not to be asked for again.
@@ -14,7 +14,7 @@ from ingest.formats.events import AsksTypes
 from ingest.schema_modes import ChangePolicy, Verdict
 from storage.errors import LakewardError
 
-__all__ = ["AnswerBook", "Answers", "SchemaStopError", "asks_types", "stopped"]
+__all__ = ["AnswerBook", "Answers", "AppliedChanges", "SchemaStopError", "asks_types", "stopped"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,6 +83,23 @@ class AnswerBook:
             gone = ColumnNames.of(options.get(name, {})).dropped
             lasting[name] = Answers(each.ignored - gone.keys(), each.fixed)
         return {name: each for name, each in lasting.items() if each}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AppliedChanges:
+    """What became of a batch's schema deltas.
+
+    Attributes:
+        applied: (table, change) pairs, for people.
+        refused: tables some of whose records fit no allowed change.
+        answered: tables for which something else than a change settles what was asked.
+        verdicts: (table, what became of one change), of all that were asked for.
+    """
+
+    applied: tuple[tuple[str, str], ...]
+    refused: frozenset[str]
+    answered: frozenset[str] = frozenset()
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
 
 
 class SchemaStopError(LakewardError):

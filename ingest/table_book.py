@@ -18,9 +18,9 @@ from ingest.parking import Parking
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.quarantine import quarantine_schema
-from ingest.schema_answers import AnswerBook, Answers, stopped
+from ingest.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
 from ingest.schema_history import CHANGES_OPTION, HISTORY_NAME, with_note
-from ingest.schema_modes import Outcome, Verdict
+from ingest.schema_modes import Outcome
 from ingest.schema_policies import change_policy
 from ingest.schema_sync import Decision, NewTable, Refused, reconcile
 from ingest.settings import Settings
@@ -44,29 +44,12 @@ from storage.format.schema_changes import SetOption
 from storage.table.commit import CommitResult
 from storage.table.table import FileStoreTable
 
-__all__ = ["AppliedChanges", "TableBook"]
+__all__ = ["TableBook"]
 
 _LOG = logging.getLogger(__name__)
 
 _REFRESH_ALL_S = 60.0
 """How often tables that the stream did not write lately are looked at for changes by others [s]."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class AppliedChanges:
-    """What became of a batch's schema deltas.
-
-    Attributes:
-        applied: (table, change) pairs, for people.
-        refused: tables some of whose records fit no allowed change.
-        answered: tables for which something else than a change settles what was asked.
-        verdicts: (table, what became of one change), of all that were asked for.
-    """
-
-    applied: tuple[tuple[str, str], ...]
-    refused: frozenset[str]
-    answered: frozenset[str] = frozenset()
-    verdicts: tuple[tuple[str, Verdict], ...] = ()
 
 
 @dataclasses.dataclass(slots=True)
