@@ -154,6 +154,7 @@ class TableBook:
     def use_settings(self, settings: Settings) -> None:
         """Go by other settings; warehouse, stream and quarantine table are the same."""
         self._settings = settings
+        self._answers = AnswerBook()  # other rules may answer otherwise
 
     def use_floors(
         self, floors: Mapping[str, OffsetMap], bad_floors: Mapping[str, OffsetMap] | None = None

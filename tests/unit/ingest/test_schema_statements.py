@@ -349,6 +349,18 @@ def test_what_is_not_done_is_told_once(tmp_path):
     ]
 
 
+def test_other_settings_are_asked_anew(tmp_path):
+    world = World(tmp_path, "ignore")
+    world.run([OLD])
+    world.run([row(2, qty=1, note="x")])
+    assert world.book.lasting_answers()[TABLE].ignored == {"note"}
+    world.path.write_text(world.path.read_text().replace("behavior: ignore", "behavior: lenient"))
+    world.settings = load_settings(world.path)
+    world.book.use_settings(world.settings)
+    world.run([row(3, qty=1, note="y")])
+    assert world.read()[3] == {"qty": 1, "note": "y"}
+
+
 def test_a_person_may_add_what_is_ignored(tmp_path):
     world = World(tmp_path, "ignore")
     world.run([OLD])
