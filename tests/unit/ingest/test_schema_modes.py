@@ -10,7 +10,7 @@ from ingest.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling,
 from ingest.schema_steps import Place
 from ingest.schema_sync import NewTable, Refused, reconcile
 from storage.format.schema import new_schema
-from storage.format.schema_changes import evolve
+from storage.format.schema_changes import AddColumn, evolve
 from storage.format.type_text import parse_type, type_name
 from tests.unit.ingest.debezium_events import ORDERS
 
@@ -350,3 +350,21 @@ def test_a_key_column_is_renamed_and_never_dropped():
     refused = drafted(policy("try_evolve"), id=None)
     assert refused.changes == ()
     assert [each.outcome for each in refused.verdicts] == [Outcome.REFUSED]
+
+
+def test_a_drop_in_one_of_several_source_tables_changes_nothing():
+    draft = Draft(existing(), policy("evolve"))
+    draft.drop("qty", PLACE, shared=True)
+    draft.drop("never there", PLACE, shared=True)
+    done = draft.finish(0)
+    assert done.changes == ()
+    assert [(each.column, each.outcome) for each in done.verdicts] == [("qty", Outcome.IGNORED)]
+
+
+def test_changes_that_the_pipeline_needs_are_made_in_every_mode():
+    for mode in Mode:
+        draft = Draft(existing(), policy(mode))
+        draft.need(AddColumn("made", parse_type("INT")))
+        done = draft.finish(0)
+        assert evolve(existing(), done.changes, 0).field_names[-1] == "made"
+        assert [each.reason for each in done.verdicts] == ["made by the pipeline"]
