@@ -145,9 +145,9 @@ def test_a_table_that_somebody_parks_during_a_batch_misses_it_whole(stream, monk
     model.traffic(30)
     apply = TableBook.apply
 
-    def parks(book, deltas, *, now_ms):
+    def parks(book, deltas, **facts):
         book.park("shop.items", "its schema is odd")
-        return apply(book, [d for d in deltas if d.target != "shop.items"], now_ms=now_ms)
+        return apply(book, [d for d in deltas if d.target != "shop.items"], **facts)
 
     with monkeypatch.context() as patch:
         patch.setattr(TableBook, "apply", parks)
