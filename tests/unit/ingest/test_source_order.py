@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from ingest.source.records import RawBatch
 from ingest.table_book import TableBook
+from ingest.telemetry import Metrics
+from storage.clock import SystemClock
 from storage.format.schema_changes import SetOption
 from storage.table.compact_plan import CompactRequest
 from storage.table.compact_table import compact_table
@@ -562,3 +564,16 @@ def test_flattened_events_with_positions_in_added_fields(tmp_path):
     one.run(0, raw(flat("new", 20), flat("mid", 15, __connector="mysql")))
     one.run(1, raw(flat("old", 10), topic="m.shop.orders", partition=1))
     assert names(one) == {1: "new"}
+
+
+def test_a_key_in_two_partitions_is_told_under_the_order_of_kafka(tmp_path):
+    one = stream(tmp_path, ordering="kafka")
+    batch = {**raw(mysql("c", 1, "a", at=1)), **raw(mysql("c", 2, "b", at=2), partition=1)}
+    assert one.run(0, batch).ordering_violations == {}
+    report = one.run(1, raw(mysql("u", 1, "c", at=3), start=1, partition=1))
+    ((_, *partitions),) = report.ordering_violations[TOPIC]
+    assert partitions == [0, 1]
+    metrics = Metrics(SystemClock())
+    metrics.record(report)
+    told = f'lakeward_ordering_violations_total{{topic="{TOPIC}"}} 1.0'
+    assert told in metrics.exposition()[0].decode()
