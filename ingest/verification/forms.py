@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts that mean the same: forms in which texts of both sides are compared.
+"""Values that mean the same: forms in which both sides are compared.
 
 Most columns are compared by their values. Two kinds of STRING columns are not, because what fills
 them may write the same thing in several ways: JSON documents (space, order of keys) and numbers
-(zeros at the end). JSON costs a Python step per distinct text of a batch.
+(zeros at the end). JSON costs a Python step per distinct text of a batch. And MySQL's TIMESTAMP of
+zero is null when a connector takes a snapshot and 1970-01-01 00:00:00 when it follows the log; no
+real TIMESTAMP is that moment, so both are null here.
 """
 
 import decimal
@@ -23,11 +25,15 @@ class Form(enum.Enum):
     PLAIN = "value"
     JSON = "JSON value"
     NUMBER = "number"
+    NO_EPOCH = "value; 1970-01-01 is null"
 
 
 def canonical(column: pa.Array, form: Form) -> pa.Array:
-    """The column in its form; as it is when it is no text."""
-    if form is Form.PLAIN or not pa.types.is_string(column.type):
+    """The column in its form; as it is where its type has no such form."""
+    if form is Form.NO_EPOCH and pa.types.is_timestamp(column.type):
+        epoch = pc.equal(column.view(pa.int64()), 0)
+        return pc.if_else(epoch, pa.scalar(None, column.type), column)
+    if form in (Form.PLAIN, Form.NO_EPOCH) or not pa.types.is_string(column.type):
         return column
     if form is Form.NUMBER:
         return _numbers(column)

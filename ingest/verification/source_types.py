@@ -210,12 +210,6 @@ _SPATIAL = frozenset(
 )
 
 
-_MYSQL_TIMESTAMP = (
-    "IF(LEFT(CAST({0} AS CHAR), 4) = '0000', '1970-01-01 00:00:00', CAST({0} AS CHAR))"
-)
-"""Debezium sends the epoch for a TIMESTAMP of zero; for zero DATEs and DATETIMEs null."""
-
-
 def _mysql(column: SourceColumn, lake: TypeRoot) -> Way:
     del lake
     base = column.base.replace(" unsigned", "").replace(" zerofill", "")
@@ -226,7 +220,7 @@ def _mysql(column: SourceColumn, lake: TypeRoot) -> Way:
     if base == "double":
         return Way(pages=False)
     if base == "timestamp":
-        return Way(_MYSQL_TIMESTAMP)
+        return Way(_MYSQL_TEXT, Form.NO_EPOCH)
     if base in ("date", "datetime", "time"):
         return Way(_MYSQL_TEXT)
     if base == "json":

@@ -175,6 +175,12 @@ def test_numbers_in_texts_lose_zeros_at_the_end_of_a_fraction():
     assert found == ["1.1", "100", "0", "0", "-1", "12.34", None, "NaN", "10.01"]
 
 
+def test_mysqls_timestamp_of_zero_is_null_or_the_epoch():
+    way = way_of("mysql", SourceColumn("c", "timestamp"), parse_type("TIMESTAMP_LTZ(6)"))
+    lake = pa.array([0, 1, None], pa.int64()).view(pa.timestamp("us", "UTC"))
+    assert canonical(lake, way.form).is_null().to_pylist() == [True, False, True]
+
+
 # --- hashes and ranges
 
 
