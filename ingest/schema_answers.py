@@ -81,7 +81,7 @@ class AnswerBook:
         lasting: dict[str, Answers] = {}
         for name, each in self.given().items():
             gone = ColumnNames.of(options.get(name, {})).dropped
-            lasting[name] = Answers(each.ignored - gone.keys(), each.fixed)
+            lasting[name] = Answers(each.ignored.difference(gone), each.fixed)
         return {name: each for name, each in lasting.items() if each}
 
 

@@ -178,7 +178,7 @@ class Draft:
             self._stops(said, "schema.change.behavior is exception")
         elif ruling is Ruling.KEEP:
             self._kept_type(field, name, said)
-        elif known is not None:
+        elif known is not None and isinstance(known.change, UpdateType):
             known.widen(UpdateType(name, union), union)
             self._types[name] = union
         else:

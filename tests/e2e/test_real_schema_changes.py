@@ -26,7 +26,7 @@ DDL = (
     "ALTER TABLE goods MODIFY price DECIMAL(12,4)",
     "ALTER TABLE goods DROP COLUMN note",
     "CREATE TABLE places (id BIGINT PRIMARY KEY, town VARCHAR(20), n INT)",
-    "ALTER TABLE goods ADD COLUMN note INT",
+    "ALTER TABLE goods ADD COLUMN remark INT",
     "ALTER TABLE goods CHANGE day due DATE, ADD COLUMN extra VARCHAR(10)",
     "ALTER TABLE places RENAME COLUMN N TO number_of",
     "ALTER TABLE goods DROP extra",
