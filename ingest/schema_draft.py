@@ -68,6 +68,8 @@ class Draft:
         self._names = ColumnNames.of(existing.options)
         self._types: dict[str, DataType] = {f.name: f.type for f in existing.fields}
         self._key = {*existing.primary_keys, *existing.partition_keys}
+        self._called: dict[str, str] = {}
+        """What columns of the existing schema are called after the renames of this draft."""
         self._steps: list[Step] = []
         self._step_of: dict[str, Step] = {}
         self._verdicts: list[Verdict] = []
@@ -115,7 +117,8 @@ class Draft:
         elif field.name in self._types and field.name not in self._names.further:
             first = (field.name,)
         else:  # a name of which this draft has just heard that it is a former one
-            present = {*self._types, *(other.name for other in delta.fields)} - {*delta.lacks}
+            lacks = {self._called.get(name, name) for name in delta.lacks}
+            present = {*self._types, *(other.name for other in delta.fields)} - lacks
             return self._names.slots(field.name, self._types, present)
         further = self._names.typed.get(first[0] if first else field.name, ())
         return first + tuple(name for name in further if name in self._types)
@@ -125,6 +128,9 @@ class Draft:
 
     def _add(self, field: ObservedField, place: Place) -> None:
         kind = ChangeKind.ADD_COLUMN
+        field = dataclasses.replace(field, name=self._names.now(field.name, self._types))
+        if field.name in self._types:
+            return  # another shape of the batch has just brought it
         said = said_of(kind, field.name, "", type_name(field.type), place)
         dropped = self._names.dropped.get(field.name)
         if dropped is not None:
@@ -300,8 +306,12 @@ class Draft:
         """A column of the source got another name; one that is made already changes nothing."""
         said = said_of(ChangeKind.RENAME_COLUMN, old, old, new, place)
         if old not in self._types or old in self._names.further:
-            if new in self._types and old not in self._names.former.get(new, ()):
+            if old in self._names.former.get(new, ()) or old in self._names.further:
+                return
+            if new in self._types:
                 self._change_names(lambda names: names.with_former(new, old))
+            else:  # no row had it so far: the first will bring it under the new name
+                self._change_names(lambda names: names.renamed(old, new))
             return
         ruling = self._policy.ruling(said.kind)
         if ruling is Ruling.STOP:
@@ -314,6 +324,8 @@ class Draft:
             self._say(said, Outcome.REFUSED, f"the table has a column {new} already")
         else:
             self._types = {new if n == old else n: t for n, t in self._types.items()}
+            self._called = {n: new if c == old else c for n, c in self._called.items()}
+            self._called.setdefault(old, new)
             self._key = {new if name == old else name for name in self._key}
             self._names = self._names.renamed(old, new)
             self._step(

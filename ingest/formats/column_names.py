@@ -126,6 +126,13 @@ class ColumnNames:
         alike = [name for name in columns if name.casefold() == folded and name not in present]
         return alike[0] if len(alike) == 1 and alike[0] not in self.further else None
 
+    def now(self, member: str, columns: Collection[str]) -> str:
+        """What a column that the table never had is called now, if it was renamed before."""
+        for column, earlier in self.former.items():
+            if member in earlier and column not in columns:
+                return column
+        return member
+
     def options(self) -> dict[str, str]:
         """As table options; "" where there is nothing to say."""
         texts = {name: type_name(type_) for name, type_ in self.texts.items()}
