@@ -112,13 +112,15 @@ class Draft:
             self._incompatible(field, slots[0], place)
 
     def _slots(self, delta: SchemaDelta, field: ObservedField) -> tuple[str, ...]:
-        if field.column in self._types and field.column:
-            first: tuple[str, ...] = (field.column,)
+        column = self._called.get(field.column, field.column)
+        if column in self._types and column:
+            first: tuple[str, ...] = (column,)
         elif field.name in self._types and field.name not in self._names.further:
             first = (field.name,)
         else:  # a name of which this draft has just heard that it is a former one
-            lacks = {self._called.get(name, name) for name in delta.lacks}
-            present = {*self._types, *(other.name for other in delta.fields)} - lacks
+            known = {*self._existing.field_names} - {*delta.lacks}
+            present = {self._called.get(name, name) for name in known}
+            present |= {other.name for other in delta.fields}
             return self._names.slots(field.name, self._types, present)
         further = self._names.typed.get(first[0] if first else field.name, ())
         return first + tuple(name for name in further if name in self._types)
