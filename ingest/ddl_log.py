@@ -96,11 +96,11 @@ class DdlLog:
     def await_columns(self, deltas: Sequence[SchemaDelta]) -> None:
         """Wait for the statements that made columns which row events show, within reason.
 
-        A shape that has a new column and lacks an old one may be a rename, whose statement is on
-        its way. Nothing is waited for where the topic does not tell of the source table at all.
+        A new column may be a renamed one, whose statement is on its way. Nothing is waited for
+        where the topic does not tell of the source table at all.
 
         Args:
-            deltas: those that may be waited for.
+            deltas: of tables that exist.
         """
         self.read()
         known = all(self._once_told(delta) for delta in deltas)

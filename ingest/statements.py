@@ -60,7 +60,7 @@ class Statements:
             self._since[place] = min(event.offset, self._since.get(place, event.offset))
         self._log.take(streamed)
         if deltas:
-            self._log.await_columns([d for d in deltas if _doubtful(d, tables.get(d.target))])
+            self._log.await_columns([delta for delta in deltas if delta.target in tables])
         elif streamed:
             self._log.read()
         found: dict[str, Sequence[TableDdl]] = {}
@@ -82,14 +82,6 @@ class Statements:
         if place not in self._since and self._log is not None:
             self._since[place] = self._log.began_at(place)
         return event.offset >= self._since[place]
-
-
-def _doubtful(delta: SchemaDelta, options: Mapping[str, str] | None) -> bool:
-    """Whether a new column may be an old one: the table has more than the shape, or had it once."""
-    if options is None:
-        return False
-    dropped = ColumnNames.of(options).dropped
-    return bool(delta.lacks) or any(field.name in dropped for field in delta.fields)
 
 
 def _place(event: TableDdl) -> tuple[str, int, int, str]:
