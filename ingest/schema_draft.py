@@ -312,7 +312,7 @@ class Draft:
                 return
             if new in self._types:
                 self._change_names(lambda names: names.with_former(new, old))
-            else:  # no row had it so far: the first will bring it under the new name
+            elif self._follows(said.kind):  # no row had it so far: the first one has its new name
                 self._change_names(lambda names: names.renamed(old, new))
             return
         ruling = self._policy.ruling(said.kind)
@@ -337,10 +337,11 @@ class Draft:
     def drop(self, name: str, place: Place, *, shared: bool = False) -> None:
         """A column of the source is gone; `shared`: of one source table of several."""
         why = f"dropped at {place.topic}:{place.partition}:{place.offset}"
+        kind = ChangeKind.DROP_COLUMN
         if name in self._names.further:
             return
         if name not in self._types:
-            if name not in self._names.dropped and not shared:
+            if name not in self._names.dropped and not shared and self._follows(kind):
                 self._change_names(lambda names: names.without(name, why))
             return
         said = said_of(ChangeKind.DROP_COLUMN, name, type_name(self._types[name]), "", place)
@@ -368,6 +369,12 @@ class Draft:
         self._types.pop(name, None)
         said = dataclasses.replace(said, column=name)
         self._step(Step(DropColumn(name), said, names), name)
+
+    def _follows(self, kind: ChangeKind) -> bool:
+        """Whether the table goes the source's way, by itself or by a person's hand."""
+        return (
+            self._policy.ruling(kind) is not Ruling.KEEP and self._policy.mode is not Mode.LENIENT
+        )
 
     def restore(self, name: str) -> None:
         """The source has a column again that was dropped before: rows may bring it."""

@@ -284,5 +284,6 @@ def test_fifteen_statements_of_random_kinds(spark, tmp_path, mode):
         assert set(kept) == {"id", "a", "b", "c"}
     told = lake(tmp_path).table("lakeward._schema_history").to_arrow().to_pylist()
     decisions = {row["decision"] for row in told}
-    assert decisions == {"applied"} if mode == "evolve" else {"applied", "ignored"}
+    assert "applied" in decisions
+    assert decisions <= {"applied", "ignored"}  # ignored in evolve: old rows of dropped columns
     assert {row["mode"] for row in told} == {mode}

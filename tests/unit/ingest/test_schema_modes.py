@@ -368,3 +368,9 @@ def test_changes_that_the_pipeline_needs_are_made_in_every_mode():
         done = draft.finish(0)
         assert evolve(existing(), done.changes, 0).field_names[-1] == "made"
         assert [each.reason for each in done.verdicts] == ["made by the pipeline"]
+
+
+@pytest.mark.parametrize("mode", ["lenient", "ignore"])
+def test_statements_about_columns_that_never_came_say_nothing_where_nothing_is_followed(mode):
+    done = drafted(policy(mode), never=None, also_never="later")
+    assert (done.changes, done.verdicts) == ((), ())
