@@ -170,6 +170,7 @@ def test_a_paused_table_is_resumed_and_killed_while_it_catches_up(
         assert daemon.terminate() == 0, daemon.log_tail()
 
 
+@pytest.mark.full
 def test_a_damaged_table_is_parked_and_heals_and_settings_change_while_it_runs(
     kafka_broker, tmp_path, capsys
 ):
@@ -229,6 +230,7 @@ def test_a_damaged_table_is_parked_and_heals_and_settings_change_while_it_runs(
     stream.assert_tables_equal(tmp_path)
 
 
+@pytest.mark.full
 def test_what_retention_took_is_said_and_the_others_go_on(kafka_broker, tmp_path, capsys):
     stream = MixedStream(kafka_broker, seed=7)
     config = config_of(tmp_path, kafka_broker)

@@ -84,6 +84,7 @@ def bad(directory):
     return lake(directory).table("lakeward._quarantine").to_arrow().num_rows
 
 
+@pytest.mark.full
 def test_ignore_keeps_the_known_columns_flowing(spark, tmp_path):
     source = Source(tmp_path, name="STRING", qty="INT")
     source.write({"id": 1, "name": "a", "qty": 1})
@@ -147,6 +148,7 @@ def test_a_table_of_a_new_type_is_parked_and_the_others_flow(spark, tmp_path):
     assert "INT cannot become DATE" in json.dumps(parked)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
@@ -168,6 +170,7 @@ def test_both_types_are_kept(spark, tmp_path, wanted, expected):
     assert bad(tmp_path) == 0
 
 
+@pytest.mark.full
 def test_excluded_kinds(spark, tmp_path):
     source = Source(tmp_path, qty="INT")
     source.write({"id": 1, "qty": 1})
@@ -256,7 +259,14 @@ class Database(Source):
         self.write(*written)
 
 
-@pytest.mark.parametrize("mode", ["evolve", "lenient", "ignore"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "evolve",
+        pytest.param("lenient", marks=pytest.mark.full),
+        pytest.param("ignore", marks=pytest.mark.full),
+    ],
+)
 def test_fifteen_statements_of_random_kinds(spark, tmp_path, mode):
     # what does not fit the old type is bad where the type stays
     database = Database(tmp_path, seed=4, widest=1000 if mode == "ignore" else 2**40)
