@@ -51,6 +51,8 @@ class BatchReport:
         rows_by_table: per table rows by kind (`insert`, `update_after`, `delete`…).
         counts: decoder counts (`op.c`, `tombstone`, `heartbeat`…) by topic.
         bad_by_topic: quarantined records per topic and error class.
+        bad_by_table: quarantined records per table they are for and error class; `""` = not known.
+        bad_skipped: bad records that a table's rule left out, per table and error class.
         snapshots: newest snapshot id per committed table.
         sorted_runs: largest run count over the buckets touched, per table.
         compactions: buckets compacted per table.
@@ -73,6 +75,8 @@ class BatchReport:
         skipped_offsets: offsets lost to retention per (topic, partition).
         schema_verdicts: what became of every change that was asked for, as (table, verdict) pairs.
         parked: tables that this batch parked, as (table, reason) pairs.
+        parked_bad: those of them that had too many bad records.
+        dead_letters: copies of bad records that the topic for them acknowledged.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
         started_ms: when the driver began [ms].
@@ -86,6 +90,8 @@ class BatchReport:
     rows_by_table: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     bad_by_topic: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    bad_by_table: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    bad_skipped: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     snapshots: Mapping[str, int] = dataclasses.field(default_factory=dict)
     sorted_runs: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -108,6 +114,8 @@ class BatchReport:
     skipped_offsets: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     schema_verdicts: tuple[tuple[str, Verdict], ...] = ()
     parked: tuple[tuple[str, str], ...] = ()
+    parked_bad: tuple[str, ...] = ()
+    dead_letters: int = 0
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)
     started_ms: int = 0

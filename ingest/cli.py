@@ -21,6 +21,7 @@ from ingest.config_arguments import add_configuration, resolved
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging
 from ingest.pipeline_commands import add_pipeline_commands
+from ingest.quarantine_commands import add_quarantine_commands
 from ingest.recover_commands import recover_offsets
 from ingest.settings import Resolved
 from ingest.simulate_commands import add_simulate_command
@@ -41,6 +42,7 @@ examples:
   lakeward run -c shop.yaml                run until SIGTERM (the running batch is finished)
   lakeward run -c shop.yaml --once         work off the backlog, then end
   lakeward status -c shop.yaml             tables: running, parked, how far behind
+  lakeward quarantine ls -c shop.yaml      records that could not be decoded, and why
   lakeward table ls /data/warehouse
   lakeward compact --warehouse /data/warehouse shop.orders
   lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}'   equal to the database?
@@ -83,6 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     validate.add_argument("--json", action="store_true", help="the result as one JSON object")
     validate.set_defaults(run=_validate)
     add_pipeline_commands(commands)
+    add_quarantine_commands(commands)
     add_table_commands(commands)
     add_compact_command(commands)
     add_verify_command(commands)

@@ -31,6 +31,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.batch_report import BatchReport
 from ingest.chunk import CHUNK_SPARK_SCHEMA
+from ingest.dead_letters import DeadLetters
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of, kind_of
 from ingest.maintenance import Maintenance
 from ingest.observe import Observer
@@ -242,6 +243,7 @@ class Daemon:
             on_start=self._observer.batch_started,
             on_batch=self._finished,
             draining=self._draining,
+            dead_letters=DeadLetters.of(self._settings, self._clock),
         )
 
     def _finished(self, report: BatchReport) -> None:

@@ -46,6 +46,9 @@ __all__ = ["CHUNK_TARGET_BYTES", "MapSide", "map_task"]
 CHUNK_TARGET_BYTES = 8 << 20
 """Payload of one chunk [bytes]: 4-16 MB measured best, the cost is JVM memory (SPARK.md §4)."""
 
+SKIP = "skip"
+"""Value of `tables[].bad.records` that counts bad records and leaves them out."""
+
 GATHER_BYTES = 48 << 20
 """Decoded rows held by one task before it cuts chunks [bytes]: six chunks' worth, so that early
 combining sees enough of a hot key while two tasks a core stay well below the worker's memory."""
@@ -163,15 +166,8 @@ class MapSide:
         self._gather(change.target, rows)
 
     def _take_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> None:
-        if not self._plan.wants(self._quarantine):
-            return
-        place = (raw.topic, raw.partition)
-        records = [
-            record
-            for record in records
-            if record.offset >= self._plan.bad_floor(self._quarantine, record.target, *place)
-        ]
-        if not records:
+        records = self._counted_bad(raw, records)
+        if not records or not self._plan.wants(self._quarantine):
             return
         rows = quarantine_rows(
             records,
@@ -181,10 +177,31 @@ class MapSide:
             time_ms=self._plan.time_ms,
         )
         bad = self.report.bad.setdefault(raw.topic, Counter())
-        bad.update(record.error_class for record in records)
+        for record in records:
+            bad[record.error_class] += 1
+            self.report.bad_records.keep(record)
         totals = self.report.tables.setdefault(self._quarantine, TableTotals())
         totals.add(rows.num_rows, raw.topic, None, None)
         self._gather(self._quarantine, rows)
+
+    def _counted_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> list[BadRecord]:
+        """Those that belong into quarantine."""
+        plan, counts = self._plan, self.report.bad_records
+        place = (raw.topic, raw.partition)
+        kept = []
+        for record in records:
+            target = record.target
+            if target in plan.parked:
+                continue
+            if target and record.offset >= plan.floor(target, *place):
+                counts.find(*place, record)
+            if record.offset < plan.bad_floor(self._quarantine, target, *place):
+                continue
+            if target and self._decoding.settings.bad_policy(target) == SKIP:
+                counts.skip(record)
+            else:
+                kept.append(record)
+        return kept
 
     def _gather(self, table: str, rows: pa.RecordBatch) -> None:
         self._gathered.setdefault(table, []).append(rows)

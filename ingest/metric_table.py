@@ -108,6 +108,29 @@ METRICS: tuple[Metric, ...] = (
         ("topic", "reason"),
     ),
     Metric("dlq_records_total", "counter", "Records in the quarantine table.", ("topic", "reason")),
+    Metric(
+        "quarantined_rows_total",
+        "counter",
+        "The same by the table that they are for; empty where that is not known.",
+        ("table", "class"),
+    ),
+    Metric(
+        "bad_records_skipped_total",
+        "counter",
+        "Bad records left out because the table's `bad.records` is `skip`.",
+        ("table", "class"),
+    ),
+    Metric(
+        "tables_parked_for_bad_records_total",
+        "counter",
+        "Times a table was parked for its share of bad records, or for any (`fail`).",
+        ("table",),
+    ),
+    Metric(
+        "dlq_sent_total",
+        "counter",
+        "Copies of bad records acknowledged by `bad.records.topic`, repeats included.",
+    ),
     # batch
     Metric(
         "batches_total",

@@ -2,7 +2,8 @@
 """The quarantine table: records that could not be decoded, kept whole.
 
 `bad.records.table` is an ordinary primary-key table on (topic, topic_epoch, partition, offset), so
-a replayed batch writes the same rows again and nothing is counted twice.
+a replayed batch writes the same rows again and nothing is counted twice. Columns that later
+versions brought stand at the end; the daemon adds them to a table of an earlier version at start.
 """
 
 from collections.abc import Sequence
@@ -13,9 +14,16 @@ import pyarrow as pa
 from ingest.chunk import OFFSET_COLUMN
 from ingest.formats.events import BadRecord
 from storage.format.schema import TableSchema, new_schema
+from storage.format.schema_changes import AddColumn
 from storage.format.types import MAX_LENGTH, VALUE_KIND, AtomicType, DataType, TypeRoot
 
-__all__ = ["quarantine_rows", "quarantine_schema"]
+__all__ = ["NEW", "REPLAYED", "missing_columns", "quarantine_rows", "quarantine_schema"]
+
+NEW = "new"
+"""State of a record that waits for somebody."""
+
+REPLAYED = "replayed"
+"""State of a record that a replay brought in."""
 
 _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _BYTES = AtomicType(TypeRoot.VARBINARY, length=MAX_LENGTH)
@@ -37,6 +45,8 @@ _COLUMNS: tuple[tuple[str, DataType], ...] = (
     ("batch_id", _BIGINT),
     ("ingested_at", _INSTANT),
     ("state", _STRING),
+    ("target", _STRING),
+    ("replayed_at", _INSTANT),
 )
 
 
@@ -50,6 +60,12 @@ def quarantine_schema(now_ms: int) -> TableSchema:
         comment="records that Lakeward could not decode",
         now_ms=now_ms,
     )
+
+
+def missing_columns(schema: TableSchema) -> tuple[AddColumn, ...]:
+    """What a quarantine table of an earlier version lacks."""
+    have = set(schema.field_names)
+    return tuple(AddColumn(name, type_) for name, type_ in _COLUMNS if name not in have)
 
 
 def quarantine_rows(
@@ -75,7 +91,9 @@ def quarantine_rows(
         pa.array([record.error for record in records], pa.string()),
         pa.array([batch_id] * count, pa.int64()),
         pa.array([time_ms] * count, pa.int64()).cast(instant),
-        pa.array(["new"] * count, pa.string()),
+        pa.array([NEW] * count, pa.string()),
+        pa.array([record.target or None for record in records], pa.string()),
+        pa.nulls(count, instant),
         pa.array([0] * count, pa.int8()),
         pa.array([record.offset for record in records], pa.int64()),
     ]

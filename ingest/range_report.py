@@ -5,6 +5,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from ingest.bad_counts import BadCounts
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.key_places import KeyPlaces
@@ -59,6 +60,7 @@ class RangeReport:
         bytes: key and value bytes read.
         counts: decoder counts by topic.
         bad: quarantined records by topic and error class.
+        bad_records: bad records by the table they are for.
         tables: totals by table.
         ddl: statements of the schema change topic.
         deltas: records whose shape the table's schema does not cover.
@@ -73,6 +75,7 @@ class RangeReport:
     bytes: int = 0
     counts: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
     bad: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    bad_records: BadCounts = dataclasses.field(default_factory=BadCounts)
     tables: dict[str, TableTotals] = dataclasses.field(default_factory=dict)
     deltas: list[SchemaDelta] = dataclasses.field(default_factory=list)
     ddl: list[TableDdl] = dataclasses.field(default_factory=list)
@@ -124,6 +127,7 @@ class BatchTotals:
             mine.counts.setdefault(topic, Counter()).update(counts)
         for topic, counts in report.bad.items():
             mine.bad.setdefault(topic, Counter()).update(counts)
+        mine.bad_records.add(report.bad_records)
         for table, totals in report.tables.items():
             mine.tables.setdefault(table, TableTotals()).merge(totals)
 

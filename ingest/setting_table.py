@@ -341,12 +341,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="bad.records.topic",
         kind=text,
-        doc="Kafka topic that gets a copy of every bad record, on the source's brokers.",
+        doc="Kafka topic that gets a copy of every record that goes to quarantine, on the source's "
+        "brokers, at least once. It must exist, and the source must not read it.",
     ),
     Setting(
         key="bad.records.max.ratio",
         kind=fraction,
-        doc="Share of bad records of a table in one batch above which the table is parked.",
+        doc="Share of bad records of a table in one batch above which the table is parked, with "
+        "nothing of that batch committed for it. Batches with fewer than 100 records of the table "
+        "do not count, nor do records of which it is not known for which table they are.",
     ),
     Setting(
         key="maintenance.snapshot.retain",

@@ -50,7 +50,8 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
         kind=choice("quarantine", "skip", "fail"),
         default="quarantine",
         doc="What becomes of records that cannot be decoded: kept in the quarantine table, counted "
-        "and left out, or the table is parked at the first one.",
+        "and left out (not copied to `bad.records.topic` either), or the table is parked at the "
+        "first one.",
     ),
     Setting(
         key="changelog-producer",

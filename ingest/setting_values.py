@@ -233,6 +233,10 @@ class Settings:
         """What becomes of values of `database.table` that the source does not send."""
         return self.rule_value(table, lambda rule: rule.toast) or "keep"
 
+    def bad_policy(self, table: str) -> str:
+        """What becomes of bad records of `database.table`: `quarantine`, `skip` or `fail`."""
+        return self.rule_value(table, lambda rule: rule.bad_records) or "quarantine"
+
     def rule_value(self, table: str, value: Callable[[TableRule], _T | None]) -> _T | None:
         """What the last rule for `database.table` that says it says; None = none does."""
         given = (value(rule) for rule in reversed(self.tables) if rule.covers(table))

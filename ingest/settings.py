@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from ingest.dead_letter_checks import check_dead_letters
 from ingest.formats.type_mapping import TypeMapping
 from ingest.ordering_rules import check_ordering
 from ingest.routing import Route
@@ -142,6 +143,7 @@ def resolve(
     settings.routing.check()
     check_transforms(settings)
     _check_tables(settings)
+    check_dead_letters(settings)
     check_ordering(settings)
     return Resolved(settings=settings, lines=tuple(shown_settings(given, settings)))
 

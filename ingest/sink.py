@@ -10,10 +10,12 @@ Protocol of one batch:
 4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
 5. records that no schema covers were reported, not written: create or alter their tables, discard
    the files just written for them and run the job again for those tables alone;
-6. tables whose part failed for reasons of their own are parked, and so are those that somebody
+6. tables whose part failed for reasons of their own are parked, and so are those with too many
+   bad records (`bad_limits`; the quarantine's part is made again without these) or that somebody
    named meanwhile (`TableBook.park`): their files are discarded, the others go on;
 7. note durably what is about to be committed (`stream_progress`), then commit the quarantine, then
-   table by table (APPEND, then COMPACT), in parallel; Spark records the batch afterwards.
+   table by table (APPEND, then COMPACT), in parallel; copies of bad records go to the topic for
+   them (`dead_letters`); Spark records the batch afterwards.
 
 A crash before 7 leaves files that nobody names. A crash inside 7 leaves some tables committed: the
 replay skips them. Nothing consumed is held back across batches.
@@ -33,7 +35,9 @@ from ingest.batch_phases import Phases
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
 from ingest.compaction_figures import CompactionFigures, summed
+from ingest.dead_letters import DeadLetters
 from ingest.history_writer import HistoryWriter
+from ingest.job_outcome import JobOutcome, replaced, without
 from ingest.key_places import KeySketch
 from ingest.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.positions.stored import positions_property
@@ -64,19 +68,6 @@ class StopRequested(Exception):
     """The gate refused a batch because the stream drains."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """Everything that came back from one Spark job."""
-
-    totals: BatchTotals
-    results: tuple[BucketResult, ...]
-
-    @property
-    def report(self) -> RangeReport:
-        """All tasks' reports added up."""
-        return self.totals.report
-
-
 class MicroBatchSink:
     """Callable for `DataStreamWriter.foreachBatch`.
 
@@ -89,6 +80,7 @@ class MicroBatchSink:
         on_start: told of every batch that passes the gate.
         on_batch: told of every finished batch.
         draining: set when no further batch may begin.
+        dead_letters: takes copies of bad records.
     """
 
     def __init__(
@@ -102,6 +94,7 @@ class MicroBatchSink:
         on_start: Callable[[int], None],
         on_batch: Callable[[BatchReport], None],
         draining: threading.Event,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self._stream = stream
         self._position = position
@@ -112,6 +105,7 @@ class MicroBatchSink:
         self._on_batch = on_batch
         self._draining = draining
         self._history = HistoryWriter(book, stream)
+        self._dead_letters = dead_letters
         self._weights: dict[str, float] = {}
         self._keys = KeySketch()
         self._busy = threading.Lock()
@@ -156,6 +150,8 @@ class MicroBatchSink:
     def close(self) -> None:
         """Release the commit threads; the sink is not called again."""
         self._pool.shutdown(wait=True)
+        if self._dead_letters is not None:
+            self._dead_letters.close()
 
     def _process(self, frame: DataFrame, batch_id: int) -> BatchReport:
         started = self._clock.monotonic_s()
@@ -182,13 +178,16 @@ class MicroBatchSink:
         phases.end("job")
         span = outcome.totals.span
         self._check_replay(plan, span)
-        outcome, verdicts = self._settle_schemas(frame, plan, outcome)
+        outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
         phases.end("schema")
+        too_bad = self._book.too_bad(outcome.report, plan)
+        outcome = self._without_bad(frame, settled, outcome, too_bad)
         self._meet_parked(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
         commits, failed = self._commit_all(plan, outcome, verdicts, span)
-        outcome, parked = _without(outcome, failed), parked | failed
+        outcome, parked = without(outcome, failed), parked | failed
         phases.end("commit")
+        copies = self._copy_bad(plan, span, commits)
         self._learn_weights(outcome)
         report = self._report(plan, outcome, commits, started, phases.seconds)
         violations, split = self._keys.take(outcome.report.keys)
@@ -198,6 +197,8 @@ class MicroBatchSink:
             split_key_updates=split,
             schema_verdicts=verdicts,
             parked=tuple(sorted(parked.items())),
+            parked_bad=tuple(sorted(too_bad)),
+            dead_letters=copies,
         )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
@@ -255,11 +256,12 @@ class MicroBatchSink:
 
     def _settle_schemas(
         self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
-    ) -> tuple[JobOutcome, tuple[tuple[str, Verdict], ...]]:
+    ) -> tuple[JobOutcome, tuple[tuple[str, Verdict], ...], BatchPlan]:
         """Apply reported changes and run again for the changed tables until none is left.
 
         Returns:
-            The outcome of all runs together, and what became of the changes, by table.
+            The outcome of all runs together, what became of the changes, by table, and the plan of
+            the last run.
 
         Raises:
             SchemaStopError: the settings forbid a change; nothing of the batch is committed.
@@ -288,12 +290,11 @@ class MicroBatchSink:
             again = {delta.target for delta in deltas}
             if parked := self._book.to_park():
                 self._discard(result for result in outcome.results if result.table in parked)
-                outcome = _without(outcome, parked)
+                outcome = without(outcome, parked)
                 again -= parked
             if not again:
                 continue
-            if frozen or changes.answered:
-                again.add(self._book.quarantine)
+            again.add(self._book.quarantine)  # what waited for a schema may be bad under it
             self._discard(result for result in outcome.results if result.table in again)
             rerun = dataclasses.replace(
                 plan,
@@ -304,11 +305,32 @@ class MicroBatchSink:
                 answers=self._book.answers_given(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )
-            latest = self._run(frame, rerun)
-            if latest.totals.span != outcome.totals.span:
-                raise InternalError("a second run of a batch read other offsets")
-            outcome = _replaced(outcome, latest, again)
-        return outcome, tuple(verdicts)
+            outcome = replaced(outcome, self._run(frame, rerun), again)
+            plan = rerun
+        return outcome, tuple(verdicts), plan
+
+    def _without_bad(
+        self,
+        frame: DataFrame,
+        plan: BatchPlan,
+        outcome: JobOutcome,
+        too_bad: Mapping[str, str],
+    ) -> JobOutcome:
+        """Ask to park tables for their bad records, and take these out of the quarantine."""
+        for name, reason in too_bad.items():
+            self._book.park(name, reason)
+        held = self._book.quarantine
+        if not too_bad or held not in outcome.report.tables:
+            return outcome
+        self._discard(result for result in outcome.results if result.table == held)
+        rerun = dataclasses.replace(
+            plan,
+            run=_SCHEMA_ROUNDS,
+            tables=self._book.schema_ids(),
+            only=(held,),
+            parked=tuple(sorted({*plan.parked, *self._book.to_park()})),
+        )
+        return replaced(outcome, self._run(frame, rerun), {held})
 
     def _discard(self, results: Iterable[BucketResult]) -> None:
         for result in results:
@@ -362,6 +384,13 @@ class MicroBatchSink:
         done |= {n: f.result() for n, f in futures.items() if n not in failed}
         return done, failed
 
+    def _copy_bad(self, plan: BatchPlan, span: Span, commits: Collection[str]) -> int:
+        """Send what the batch quarantined to the topic for it, in this attempt or an earlier."""
+        held = self._book.quarantine
+        if self._dead_letters is None or not (held in commits or held in plan.skip):
+            return 0
+        return self._dead_letters.copy(self._book.table(held), plan.batch_id, span)
+
     def _fault(
         self, failures: Mapping[str, BaseException], plan: BatchPlan, outcome: JobOutcome
     ) -> dict[str, str]:
@@ -403,7 +432,7 @@ class MicroBatchSink:
         rest = {name: error for name, error in failures.items() if name not in asked}
         parked = asked | self._fault(rest, plan, outcome)
         self._discard(result for result in outcome.results if result.table in parked)
-        return _without(outcome, parked), parked
+        return without(outcome, parked), parked
 
     def _report(
         self,
@@ -436,6 +465,8 @@ class MicroBatchSink:
             rows_by_table=rows,
             counts=report.counts,
             bad_by_topic=report.bad,
+            bad_by_table=report.bad_records.kept,
+            bad_skipped=report.bad_records.skipped,
             snapshots={name: self._book.snapshot_id(name) for name in commits},
             sorted_runs=runs,
             compactions=work.done,
@@ -463,27 +494,3 @@ class MicroBatchSink:
             phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
             started_ms=plan.time_ms,
         )
-
-
-def _without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
-    """The outcome without the work of some tables."""
-    if not tables:
-        return outcome
-    report = dataclasses.replace(outcome.report)
-    report.tables = {n: t for n, t in report.tables.items() if n not in tables}
-    report.deltas = [delta for delta in report.deltas if delta.target not in tables]
-    kept = tuple(result for result in outcome.results if result.table not in tables)
-    return JobOutcome(BatchTotals(report), kept)
-
-
-def _replaced(first: JobOutcome, again: JobOutcome, tables: set[str]) -> JobOutcome:
-    """The first run's outcome with the work of `tables` taken from the second."""
-    kept = tuple(result for result in first.results if result.table not in tables)
-    report = dataclasses.replace(first.report, deltas=list(again.report.deltas))
-    report.tables = {
-        name: totals for name, totals in first.report.tables.items() if name not in tables
-    } | again.report.tables
-    report.keys.add(again.report.keys)
-    if again.report.bad:
-        report.bad = again.report.bad
-    return JobOutcome(BatchTotals(report), kept + again.results)

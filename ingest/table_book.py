@@ -12,12 +12,15 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from ingest.bad_limits import over_limit
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.parking import Parking
+from ingest.plan import BatchPlan
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
-from ingest.quarantine import quarantine_schema
+from ingest.quarantine import missing_columns, quarantine_schema
+from ingest.range_report import RangeReport
 from ingest.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
 from ingest.schema_history import CHANGES_OPTION, HISTORY_NAME, with_note
 from ingest.schema_modes import Outcome
@@ -127,6 +130,9 @@ class TableBook:
         if not self._catalog.exists(self.quarantine):
             schema = quarantine_schema(self._clock.now_ms())
             self._create(self.quarantine, schema)
+        table = self._catalog.table(self.quarantine)
+        if lacks := missing_columns(table.schema):
+            table.alter(lacks)
 
     def _create(self, name: str, schema: TableSchema) -> None:
         database, _, _ = name.partition(".")
@@ -283,6 +289,10 @@ class TableBook:
         """Highest source positions of the tables that are in the order of the source."""
         found = self.progresses().items()
         return {name: progress.positions for name, progress in found if progress.positions}
+
+    def too_bad(self, report: RangeReport, plan: BatchPlan) -> dict[str, str]:
+        """Tables with more bad records in this batch than they may have, with the reasons."""
+        return over_limit(self._settings, report, {*plan.skip, *plan.parked, self.quarantine})
 
     def apply(
         self,

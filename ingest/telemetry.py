@@ -159,6 +159,7 @@ class Metrics:
                 self._metrics["batch_phase_task_seconds_total"].labels(name).inc(seconds)
             else:
                 self._metrics["batch_phase_duration_seconds"].labels(phase).observe(seconds)
+        self._metrics["dlq_sent_total"].inc(report.dead_letters)
         if report.outcome == "replayed":  # its work was counted when it was committed
             self._record_offsets(report)
             return
@@ -179,6 +180,7 @@ class Metrics:
                 self._metrics["decode_errors_total"].labels(topic, reason).inc(count)
                 self._metrics["dlq_records_total"].labels(topic, reason).inc(count)
             records[topic] = records.get(topic, 0) + sum(classes.values())
+        self._record_bad(report)
         for topic, count in records.items():
             self._metrics["source_records_total"].labels(topic).inc(count)
         for topic, found in report.ordering_violations.items():
@@ -187,6 +189,17 @@ class Metrics:
             self._metrics["split_key_updates_total"].labels(topic).inc(count)
         for (topic, partition), count in report.skipped_offsets.items():
             self._metrics["source_skipped_offsets_total"].labels(topic, partition).inc(count)
+
+    def _record_bad(self, report: BatchReport) -> None:
+        for metric, tables in (
+            ("quarantined_rows_total", report.bad_by_table),
+            ("bad_records_skipped_total", report.bad_skipped),
+        ):
+            for table, classes in tables.items():
+                for reason, count in classes.items():
+                    self._metrics[metric].labels(table, reason).inc(count)
+        for table in report.parked_bad:
+            self._metrics["tables_parked_for_bad_records_total"].labels(table).inc()
 
     def _record_tables(self, report: BatchReport) -> None:
         ended_s = report.started_ms / 1000 + report.duration_s

@@ -16,13 +16,10 @@ _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
     "source.on.truncate": lambda s: s.events.on_truncate != "ignore",
     "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
     "source.debezium.signal.topic": lambda s: s.events.signal_topic is not None,
-    "bad.records.topic": lambda s: s.bad_records.topic is not None,
-    "bad.records.max.ratio": lambda s: s.bad_records.max_ratio is not None,
 }
 
 _RULES: Mapping[str, Callable[[TableRule], bool]] = {
     "bucket: auto": lambda rule: bool(rule.auto_bucket),
-    "bad.records": lambda rule: rule.bad_records not in (None, "quarantine"),
     "compaction": lambda rule: rule.compaction not in (None, "inline"),
     "freshness": lambda rule: rule.freshness_s is not None,
     "watermark": lambda rule: rule.watermark is not None,
