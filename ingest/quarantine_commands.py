@@ -67,6 +67,16 @@ def add_quarantine_commands(parent: "argparse._SubParsersAction[argparse.Argumen
     show.add_argument("--whole", action="store_true", help="long values to the end")
     _add_filters(show)
     show.add_argument("--json", action="store_true", help="one JSON object per line")
+    replay = _add(verbs, "replay", "bring records in, after a fix", _ask_replay, _REPLAY)
+    _add_filters(replay)
+    replay.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    replay.add_argument(
+        "--alone",
+        action="store_true",
+        help="do not look at later records of the same keys: where the source has them no more, "
+        "and you know that there are none",
+    )
+    add_waiting(replay)
     drop = _add(verbs, "drop", "remove records", _drop, _DROP)
     _add_filters(drop)
     drop.add_argument("--all", action="store_true", help="without any filter: everything")
@@ -220,6 +230,15 @@ def _record(row: dict[str, Any], *, whole: bool) -> str:
         lines.append(f"{part:<12} {kind}{size}")
         lines += [f"  {line}" for line in text.splitlines()]
     return "\n".join(lines)
+
+
+def _ask_replay(arguments: argparse.Namespace) -> int:
+    request = {
+        "choice": _choice(arguments).to_values(),
+        "alone": arguments.alone,
+        "dry_run": arguments.dry_run,
+    }
+    return ask_command(arguments, "replay", request)
 
 
 def _drop(arguments: argparse.Namespace) -> int:

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 
 from ingest.requests.registry import RequestKind
 from ingest.requests.reload import RELOAD
+from ingest.requests.replay import DROP_BAD, REPLAY
 from ingest.requests.table_requests import PAUSE, RESUME
 
 __all__ = ["KINDS"]
 
-KINDS: Mapping[str, RequestKind] = {kind.name: kind for kind in (PAUSE, RESUME, RELOAD)}
+KINDS: Mapping[str, RequestKind] = {
+    kind.name: kind for kind in (PAUSE, RESUME, RELOAD, REPLAY, DROP_BAD)
+}
