@@ -19,7 +19,7 @@ from ingest.replaying.rows import KeyedRows, applies_again
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
 from ingest.table_book import TableBook
-from storage.errors import InternalError
+from storage.errors import InternalError, InvalidRequestError
 
 __all__ = ["Decoded", "PartRows", "Reader", "decoded"]
 
@@ -94,7 +94,7 @@ def decoded(
 
     Raises:
         DataLossError: the source does not have the later records any more.
-        InvalidRequestError: the source's topic was made anew.
+        InvalidRequestError: the source's topic was made anew, or a schema may not change.
     """
     decoding = Decoding(settings)
     frozen: frozenset[str] = frozenset()
@@ -116,6 +116,12 @@ def decoded(
             found.changes = changes
             return found
         applied = book.apply(found.deltas, now_ms=now_ms)
+        if refused := book.take_to_park():
+            raise InvalidRequestError(
+                "the records need a change that the settings do not allow",
+                detail="; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items())),
+                hint="alter the table, or see `pipeline.schema.change.behavior`",
+            )
         changes += applied.applied
         frozen |= applied.refused
     raise InternalError("schema changes of a replay do not settle")
