@@ -173,6 +173,12 @@ class _Run:
         self._note(place, kept, {record.offset for record in chosen})
         seen, unreadable = self._later(place, chosen, rows_of)
         blocked = self._blocked(place, chosen, unreadable)
+        moving = {name for name, rows in tables.items() if rows.moves}
+        blocked |= {
+            record.offset
+            for record in chosen
+            if self._found.tables.get((*place, record.offset)) in moving
+        }
         if blocked:
             for offset in blocked:
                 del self._found.tables[*place, offset]

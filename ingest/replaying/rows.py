@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.formats.events import OFFSET_COLUMN
+from ingest.formats.events import MOVED, OFFSET_COLUMN, UNAVAILABLE_COLUMN
 from ingest.formats.row_batches import joined_rows
 from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
@@ -44,6 +44,10 @@ class KeyedRows:
         chosen: offsets of chosen records of the partition, ascending.
         end: rows at this offset and above are left out.
         alone: whether only rows of the chosen records are wanted.
+
+    Attributes:
+        moves: whether a later record changes a key and takes values of the row under the old one,
+            which is not there any more.
     """
 
     def __init__(self, table: FileStoreTable, chosen: pa.Array, end: int, *, alone: bool) -> None:
@@ -51,6 +55,7 @@ class KeyedRows:
         self._chosen = chosen
         self._end = end
         self._alone = alone or not applies_again(table)
+        self.moves = False
         self._known: pa.RecordBatch | None = None
         self._kept: list[pa.RecordBatch] = []
         self._rows: list[pa.RecordBatch] = []
@@ -72,18 +77,32 @@ class KeyedRows:
         elif self._known is None:
             return
         else:
-            rows = rows.filter(pa.array(self._same_keys(rows, self._known)))
+            rows = self._wanted(rows, self._known)
+            self.moves |= _moves(rows) > _moves(own)
         if rows.num_rows:
             self._rows.append(rows)
 
-    def _know(self, rows: pa.RecordBatch) -> None:
+    def _wanted(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of known keys, and the other rows of the same records: a change of key is two."""
+        offsets = rows.column(OFFSET_COLUMN)
+        while True:
+            same = rows.filter(pa.array(self._same_keys(rows, known)))
+            whole = rows.filter(pc.is_in(offsets, value_set=same.column(OFFSET_COLUMN)))
+            if whole.num_rows == same.num_rows:
+                return whole
+            found = self._know(whole)
+            known = known if found is None else found
+
+    def _know(self, rows: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Add the keys of rows to the known ones, and give these back."""
         if self._alone or rows.num_rows == 0:
-            return
+            return self._known
         keys = rows.select(self._keys)
         both = keys if self._known is None else pa.concat_batches([self._known, keys])
         groups = sort_and_group(both, self._keys)
         firsts = groups.starts if groups.order is None else groups.order[groups.starts]
         self._known = both.take(pa.array(np.sort(firsts)))
+        return self._known
 
     def _same_keys(self, rows: pa.RecordBatch, known: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         both = pa.concat_batches([known, rows.select(self._keys)])
@@ -112,3 +131,12 @@ class KeyedRows:
         rows = joined_rows(parts)
         order = np.argsort(rows.column(OFFSET_COLUMN).to_numpy(), kind="stable")
         return rows.take(pa.array(order))
+
+
+def _moves(rows: pa.RecordBatch) -> int:
+    """Rows that take values of the row under their old key."""
+    at = rows.schema.get_field_index(UNAVAILABLE_COLUMN)
+    if at < 0 or rows.num_rows == 0:
+        return 0
+    marks = pc.list_flatten(rows.column(at))
+    return int(pc.sum(pc.equal(marks, MOVED)).as_py() or 0)

@@ -279,8 +279,8 @@ def _outcome(found: Decoded, places: Sequence[Place], *, dry: bool) -> Outcome:
     if found.later:
         text += f"; {len(found.later)} are ahead of their table: the stream brings them"
     if found.blocked:
-        text += f"; {len(found.blocked)} stay: a later record of their key is in the table and does"
-        text += " not decode with the settings in force, so it would be overwritten"
+        text += f"; {len(found.blocked)} stay: a later record of their key is in the table and can"
+        text += " not be made again, so it would be overwritten"
     if found.deltas:
         waiting = ", ".join(sorted({delta.target for delta in found.deltas}))
         text += f"; the schema of {waiting} would be changed first"

@@ -6,10 +6,13 @@ import itertools
 import random
 
 import orjson
+import pyarrow as pa
 import pytest
 
+from ingest.formats.events import MOVED
 from ingest.replaying import ledger as ledgers
 from ingest.replaying.reading import same_key, source_records
+from ingest.replaying.rows import KeyedRows
 from ingest.requests import replay as replays
 from ingest.requests.registry import Pipeline
 from ingest.requests.replay import drop_bad, replay
@@ -169,6 +172,49 @@ def test_a_change_of_key_in_one_record_takes_the_old_key_along(lake):
     lake.widen()
     lake.replay()
     assert lake.rows() == {1: 11, 2: 0.5}
+
+
+def moved(old, new, n):
+    value = {"before": {"id": old, "n": 1}, "after": {"id": new, "n": n}, "op": "u"}
+    value["source"] = {"db": "shop", "table": "orders", "ts_ms": 1}
+    return orjson.dumps({"id": new}), orjson.dumps(value)
+
+
+def test_keys_are_followed_through_later_changes_of_key(lake):
+    lake.add(order(1, 1), order(2, BAD), moved(2, 3, 5), order(3, 9, "u"), moved(3, 4, 10))
+    lake.add(order(3, 33), order(4, 44, "u"))
+    lake.work()
+    before = {1: 1, 3: 33, 4: 44}
+    assert lake.rows() == before
+    lake.widen()
+    assert lake.replay()["rows_written"] == 8
+    assert lake.rows() == before
+
+
+@pytest.mark.parametrize("mark", [MOVED, 1])
+def test_rows_that_take_values_from_an_old_key_are_not_written_again(lake, mark):
+    table = lake.stream.catalog.table("shop.orders")
+    rows = KeyedRows(table, pa.array([4], pa.int64()), 10, alone=False)
+
+    def batch(offset, key, ids):
+        return pa.RecordBatch.from_pydict(
+            {"id": [key], "n": [1], "_VALUE_KIND": [0], "_OFFSET": [offset], "_UNAVAILABLE": [ids]},
+            schema=pa.schema(
+                {
+                    "id": pa.int64(),
+                    "n": pa.int64(),
+                    "_VALUE_KIND": pa.int8(),
+                    "_OFFSET": pa.int64(),
+                    "_UNAVAILABLE": pa.list_(pa.int32()),
+                }
+            ),
+        )
+
+    rows.take(batch(4, 1, [MOVED]))
+    rows.take(batch(5, 2, [MOVED]))
+    assert not rows.moves, "the chosen record itself, and another key"
+    rows.take(batch(6, 1, [mark]))
+    assert rows.moves == (mark == MOVED)
 
 
 def test_a_later_bad_record_of_the_key_that_is_good_now_counts_too(lake):
