@@ -460,3 +460,47 @@ def test_keys_are_compared_by_what_they_say():
     assert same_key(b'{"b":1, "a":2}') == same_key(b'{"a":2,"b":1}')
     assert same_key(b"\0\0\0\0\1abc") == same_key(b"\0\0\0\0\2abc")
     assert same_key(b"x") != same_key(b"y")
+
+
+def positioned(key, n, at, op="c"):
+    """An event of MySQL for `shop.marks`."""
+    value = {
+        "before": {"id": key, "n": None} if op == "d" else None,
+        "after": None if op == "d" else {"id": key, "n": n},
+        "op": op,
+        "source": {
+            "connector": "mysql",
+            "name": "m",
+            "db": "shop",
+            "table": "marks",
+            "snapshot": "false",
+            "file": "binlog.000001",
+            "pos": at,
+            "row": 0,
+            "ts_ms": at * 1000,
+        },
+        "ts_ms": at * 1000,
+    }
+    return orjson.dumps({"id": key}), orjson.dumps(value)
+
+
+def test_in_the_order_of_the_source_its_positions_decide(lake):
+    path = lake.stream.directory / "shop.yaml"
+    path.write_text(path.read_text().replace("source: {", "source: {ordering: source, "))
+    lake.stream.settings = load_settings(path)
+    lake.stream.open()
+    lake.add(positioned(1, 1, 10))
+    lake.work()
+    lake.add(
+        positioned(1, BAD, 20),
+        positioned(2, BAD, 30),
+        positioned(2, 22, 40, "u"),
+        positioned(3, BAD, 50),
+        positioned(3, 33, 45, "u"),  # late: older than the bad one
+        positioned(4, BAD, 60),
+        positioned(4, 0, 70, "d"),
+    )
+    lake.work()
+    lake.widen("shop.marks")
+    assert lake.replay()["replayed"] == 4
+    assert lake.rows("shop.marks") == {1: 0.5, 2: 22, 3: 0.5}
