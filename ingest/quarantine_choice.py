@@ -7,14 +7,24 @@ millions of rows.
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
-from storage.table.predicate import And, Compare, IsNull, Op, Predicate
+from storage.table.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    conjuncts,
+)
 from storage.table.table import FileStoreTable
 
 __all__ = ["GROUP_COLUMNS", "UNKNOWN", "Choice", "chosen", "counted"]
@@ -89,20 +99,50 @@ class Choice:
         return And(tuple(parts)) if parts else None
 
 
-def chosen(table: FileStoreTable, choice: Choice, columns: Sequence[str] | None = None) -> pa.Table:
+def chosen(
+    table: FileStoreTable,
+    choice: Choice,
+    columns: Sequence[str] | None = None,
+    *,
+    offsets: Collection[int] | None = None,
+    but_for: Collection[str] = (),
+    most: tuple[int, int] | None = None,
+) -> pa.Table:
     """Rows of the quarantine table, in the order of its key.
 
     Args:
         table: the newest version of the quarantine table.
         choice: which.
         columns: those wanted; None = all.
+        offsets: only records at one of these source offsets.
+        but_for: leave out records for these tables.
+        most: about how many rows, and bytes, at most.
+
+    Raises:
+        InvalidRequestError: the table was made by an earlier version, and no daemon started since.
     """
     if "target" not in table.schema.field_names:
         raise InvalidRequestError(
             "the quarantine table is of an earlier version",
             hint="the daemon adds the columns that are missing when it starts",
         )
-    return table.to_arrow(columns=columns, predicate=choice.predicate())
+    parts = list(conjuncts(choice.predicate()))
+    if offsets is not None:
+        parts.append(In("offset", tuple(sorted(offsets))))
+    if but_for:
+        parts.append(Or((IsNull("target"), Not(In("target", tuple(sorted(but_for)))))))
+    predicate = And(tuple(parts)) if parts else None
+    names = list(columns or table.schema.field_names)
+    read = table.new_read(columns=names, predicate=predicate)
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for split in table.new_scan().with_filter(predicate).plan().splits:
+        for batch in read.to_batches(split):
+            batches.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if most is not None and (rows >= most[0] or size >= most[1]):
+                return pa.Table.from_batches(batches, read.schema)
+    return pa.Table.from_batches(batches, read.schema)
 
 
 def counted(rows: pa.Table) -> pa.Table:

@@ -504,3 +504,23 @@ def test_in_the_order_of_the_source_its_positions_decide(lake):
     lake.widen("shop.marks")
     assert lake.replay()["replayed"] == 4
     assert lake.rows("shop.marks") == {1: 0.5, 2: 22, 3: 0.5}
+
+
+def test_a_table_parked_in_the_middle_of_a_replay_is_settled_all_the_same(lake, monkeypatch):
+    lake.add(sums_record(1, 5), sums_record(1, BAD))
+    lake.work()
+    lake.widen("shop.sums")
+
+    def away(self, rows):
+        raise InvalidRequestError("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replays._Replay, "commit_marks", away)
+        with pytest.raises(InvalidRequestError):
+            lake.replay()
+    lake.stream.pause("shop.sums")
+    assert lake.replay()["chosen"] == 0
+    lake.stream.resume("shop.sums")
+    lake.work()
+    assert lake.replay()["chosen"] == 0
+    assert lake.rows("shop.sums") == {1: 5.5}
