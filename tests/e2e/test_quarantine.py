@@ -40,7 +40,13 @@ class ChaosStream:
         self.bad = {}
         self.fixed = self.calm = False
         self._bootstrap = bootstrap
-        self._producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 4_000_000})
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "message.max.bytes": 4_000_000,
+                "enable.idempotence": True,
+            }
+        )
         tag = f"chaos-{uuid.uuid4().hex[:8]}"
         self.topics = (f"{tag}.one", f"{tag}.two")
         self.dead = f"dead-{tag}"
