@@ -18,6 +18,7 @@ from tests.bench import (
     floor,
     ingest,
     lookup,
+    many_tables,
     merge,
     microbatch,
     pieces,
@@ -40,6 +41,7 @@ PARTS: dict[str, Callable[..., list[Figure]]] = {
     "floor": floor.run,
     "microbatch": microbatch.run,
     "ingest": ingest.run,
+    "many_tables": many_tables.run,
 }
 _OUT = Path(__file__).with_name("out") / "latest.json"
 
