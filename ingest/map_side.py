@@ -25,6 +25,7 @@ from pyspark import TaskContext
 
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, encode_chunk, encode_report, ipc_bytes
 from ingest.decoding import Decoding, decoding_of
+from ingest.event_time import event_time, highest_ms
 from ingest.formats.events import UNAVAILABLE_COLUMN, BadRecord, ChangeBatch, DecodeResult
 from ingest.formats.row_batches import joined_rows
 from ingest.placing import Owner, owner_of, placed
@@ -90,6 +91,8 @@ class MapSide:
         decoding.use(plan)
         self.report = RangeReport()
         self._plan = plan
+        self._settings = settings
+        self._watermarks: dict[str, str | None] = {}
         self._warehouse = Warehouse.of(settings.sink)
         self._quarantine = settings.bad_records.table
         self._decoding = decoding
@@ -163,7 +166,15 @@ class MapSide:
             return
         totals = self.report.tables.setdefault(change.target, TableTotals())
         totals.add(rows.num_rows, raw.topic, change.min_source_ts_ms, change.max_source_ts_ms)
+        if (text := self._watermark(change.target)) is not None:
+            totals.reached(highest_ms(rows, event_time(text).column))
         self._gather(change.target, rows)
+
+    def _watermark(self, table: str) -> str | None:
+        if table not in self._watermarks:
+            value = self._settings.rule_value(table, lambda rule: rule.watermark)
+            self._watermarks[table] = value
+        return self._watermarks[table]
 
     def _take_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> None:
         records = self._counted_bad(raw, records)

@@ -56,6 +56,7 @@ class BatchPlan:
         positions: per table in the order of the source, its highest positions by server, topic and
             partition (`ingest.positions`).
         answers: per table what was settled of shapes that its schema does not cover.
+        write_only: tables whose writers hold another `write-only` than the table's (`compaction`).
     """
 
     batch_id: int
@@ -72,6 +73,7 @@ class BatchPlan:
     moving: tuple[str, ...] = ()
     positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
+    write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Offset below which a table's rows of a source partition are to be dropped."""
@@ -111,6 +113,7 @@ class BatchPlan:
             "moving": sorted(self.moving),
             "positions": self.positions,
             "answers": {name: each.to_plain() for name, each in self.answers.items()},
+            "write_only": self.write_only,
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -145,4 +148,5 @@ def _parse(text: str) -> BatchPlan:
         moving=tuple(raw["moving"]),
         positions=raw["positions"],
         answers={name: Answers.from_plain(each) for name, each in raw["answers"].items()},
+        write_only=raw["write_only"],
     )

@@ -21,7 +21,8 @@ class TableTotals:
     """Per table: rows before merging, topics they came from, span of `source.ts_ms` [ms].
 
     Of a table in the order of the source also its highest positions (`BatchPlan.positions`) behind
-    the rows, and how many rows were delivered again or late.
+    the rows, and how many rows were delivered again or late; of a table with a watermark the
+    highest event time of the rows [epoch ms].
     """
 
     rows: int = 0
@@ -30,6 +31,7 @@ class TableTotals:
     max_ts_ms: int | None = None
     positions: StoredPositions = dataclasses.field(default_factory=dict)
     repeated: int = 0
+    event_time_ms: int | None = None
 
     def add(self, rows: int, topic: str, min_ts_ms: int | None, max_ts_ms: int | None) -> None:
         """Count one decoded batch."""
@@ -40,6 +42,7 @@ class TableTotals:
         self.rows += other.rows
         self.topics |= other.topics
         self.repeated += other.repeated
+        self.reached(other.event_time_ms)
         if other.positions:
             self.positions = merged_positions(self.positions, other.positions)
         if other.min_ts_ms is not None:
@@ -48,6 +51,12 @@ class TableTotals:
         if other.max_ts_ms is not None:
             mine = self.max_ts_ms
             self.max_ts_ms = other.max_ts_ms if mine is None else max(mine, other.max_ts_ms)
+
+    def reached(self, event_time_ms: int | None) -> None:
+        """Count an event time [epoch ms]."""
+        if event_time_ms is not None:
+            mine = self.event_time_ms
+            self.event_time_ms = event_time_ms if mine is None else max(mine, event_time_ms)
 
 
 @dataclasses.dataclass(slots=True)

@@ -23,6 +23,7 @@ from pyspark import TaskContext
 
 from ingest.batch_report import LookupUse
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch
+from ingest.compaction_duty import WRITE_ONLY
 from ingest.placing import ANY_BUCKET, Owner, owner_of
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.restore import restored
@@ -42,6 +43,7 @@ __all__ = [
     "BucketResult",
     "reduce_chunks",
     "reducer",
+    "writable",
 ]
 
 RESULT_SPARK_SCHEMA = "kind int, payload binary"
@@ -164,7 +166,7 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
     schema_id = plan.schema_id(first.table)
     if schema_id is None:
         raise InternalError("a chunk of an unplanned table", table=first.table)
-    table = table_of(warehouse, first.table, schema_id)
+    table = writable(table_of(warehouse, first.table, schema_id), plan, first.table)
     rows: Counter[str] = Counter()
     batches: list[pa.RecordBatch] = []
     with _writer(table, first) as writer:
@@ -192,6 +194,14 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         values_kept=whole.values,
         values_lost=whole.lost,
     )
+
+
+def writable(table: FileStoreTable, plan: BatchPlan, name: str) -> FileStoreTable:
+    """The table as the plan wants it written."""
+    write_only = plan.write_only.get(name)
+    if write_only is None:
+        return table
+    return table.with_options({WRITE_ONLY: "true" if write_only else "false"})
 
 
 def _partition_of(chunk: Chunk, table: FileStoreTable) -> bytes | None:

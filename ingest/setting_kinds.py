@@ -197,7 +197,8 @@ def choice(*allowed: str) -> Kind:
     words = ", ".join(f"`{word}`" for word in allowed)
 
     def parse(value: object) -> str:
-        given = _as_text(value).strip().lower()
+        # YAML takes the bare word `off` for a truth value
+        given = "off" if value is False and "off" in allowed else _as_text(value).strip().lower()
         if given not in allowed:
             raise ValueError(f"one of {words}" if len(allowed) > 1 else words)
         return given

@@ -30,7 +30,8 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
         key="bucket",
         kind=bucket_count,
         doc="Short for the table property `bucket`; `auto` chooses the number of buckets of a new "
-        "table by the size of its topic.",
+        "table by the size of its topics, once: one for every 4 GiB of events, as a power of two. "
+        "A partitioned table gets one in each partition.",
     ),
     Setting(
         key="table.properties",
@@ -105,8 +106,9 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="compaction",
         kind=choice("inline", "dedicated", "off"),
-        default="inline",
-        doc="Who compacts: this stream, `lakeward compact`, or nobody.",
+        doc="Who compacts: this stream (`inline`), `lakeward compact` (`dedicated`), or nobody. "
+        "With the last two the stream writes only, and tables that it makes get the table property "
+        "`write-only`; not said, that property of the table decides.",
     ),
     Setting(
         key="freshness",
@@ -117,7 +119,9 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="watermark",
         kind=text,
-        doc="`<column> - <interval>`: written into snapshots as how far event time has come.",
+        doc="`<column> - <interval>`: written into snapshots as how far event time has come, the "
+        "highest value of the TIMESTAMP column so far less the interval. It never goes back, and "
+        "silent partitions do not hold it.",
     ),
 )
 

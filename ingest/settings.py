@@ -23,7 +23,9 @@ from typing import Any
 
 import yaml
 
+from ingest.compaction_duty import check_compaction
 from ingest.dead_letter_checks import check_dead_letters
+from ingest.event_time import check_watermarks
 from ingest.formats.type_mapping import TypeMapping
 from ingest.ordering_rules import check_ordering
 from ingest.routing import Route
@@ -145,6 +147,8 @@ def resolve(
     _check_tables(settings)
     check_dead_letters(settings)
     check_ordering(settings)
+    check_compaction(settings)
+    check_watermarks(settings)
     return Resolved(settings=settings, lines=tuple(shown_settings(given, settings)))
 
 

@@ -172,6 +172,7 @@ class MicroBatchSink:
             moving=tuple(sorted(self._keys.moving)),
             positions=self._book.positions(),
             answers=self._book.lasting_answers(),
+            write_only=self._book.write_only(),
         )
         phases.end("plan")
         outcome = self._run(frame, plan)
@@ -361,7 +362,15 @@ class MicroBatchSink:
             highest = outcome.report.tables[name].positions
             properties |= positions_property(self._stream, plan.positions.get(name, {}), highest)
             messages = [message for result in by_table[name] for message in result.messages]
-            done = self._book.commit(name, messages, plan.identifier, properties, offsets, span)
+            done = self._book.commit(
+                name,
+                messages,
+                plan.identifier,
+                properties,
+                offsets,
+                span,
+                event_time_ms=outcome.report.tables[name].event_time_ms,
+            )
             return done, self._clock.monotonic_s() - began
 
         names = sorted(by_table)

@@ -13,8 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ingest.bad_limits import over_limit
+from ingest.compaction_duty import WRITE_ONLY, passing_options
+from ingest.event_time import watermark_of
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
+from ingest.new_tables import decided
 from ingest.parking import Parking
 from ingest.plan import BatchPlan
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
@@ -24,14 +27,12 @@ from ingest.range_report import RangeReport
 from ingest.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
 from ingest.schema_history import CHANGES_OPTION, HISTORY_NAME, with_note
 from ingest.schema_modes import Outcome
-from ingest.schema_policies import change_policy
-from ingest.schema_sync import Decision, NewTable, Refused, reconcile
+from ingest.schema_sync import Decision, NewTable, Refused
 from ingest.settings import Settings
 from ingest.statements import Statements
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
 from ingest.table_cache import Warehouse, catalog_of
 from ingest.table_faults import TABLE_FAULTS, lost_file, reason_of
-from ingest.transformed_schema import TableRules
 from storage.clock import Clock
 from storage.errors import (
     CorruptDataError,
@@ -141,6 +142,8 @@ class TableBook:
 
     def _open(self, name: str) -> _Page:
         table = self._catalog.table(name)
+        if passing := passing_options(self._settings, name, table.schema.options):
+            table = table.with_options(passing)
         return _Page(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
 
     def _try_open(self, name: str) -> _Page | None:
@@ -161,6 +164,11 @@ class TableBook:
         """Go by other settings; warehouse, stream and quarantine table are the same."""
         self._settings = settings
         self._answers = AnswerBook()  # other rules may answer otherwise
+        for name, page in self._pages.items():
+            try:
+                page.table = self._open(name).table
+            except TABLE_FAULTS as error:
+                self.park(name, reason_of(error))
 
     def use_floors(
         self, floors: Mapping[str, OffsetMap], bad_floors: Mapping[str, OffsetMap] | None = None
@@ -241,6 +249,11 @@ class TableBook:
         return {
             name: page.table.schema.id for name, page in self._pages.items() if name not in parked
         }
+
+    def write_only(self) -> dict[str, bool]:
+        """Tables of which the stream's writers are to hold another `write-only` than theirs."""
+        found = ((name, page.table.dynamic_options) for name, page in self._pages.items())
+        return {name: made[WRITE_ONLY] == "true" for name, made in found if WRITE_ONLY in made}
 
     def snapshot_id(self, name: str) -> int:
         """The newest snapshot that this stream made or found; 0 = none."""
@@ -377,18 +390,8 @@ class TableBook:
         if name not in self._pages and self._catalog.exists(name):
             self._pages[name] = self._open(name)
         page = self._pages.get(name)
-        return reconcile(
-            None if page is None else page.table.schema,
-            deltas,
-            table_properties=self._settings.table_properties(name),
-            primary_key=self._settings.primary_key(name),
-            rules=TableRules(self._settings.transform(name), self._settings.sink.time_zone),
-            appends=self._settings.appends,
-            ordering=self._settings.events.ordering,
-            policy=change_policy(self._settings, name),
-            ddl=ddl,
-            now_ms=now_ms,
-        )
+        schema = None if page is None else page.table.schema
+        return decided(self._settings, name, schema, deltas, ddl, now_ms)
 
     def _done(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
         """Carry out a decision; (the decision as it turned out, the changes made)."""
@@ -456,11 +459,18 @@ class TableBook:
         properties: Mapping[str, str],
         offsets: OffsetMap,
         span: Span,
+        *,
+        event_time_ms: int | None = None,
     ) -> CommitResult:
         """Commit one table's share of a batch and turn its page."""
         page = self._pages[name]
         commit = page.table.new_commit(self._stream)
-        result = commit.commit(messages, identifier, properties=properties)
+        result = commit.commit(
+            messages,
+            identifier,
+            properties=properties,
+            watermark=watermark_of(self._settings, name, event_time_ms),
+        )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:
             self._check_own(name, page, identifier, ranges)

@@ -19,10 +19,7 @@ _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
 }
 
 _RULES: Mapping[str, Callable[[TableRule], bool]] = {
-    "bucket: auto": lambda rule: bool(rule.auto_bucket),
-    "compaction": lambda rule: rule.compaction not in (None, "inline"),
     "freshness": lambda rule: rule.freshness_s is not None,
-    "watermark": lambda rule: rule.watermark is not None,
 }
 
 

@@ -8,6 +8,7 @@ from ingest.chunk import chunks_of
 from ingest.decoding import Decoding
 from ingest.map_side import MapSide
 from ingest.plan import BatchPlan
+from ingest.range_report import BatchTotals
 from ingest.reduce_side import reduce_chunks
 from ingest.settings import load_settings
 from ingest.source.ranges import SourceRange
@@ -34,6 +35,7 @@ class TablePipeline:
         self.offset = 0
         self.batches = 0
         self.changes = []
+        self.reached = {}
 
     def feed(self, *tasks, commit=True):
         """One micro-batch.
@@ -58,14 +60,16 @@ class TablePipeline:
                 tables=self.book.schema_ids(),
                 frozen=frozen,
                 answers=self.book.answers_given() if run else self.book.lasting_answers(),
+                write_only=self.book.write_only(),
             )
-            chunks, deltas = [], []
+            chunks, deltas, totals = [], [], BatchTotals()
             for raw in ranges:
                 side = MapSide(Decoding(self.settings), plan)
                 piece = SourceRange(self.topic, 0, raw.offsets[0], raw.offsets[-1] + 1)
                 made = side.read(piece, [raw])
                 chunks += itertools.chain.from_iterable(map(chunks_of, made))
                 deltas += side.report.deltas
+                totals.add(side.report)
             if not deltas:
                 break
             applied = self.book.apply(deltas, now_ms=plan.time_ms)
@@ -73,6 +77,8 @@ class TablePipeline:
             frozen = tuple(sorted({*frozen, *applied.refused}))
         else:
             raise AssertionError(f"schema changes do not settle: {deltas}")
+        tables = totals.report.tables.items()
+        self.reached = {name: found.event_time_ms for name, found in tables}
         results = self._reduced(plan, chunks)
         if commit:
             for name in sorted({result.table for result in results}):
