@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each claim of the feature table leads to a test, and the rest of it is the table of CDC.md."""
+
+import ast
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = ROOT / "ingest" / "FEATURES.md"
+LINK = re.compile(r"\[(\w+)\]\((\.\./tests/[\w/]+\.py)\)")
+
+
+def table_rows(text):
+    """Cells of each row below a head that begins with `Capability`."""
+    found = []
+    inside = False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| Capability |"):
+            inside = True
+        elif not line.startswith("|"):
+            inside = False
+        elif inside and not line.startswith("|---"):
+            found.append(cells)
+    return found
+
+
+def names_of_tests(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+ROWS = table_rows(PAGE.read_text(encoding="utf-8"))
+
+
+def test_it_is_the_table_of_the_research_with_one_more_column():
+    known = table_rows((ROOT / "ingest" / "CDC.md").read_text(encoding="utf-8"))
+    assert len(known) > 60
+    assert [row[:1] + row[2:] for row in ROWS] == known
+
+
+def test_every_claim_is_linked_to_a_test_that_exists():
+    wrong = []
+    for capability, claim, *_ in ROWS:
+        said = claim.partition("<br>")[0]
+        marks = re.match(r"[YPN](/[YPN])*(?![^:;, ])", said)
+        links = LINK.findall(claim)
+        if not marks or claim.count("](") != len(links):
+            wrong.append((capability, claim))
+        elif bool(links) == (set(marks[0]) == {"N"}):
+            wrong.append((capability, "a claim without link, or a link without claim"))
+        elif "P" in marks[0] and ":" not in said:
+            wrong.append((capability, "partial, but not why"))
+        for name, target in links:
+            file = (PAGE.parent / target).resolve()
+            if not file.is_file() or not name.startswith("test_") or name not in names_of_tests(file):
+                wrong.append((capability, f"no {name} in {target}"))
+    assert not wrong
