@@ -173,3 +173,6 @@ TABLES = (
 
 ODD = (UNSIGNED, ODD_TIMES, LONG_TIMES)
 """What Debezium or the lake cannot carry: unsigned from 2^63, zero dates, times of over a day."""
+
+PRECISE = UNSIGNED.altered(plus=[Column("biu", "bigint unsigned", UNSIGNED.columns[0].literals)])
+"""What `bigint.unsigned.handling.mode: precise` carries."""

@@ -35,10 +35,10 @@ def database_rows(connection: Any, table: RealTable) -> list[Row]:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def differences(connection: Any, table: RealTable, lake: FileStoreTable) -> list[str]:
-    """How a lake table differs from its source table; empty = it does not."""
+def differences(connection: Any, table: RealTable, lake: FileStoreTable | pa.Table) -> list[str]:
+    """How a lake table, or rows of one, differ from its source table; empty = they do not."""
     names = [*table.key_names, *(column.name for column in table.compared)]
-    found = lake.to_arrow()
+    found = lake if isinstance(lake, pa.Table) else lake.to_arrow()
     absent = sorted(set(names) - set(found.column_names))
     if absent:
         return [f"{table.name}: columns {', '.join(absent)} are missing"]
@@ -62,7 +62,7 @@ def compare(name: str, expected: Mapping[Key, Row], found: Mapping[Key, Row]) ->
 
 
 def assert_equal(connection: Any, tables: Iterable[RealTable], lake: Mapping[str, Any]) -> None:
-    """Every lake table equals its source table.
+    """Every lake table, or its rows, equals its source table.
 
     Raises:
         AssertionError: with the first differences of each table.

@@ -76,20 +76,28 @@ class RealTable:
             number: of the row, and by it its key.
             rng: chooses the values; None = literal `number` of each column, NULL after the last.
         """
-        names = [*self.key_names, *(column.name for column in self.columns)]
-        values = [*self.key_of(number), *(self._value(c, number, rng) for c in self.columns)]
-        return f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({', '.join(values)})"
+        return self.insert_rows([number], rng)
 
-    def update(self, number: int, rng: random.Random) -> str:
-        """An UPDATE of one to all columns of row `number`."""
+    def insert_rows(self, numbers: Sequence[int], rng: random.Random | None = None) -> str:
+        """One INSERT of rows, each as `insert` has it."""
+        names = [*self.key_names, *(column.name for column in self.columns)]
+        rows = (
+            [*self.key_of(number), *(self._value(c, number, rng) for c in self.columns)]
+            for number in numbers
+        )
+        values = ", ".join(f"({', '.join(row)})" for row in rows)
+        return f"INSERT INTO {self.name} ({', '.join(names)}) VALUES {values}"
+
+    def update(self, numbers: Sequence[int], rng: random.Random) -> str:
+        """An UPDATE of one to all columns of some rows."""
         may = [column for column in self.columns if not self.touched or column.name in self.touched]
         chosen = rng.sample(may, rng.randint(1, len(may)))
-        sets = ", ".join(f"{c.name} = {self._value(c, number, rng)}" for c in chosen)
-        return f"UPDATE {self.name} SET {sets} WHERE {self.where(number)}"
+        sets = ", ".join(f"{c.name} = {self._value(c, numbers[0], rng)}" for c in chosen)
+        return f"UPDATE {self.name} SET {sets} WHERE {self.where(*numbers)}"
 
-    def delete(self, number: int) -> str:
-        """A DELETE of row `number`."""
-        return f"DELETE FROM {self.name} WHERE {self.where(number)}"
+    def delete(self, numbers: Sequence[int]) -> str:
+        """A DELETE of some rows."""
+        return f"DELETE FROM {self.name} WHERE {self.where(*numbers)}"
 
     def change_key(self, number: int, to: int) -> str:
         """An UPDATE that gives row `number` the key of row `to`."""
@@ -97,10 +105,10 @@ class RealTable:
         joined = ", ".join(f"{name} = {value}" for name, value in sets)
         return f"UPDATE {self.name} SET {joined} WHERE {self.where(number)}"
 
-    def where(self, number: int) -> str:
-        """The condition for row `number`."""
-        pairs = zip(self.key_names, self.key_of(number), strict=True)
-        return " AND ".join(f"{name} = {value}" for name, value in pairs)
+    def where(self, *numbers: int) -> str:
+        """The condition for rows."""
+        keys = (zip(self.key_names, self.key_of(number), strict=True) for number in numbers)
+        return " OR ".join(" AND ".join(f"{n} = {value}" for n, value in key) for key in keys)
 
     def key_of(self, number: int) -> list[str]:
         """SQL literals of the key of row `number`."""
@@ -131,11 +139,13 @@ class RandomChanges:
     Args:
         tables: with numbered rows.
         seed: of everything.
+        several: share of the statements that touch up to five rows.
     """
 
-    def __init__(self, tables: Sequence[RealTable], seed: int) -> None:
+    def __init__(self, tables: Sequence[RealTable], seed: int, several: float = 0.0) -> None:
         self._tables = tables
         self._rng = random.Random(seed)
+        self._several = several
         self._live: dict[str, set[int]] = {table.name: set() for table in tables}
         self._next = dict.fromkeys(self._live, 1)
 
@@ -151,37 +161,51 @@ class RandomChanges:
         return list(self._tables)
 
     def alter(self, cursor: Any, statement: str, table: RealTable) -> None:
-        """Run a DDL statement; `table` is what its table is then."""
-        cursor.execute(statement)
+        """Run a DDL statement; `table` is what its table is then, or a table that it made."""
+        send(cursor, statement)
+        if table.name not in self._live:
+            self._live[table.name], self._next[table.name] = set(), 1
+            self._tables = [*self._tables, table]
         self._tables = [table if each.name == table.name else each for each in self._tables]
 
     def run(self, cursor: Any, transactions: int) -> None:
-        """Transactions of 1-6 statements; a tenth is rolled back."""
+        """Transactions of 1-6 statements, each sent at once; a tenth is rolled back."""
         for _ in range(transactions):
             kept = {name: set(rows) for name, rows in self._live.items()}
-            cursor.execute("BEGIN")
-            for _ in range(self._rng.randint(1, 6)):
-                cursor.execute(self._statement(self._rng.choice(self._tables)))
+            count = self._rng.randint(1, 6)
+            statements = [self._statement(self._rng.choice(self._tables)) for _ in range(count)]
             if self._rng.random() < 0.1:
-                cursor.execute("ROLLBACK")
+                statements.append("ROLLBACK")
                 self._live = kept
             else:
-                cursor.execute("COMMIT")
+                statements.append("COMMIT")
+            send(cursor, "; ".join(("BEGIN", *statements)))
 
     def _statement(self, table: RealTable) -> str:
         live, dice = self._live[table.name], self._rng.random()
-        if not live or dice < 0.3:
-            return table.insert(self._new(table.name), self._rng)
-        number = self._rng.choice(sorted(live))
+        several = bool(self._several) and self._rng.random() < self._several
+        count = self._rng.randint(2, 5) if several else 1
+        if len(live) < count or dice < 0.3:
+            return table.insert_rows([self._new(table.name) for _ in range(count)], self._rng)
+        if dice >= 0.92 and not table.keeps_key:
+            count = 1
+        numbers = self._rng.sample(sorted(live), count)
         if dice < 0.8:
-            return table.update(number, self._rng)
-        live.discard(number)
+            return table.update(numbers, self._rng)
+        live.difference_update(numbers)
         if dice < 0.92 or table.keeps_key:
-            return table.delete(number)
-        return table.change_key(number, self._new(table.name))
+            return table.delete(numbers)
+        return table.change_key(numbers[0], self._new(table.name))
 
     def _new(self, name: str) -> int:
         number = self._next[name]
         self._next[name] += 1
         self._live[name].add(number)
         return number
+
+
+def send(cursor: Any, statements: str) -> None:
+    """Run statements between semicolons in one round trip; the first error of any is raised."""
+    cursor.execute(statements)
+    while cursor.nextset():
+        pass

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.e2e.oracle import compare, normal, same
+from tests.e2e.real_history import history
 from tests.e2e.real_tables import Column, RandomChanges, RealTable
 
 UTC = datetime.UTC
@@ -63,8 +64,11 @@ class Recorder:
     def __init__(self):
         self.statements = []
 
-    def execute(self, statement):
-        self.statements.append(statement)
+    def execute(self, statements):
+        self.statements += statements.split("; ")
+
+    def nextset(self):
+        return None
 
 
 def test_random_changes_repeat_by_seed_and_have_all_kinds():
@@ -79,3 +83,32 @@ def test_random_changes_repeat_by_seed_and_have_all_kinds():
     assert words == {"INSERT", "UPDATE", "DELETE", "BEGIN", "COMMIT", "ROLLBACK"}
     assert any("SET id =" in statement for statement in one.statements)
     assert table.insert(2, random.Random(1)).startswith("INSERT INTO t (id, a) VALUES (2, ")
+
+
+def test_statements_touch_several_rows_where_asked():
+    table = RealTable("t", (Column("a", "int", ("1", "2")),))
+    recorder = Recorder()
+    changes = RandomChanges([table], seed=3, several=0.5)
+    changes.run(recorder, 300)
+    rows = {
+        "INSERT": lambda text: text.count("), ("),
+        "UPDATE": lambda text: text.count(" OR "),
+        "DELETE": lambda text: text.count(" OR "),
+    }
+    counts = {
+        word: {count(text) + 1 for text in recorder.statements if text.startswith(word)}
+        for word, count in rows.items()
+    }
+    assert all(found == {1, 2, 3, 4, 5} for found in counts.values()), counts
+
+
+@pytest.mark.parametrize("database", ["postgres", "mariadb"])
+def test_the_history_has_fifteen_statements(database):
+    steps = history(database, "published")
+    assert len(steps) == 15
+    text = "\n".join(statement for statement, _ in steps)
+    for words in ("ADD COLUMN", "DROP COLUMN", "RENAME COLUMN", "CREATE TABLE"):
+        assert words in text
+    last = {table.name: [column.name for column in table.columns] for _, table in steps}
+    assert last["orders"] == ["qty", "price", "remark", "buyer"]
+    assert last["places"] == ["town", "weight", "number_of"]

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real database through real Debezium and Kafka into tables; the database is the oracle."""
 
+import contextlib
+import dataclasses
 import json
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import yaml
 
+from changelog.replay import changelog_faults, replay
+from changelog.stream_scan import read_changelog
+from ingest.errors import ExitCode
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e import mariadb_tables, postgres_tables
 from tests.e2e.capture import (
@@ -16,7 +25,7 @@ from tests.e2e.capture import (
     capture_postgres,
     wait_for_rows,
 )
-from tests.e2e.connect_worker import mariadb_config, postgres_config
+from tests.e2e.connect_worker import ConnectWorker, mariadb_config, postgres_config
 from tests.e2e.daemon_process import (
     DaemonProcess,
     eventually,
@@ -25,8 +34,10 @@ from tests.e2e.daemon_process import (
     run_once,
 )
 from tests.e2e.oracle import assert_equal
+from tests.e2e.real_history import MADE, ORDERS, Step, history
 from tests.e2e.real_parts import connect_worker, mariadb_server, postgres_server, registry
 from tests.e2e.real_tables import Column, RandomChanges, RealTable
+from tests.e2e.test_verify import url, verify
 
 __all__ = ["connect_worker", "mariadb_server", "postgres_server", "registry"]
 
@@ -34,9 +45,6 @@ pytestmark = [pytest.mark.full, pytest.mark.kafka]
 
 FENCE = RealTable("fence", (Column("round", "int", ()),))
 """A table whose one row says how far the connector has come."""
-
-ROUNDS = 6
-TRANSACTIONS = 60
 
 
 def check_captures(found: dict[str, Any], tables: tuple[RealTable, ...]) -> None:
@@ -65,6 +73,7 @@ def test_postgres_is_captured_in_each_encoding(
     check_captures(found, tables)
     connect_worker.remove_all()
     drop(postgres_server, tables)
+    undo(postgres_server, postgres_tables.PREPARE)
 
 
 def test_mariadb_is_captured_in_each_encoding(
@@ -89,58 +98,222 @@ def test_tables_equal_the_database(database, kafka_broker, connect_worker, reque
     """Random transactions and DDL; Debezium killed and restarted, Lakeward killed three times."""
     server = request.getfixturevalue(f"{database}_server")
     described = {"postgres": postgres_tables, "mariadb": mariadb_tables}[database]
-    tables = described.TABLES
-    names = [*(table.name for table in tables), FENCE.name]
-    prefix = f"e2e-{database}"
-    changes = RandomChanges(tables, seed=11)
-    config = kafka_config(
-        tmp_path, kafka_broker, rf"{prefix}\..*|__debezium-heartbeat\.{prefix}", name=database
+    source = Source(database, server, kafka_broker, connect_worker, described.TABLES)
+    config = source.config(tmp_path)
+    with server.connect() as connection, source.started(connection, described.PREPARE):
+        live_through(SMALL, source, connection, config, iter(described.EVOLUTION))
+        assert_equal(connection, source.changes.tables, open_lake(tmp_path / "warehouse"))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("database", ["postgres", "mariadb"])
+def test_ten_thousand_transactions(
+    database, kafka_broker, connect_worker, request, tmp_path, capsys
+):
+    """Fifteen DDL statements meanwhile; rows, `lakeward verify` and the changelog all agree."""
+    server = request.getfixturevalue(f"{database}_server")
+    described = {"postgres": postgres_tables, "mariadb": mariadb_tables}[database]
+    odd = {
+        "postgres": (postgres_tables.NEGATIVE_SCALES,),
+        "mariadb": (mariadb_tables.PRECISE, mariadb_tables.ODD_TIMES),
+    }
+    tables = (*described.TABLES, *odd[database], ORDERS)
+    source = Source(
+        database,
+        server,
+        kafka_broker,
+        connect_worker,
+        tables,
+        MADE,
+        several=0.15,
+        settings={"bigint.unsigned.handling.mode": "precise"} if database == "mariadb" else None,
     )
-    with server.connect() as connection, connection.cursor() as cursor:
-        for statement in described.PREPARE:
-            cursor.execute(statement)
-        for table in (*tables, FENCE):
-            for statement in table.create():
-                cursor.execute(statement)
-        cursor.execute("INSERT INTO fence (id, round) VALUES (1, 0)")
-        changes.fill(cursor, 5)
-        if database == "postgres":
-            source = postgres_config(server, prefix, [f"public.{name}" for name in names])
-        else:
-            listed = [f"{server.database}.{name}" for name in names]
-            source = mariadb_config(server, prefix, listed, kafka_broker)
-        connect_worker.add(prefix, source, converter="json-schema", partitions=3)
-        # a snapshot that is begun twice would leave rows that were deleted between
-        wait_until_quiet(kafka_broker, prefix, connect_worker, 5 * len(tables) + 1)
-        daemon = DaemonProcess(config)
-        try:
-            for number in range(1, ROUNDS + 1):
-                changes.run(cursor, TRANSACTIONS)
-                if number % 2:
-                    changes.alter(cursor, *described.EVOLUTION[number // 2])
-                daemon = disturb(number, daemon, config, connect_worker, prefix)
-            cursor.execute(f"UPDATE fence SET round = {ROUNDS} WHERE id = 1")
-            wait_for_fence(tmp_path, daemon)
-        finally:
-            if daemon.alive:
-                daemon.kill_group()
-        wait_until_quiet(kafka_broker, prefix, connect_worker)
-        run_once(config, timeout=900)
+    config = source.config(tmp_path, evolve=True, table_properties=LOOKED_UP)
+    with server.connect() as connection, source.started(connection, described.PREPARE):
+        steps = history(database, source.publication)
+        figures = live_through(LARGE, source, connection, config, iter(steps))
+        with capsys.disabled():
+            print(f"\n{database}: {json.dumps(figures)}")
+        assert len(source.changes.tables) >= 12
         lake = open_lake(tmp_path / "warehouse")
-        assert_equal(connection, changes.tables, lake)
-    connect_worker.remove(prefix)
-    drop(server, (*tables, FENCE))
+        assert_equal(connection, source.changes.tables, lake)
+        code, told = verify(capsys, "-c", str(config), "shop.*", "--source", url(server))
+        assert {name: each["outcome"] for name, each in told.items()} == dict.fromkeys(
+            lake, "equal"
+        ), told
+        assert code == ExitCode.OK
+        assert_equal(connection, source.changes.tables, each_replayed(lake))
+    catalog = FileSystemCatalog(str(tmp_path / "warehouse"))
+    assert catalog.table("lakeward._quarantine").to_arrow().num_rows == 0
+    said = catalog.table("lakeward._schema_history").to_arrow().to_pylist()
+    assert {row["decision"] for row in said} == {"applied"}
+    renames = {(row["old"], row["new"]) for row in said if row["kind"] == "rename.column"}
+    assert renames == ({("customer", "buyer"), ("n", "number_of")} if source.tells_ddl else set())
 
 
-def disturb(number: int, daemon: DaemonProcess, config: Path, worker: Any, name: str):
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much happens to a database, and what goes wrong after which round.
+
+    Attributes:
+        rounds: of random transactions.
+        transactions: in each.
+        altered: rounds after which the next DDL statement runs.
+        lake_killed: rounds after which Lakeward is killed, when it has committed something.
+        worker_killed: rounds after which Kafka Connect is.
+        connector_restarted: rounds after which the connector is restarted in it.
+    """
+
+    rounds: int
+    transactions: int
+    altered: Collection[int]
+    lake_killed: Collection[int]
+    worker_killed: Collection[int]
+    connector_restarted: Collection[int]
+
+
+SMALL = Scale(6, 60, range(1, 6, 2), (1, 3, 5), (2,), (4,))
+LARGE = Scale(16, 625, range(1, 16), (2, 5, 8, 11, 14), (4,), (10,))
+LOOKED_UP = {
+    "changelog-producer": "lookup",
+    "snapshot.num-retained.min": "1000000",
+    "snapshot.num-retained.max": "1000000",
+}
+
+
+class Source:
+    """Tables of a database, and the connector that tells of them.
+
+    Args:
+        database: `postgres` or `mariadb`.
+        server: of it.
+        bootstrap: of Kafka.
+        worker: Kafka Connect.
+        tables: that there are at first.
+        made: tables that come later.
+        several: see `RandomChanges`.
+        settings: more of them for the connector.
+    """
+
+    def __init__(
+        self,
+        database: str,
+        server: Any,
+        bootstrap: str,
+        worker: ConnectWorker,
+        tables: tuple[RealTable, ...],
+        made: tuple[RealTable, ...] = (),
+        several: float = 0.0,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.tells_ddl = database == "mariadb"
+        self.prefix = f"e2e-{database}{len(tables)}"
+        self.publication = self.prefix.replace("-", "_")
+        self.bootstrap, self.worker = bootstrap, worker
+        self.changes = RandomChanges(tables, seed=11, several=several)
+        self._server, self._tables, self._made = server, tables, made
+        self._settings = settings or {}
+
+    def config(self, directory: Path, *, evolve: bool = False, **more: Any) -> Path:
+        """The pipeline's; `evolve` also follows the DDL that the connector tells."""
+        pattern = rf"{self.prefix}\..*|__debezium-heartbeat\.{self.prefix}"
+        path = kafka_config(directory, self.bootstrap, pattern, name=self.prefix, **more)
+        raw = yaml.safe_load(path.read_text())
+        if evolve:
+            raw["pipeline"]["schema.change.behavior"] = "evolve"
+            if self.tells_ddl:
+                raw["source"]["debezium.schema.change.topic"] = self.prefix
+        path.write_text(yaml.safe_dump(raw))
+        return path
+
+    @contextlib.contextmanager
+    def started(self, connection: Any, prepare: Sequence[str]) -> Iterator[None]:
+        """With the tables, some rows, and a connector that has told of them."""
+        names = [table.name for table in (*self._tables, *self._made, FENCE)]
+        with connection.cursor() as cursor:
+            for statement in prepare:
+                cursor.execute(statement)
+            for table in (*self._tables, FENCE):
+                for statement in table.create():
+                    cursor.execute(statement)
+            cursor.execute("INSERT INTO fence (id, round) VALUES (1, 0)")
+            self.changes.fill(cursor, 5)
+        if self.tells_ddl:
+            listed = [f"{self._server.database}.{name}" for name in names]
+            config = mariadb_config(self._server, self.prefix, listed, self.bootstrap)
+        else:
+            listed = [f"public.{name}" for name in names]
+            config = postgres_config(self._server, self.prefix, listed)
+        config |= self._settings
+        self.worker.add(self.prefix, config, converter="json-schema", partitions=3)
+        # a snapshot that is begun twice would leave rows that were deleted between
+        self.wait_until_quiet(5 * len(self._tables) + 1)
+        yield
+        self.worker.remove(self.prefix)
+        drop(self._server, (*self.changes.tables, FENCE))
+        undo(self._server, prepare)
+
+    def wait_until_quiet(self, at_least: int = 1) -> int:
+        """Wait until the connector tells no more; how many rows it has told."""
+        return wait_until_quiet(self.bootstrap, self.prefix, self.worker, at_least)
+
+
+def undo(server: Any, prepare: Sequence[str]) -> None:
+    """Take away what the tables needed."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        for statement in prepare:
+            kind, name = statement.replace("IF NOT EXISTS ", "").split()[1:3]
+            cursor.execute(f"DROP {kind} {name}")
+
+
+def live_through(
+    scale: Scale, source: Source, connection: Any, config: Path, steps: Iterator[Step]
+) -> dict[str, float]:
+    """Rounds of changes with the daemon beside them, then whatever is left; figures of all."""
+    began, writing = time.monotonic(), 0.0
+    daemon = DaemonProcess(config)
+    try:
+        with connection.cursor() as cursor:
+            for number in range(1, scale.rounds + 1):
+                since = time.monotonic()
+                source.changes.run(cursor, scale.transactions)
+                writing += time.monotonic() - since
+                if number in scale.altered:
+                    source.changes.alter(cursor, *next(steps))
+                daemon = disturb(scale, number, daemon, config, source)
+            cursor.execute(f"UPDATE fence SET round = {scale.rounds} WHERE id = 1")
+        written = time.monotonic()
+        wait_for_fence(config.parent, daemon, scale.rounds)
+    finally:
+        if daemon.alive:
+            daemon.kill_group()
+    fenced = time.monotonic()
+    events = source.wait_until_quiet()
+    run_once(config, timeout=900)
+    return {
+        "transactions": scale.rounds * scale.transactions,
+        "transactions_per_s": round(scale.rounds * scale.transactions / writing),
+        "events": events,
+        "commits": progress(config.parent),
+        "lake_killed": len(scale.lake_killed),
+        "debezium_restarted": len(scale.worker_killed) + len(scale.connector_restarted),
+        "written_s": round(written - began),
+        "caught_up_s": round(fenced - written),
+        "all_s": round(time.monotonic() - began),
+    }
+
+
+def disturb(
+    scale: Scale, number: int, daemon: DaemonProcess, config: Path, source: Source
+) -> DaemonProcess:
     """What goes wrong after round `number`; the daemon that runs then."""
     assert daemon.alive, daemon.log_tail()
-    if number == 2:
-        worker.kill()
-        worker.start()
-    elif number == 4:
-        worker.restart(name)
-    elif number < ROUNDS:
+    if number in scale.worker_killed:
+        source.worker.kill()
+        source.worker.start()
+    if number in scale.connector_restarted:
+        source.worker.restart(source.prefix)
+    if number in scale.lake_killed:
         before = progress(config.parent)
         eventually(
             lambda: progress(config.parent) > before or not daemon.alive,
@@ -153,13 +326,24 @@ def disturb(number: int, daemon: DaemonProcess, config: Path, worker: Any, name:
     return daemon
 
 
+def each_replayed(lake: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """What the changelogs of tables amount to, from empty; every change fits what it meets."""
+    found = {}
+    for name, table in lake.items():
+        changes = [batch.rows for batch in read_changelog(table, options={"scan.snapshot-id": "1"})]
+        keys = table.schema.primary_keys
+        assert changelog_faults(changes, keys) == [], name
+        found[name] = replay(changes, keys)
+    return found
+
+
 def progress(directory: Path) -> int:
     """Commits to the lake's tables so far."""
     folders = (directory / "warehouse").glob("shop.db/*/snapshot")
     return sum(newest_snapshot(directory / "warehouse", f"shop.{f.parent.name}") for f in folders)
 
 
-def wait_for_fence(directory: Path, daemon: DaemonProcess) -> None:
+def wait_for_fence(directory: Path, daemon: DaemonProcess, last: int) -> None:
     """Wait until the last change of the database is in the lake."""
 
     def arrived() -> bool:
@@ -167,16 +351,17 @@ def wait_for_fence(directory: Path, daemon: DaemonProcess) -> None:
         lake = open_lake(directory / "warehouse")
         if FENCE.name not in lake:
             return False
-        return lake[FENCE.name].to_arrow()["round"].to_pylist() == [ROUNDS]
+        return lake[FENCE.name].to_arrow()["round"].to_pylist() == [last]
 
-    eventually(arrived, timeout=600, interval=2.0, what="the fence in the lake")
+    eventually(arrived, timeout=900, interval=2.0, what="the fence in the lake")
 
 
-def wait_until_quiet(bootstrap: str, prefix: str, worker: Any, at_least: int = 1) -> None:
-    """Wait until Debezium sends no more rows."""
+def wait_until_quiet(bootstrap: str, prefix: str, worker: Any, at_least: int = 1) -> int:
+    """Wait until Debezium sends no more rows; how many it sent."""
     reader = TopicReader(bootstrap, prefix)
     try:
         wait_for_rows([reader], at_least, worker)
+        return reader.rows()
     finally:
         reader.close()
 
