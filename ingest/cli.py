@@ -21,6 +21,7 @@ from ingest.config_arguments import add_configuration, resolved
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging
 from ingest.pipeline_commands import add_pipeline_commands
+from ingest.plan_commands import add_plan_command
 from ingest.quarantine_commands import add_quarantine_commands
 from ingest.recover_commands import recover_offsets
 from ingest.settings import Resolved
@@ -39,6 +40,8 @@ _EXAMPLES = """\
 examples:
   lakeward demo                            see it work on this machine, in two minutes
   lakeward validate -c shop.yaml --check   what would run, and does the source answer
+  lakeward plan -c shop.yaml               tables, types, keys and warnings, from a sample
+  lakeward plan -c shop.yaml --estimate    rows, bytes, files and buckets
   lakeward run -c shop.yaml                run until SIGTERM (the running batch is finished)
   lakeward run -c shop.yaml --once         work off the backlog, then end
   lakeward status -c shop.yaml             tables: running, parked, how far behind
@@ -84,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     validate.add_argument("--json", action="store_true", help="the result as one JSON object")
     validate.set_defaults(run=_validate)
+    add_plan_command(commands)
     add_pipeline_commands(commands)
     add_quarantine_commands(commands)
     add_table_commands(commands)

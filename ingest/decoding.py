@@ -66,6 +66,7 @@ class Decoding:
         feeds: by table the topics in which events for it were met since `use`; of parked tables
             too, whose events are counted as unrouted and not decoded.
         positions: of the rows since `use`; None in the order of arrival.
+        sources: the topics in which each source table was met since `use`, wanted or not.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -79,6 +80,7 @@ class Decoding:
         self._routing = settings.routing
         self._tables: dict[SourceTable, str] = {}
         self.feeds: dict[str, set[str]] = {}
+        self.sources: dict[SourceTable, set[str]] = {}
         self.positions: TaskPositions | None = None
         self._decoder = decoder_of(settings, self._resolve)
 
@@ -89,8 +91,14 @@ class Decoding:
         self._targets = {}
         self._tables = {}
         self.feeds = {}
+        self.sources = {}
         self._transforms = {}
         self.positions = TaskPositions(plan) if self._by_source else None
+
+    @property
+    def targets(self) -> Mapping[str, Target]:
+        """By table what rows were decoded for since `use`; of several sources the last one's."""
+        return self._targets
 
     @property
     def _by_source(self) -> bool:
@@ -188,6 +196,7 @@ class Decoding:
             if destination is not None:
                 self._tables[source] = destination.table
             self._resolved[source] = self._planned(destination)
+        self.sources.setdefault(source, set()).add(topic)
         if source in self._tables:
             self.feeds.setdefault(self._tables[source], set()).add(topic)
         return self._resolved[source]

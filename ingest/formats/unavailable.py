@@ -53,6 +53,11 @@ class Placeholder:
         self._needles = tuple(form.encode() for form in (*self._texts, self._uuid))
         self._converted: dict[Codec, tuple[pa.Scalar, ...]] = {}
 
+    @property
+    def needles(self) -> tuple[bytes, ...]:
+        """A record in which none of these is found has no such value."""
+        return self._needles
+
     def is_value(self, value: Any) -> bool:
         """Whether a parsed JSON value is the placeholder in any form."""
         if isinstance(value, str):
