@@ -7,15 +7,17 @@ for Java. Both only report; nothing is created that is not removed again.
 
 import contextlib
 import dataclasses
+import difflib
 import os
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from ingest.config_places import named
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
 from ingest.registry.client import SchemaRegistry
 from ingest.registry.registry_settings import SchemaRegistrySettings
@@ -31,6 +33,7 @@ from ingest.source.source_settings import (
 from ingest.transform_checks import transforms_found
 from storage.clock import IdSource, RandomIds
 from storage.errors import (
+    InvalidOptionError,
     InvalidRequestError,
     LakewardError,
     NotFoundError,
@@ -38,7 +41,8 @@ from storage.errors import (
 )
 from storage.format.layout import POSTPONE_BUCKET
 from storage.io.resolve import is_local, resolve_file_io
-from storage.options import TableOptions, require_writable
+from storage.option_table import TABLE_OPTIONS
+from storage.options import TableOptions, find_option, require_writable
 
 __all__ = ["Finding", "offline", "online", "registry", "source"]
 
@@ -54,12 +58,14 @@ class Finding:
         ok: whether the pipeline could start as far as this goes.
         finding: what was found, or what is wrong and what to do.
         exit_code: of `validate` when this is the first failure.
+        key: of the setting to blame; empty = the finding names it.
     """
 
     name: str
     ok: bool
     finding: str
     exit_code: ExitCode = ExitCode.CONFIG
+    key: str = ""
 
 
 def offline(settings: Settings) -> list[Finding]:
@@ -94,7 +100,8 @@ def source(settings: Settings) -> Finding:
 
 def registry(settings: SchemaRegistrySettings) -> Finding:
     """Whether the schema registry answers, lets us in and is one."""
-    return _run("schema registry", lambda: _registry(settings))
+    found = _run("schema registry", lambda: _registry(settings))
+    return found if found.ok else dataclasses.replace(found, key="source.schema.registry.url")
 
 
 def _run(name: str, check: Callable[[], str]) -> Finding:
@@ -104,7 +111,13 @@ def _run(name: str, check: Callable[[], str]) -> Finding:
         text = f"{error.message}{f': {error.detail}' if error.detail else ''}"
         hint = f"; {error.hint}" if error.hint else ""
         facts = "".join(f" {key}={value}" for key, value in error.context.items())
-        return Finding(name, ok=False, finding=text + facts + hint, exit_code=_code(error))
+        return Finding(
+            name,
+            ok=False,
+            finding=text + facts + hint,
+            exit_code=_code(error),
+            key=str(error.context.get("key", "")),
+        )
     except OSError as error:
         return Finding(name, ok=False, finding=str(error), exit_code=_code(error))
 
@@ -114,10 +127,21 @@ def _code(error: Exception) -> ExitCode:
 
 
 def _table_options(settings: Settings) -> str:
-    sets = [settings.sink.table_properties]
-    sets += [{**settings.sink.table_properties, **r.table_properties} for r in settings.tables]
-    for each in sets:
-        options = TableOptions.from_strings(each)
+    common = settings.sink.table_properties
+    _written("sink.table.properties", common)
+    for number, rule in enumerate(settings.tables):
+        if rule.table_properties:
+            _written(f"tables[{number}]", {**common, **rule.table_properties})
+    rules = len(settings.tables)
+    return f"new tables can be written ({rules} rule{'' if rules == 1 else 's'})"
+
+
+def _written(where: str, properties: Mapping[str, str]) -> None:
+    """Refuse what the stream cannot write, with the key that asks for it."""
+    options = TableOptions.from_strings(properties)
+    with named(where, {"option": f"{where}.{{}}"}):
+        for option in properties:
+            _known(option)
         require_writable(options)
         if options.bucket == POSTPONE_BUCKET:
             raise UnsupportedFeatureError(
@@ -126,8 +150,18 @@ def _table_options(settings: Settings) -> str:
                 option="bucket",
                 value=options.bucket,
             )
-    rules = len(settings.tables)
-    return f"new tables can be written ({rules} rule{'' if rules == 1 else 's'})"
+
+
+def _known(option: str) -> None:
+    """Refuse what looks like an option that is spelt wrong; other unknown ones are kept as told."""
+    if find_option(option) is not None:
+        return
+    names = [row.key for row in TABLE_OPTIONS]
+    close = difflib.get_close_matches(option, names, n=1, cutoff=0.85)
+    if close:
+        raise InvalidOptionError(
+            "there is no such table option", hint=f"did you mean `{close[0]}`?", option=option
+        )
 
 
 def _java() -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from ingest import checks, daemon, demo
 from ingest.compact_commands import add_compact_command
 from ingest.config_arguments import add_configuration, resolved
+from ingest.config_places import mistakes_of
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging
 from ingest.pipeline_commands import add_pipeline_commands
@@ -142,7 +143,9 @@ def _validate(arguments: argparse.Namespace) -> int:
     print(aligned(["setting", "value", "from"], given.lines))
     print()
     for each in results:
-        print(f"{'ok  ' if each.ok else 'FAIL'}  {each.name}: {each.finding}")
+        place = "" if each.ok else given.places.of(each.key) or given.places.told(each.finding)
+        at = f"{place}: " if place else ""
+        print(f"{'ok  ' if each.ok else 'FAIL'}  {at}{each.name}: {each.finding}")
     print("\nvalid" if not failed else f"\nnot ready: {failed[0].name} (exit code {code})")
     return code
 
@@ -180,14 +183,18 @@ def _version(arguments: argparse.Namespace) -> int:
 def _fail(error: BaseException, *, as_json: bool) -> int:
     """Say what went wrong on standard error, and what to do; the exit code."""
     kind = kind_of(error)
-    if isinstance(error, LakewardError):
-        message, hint = _sentence(error), error.hint
+    if not isinstance(error, LakewardError):
+        told = [(f"{type(error).__name__}: {error}", kind.action)]
     else:
-        message, hint = f"{type(error).__name__}: {error}", kind.action
+        told = [(_sentence(each), each.hint) for each in mistakes_of(error)]
     if as_json:
-        document = {"error": type(error).__name__, "message": message, "hint": hint}
+        document: dict[str, Any] = {"error": type(error).__name__}
+        document |= {"message": told[0][0], "hint": told[0][1]}
+        if len(told) > 1:
+            document["mistakes"] = [{"message": text, "hint": hint} for text, hint in told]
         print(json.dumps(document), file=sys.stderr)
-    else:
+        return int(kind.exit_code)
+    for message, hint in told:
         print(f"lakeward: {message}", file=sys.stderr)
         if hint:
             print(f"  hint: {hint}", file=sys.stderr)
@@ -195,8 +202,11 @@ def _fail(error: BaseException, *, as_json: bool) -> int:
 
 
 def _sentence(error: LakewardError) -> str:
-    facts = ", ".join(f"{key} = {value}" for key, value in error.context.items())
-    return error.message + (f" ({facts})" if facts else "") + _detail(error)
+    context = dict(error.context)
+    place = context.pop("at", "")  # of a configuration file, as compilers say it
+    facts = ", ".join(f"{key} = {value}" for key, value in context.items())
+    text = error.message + (f" ({facts})" if facts else "") + _detail(error)
+    return f"{place}: {text}" if place else text
 
 
 def _detail(error: LakewardError) -> str:

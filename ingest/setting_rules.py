@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ingest.config_places import Mistakes
 from ingest.routing import Route, Shard
 from ingest.setting_kinds import Setting
 from ingest.setting_table_rules import ROUTE_SETTINGS, TABLE_SETTINGS
@@ -125,15 +126,20 @@ def _values(raw: object, where: str, rows: Sequence[Setting]) -> dict[str, Any]:
     by_key = {row.key: row for row in rows}
     maps = [row.key for row in rows if row.kind.mapping]
     values: dict[str, Any] = {}
-    for key, entry in flatten(raw, maps, "file").items():
-        row = by_key.get(key)
-        if row is None:
-            hint = suggestion(key, by_key)
-            raise InvalidOptionError("unknown setting", key=f"{where}.{key}", hint=hint)
-        values[key] = parse_setting(row, entry.value, f"{where}.{key}")
-    for key in required:
-        if key not in values:
-            raise InvalidOptionError(f"a rule needs `{key}`", key=where)
+    mistakes = Mistakes()
+    given = flatten(raw, maps, "file")
+    for key, entry in given.items():
+        with mistakes():
+            row = by_key.get(key)
+            if row is None:
+                hint = suggestion(key, by_key)
+                raise InvalidOptionError("unknown setting", key=f"{where}.{key}", hint=hint)
+            values[key] = parse_setting(row, entry.value, f"{where}.{key}")
+    for key in required if not mistakes.found else ():
+        with mistakes():
+            if key not in given:
+                raise InvalidOptionError(f"a rule needs `{key}`", hint=f"add `{key}:`", key=where)
+    mistakes.check()
     return values
 
 
@@ -150,15 +156,28 @@ def parse_setting(row: Setting, raw: object, key: str) -> Any:
     """
     if row.kind.mapping and raw is None:
         raw = {}
+    if row.kind.mapping and not isinstance(raw, Mapping):  # its text may be a secret
+        wish = "a map of names to values, such as `{name: value}`"
+        raise InvalidOptionError(
+            "a setting has a value it cannot have", detail=f"wanted {wish}", key=key
+        )
     try:
         return row.kind.parse(raw)
     except ValueError as wanted:
         raise InvalidOptionError(
             "a setting has a value it cannot have",
             detail=f"wanted {wanted}",
+            hint=_meant(raw, str(wanted)),
             key=key,
             value=shown_value(row.key, raw),
         ) from wanted
+
+
+def _meant(raw: object, wanted: str) -> str:
+    """A nearby word, where one of several was wanted."""
+    words = re.findall(r"`([^`]+)`", wanted) if wanted.startswith("one of") else []
+    close = difflib.get_close_matches(str(raw), words, n=1)
+    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def not_yet(key: str) -> UnsupportedFeatureError:

@@ -17,19 +17,21 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from ingest.compaction_duty import check_compaction
+from ingest.config_places import Mistakes, Places, mistakes_of, named
 from ingest.dead_letter_checks import check_dead_letters
 from ingest.event_time import check_watermarks
 from ingest.formats.type_mapping import TypeMapping
 from ingest.ordering_rules import check_ordering
 from ingest.routing import Route
 from ingest.setting_avro import avro_settings
+from ingest.setting_kinds import Setting
 from ingest.setting_rules import (
     not_yet,
     parse_setting,
@@ -71,12 +73,13 @@ from ingest.source.source_settings import (
 )
 from ingest.transform_checks import check_transforms
 from ingest.unbuilt import refuse_unbuilt
-from storage.errors import InvalidOptionError, InvalidRequestError
+from storage.errors import InvalidOptionError, InvalidRequestError, LakewardError
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options import TableOptions
 
 __all__ = ["Resolved", "Settings", "TableRule", "load_settings", "resolve"]
 
+_Rule = TypeVar("_Rule")
 _MAPS = tuple(row.key for row in SETTINGS if row.kind.mapping)
 _BY_KEY = {row.key: row for row in SETTINGS}
 _PAGE = Path(__file__).with_name("CONFIGURATION.md")
@@ -90,10 +93,12 @@ class Resolved:
     Attributes:
         settings: the values in force.
         lines: (key, value as it may be shown, origin) in the order of the reference.
+        places: where the files say what.
     """
 
     settings: Settings
     lines: tuple[tuple[str, str, str], ...]
+    places: Places
 
 
 def load_settings(
@@ -125,39 +130,84 @@ def resolve(
 ) -> Resolved:
     """As `load_settings`, with the origin of every value."""
     environ = os.environ if environ is None else environ
+    places, mistakes = Places(), Mistakes()
+    try:
+        return _resolved(paths, overrides or {}, environ, places, mistakes)
+    except LakewardError as error:
+        for each in mistakes_of(error):
+            places.locate(each)
+        raise
+
+
+def _resolved(
+    paths: Path | str | Sequence[Path | str],
+    overrides: Mapping[str, Any],
+    environ: Mapping[str, str],
+    places: Places,
+    mistakes: Mistakes,
+) -> Resolved:
     given: dict[str, Given] = {}
     rules: list[object] = []
     routes: list[object] = []
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
-        document = read_document(path)
-        rules += rule_list(interpolate(document.pop("tables", None), environ, "tables"), "tables")
-        routes += rule_list(interpolate(document.pop("route", None), environ, "route"), "route")
-        plain = interpolate(document, environ)
-        _merge(given, flatten(plain if isinstance(plain, dict) else {}, _MAPS, "file"))
-    _merge(given, _from_environment(environ))
-    _merge(given, flatten(dict(overrides or {}), _MAPS, "flag"))
-    settings = _build(
-        _parse_all(given),
-        [table_rule(rule, number) for number, rule in enumerate(rules)],
-        [route_rule(route, number) for number, route in enumerate(routes)],
-    )
-    refuse_unbuilt(settings)
+        document = read_document(path, places)
+        for name, found in (("tables", rules), ("route", routes)):
+            with mistakes():
+                found += rule_list(interpolate(document.pop(name, None), environ, name), name)
+        plain: dict[str, object] = {}
+        for name, section in document.items():
+            with mistakes():
+                plain[name] = interpolate(section, environ, str(name))
+        with mistakes():
+            _merge(given, flatten(plain, _MAPS, "file"), mistakes)
+    with mistakes():
+        others = _from_environment(environ)
+        others |= flatten(dict(overrides), _MAPS, "flag")
+        places.forget(others)
+        _merge(given, others, mistakes)
+    values = _parse_all(given, mistakes)
+    parsed_rules = _each(rules, table_rule, mistakes)
+    parsed_routes = _each(routes, route_rule, mistakes)
+    mistakes.check()
+    settings = _build(values, parsed_rules, parsed_routes)
+    for check in (
+        refuse_unbuilt,
+        _check_routes,
+        check_transforms,
+        _check_tables,
+        check_dead_letters,
+        check_ordering,
+        check_compaction,
+        check_watermarks,
+    ):
+        with mistakes():
+            check(settings)
+    mistakes.check()
+    lines = tuple(shown_settings(given, settings))
+    return Resolved(settings=settings, lines=lines, places=places)
+
+
+def _each(
+    raw: Sequence[object], parse: Callable[[object, int], _Rule], mistakes: Mistakes
+) -> list[_Rule]:
+    found = []
+    for number, rule in enumerate(raw):
+        with mistakes():
+            found.append(parse(rule, number))
+    return found
+
+
+def _check_routes(settings: Settings) -> None:
     settings.routing.check()
-    check_transforms(settings)
-    _check_tables(settings)
-    check_dead_letters(settings)
-    check_ordering(settings)
-    check_compaction(settings)
-    check_watermarks(settings)
-    return Resolved(settings=settings, lines=tuple(shown_settings(given, settings)))
 
 
-def _merge(target: dict[str, Given], newer: Mapping[str, Given]) -> None:
+def _merge(target: dict[str, Given], newer: Mapping[str, Given], mistakes: Mistakes) -> None:
     """Add newer entries; entries of map settings are merged name by name."""
     for key, entry in newer.items():
         owner = key if key in _BY_KEY else _map_of(key)
         if owner is None:
-            raise _unknown(key)
+            mistakes.found.append(_unknown(key))
+            continue
         if owner != key:  # one name inside a map, such as sink.table.properties.bucket
             entry = Given({key[len(owner) + 1 :]: entry.value}, entry.origin)
         known = target.get(owner)
@@ -214,27 +264,30 @@ def _unknown(key: str) -> InvalidRequestError:
     )
 
 
-def _parse_all(given: Mapping[str, Given]) -> dict[str, Any]:
+def _parse_all(given: Mapping[str, Given], mistakes: Mistakes) -> dict[str, Any]:
     values: dict[str, Any] = {}
     missing = [row.key for row in SETTINGS if row.required and row.key not in given]
     if missing:
-        raise InvalidOptionError(
-            "a required setting is missing",
-            hint="set " + " and ".join(f"`{key}`" for key in missing),
-            key=missing[0],
+        mistakes.found.append(
+            InvalidOptionError(
+                "a required setting is missing",
+                hint="set " + " and ".join(f"`{key}`" for key in missing),
+                key=missing[0],
+            )
         )
     for row in SETTINGS:
-        entry = given.get(row.key)
-        if entry is None:
-            values[row.key] = (
-                None if row.default is None else parse_setting(row, row.default, row.key)
-            )
-        else:
-            value = parse_setting(row, entry.value, row.key)
-            if row.kind.mapping and isinstance(row.default, Mapping):
-                value = {**row.default, **value}
-            values[row.key] = value
+        with mistakes():
+            values[row.key] = _value_of(row, given.get(row.key))
     return values
+
+
+def _value_of(row: Setting, entry: Given | None) -> Any:
+    if entry is None:
+        return None if row.default is None else parse_setting(row, row.default, row.key)
+    value = parse_setting(row, entry.value, row.key)
+    if row.kind.mapping and isinstance(row.default, Mapping):
+        value = {**row.default, **value}
+    return value
 
 
 def _build(
@@ -247,7 +300,8 @@ def _build(
     if retain_s is not None:
         properties.setdefault("snapshot.time-retained", f"{int(retain_s * 1000)} ms")
     options = values["sink.options"] or {}
-    warehouse = resolve_file_io(values["sink.warehouse"], options)[1]
+    with named("sink.warehouse", below="sink.options"):
+        warehouse = resolve_file_io(values["sink.warehouse"], options)[1]
     return Settings(
         pipeline=PipelineSettings(
             name=name,
@@ -258,7 +312,7 @@ def _build(
             schema_change_behavior=values["pipeline.schema.change.behavior"],
             idle_commit_s=values["pipeline.trigger.idle.commit"],
         ),
-        source=with_topic(_source(values), values["source.debezium.schema.change.topic"]),
+        source=with_topic(_named_source(values), values["source.debezium.schema.change.topic"]),
         format=values["source.format"],
         debezium=DebeziumSettings(
             decimal_handling_mode=values["source.debezium.decimal.handling.mode"],
@@ -334,7 +388,18 @@ def _checkpoint(location: str | None, warehouse: str, name: str) -> str:
     return resolve_file_io(location)[1]
 
 
+_SOURCE_FACTS = {
+    "property": "source.properties.{}",
+    "startup_mode": "source.scan.startup.mode",
+    "pattern": "source.topics.pattern",
+    "excluded": "source.topics.exclude",
+}
 _KAFKA_ONLY = ("source.bootstrap.servers", "source.properties", "source.scan.startup.offsets")
+
+
+def _named_source(values: Mapping[str, Any]) -> SourceSettings:
+    with named("source", _SOURCE_FACTS):
+        return _source(values)
 
 
 def _source(values: Mapping[str, Any]) -> SourceSettings:
@@ -342,7 +407,11 @@ def _source(values: Mapping[str, Any]) -> SourceSettings:
     foreign = ("source.path",) if kind == "kafka" else _KAFKA_ONLY
     for key in foreign:
         if values[key] is not None:
-            raise InvalidOptionError(f"this setting is not for the {kind} source", key=key)
+            other = "files" if kind == "kafka" else "kafka"
+            hint = f"remove it, or set `source.type: {other}`"
+            raise InvalidOptionError(
+                f"this setting is not for the {kind} source", hint=hint, key=key
+            )
     common: dict[str, Any] = {
         "topics": values["source.topics"] or (),
         "topics_pattern": values["source.topics.pattern"] or "",
@@ -371,9 +440,21 @@ def _source(values: Mapping[str, Any]) -> SourceSettings:
 
 def _check_tables(settings: Settings) -> None:
     """Refuse malformed table options now rather than when the first table is made."""
-    TableOptions.from_strings(settings.sink.table_properties)
-    for rule in settings.tables:
-        TableOptions.from_strings({**settings.sink.table_properties, **rule.table_properties})
+    common = settings.sink.table_properties
+    _check_options("sink.table.properties", common)
+    for number, rule in enumerate(settings.tables):
+        where = f"tables[{number}].table.properties"
+        _check_options(where, {**common, **rule.table_properties})
+
+
+def _check_options(where: str, properties: Mapping[str, str]) -> None:
+    try:
+        TableOptions.from_strings(properties)
+    except InvalidRequestError as error:
+        option = error.context.get("option")
+        key = f"{where}.{option}" if option else where
+        error.context = {"key": key, **error.context}
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from ingest.config_places import Places
 from storage.errors import InvalidOptionError, NotFoundError
 
 __all__ = [
@@ -74,8 +75,12 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 
 
-def read_document(path: Path | str) -> dict[str, Any]:
+def read_document(path: Path | str, places: Places | None = None) -> dict[str, Any]:
     """The map in a YAML file; `-` is standard input.
+
+    Args:
+        path: of the file.
+        places: takes in where its keys are.
 
     Raises:
         NotFoundError: there is no such file.
@@ -92,11 +97,23 @@ def read_document(path: Path | str) -> dict[str, Any]:
         raise InvalidOptionError(
             "the configuration file cannot be read", detail=str(error), path=name
         ) from error
+    if places is not None:
+        places.read("<stdin>" if name == "-" else name, text)
     try:
         document = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = {"path": name}
+        if mark is not None:
+            where = {"at": f"{name}:{mark.line + 1}:{mark.column + 1}"}
+        twice = "given twice" in str(getattr(error, "problem", ""))
         raise InvalidOptionError(
-            "the configuration is not valid YAML", detail=_yaml_problem(error), path=name
+            "the configuration is not valid YAML",
+            detail=_yaml_problem(error),
+            hint="remove one of them, or put both together"
+            if twice
+            else "look at the quotes, brackets and indentation before that place",
+            **where,
         ) from error
     if not isinstance(document, dict):
         raise InvalidOptionError(
@@ -171,7 +188,10 @@ def _file_text(path: str, where: str) -> str:
         return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOptionError(
-            "a referenced file cannot be read", detail=str(error), key=where
+            "a referenced file cannot be read",
+            detail=str(error),
+            hint="check the path, and who may read the file",
+            key=where,
         ) from error
 
 

@@ -95,5 +95,9 @@ def _at(key: str, check: Callable[..., object], *arguments: object) -> None:
         check(*arguments)
     except InvalidRequestError as error:
         raise InvalidOptionError(
-            error.message, detail=error.detail, hint=error.hint, key=key, **error.context
+            error.message,
+            detail=error.detail,
+            hint=error.hint or "ingest/TRANSFORMS.md has what can be written there",
+            key=key,
+            **error.context,
         ) from error

@@ -253,12 +253,17 @@ def _check_common(settings: SourceSettings) -> None:
         raise InvalidOptionError(
             "an interval cannot be negative", discovery_interval_s=settings.discovery_interval_s
         )
-    for pattern in (settings.topics_pattern, *settings.topics_exclude):
+    patterns = [("pattern", settings.topics_pattern)]
+    patterns += [("excluded", pattern) for pattern in settings.topics_exclude]
+    for name, pattern in patterns:
         try:
             re.compile(pattern)
         except re.error as error:
             raise InvalidOptionError(
-                "not a regular expression", pattern=pattern, detail=str(error)
+                "not a regular expression",
+                detail=str(error),
+                hint="put a backslash before a character that is meant as it is, as in `\\.`",
+                **{name: pattern},
             ) from error
 
 

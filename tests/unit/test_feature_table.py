@@ -53,6 +53,10 @@ def test_every_claim_is_linked_to_a_test_that_exists():
             wrong.append((capability, "partial, but not why"))
         for name, target in links:
             file = (PAGE.parent / target).resolve()
-            if not file.is_file() or not name.startswith("test_") or name not in names_of_tests(file):
+            if (
+                not file.is_file()
+                or not name.startswith("test_")
+                or name not in names_of_tests(file)
+            ):
                 wrong.append((capability, f"no {name} in {target}"))
     assert not wrong

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `lakeward validate` says of mistakes, word for word, against `snapshots/validate/*.txt`.
+
+After a wanted change: `UPDATE_SNAPSHOTS=1 pytest tests/unit/ingest/test_validate_mistakes.py`, and
+look at the difference.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ingest import checks, cli
+
+SNAPSHOTS = Path(__file__).parent / "snapshots" / "validate"
+
+KAFKA = "source: {type: kafka, bootstrap.servers: 'kafka:9092', topics.pattern: 'shop[.].*'}\n"
+FILES = "source: {type: files, path: events}\n"
+REST = "sink: {warehouse: lake}\npipeline: {name: shop}\n"
+REGISTRY = (
+    "source:\n  type: kafka\n  bootstrap.servers: kafka:9092\n  topics: [a]\n"
+    "  format: debezium-avro\n"
+)
+
+MISTAKES = {
+    # unknown keys
+    "unknown-key": KAFKA + REST + "pipeline.triger:\n  interval: 5s\n",
+    "unknown-nested-key": (
+        KAFKA + "sink: {warehouse: lake}\npipeline:\n  name: shop\n  trigger:\n    intervall: 5s\n"
+    ),
+    "unknown-section": KAFKA + REST + "metric:\n  port: 1\n",
+    "unknown-key-of-a-rule": (
+        KAFKA + REST + "tables:\n  - match: shop.*\n    primary.keys: [id]\n"
+    ),
+    "unknown-key-of-a-route": (
+        KAFKA + REST + "route:\n  - source: shop.a\n    sink-table: ods.a\n"
+    ),
+    "unknown-table-option": KAFKA + REST + "sink.table.properties:\n  buckets: 4\n",
+    "unknown-store-option": (
+        KAFKA + "pipeline: {name: shop, checkpoint: c}\nsink:\n  warehouse: s3://lake/w\n"
+        "  options:\n    s3.enpoint: http://minio:9000\n"
+    ),
+    "key-of-a-later-version": KAFKA + REST + "alerts:\n  - {when: 'x', send: 'y'}\n",
+    # wrong values
+    "wrong-duration": (
+        KAFKA + "sink: {warehouse: lake}\npipeline:\n  name: shop\n  trigger.interval: 30\n"
+    ),
+    "wrong-number": KAFKA + REST + "metrics:\n  port: many\n",
+    "wrong-choice": KAFKA + REST + "log: {level: loud}\n",
+    "wrong-boolean": FILES + REST + "source.fail.on.data.loss: perhaps\n",
+    "wrong-format": KAFKA + REST + "source.format: debezium-jsn\n",
+    "wrong-map": KAFKA + REST + "spark.conf: fast\n",
+    "wrong-list-of-rules": KAFKA + REST + "tables:\n  match: shop.*\n",
+    "wrong-bucket": KAFKA + REST + "tables:\n  - {match: 'shop.*', bucket: 0}\n",
+    "wrong-pattern": FILES + REST + "source.topics.pattern: 'shop(.*'\n",
+    "wrong-type-mapping": KAFKA + REST + "sink.type.mapping: [time-to-txt]\n",
+    "wrong-filter": KAFKA + REST + "tables:\n  - match: shop.a\n    filter: 'qty <>'\n",
+    "wrong-mask": KAFKA + REST + "tables:\n  - match: shop.a\n    mask: {email: sha265}\n",
+    "wrong-schema-change": KAFKA + REST + "sink.include.schema.changes: [add.colum]\n",
+    "not-yaml": KAFKA + "pipeline: {name: shop\n",
+    "key-given-twice": KAFKA + REST + "pipeline: {name: other}\n",
+    "variable-not-set": KAFKA + REST + "source.properties:\n  sasl.password: '${SHOP_PASS}'\n",
+    "file-not-there": (
+        KAFKA + REST + "source.properties:\n  sasl.password: '${file:/none/of/this}'\n"
+    ),
+    # missing
+    "missing-required": KAFKA + "sink: {type: paimon}\n",
+    "missing-brokers": "source: {type: kafka, topics: [a]}\n" + REST,
+    "missing-topics": "source: {type: kafka, bootstrap.servers: 'kafka:9092'}\n" + REST,
+    "missing-registry": REGISTRY + REST,
+    # combinations
+    "colliding-shards": (
+        KAFKA + REST + "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
+        "    sink-table: ods.orders\n"
+    ),
+    "colliding-shards-out-of-the-key": (
+        KAFKA + REST + "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
+        "    sink-table: ods.orders\n    shard:\n      column: _shard\n"
+        "      in.primary.key: false\n"
+    ),
+    "shard-value-that-never-varies": (
+        KAFKA + REST + "route:\n  - source-table: shop.orders_[0-9]+.orders\n"
+        "    sink-table: ods.orders\n    shard: {column: _shard, value: one}\n"
+    ),
+    "route-to-a-group-that-is-not-there": (
+        KAFKA + REST + "route:\n  - {source-table: 'shop.a', sink-table: 'ods.$1'}\n"
+    ),
+    "settings-of-the-other-source": (FILES + REST + "source.bootstrap.servers: kafka:9092\n"),
+    "order-of-the-source-without-positions": (
+        KAFKA + REST + "source.format: canal-json\nsource.ordering: source\n"
+    ),
+    "order-of-the-source-and-sequence-field": (
+        KAFKA + REST + "source.ordering: source\n"
+        "sink.table.properties: {sequence.field: updated_at}\n"
+    ),
+    "contrary-type-mapping": (
+        KAFKA + REST + "sink.type.mapping: [time-to-string, time-to-bigint]\n"
+    ),
+    "moving-partitions-with-fixed-buckets": (
+        KAFKA + REST + "tables:\n  - match: shop.a\n    primary.key: [id]\n"
+        "    partition.by: [day]\n    bucket: 4\n"
+    ),
+    "startup-mode-without-timestamp": KAFKA + REST + "source.scan.startup.mode: timestamp\n",
+    "checkpoint-in-a-store": KAFKA + "sink: {warehouse: lake}\npipeline:\n  name: shop\n"
+    "  checkpoint: s3://lake/state\n",
+    "client-property-that-is-ours": (
+        KAFKA + REST + "source.properties: {enable.auto.commit: true}\n"
+    ),
+    "unwritable-table-option": (KAFKA + REST + "tables:\n  - match: shop.a\n    bucket: -2\n"),
+    # several
+    "several-at-once": (
+        KAFKA + "sink: {warehouse: lake, tipe: paimon}\npipeline:\n  name: ../shop\n"
+        "metrics.port: 70000\n"
+        "tables:\n  - {match: a.b, bukket: 3, toast: burn}\n  - {primary.key: [id]}\n"
+    ),
+}
+
+ONLINE = {
+    "unreachable-broker": (
+        "source:\n  type: kafka\n  topics: [a]\n  bootstrap.servers: 127.0.0.1:1\n" + REST
+    ),
+    "unreachable-registry": (
+        "source:\n  type: kafka\n  topics: [a]\n  bootstrap.servers: 127.0.0.1:1\n"
+        "  format: debezium-avro\n  schema.registry:\n    url: http://127.0.0.1:1\n" + REST
+    ),
+    "directory-of-events-not-there": "source:\n  type: files\n  path: nowhere\n" + REST,
+}
+
+
+def said(text, tmp_path, monkeypatch, capsys, *options):
+    """The configuration, and what the command says of it."""
+    monkeypatch.chdir(tmp_path)
+    for name in [each for each in os.environ if each.startswith("LAKEWARD__")]:
+        monkeypatch.delenv(name)
+    (tmp_path / "shop.yaml").write_text(text, encoding="utf-8")
+    code = cli.main(["validate", "-c", "shop.yaml", *options])
+    captured = capsys.readouterr()
+    failed = [line for line in captured.out.splitlines() if line.startswith("FAIL")]
+    told = (captured.err + "".join(f"{line}\n" for line in failed)).replace(str(tmp_path), "DIR")
+    return f"{text}---\n{told}exit code {code}\n"
+
+
+def compare(name, found):
+    path = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(found, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == found
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake(name, tmp_path, monkeypatch, capsys):
+    found = said(MISTAKES[name], tmp_path, monkeypatch, capsys)
+    assert found.endswith("exit code 78\n")
+    compare(name, found)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_what_does_not_answer(name, tmp_path, monkeypatch, capsys):
+    if name != "directory-of-events-not-there":
+        (tmp_path / "events").mkdir()
+    monkeypatch.setattr(checks, "_BROKER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(checks, "_java", lambda: "java")
+    text = ONLINE[name] + "metrics: {enabled: false}\n"
+    compare(name, said(text, tmp_path, monkeypatch, capsys, "--check"))
+
+
+SECRETS = """
+source:
+  type: kafka
+  bootstrap.servers: kafka:9092
+  topics: [a]
+  format: debezium-avro
+  properties: {sasl.username: shop, sasl.password: hush-1, ssl.key.password: '${SHOP_SECRET}'}
+  schema.registry: {url: 'http://registry:8081', bearer.token: hush-4}
+sink:
+  warehouse: s3://lake/warehouse
+  options: {s3.secret-key: hush-5, s3.access-key: AKIA-hush-6}
+  table.properties: {some.password: hush-7}
+pipeline: {name: shop, checkpoint: state}
+spark.conf: {spark.some.password: '${file:FILE}'}
+tables:
+  - {match: shop.a, mask: {email: "sha256('hush-9')"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("", ""),
+        ("{name: shop, check", "{name: ../x, check"),
+        ("sasl.password: hush-1", "sasl.password: [hush-1]"),
+        ("sasl.password: hush-1", "sasl.password: {a: [hush-1]}"),
+        (
+            "{sasl.username: shop, sasl.password: hush-1, ssl.key.password: '${SHOP_SECRET}'}",
+            "hush-1",
+        ),
+        ("properties: {sasl", "propertys: {sasl"),
+        ("SHOP_SECRET", "SHOP_SECRETT"),
+        ("bearer.token: hush-4", "bearer.token: [hush-4]"),
+        ("bearer.token: hush-4", "basic.auth: hush-4"),
+        ("bearer.token: hush-4", "bearer.tokn: hush-4"),
+        ("http://registry", "http://user:hush-3@registry"),
+        ("http://registry", "htp://user:hush-3@registry"),
+        ("http://registry:8081", "http://user:hush-3@registry:port"),
+        ("s3.secret-key: hush-5", "s3.secret-kei: hush-5"),
+        ("{s3.secret-key: hush-5, s3.access-key: AKIA-hush-6}", "hush-5"),
+        ("some.password: hush-7", "some.password: [hush-7]"),
+        ("sha256('hush-9')", "sha265('hush-9')"),
+        ("sha256('hush-9')", "sha256('hush-9'"),
+        ("sha256('hush-9')", "sha256('hush-9', 3)"),
+        ("{email: \"sha256('hush-9')\"}", "hush-9"),
+        ("mask: {email", "msak: {email"),
+        ("format: debezium-avro", "format: json"),
+        ("pipeline:", "pipeline: {{"),
+    ],
+)
+def test_secrets_are_never_shown(right, wrong, tmp_path, monkeypatch, capsys):
+    (tmp_path / "word").write_text("hush-8\n")
+    monkeypatch.setenv("SHOP_SECRET", "hush-2")
+    text = SECRETS.replace(right, wrong, 1).replace("FILE", str(tmp_path / "word"))
+    (tmp_path / "shop.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    for options in ([], ["--json"]):
+        code = cli.main(["validate", "-c", "shop.yaml", *options])
+        captured = capsys.readouterr()
+        assert code == (78 if wrong else 0)
+        assert "hush" not in captured.out + captured.err
+
+
+def test_every_snapshot_is_of_a_test():
+    assert {path.stem for path in SNAPSHOTS.glob("*.txt")} == {*MISTAKES, *ONLINE}
