@@ -86,7 +86,7 @@ def test_secrets_are_never_shown():
         ({"startup_mode": "specific-offsets"}, "specific-offsets"),
         ({"startup_mode": "specific-offsets", "startup_offsets": {"t": {"x": 1}}}, "partition=`x`"),
         ({"max_records": 0}, "max_records"),
-        ({"topics_exclude": ("(",)}, r"pattern=`\(`"),
+        ({"topics_exclude": ("(",)}, r"excluded=`\(`"),
     ],
 )
 def test_contradictions_are_refused_by_name(values, named):
