@@ -14,22 +14,24 @@ of the record that were left out.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from ingest.plan import BatchPlan
 from ingest.settings import Settings
 from ingest.source.kafka_client import admin_config, broker_error
 from ingest.source.source_settings import KafkaSourceSettings
 from ingest.stream_state import Span
+from ingest.table_book import TableBook
 from storage.clock import Clock
 from storage.errors import RetryableError
 from storage.table.predicate import And, Compare, In, Op
 from storage.table.table import FileStoreTable
 
-__all__ = ["DeadLetter", "DeadLetters", "letter_of"]
+__all__ = ["DeadLetter", "DeadLetters", "copied", "letter_of"]
 
 _TIMEOUT_S = 30.0
 """How long the topic may take to acknowledge [s]."""
@@ -238,6 +240,20 @@ class DeadLetters:
                 }
             )
         return self._producer
+
+
+def copied(
+    letters: DeadLetters | None,
+    book: TableBook,
+    plan: BatchPlan,
+    span: Span,
+    commits: Collection[str],
+) -> int:
+    """Send what a batch quarantined, in this attempt or an earlier one; how many copies."""
+    held = book.quarantine
+    if letters is None or not (held in commits or held in plan.skip):
+        return 0
+    return letters.copy(book.table(held), plan.batch_id, span)
 
 
 def _size(letter: DeadLetter) -> int:

@@ -25,17 +25,18 @@ import contextlib
 import dataclasses
 import pickle
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ingest.bad_limits import over_limit
 from ingest.batch_phases import Phases
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.chunk import ChunkKind
 from ingest.compaction_figures import CompactionFigures, summed
-from ingest.dead_letters import DeadLetters
+from ingest.dead_letters import DeadLetters, copied
 from ingest.history_writer import HistoryWriter
 from ingest.job_outcome import JobOutcome, replaced, without
 from ingest.key_places import KeySketch
@@ -181,14 +182,15 @@ class MicroBatchSink:
         self._check_replay(plan, span)
         outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
         phases.end("schema")
-        too_bad = self._book.too_bad(outcome.report, plan)
+        judged = {*plan.skip, *plan.parked, self._book.quarantine}
+        too_bad = over_limit(self._book.settings, outcome.report, judged)
         outcome = self._without_bad(frame, settled, outcome, too_bad)
         self._meet_parked(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
         commits, failed = self._commit_all(plan, outcome, verdicts, span)
         outcome, parked = without(outcome, failed), parked | failed
         phases.end("commit")
-        copies = self._copy_bad(plan, span, commits)
+        copies = copied(self._dead_letters, self._book, plan, span, commits)
         self._learn_weights(outcome)
         report = self._report(plan, outcome, commits, started, phases.seconds)
         violations, split = self._keys.take(outcome.report.keys)
@@ -392,13 +394,6 @@ class MicroBatchSink:
         # nothing is discarded: a commit that failed halfway may have published some of its files
         done |= {n: f.result() for n, f in futures.items() if n not in failed}
         return done, failed
-
-    def _copy_bad(self, plan: BatchPlan, span: Span, commits: Collection[str]) -> int:
-        """Send what the batch quarantined to the topic for it, in this attempt or an earlier."""
-        held = self._book.quarantine
-        if self._dead_letters is None or not (held in commits or held in plan.skip):
-            return 0
-        return self._dead_letters.copy(self._book.table(held), plan.batch_id, span)
 
     def _fault(
         self, failures: Mapping[str, BaseException], plan: BatchPlan, outcome: JobOutcome

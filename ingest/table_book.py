@@ -12,18 +12,15 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ingest.bad_limits import over_limit
 from ingest.compaction_duty import WRITE_ONLY, passing_options
 from ingest.event_time import watermark_of
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.new_tables import decided
 from ingest.parking import Parking
-from ingest.plan import BatchPlan
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.quarantine import missing_columns, quarantine_schema
-from ingest.range_report import RangeReport
 from ingest.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
 from ingest.schema_history import CHANGES_OPTION, HISTORY_NAME, with_note
 from ingest.schema_modes import Outcome
@@ -74,7 +71,7 @@ class TableBook:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.warehouse = Warehouse.of(settings.sink)
         self.quarantine = settings.bad_records.table
-        self._settings = settings
+        self.settings = settings
         self._stream = settings.pipeline.name
         self._clock = clock
         self._catalog = catalog_of(self.warehouse)
@@ -113,7 +110,7 @@ class TableBook:
     @property
     def mode(self) -> str:
         """`pipeline.schema.change.behavior`."""
-        return self._settings.pipeline.schema_change_behavior
+        return self.settings.pipeline.schema_change_behavior
 
     def options(self) -> dict[str, Mapping[str, str]]:
         """Options of every table that the stream knows."""
@@ -142,7 +139,7 @@ class TableBook:
 
     def _open(self, name: str) -> _Page:
         table = self._catalog.table(name)
-        if passing := passing_options(self._settings, name, table.schema.options):
+        if passing := passing_options(self.settings, name, table.schema.options):
             table = table.with_options(passing)
         return _Page(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
 
@@ -162,7 +159,7 @@ class TableBook:
 
     def use_settings(self, settings: Settings) -> None:
         """Go by other settings; warehouse, stream and quarantine table are the same."""
-        self._settings = settings
+        self.settings = settings
         self._answers = AnswerBook()  # other rules may answer otherwise
         for name, page in self._pages.items():
             try:
@@ -303,10 +300,6 @@ class TableBook:
         found = self.progresses().items()
         return {name: progress.positions for name, progress in found if progress.positions}
 
-    def too_bad(self, report: RangeReport, plan: BatchPlan) -> dict[str, str]:
-        """Tables with more bad records in this batch than they may have, with the reasons."""
-        return over_limit(self._settings, report, {*plan.skip, *plan.parked, self.quarantine})
-
     def apply(
         self,
         deltas: Sequence[SchemaDelta],
@@ -391,7 +384,7 @@ class TableBook:
             self._pages[name] = self._open(name)
         page = self._pages.get(name)
         schema = None if page is None else page.table.schema
-        return decided(self._settings, name, schema, deltas, ddl, now_ms)
+        return decided(self.settings, name, schema, deltas, ddl, now_ms)
 
     def _done(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
         """Carry out a decision; (the decision as it turned out, the changes made)."""
@@ -469,7 +462,7 @@ class TableBook:
             messages,
             identifier,
             properties=properties,
-            watermark=watermark_of(self._settings, name, event_time_ms),
+            watermark=watermark_of(self.settings, name, event_time_ms),
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:

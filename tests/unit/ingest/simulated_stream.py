@@ -188,12 +188,12 @@ class SimulatedStream:
         return burning
 
     def _commit(self, function):
-        def commit(book, name, *args):
+        def commit(book, name, *args, **more):
             self.fuse.step()
             if name in self.faults:
                 self.faults.discard(name)
                 raise CorruptDataError("damaged for the test", path=name)
-            result = function(book, name, *args)
+            result = function(book, name, *args, **more)
             self.fuse.step()
             return result
 
