@@ -4,6 +4,11 @@
 One message holds the rows of one statement: `data` has them whole, `old` the changed columns of
 each before an update. All values are text; bytes are text of one character a byte. `mysqlType`
 describes the columns, else `sqlType`; without both, types come from the table or the values.
+
+Messages without rows are counted: DDL, the statements that Canal repeats before their rows (type
+QUERY), XA decisions, TiCDC's watermarks. Two that stand for rows and do not have them are bad
+records: statements of a source without `binlog_format: ROW`, and TiCDC's large messages that carry
+the key alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +26,12 @@ from ingest.formats.single_event import EventRefusedError
 __all__ = ["CanalJson", "CanalJsonDecoder"]
 
 _OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+_XA = ("XACOMMIT", "XAROLLBACK")
+
+
+class _TiDB(msgspec.Struct, gc=False):
+    only_handle_key: bool | None = msgspec.field(name="onlyHandleKey", default=None)
+    claim_check: str | None = msgspec.field(name="claimCheckLocation", default=None)
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -35,6 +46,8 @@ class _Message(msgspec.Struct, gc=False):
     sql_type: msgspec.Raw = msgspec.field(name="sqlType", default=msgspec.Raw(b""))
     es: int | None = None
     ts: int | None = None
+    sql: str | None = None
+    tidb: _TiDB | None = msgspec.field(name="_tidb", default=None)
 
 
 _MESSAGE = msgspec.json.Decoder(_Message)
@@ -61,10 +74,12 @@ class CanalJson(Dialect):
             return "tombstone"
         message = parse(_MESSAGE.decode, value, "a Canal message")
         op = _OPS.get(message.type)
-        if op is None or message.is_ddl:
+        if op is None:
             return _control(message)
-        if not message.data or not message.table:
-            raise EventRefusedError("envelope", f"{message.type} without data or table")
+        if message.is_ddl or not message.data or not message.table:
+            raise EventRefusedError("envelope", _why_no_rows(message))
+        if op != "d" and message.tidb is not None:
+            _refuse_key_alone(message.tidb)
         return Event(
             source=self.source(message.database or "", "", message.table),
             images=_images(op, message.data, message.old),
@@ -113,4 +128,22 @@ def _control(message: _Message) -> str:
         return "schema_change"
     if message.type == "TIDB_WATERMARK":  # TiCDC speaks this format too
         return "heartbeat"
+    if message.type in _XA:
+        return "transaction"
+    if message.type == "QUERY" and not message.data:
+        return "notification"
     raise EventRefusedError("envelope", f"type {message.type[:40]} is no change of rows")
+
+
+def _why_no_rows(message: _Message) -> str:
+    hint = ": a statement and not its rows, binlog_format has to be ROW" if message.sql else ""
+    return f"{message.type} without data or table{hint}"
+
+
+def _refuse_key_alone(tidb: _TiDB) -> None:
+    if tidb.only_handle_key or tidb.claim_check:
+        raise EventRefusedError(
+            "unavailable_value",
+            "TiCDC sent the key alone, for the message was too large: raise max-message-bytes of "
+            "the changefeed and the topic, or compress",
+        )

@@ -44,6 +44,7 @@ _TRANSACTION_TOPIC = ".transaction"
 _TRUE = (b'"true"', b"true")
 _OPS = {b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"}
 _ENVELOPE = ("op", "source")
+_DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _NOTHING: Mapping[str, bytes] = {}
 _PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -175,6 +176,8 @@ def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
         return "heartbeat"
     if topic.endswith(_TRANSACTION_TOPIC):
         return control_kind(topic, block, payload)
+    if b'"tableChanges":' in payload and members_of(payload, "the event").keys() >= _DDL:
+        return "schema_change"
     if b'"source":{' in payload and b'"op":' in payload:
         members = members_of(payload, "the event")
         if members.keys() >= {*_ENVELOPE} and ("after" in members or "before" in members):

@@ -5,6 +5,8 @@ import pathlib
 import re
 import runpy
 
+from ingest.settings import load_settings
+
 README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
@@ -32,3 +34,15 @@ def test_changes_as_a_stream(tmp_path, monkeypatch, capsys):
     found = example(tmp_path, monkeypatch, "Changes as a stream")
     assert found["place"] == found["accounts"].latest_snapshot().id + 1
     assert [line.count("total") for line in capsys.readouterr().out.splitlines()] == [1, 2]
+
+
+def test_every_configuration_is_one(tmp_path):
+    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 6
+    (tmp_path / "registry").write_text("user:password", encoding="utf-8")
+    (tmp_path / "s3").write_text("secret", encoding="utf-8")
+    base, more = tmp_path / "base.yaml", tmp_path / "more.yaml"
+    base.write_text(blocks[0], encoding="utf-8")
+    for block in blocks:
+        more.write_text(block.replace("/secrets/", f"{tmp_path}/"), encoding="utf-8")
+        load_settings([base, more])
