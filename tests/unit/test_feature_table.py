@@ -10,13 +10,13 @@ PAGE = ROOT / "ingest" / "FEATURES.md"
 LINK = re.compile(r"\[(\w+)\]\((\.\./tests/[\w/]+\.py)\)")
 
 
-def table_rows(text):
-    """Cells of each row below a head that begins with `Capability`."""
+def table_rows(text, head="Capability"):
+    """Cells of each row below the heads that begin so."""
     found = []
     inside = False
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        if line.startswith("| Capability |"):
+        if line.startswith(f"| {head} |"):
             inside = True
         elif not line.startswith("|"):
             inside = False
@@ -41,7 +41,9 @@ def test_it_is_the_table_of_the_research_with_one_more_column():
 
 def test_every_claim_is_linked_to_a_test_that_exists():
     wrong = []
-    for capability, claim, *_ in ROWS:
+    pains = table_rows(PAGE.read_text(encoding="utf-8"), "Pain")
+    assert len(pains) == 10
+    for capability, claim, *_ in ROWS + pains:
         said = claim.partition("<br>")[0]
         marks = re.match(r"[YPN](/[YPN])*(?![^:;, ])", said)
         links = LINK.findall(claim)
