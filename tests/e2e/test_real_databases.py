@@ -4,6 +4,7 @@
 import contextlib
 import dataclasses
 import json
+import random
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -162,6 +163,7 @@ class Scale:
         lake_killed: rounds after which Lakeward is killed, when it has committed something.
         worker_killed: rounds after which Kafka Connect is.
         connector_restarted: rounds after which the connector is restarted in it.
+        pauses: between a first commit and the kill [s]; 0 is in the middle of a batch.
     """
 
     rounds: int
@@ -170,10 +172,11 @@ class Scale:
     lake_killed: Collection[int]
     worker_killed: Collection[int]
     connector_restarted: Collection[int]
+    pauses: Sequence[float] = (0.0,)
 
 
 SMALL = Scale(6, 60, range(1, 6, 2), (1, 3, 5), (2,), (4,))
-LARGE = Scale(16, 625, range(1, 16), (2, 5, 8, 11, 14), (4,), (10,))
+LARGE = Scale(16, 625, range(1, 16), (2, 5, 8, 11, 14), (4,), (10,), (0.0, 4.0, 8.0))
 LOOKED_UP = {
     "changelog-producer": "lookup",
     "snapshot.num-retained.min": "1000000",
@@ -320,6 +323,7 @@ def disturb(
             timeout=300,
             what="a commit before the kill",
         )
+        time.sleep(random.Random(number).choice(scale.pauses))
         assert daemon.alive, daemon.log_tail()
         daemon.kill_group()
         return DaemonProcess(config)
