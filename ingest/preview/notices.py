@@ -101,15 +101,32 @@ def _topic(found: Found, topic: TopicOutline) -> Iterator[Notice]:
         yield Notice("idle", False, topic.name, "no row event in the sample")
     if topic.records == 0:
         yield Notice("empty", False, topic.name, "the topic is empty: its tables are made later")
-    if topic.keyless and found.settings.format in _KEYED_FORMATS:
+
+
+def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
+    """What the row events of a table lack."""
+    seen = found.observed[table.name]
+    keyless, records = sum(each.keyless for each in seen), sum(each.records for each in seen)
+    if keyless and found.settings.format in _KEYED_FORMATS:
         yield Notice(
             "keyless",
             False,
-            topic.name,
-            f"{topic.keyless} of {topic.sampled} sampled records have no key: the source table has "
-            "no primary key, or `message.key.columns` is not set",
+            table.name,
+            f"{keyless} of {records} sampled row events have no key (topic "
+            f"{', '.join(table.topics)}): the source table has no primary key, or the connector "
+            "drops it",
             "set `primary.key` in a rule of `tables`; changes of a row may be spread over "
             "partitions, so `source.ordering: source` may be needed",
+        )
+    untyped = [each for each in seen if each.records and not each.typed]
+    if untyped and found.settings.format == "debezium-json":
+        yield Notice(
+            "untyped",
+            False,
+            table.name,
+            "events tell no types: times come as BIGINT, decimals, arrays and structs as STRING",
+            "`value.converter.schemas.enable: true` or Avro on the connector; or make the table "
+            "with the right types before",
         )
 
 
@@ -135,6 +152,7 @@ def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
         made = verdict.kind.value == "create.table"
         what = "the table cannot be made" if made else f"a change is refused, {verdict.text}"
         yield Notice("refused", True, name, f"{what}: {verdict.reason}")
+    yield from _events(found, table)
     schema = found.played.schemas.get(name)
     if schema is None:
         return

@@ -43,7 +43,6 @@ class TopicOutline:
     bytes: int
     cleanup_policy: str
     sampled: int
-    keyless: int
     tables: tuple[str, ...]
     counts: Mapping[str, int]
 

@@ -144,11 +144,6 @@ def _topic(topic: TopicSample, played: Rehearsal) -> TopicOutline:
         for source, found in played.sources.items()
         if topic.name in found and (place := played.destinations[source]) is not None
     }
-    keyless = sum(
-        key is None and value is not None
-        for batch in topic.batches
-        for key, value in zip(batch.keys, batch.values, strict=True)
-    )
     return TopicOutline(
         name=topic.name,
         partitions=topic.partitions,
@@ -156,7 +151,6 @@ def _topic(topic: TopicSample, played: Rehearsal) -> TopicOutline:
         bytes=topic.bytes,
         cleanup_policy=topic.cleanup_policy,
         sampled=topic.sampled,
-        keyless=keyless,
         tables=tuple(sorted(tables)),
         counts=dict(sorted((+counts).items())),
     )

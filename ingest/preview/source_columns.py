@@ -22,6 +22,14 @@ __all__ = ["Observed", "observe"]
 _MOST_RECORDS = 2_000
 """Records looked into of one topic."""
 
+_KINDS: Mapping[type, str] = {
+    bool: "JSON true or false",
+    int: "JSON number",
+    float: "JSON number",
+    str: "JSON text",
+    list: "JSON array",
+    dict: "JSON object",
+}
 _SHORT = {
     "org.apache.kafka.connect.data.": "connect.",
     "io.debezium.time.": "",
@@ -35,7 +43,8 @@ class Observed:
     """What was seen in the events of one source table.
 
     Attributes:
-        columns: type of each column as the source tells it.
+        columns: type of each column as the source tells it, or what its values are in JSON.
+        typed: whether the source tells types.
         connector: `postgresql`, `mysql`, …; empty when events do not say.
         records: row events looked into.
         keyless: those without a key.
@@ -45,6 +54,7 @@ class Observed:
     """
 
     columns: dict[str, str] = dataclasses.field(default_factory=dict)
+    typed: bool = False
     connector: str = ""
     records: int = 0
     keyless: int = 0
@@ -126,10 +136,15 @@ def _look(
     data = raw.values[at] or b""
     seen.unavailable += any(form in data for form in forms)
     if isinstance(block, dict):
-        for name, type_ in _block_columns(block, enveloped=enveloped):
-            seen.columns[name] = type_
+        seen.typed = True
+        seen.columns.update(_block_columns(block, enveloped=enveloped))
     elif isinstance(event.get("mysqlType"), dict):
+        seen.typed = True
         seen.columns.update({str(k): str(v) for k, v in event["mysqlType"].items()})
+    elif enveloped and isinstance(event.get("after"), dict):
+        for name, value in event["after"].items():
+            if value is not None:
+                seen.columns.setdefault(name, _KINDS.get(type(value), "JSON"))
 
 
 def _block_columns(block: Mapping[str, Any], *, enveloped: bool) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,8 @@
 
 import dataclasses
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +23,9 @@ from storage.errors import NotFoundError
 from storage.format.schema import new_schema
 from storage.format.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog
+from tests.unit.ingest.captured_events import FOLDER, load
 from tests.unit.ingest.debezium_events import connect_block, connect_field, dumps, event
+from tests.unit.ingest.stub_registry import stub_registry
 
 COLUMNS = connect_block(
     connect_field("id", "int64"),
@@ -157,7 +161,7 @@ def test_keyless_topics(shop):
     path = shop({"pg.public.orders": lines})
     outline = plan(path)
     assert outline.tables[0].state == "refused"
-    assert ("keyless", "pg.public.orders", False) in codes(outline)
+    assert ("keyless", "shop.orders", False) in codes(outline)
     assert any(each.severe and each.about == "shop.orders" for each in outline.warnings)
     path.write_text(path.read_text() + "tables: [{match: shop.orders, primary.key: [id]}]\n")
     assert plan(path).tables[0].key_from == "tables[].primary.key"
@@ -217,6 +221,47 @@ def test_masks_and_secrets_are_not_shown(shop):
     outline = plan(path)
     assert outline.tables[0].transforms == ("mask: name by sha256",)
     assert "hush" not in plan_text(outline)
+
+
+def test_captured_events_of_real_connectors():
+    capture = load(FOLDER / "postgres.avro.jsonl.gz")
+    topics: dict[str, list[RawBatch]] = {}
+    for batch in capture.batches():
+        topics.setdefault(batch.topic, []).append(batch)
+    samples = [
+        TopicSample(
+            name=name,
+            partitions=len(batches),
+            records=sum(map(len, batches)),
+            bytes=1,
+            cleanup_policy="delete",
+            batches=tuple(batches),
+        )
+        for name, batches in sorted(topics.items())
+    ]
+    with tempfile.TemporaryDirectory() as directory, stub_registry() as stub:
+        for number, schema in capture.schemas.items():
+            stub.answers[f"/schemas/ids/{number}"] = schema
+        path = Path(directory, "shop.yaml")
+        path.write_text(
+            "source: {type: kafka, bootstrap.servers: 'kafka:9092', topics.pattern: '.*', "
+            f"format: debezium-avro, schema.registry: {{url: '{stub.url}'}}}}\n"
+            f"sink: {{warehouse: {directory}/lake}}\npipeline: {{name: shop}}\n"
+        )
+        settings = load_settings(path, environ={})
+        outline = outline_of(settings, samples, rehearse(settings, samples), estimates=True)
+    tables = {table.name: table for table in outline.tables}
+    times = {column.name: column for column in tables["shop.times"].columns}
+    assert times["tz"].source_type == "ZonedTime (string)"
+    assert len(tables) == 14
+    assert {table.state for table in outline.tables} == {"new"}
+    assert {each.error_class for each in outline.bad} == {"unrepresentable"}
+    assert codes(outline) == {
+        ("quarantine", "shop.infinities", True),
+        ("toast", "shop.toasted", False),
+    }
+    kinds = {policy.kind for policy in outline.policies}
+    assert {"date", "time of day", "zoned timestamp", "decimal", "bits", "json"} <= kinds
 
 
 # --- sampling
@@ -284,6 +329,7 @@ def test_notices_of_kafka_topics(shop, cluster):
         ("compacted", "t", False),
         ("one_partition", "t", False),
         ("few_partitions", "shop.orders", False),
+        ("untyped", "shop.orders", False),
         ("empty", "e", False),
     }
     assert outline.tables[0].estimate.buckets == 8
