@@ -80,7 +80,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(run=_run)
     validate = commands.add_parser(
-        "validate", help="check a configuration and print what will run", description=_VALIDATE
+        "validate",
+        help="check a configuration and print what will run",
+        description=_VALIDATE,
+        epilog=_VALIDATE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_configuration(validate)
     validate.add_argument(
@@ -112,8 +116,20 @@ def build_parser() -> argparse.ArgumentParser:
 _RUN_ABOUT = """Runs until SIGTERM or SIGINT; the batch in progress is finished first. A second
 signal stops at once, which is safe: the batch is done again at the next start."""
 
-_VALIDATE = """Prints every setting in force and where it comes from, without secrets. Exit code 0
-when the pipeline could start, 78 when the configuration is wrong."""
+_VALIDATE = """\
+Prints every setting in force and where it comes from, without secrets. Mistakes are told all at
+once, each with file, line and column, the key, and what was probably meant. With --check the
+broker, the schema registry and the warehouse must answer, too.
+
+Exit code 0 when the pipeline could start, 78 when the configuration is wrong; with --check 69 when
+something does not answer, 77 when it refuses the credentials."""
+
+_VALIDATE_EXAMPLES = """\
+examples:
+  lakeward validate -c shop.yaml
+  lakeward validate -c shop.yaml -c production.yaml --check
+  lakeward validate -c shop.yaml --set pipeline.trigger.interval=5s --json
+"""
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -63,7 +63,8 @@ _MEANINGS = {
     ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed",
     ExitCode.USAGE: "wrong command line",
     ExitCode.DIFFERENT: "verify: a table differs from its source",
-    ExitCode.DATA: "data: source records are gone, or bytes violate the format",
+    ExitCode.DATA: "data: source records are gone, bytes violate the format, or `plan --strict` "
+    "found a problem",
     ExitCode.UNAVAILABLE: "source or store does not answer",
     ExitCode.RETRY: "try again: another process owns the stream, or it kept losing commit races",
     ExitCode.ACCESS: "credentials were refused",

@@ -6,6 +6,7 @@ the end what the source sends now; records between the two are not looked at.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from ingest.source.file_lines import POSITION_BITS
-from ingest.source.file_listing import ListedFile, cut_after, last_complete_end, list_files
+from ingest.source.file_listing import (
+    ListedFile,
+    cut_after,
+    last_complete_end,
+    list_files,
+    unpacked_size,
+)
 from ingest.source.kafka import KafkaSource
 from ingest.source.kafka_client import admin_config, broker_error
 from ingest.source.open import open_range
@@ -24,7 +31,7 @@ from ingest.source.source_settings import (
     KafkaSourceSettings,
     SourceSettings,
 )
-from storage.errors import NotFoundError
+from storage.errors import CorruptDataError, NotFoundError
 
 __all__ = ["TopicSample", "topic_samples"]
 
@@ -158,16 +165,24 @@ def _of_files(
     settings: FileSourceSettings, topic: str, files: Sequence[ListedFile], records: int
 ) -> TopicSample:
     size = sum(file.size for file in files)
-    first = _first(_read(settings, _file_range(settings, topic, files, 0, 0)), records)
+    places = range(len(files))
+    from_begin = (_file_range(settings, topic, files, at, 0) for at in places)
+    first = _first(_read(settings, itertools.chain.from_iterable(from_begin)), records)
     mean = _record_bytes(first)
-    whole = len(files) == 1 and sum(map(len, first)) < records
+    whole = sum(map(len, first)) < records
     if not whole and records > 1:
         first = _first(iter(first), (records + 1) // 2)
         seen = first[-1].offsets[-1] if first else -1
         window = max(_TAIL_BYTES, int(2 * mean * records))
-        tail = list(_read(settings, _file_range(settings, topic, files, len(files) - 1, window)))
-        first += _last([_above(batch, seen) for batch in tail], records // 2)
-    lines = sum(map(len, first)) if whole else int(size / mean) if mean else 0
+        tail: list[RawBatch] = []
+        for at in reversed(places):
+            read = _read(settings, _file_range(settings, topic, files, at, window))
+            tail = [*(_above(batch, seen) for batch in read), *tail]
+            if sum(map(len, tail)) >= records // 2 or at == seen >> POSITION_BITS:
+                break
+        first += _last(tail, records // 2)
+    unpacked = size * _unpacked_ratio(settings, files)
+    lines = sum(map(len, first)) if whole else int(unpacked / mean) if mean else 0
     return TopicSample(
         name=topic,
         partitions=1,
@@ -176,6 +191,19 @@ def _of_files(
         cleanup_policy="",
         batches=tuple(batch for batch in first if len(batch)),
     )
+
+
+def _unpacked_ratio(settings: FileSourceSettings, files: Sequence[ListedFile]) -> float:
+    """How much more the lines are than the files, by the first file that is compressed."""
+    packed = [file for file in files if file.packed and file.size]
+    if not packed:
+        return 1.0
+    try:
+        ratio = unpacked_size(Path(settings.path, packed[0].name)) / packed[0].size
+    except CorruptDataError:  # still being written
+        return 1.0
+    share = sum(file.size for file in packed) / sum(file.size for file in files)
+    return share * ratio + 1 - share
 
 
 def _file_range(

@@ -2,7 +2,9 @@
 """`lakeward plan`: topics to tables, from a sample, with nothing written."""
 
 import dataclasses
+import gzip
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -223,6 +225,61 @@ def test_masks_and_secrets_are_not_shown(shop):
     assert "hush" not in plan_text(outline)
 
 
+@pytest.mark.parametrize(
+    ("source_format", "record", "types"),
+    [
+        ("upsert-json", {"id": 1, "name": "x"}, {"id": "BIGINT NOT NULL", "name": "STRING"}),
+        ("debezium-flat", {"id": 1, "name": "x"}, {"id": "BIGINT NOT NULL", "name": "STRING"}),
+        ("json", {"id": 1, "name": "x"}, {"id": "BIGINT", "name": "STRING"}),
+        (
+            "canal-json",
+            {
+                "data": [{"id": "1", "name": "x"}],
+                "database": "shop",
+                "table": "t",
+                "type": "INSERT",
+                "isDdl": False,
+                "pkNames": ["id"],
+                "mysqlType": {"id": "bigint(20)", "name": "varchar(9)"},
+                "sqlType": {"id": -5, "name": 12},
+            },
+            {"id": "BIGINT NOT NULL", "name": "VARCHAR(9)"},
+        ),
+    ],
+)
+def test_other_formats(shop, source_format, record, types):
+    key = None if source_format in ("json", "canal-json") else {"id": 1}
+    path = shop({"t": [line(record, key)]}, source=f", format: {source_format}")
+    outline = plan(path, estimates=True)
+    (table,) = outline.tables
+    assert {column.name: column.type for column in table.columns} == types
+    if source_format == "canal-json":
+        assert table.columns[0].source_type == "bigint(20)"
+    assert not outline.severe
+    assert plan_text(outline)
+
+
+def test_the_text(shop, tmp_path):
+    """`UPDATE_SNAPSHOTS=1` writes the file anew."""
+    changes = [line(blocked(event("u", None, row(1, "__debezium_unavailable_value"))), {"id": 1})]
+    bad = [b"{broken", line({"no": "event"})]
+    path = shop(
+        {
+            "pg.public.orders": [*snapshot(5), *changes, *bad],
+            "pg.public.secrets": snapshot(2, table="secrets"),
+        },
+        "route: [{source-table: shop.public.orders, sink-table: ods.orders}]\n"
+        "tables: [{match: ods.orders, computed: [\"day = date_format(at, 'yyyy-MM-dd')\"], "
+        "partition.by: [day], bucket: -1, mask: {name: sha256}, deletes: soft}]\n"
+        "sink.metadata.columns.columns: [op, source_ts_ms]\n",
+    )
+    found = plan_text(plan(path, estimates=True)) + "\n"
+    expected = Path(__file__).parent / "snapshots" / "plan.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        expected.write_text(found, encoding="utf-8")
+    assert expected.read_text(encoding="utf-8") == found
+
+
 def test_captured_events_of_real_connectors():
     capture = load(FOLDER / "postgres.avro.jsonl.gz")
     topics: dict[str, list[RawBatch]] = {}
@@ -277,6 +334,27 @@ def test_a_sample_is_the_beginning_and_the_end(shop):
     assert offsets == sorted(set(offsets))
     assert json.loads(topic.batches[0].keys[0]) == {"id": 0}
     assert json.loads(topic.batches[-1].keys[-1]) == {"id": 49_999}
+
+
+def test_many_small_files_and_compressed_ones(shop, tmp_path):
+    path = shop({})
+    folder = tmp_path / "events" / "t"
+    folder.mkdir()
+    for number in range(40):
+        lines = b"\n".join(snapshot(10)) + b"\n"
+        (folder / f"{number:02}.jsonl").write_bytes(lines)
+    source = load_settings(path, environ={}).source
+    (topic,) = topic_samples(source, 100)
+    assert topic.sampled == 100
+    assert topic.records == pytest.approx(400, rel=0.05)
+    assert len({offset >> 40 for batch in topic.batches for offset in batch.offsets}) == 10
+    (topic,) = topic_samples(source, 1000)
+    assert (topic.sampled, topic.records) == (400, 400)
+    (tmp_path / "events" / "g.jsonl.gz").write_bytes(gzip.compress(b"\n".join(snapshot(1000))))
+    topic = topic_samples(source, 100)[0]
+    assert topic.name == "g"
+    assert topic.sampled == 50
+    assert topic.records == pytest.approx(1000, rel=0.1)
 
 
 def test_a_directory_that_is_not_there(shop):
