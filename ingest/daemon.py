@@ -31,6 +31,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.batch_report import BatchReport
 from ingest.chunk import CHUNK_SPARK_SCHEMA
+from ingest.cold_tables import topic_waits
 from ingest.dead_letters import DeadLetters
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of, kind_of
 from ingest.maintenance import Maintenance
@@ -42,7 +43,7 @@ from ingest.requests.registry import Pipeline
 from ingest.session import build_session, default_master
 from ingest.settings import Settings
 from ingest.sink import MicroBatchSink, StopRequested
-from ingest.source.control import write_control
+from ingest.source.control import write_control, write_topic_waits
 from ingest.source.data_source import LakewardCdcSource
 from ingest.source.ranges import resume_token
 from ingest.stream_position import StreamPosition, newest_number
@@ -128,6 +129,7 @@ class Daemon:
         self._batches_done = 0
         self._reread = reread
         self._turning = False
+        self._waits: dict[str, float] | None = None
         self._draining = threading.Event()
         self._desk = RequestDesk(
             RequestFiles(self._book.file_io, settings.sink.warehouse, settings.pipeline.name),
@@ -164,7 +166,19 @@ class Daemon:
         self._draining.set()
         write_control(self._checkpoint, drain=True)
 
+    def _let_wait(self) -> None:
+        """Tell the source and the metrics which topics may wait."""
+        feeds = {name: each.offsets for name, each in self._book.progresses().items()}
+        own = {self._book.quarantine, self._book.history}
+        behind = self._book.parking.behind
+        waits = {} if behind else topic_waits(self._settings, feeds, own)
+        if waits != self._waits:
+            write_topic_waits(self._checkpoint, waits)
+            self._observer.metrics.set_waits(waits)
+            self._waits = waits
+
     def _open_source(self) -> None:
+        self._let_wait()
         write_control(self._checkpoint, drain=False)
         self._draining.clear()
         if self._stop.is_set():  # told to stop in between
@@ -250,6 +264,7 @@ class Daemon:
         self._batches_done += 1
         self._observer.batch(report)
         self._observer.tables(self._book)
+        self._let_wait()
         self._maintenance.after_batch(report)
         if self._extra_on_batch is not None:
             self._extra_on_batch(report)
@@ -312,6 +327,7 @@ class Daemon:
             self._position.settle()
             if not self._book.parking.behind:
                 self._observer.tables(self._book)
+                self._let_wait()
 
     def _pipeline(
         self, spark: SparkSession, last_batch: int | None, tell: Callable[[str], None]
@@ -340,6 +356,7 @@ class Daemon:
         self._book.use_settings(settings)
         self._position.use_settings(settings)
         self._observer.use_settings(settings)
+        self._let_wait()
         logging.getLogger().setLevel(settings.log.level.upper())
 
     def _drain(self, query: StreamingQuery, sink: MicroBatchSink) -> None:

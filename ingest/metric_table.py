@@ -69,7 +69,14 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "source_lag_seconds",
         "computed",
-        "How long the oldest uncommitted record has been seen waiting; 0 when there is none.",
+        "How long the oldest uncommitted record has been seen waiting, without the time that "
+        "settings let it wait (source_wait_seconds); 0 when there is none.",
+        ("topic",),
+    ),
+    Metric(
+        "source_wait_seconds",
+        "computed",
+        "How long records of the topic may wait (freshness, idle.commit); none = they may not.",
         ("topic",),
     ),
     Metric(

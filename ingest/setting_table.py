@@ -105,7 +105,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="pipeline.trigger.idle.commit",
         kind=duration,
         doc="How long a table with few rows may wait for its next snapshot, so that it has fewer "
-        "files. Default: every batch.",
+        "files: its records stay in the source until the time is up or 10,000 are there. `--once` "
+        "waits for nothing. Default: every batch.",
     ),
     Setting(
         key="source.type",

@@ -114,7 +114,8 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
         key="freshness",
         kind=duration,
         doc="How long the table may wait for its next snapshot; over "
-        "`pipeline.trigger.idle.commit`.",
+        "`pipeline.trigger.idle.commit`. What is not above the trigger's interval is every batch; "
+        "a topic of several tables waits as long as the most urgent one allows.",
     ),
     Setting(
         key="watermark",

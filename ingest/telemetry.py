@@ -106,6 +106,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._polled_s: float | None = None
+        self._waits: Mapping[str, float] = {}
         self._source_ts_ms: dict[str, int] = {}
         self.registry = prometheus_client.CollectorRegistry()
         self._metrics: dict[str, Any] = {
@@ -309,6 +310,14 @@ class Metrics:
             for key, (low, high) in watermarks.items():
                 self._partitions.setdefault(key, _Partition()).polled(now_s, low, high)
 
+    def set_waits(self, waits: Mapping[str, float]) -> None:
+        """Say how long records of a topic may wait [s]: until then they are not late."""
+        with self._lock:
+            self._waits = dict(waits)
+
+    def _late_s(self, topic: str, partition: _Partition, now_s: float) -> float:
+        return max(0.0, partition.waiting_s(now_s) - self._waits.get(topic, 0.0))
+
     def lag(self) -> dict[tuple[str, int], int]:
         """Records behind, per (topic, partition); empty while no recent poll says."""
         with self._lock:
@@ -317,12 +326,22 @@ class Metrics:
             return {key: each.lag for key, each in self._partitions.items()}
 
     def freshness_s(self) -> dict[str, float]:
-        """Per table the age of its newest change; 0 while the source has nothing newer [s]."""
+        """Per table the age of its newest change; 0 while the source has nothing newer [s].
+
+        Records that may wait are nothing newer yet.
+        """
         lag = self.lag()
         with self._lock:
             if self._polled_s is None:
                 return {}
-            caught_up = bool(lag) and not any(lag.values())
+            now_s = self._clock.monotonic_s()
+            caught_up = bool(lag) and not any(
+                count
+                and (
+                    key[0] not in self._waits or self._late_s(key[0], self._partitions[key], now_s)
+                )
+                for key, count in lag.items()
+            )
             now_ms = self._clock.now_ms()
             return {
                 table: 0.0 if caught_up else max(0.0, (now_ms - ts_ms) / 1000)
@@ -338,6 +357,7 @@ class Metrics:
         values: dict[str, dict[tuple[str, ...], float]] = {
             row.name: {} for row in METRICS if row.type == "computed"
         }
+        values["source_wait_seconds"] = {(topic,): s for topic, s in self._waits.items()}
         values["table_freshness_seconds"] = {(t,): s for t, s in self.freshness_s().items()}
         now_s = self._clock.monotonic_s()
         with self._lock:
@@ -349,7 +369,9 @@ class Metrics:
                 values["source_lag_records"][labels] = each.lag
                 values["source_retention_headroom_ratio"][labels] = each.headroom
                 waiting = values["source_lag_seconds"]
-                waiting[(topic,)] = max(waiting.get((topic,), 0.0), each.waiting_s(now_s))
+                waiting[(topic,)] = max(
+                    waiting.get((topic,), 0.0), self._late_s(topic, each, now_s)
+                )
                 count = values["source_partitions"]
                 count[(topic,)] = count.get((topic,), 0) + 1
         return values

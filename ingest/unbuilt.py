@@ -7,19 +7,14 @@ An entry goes when its capability is there.
 from collections.abc import Callable, Mapping
 
 from ingest.setting_rules import not_yet
-from ingest.setting_values import Settings, TableRule
+from ingest.setting_values import Settings
 
 __all__ = ["refuse_unbuilt"]
 
 _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
-    "pipeline.trigger.idle.commit": lambda s: s.pipeline.idle_commit_s is not None,
     "source.on.truncate": lambda s: s.events.on_truncate != "ignore",
     "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
     "source.debezium.signal.topic": lambda s: s.events.signal_topic is not None,
-}
-
-_RULES: Mapping[str, Callable[[TableRule], bool]] = {
-    "freshness": lambda rule: rule.freshness_s is not None,
 }
 
 
@@ -32,7 +27,3 @@ def refuse_unbuilt(settings: Settings) -> None:
     for key, asks in _SETTINGS.items():
         if asks(settings):
             raise not_yet(key)
-    for position, rule in enumerate(settings.tables):
-        for key, asked in _RULES.items():
-            if asked(rule):
-                raise not_yet(f"tables[{position}].{key}")

@@ -29,10 +29,12 @@ from ingest.chunk import CHUNK_SPARK_SCHEMA
 from ingest.map_side import map_task
 from ingest.positions.ordered_tables import SOURCE
 from ingest.settings import Settings
-from ingest.source.control import draining
+from ingest.source.control import draining, topic_waits
+from ingest.source.gating import TopicGate
 from ingest.source.open import Source, open_source
 from ingest.source.ranges import OffsetJson, SourceRange, normalize, whole_partitions
 from ingest.source.source_settings import source_settings_from_json
+from storage.clock import SystemClock
 from storage.errors import InternalError
 
 __all__ = ["CdcPartition", "LakewardCdcReader", "LakewardCdcSource"]
@@ -81,6 +83,8 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._checkpoint = Path(self._options["checkpoint"])
         self._opened: Source | None = None
         self._offered: OffsetJson | None = None
+        self._gate = TopicGate(SystemClock())
+        self._everything = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options}
@@ -106,9 +110,11 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._offered = start
             return start
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        self._offered = self._source().latest(
+        end = self._source().latest(
             start, max_records=max_records, max_bytes=self._settings.max_bytes
         )
+        waits = {} if self._everything else topic_waits(self._checkpoint)
+        self._offered = self._gate.offered(start, end, waits)
         return self._offered
 
     def reportLatestOffset(self) -> OffsetJson | None:
@@ -117,6 +123,7 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of a run that drains the source."""
+        self._everything = True
         self._source().freeze()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
