@@ -33,9 +33,9 @@ from pyspark.sql import functions as F
 
 from ingest.bad_limits import over_limit
 from ingest.batch_phases import Phases
-from ingest.batch_report import BatchReport, LookupUse
+from ingest.batch_report import BatchReport
+from ingest.batch_summary import summary
 from ingest.chunk import ChunkKind
-from ingest.compaction_figures import CompactionFigures, summed
 from ingest.dead_letters import DeadLetters, copied
 from ingest.history_writer import HistoryWriter
 from ingest.job_outcome import JobOutcome, replaced, without
@@ -192,7 +192,14 @@ class MicroBatchSink:
         phases.end("commit")
         copies = copied(self._dead_letters, self._book, plan, span, commits)
         self._learn_weights(outcome)
-        report = self._report(plan, outcome, commits, started, phases.seconds)
+        report = summary(
+            plan,
+            outcome,
+            commits,
+            snapshots={name: self._book.snapshot_id(name) for name in commits},
+            seconds=self._clock.monotonic_s() - started,
+            phases=phases.seconds,
+        )
         violations, split = self._keys.take(outcome.report.keys)
         return dataclasses.replace(
             report,
@@ -437,64 +444,3 @@ class MicroBatchSink:
         parked = asked | self._fault(rest, plan, outcome)
         self._discard(result for result in outcome.results if result.table in parked)
         return without(outcome, parked), parked
-
-    def _report(
-        self,
-        plan: BatchPlan,
-        outcome: JobOutcome,
-        commits: Mapping[str, tuple[CommitResult, float]],
-        started: float,
-        phases: Mapping[str, float],
-    ) -> BatchReport:
-        report = outcome.report
-        rows: dict[str, dict[str, int]] = {}
-        runs: dict[str, int] = {}
-        work = CompactionFigures(commits)
-        lookup: LookupUse | None = None
-        for result in outcome.results:
-            kinds = rows.setdefault(result.table, {})
-            for kind, count in result.rows.items():
-                kinds[kind] = kinds.get(kind, 0) + count
-            runs[result.table] = max(runs.get(result.table, 0), result.sorted_runs)
-            work.add(result)
-            if result.lookup is not None:
-                lookup = result.lookup if lookup is None else lookup.plus(result.lookup)
-        outcome_name = "committed" if commits else "empty"
-        return BatchReport(
-            batch_id=plan.batch_id,
-            identifier=plan.identifier,
-            outcome="replayed" if plan.skip else outcome_name,
-            events=report.events,
-            bytes=report.bytes,
-            rows_by_table=rows,
-            counts=report.counts,
-            bad_by_topic=report.bad,
-            bad_by_table=report.bad_records.kept,
-            bad_skipped=report.bad_records.skipped,
-            snapshots={name: self._book.snapshot_id(name) for name in commits},
-            sorted_runs=runs,
-            compactions=work.done,
-            compactions_dropped=work.dropped,
-            compaction_bytes=work.bytes,
-            compaction_seconds=work.seconds,
-            changelog_rows=work.changelog,
-            values_kept=summed((one.table, one.values_kept) for one in outcome.results),
-            values_lost=summed((one.table, one.values_lost) for one in outcome.results),
-            repeated=summed((n, t.repeated) for n, t in report.tables.items() if n in commits),
-            lookup=lookup,
-            commit_retries=sum(max(0, done.attempts - 1) for done, _ in commits.values()),
-            commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
-            source_ts_ms={
-                name: (totals.min_ts_ms, totals.max_ts_ms)
-                for name, totals in report.tables.items()
-                if totals.min_ts_ms is not None and totals.max_ts_ms is not None
-            },
-            end_offsets={
-                topic: {partition: end for partition, (_, end) in parts.items()}
-                for topic, parts in outcome.totals.span.items()
-            },
-            skipped_offsets=report.skipped,
-            duration_s=self._clock.monotonic_s() - started,
-            phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
-            started_ms=plan.time_ms,
-        )

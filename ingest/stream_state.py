@@ -26,7 +26,7 @@ import orjson
 
 from ingest.plan import floor_of
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
-from storage.errors import CorruptDataError
+from storage.errors import CorruptDataError, FencedError
 from storage.format.snapshot import Snapshot
 from storage.io.local import LocalFileIO
 from storage.table.table import FileStoreTable
@@ -39,6 +39,7 @@ __all__ = [
     "commit_properties",
     "next_generation",
     "progress_of",
+    "require_own",
     "spark_files",
 ]
 
@@ -85,6 +86,32 @@ def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
         snapshot.id,
         parsed(properties.get(POSITIONS_PROPERTY + stream), snapshot.id),
     )
+
+
+def require_own(
+    found: TableProgress | None,
+    table: str,
+    identifier: int,
+    ranges: Mapping[str, Mapping[str, tuple[int, int]]],
+) -> None:
+    """Check that a commit found done is our own, whose answer was lost.
+
+    Args:
+        found: the stream's newest commit in the table.
+        table: `database.table`.
+        identifier: of our commit.
+        ranges: of our commit.
+
+    Raises:
+        FencedError: it is not.
+    """
+    if found is None or found.identifier != identifier or found.span != ranges:
+        raise FencedError(
+            "another process committed this batch",
+            hint="two daemons run one stream: stop one of them",
+            table=table,
+            identifier=identifier,
+        )
 
 
 def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:

@@ -27,13 +27,12 @@ from ingest.schema_modes import Outcome
 from ingest.schema_sync import Decision, NewTable, Refused
 from ingest.settings import Settings
 from ingest.statements import Statements
-from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of
+from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
 from ingest.table_cache import Warehouse, catalog_of
 from ingest.table_faults import TABLE_FAULTS, lost_file, reason_of
 from storage.clock import Clock
 from storage.errors import (
     CorruptDataError,
-    FencedError,
     InvalidRequestError,
     LakewardError,
     NotFoundError,
@@ -466,7 +465,7 @@ class TableBook:
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:
-            self._check_own(name, page, identifier, ranges)
+            require_own(progress_of(page.table, self._stream), name, identifier, ranges)
         newest = result.compact_snapshot_id or result.append_snapshot_id
         with self._lock:
             self._touched.add(name)
@@ -475,23 +474,6 @@ class TableBook:
                 positions = parsed(properties.get(POSITIONS_PROPERTY + self._stream), newest)
                 page.progress = TableProgress(identifier, offsets, ranges, newest, positions)
         return result
-
-    def _check_own(
-        self,
-        name: str,
-        page: _Page,
-        identifier: int,
-        ranges: Mapping[str, Mapping[str, tuple[int, int]]],
-    ) -> None:
-        """A commit found done may only be our own, whose answer was lost."""
-        found = progress_of(page.table, self._stream)
-        if found is None or found.identifier != identifier or found.span != ranges:
-            raise FencedError(
-                "another process committed this batch",
-                hint="two daemons run one stream: stop one of them",
-                table=name,
-                identifier=identifier,
-            )
 
     def discard(self, name: str, messages: Sequence[CommitMessage]) -> None:
         """Delete the files of messages that will not be committed."""
