@@ -10,9 +10,11 @@ import pytest
 from ingest import new_tables
 from ingest.event_time import highest_ms
 from ingest.settings import load_settings
+from ingest.source.records import RawBatch
 from ingest.table_book import TableBook
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError
+from tests.unit.ingest.local_stream import LocalStream
 from tests.unit.ingest.table_pipeline import TablePipeline
 
 TOPIC = "shop.public.moves"
@@ -208,6 +210,26 @@ def test_a_batch_that_is_done_again_changes_no_watermark(tmp_path):
     stream.batches = 0
     fed(stream, [record(1, 100)])
     assert stream.book.table(NAME).snapshots.latest() == before
+
+
+def test_the_sink_commits_the_watermark_once_and_a_replay_adds_nothing(tmp_path):
+    stream = LocalStream(
+        tmp_path,
+        f"source: {{type: files, path: {tmp_path}}}\nsink: {{warehouse: WAREHOUSE}}\n"
+        "pipeline: {name: shop}\ntables: [{match: '*.moves', watermark: at - 5s}]\n",
+    )
+    keys, values = zip(record(1, 100), record(2, 130), strict=True)
+    batch = {
+        (TOPIC, part): [RawBatch(TOPIC, part, [0], [keys[part]], [values[part]])] for part in (0, 1)
+    }
+    stream.run(0, batch)
+    stream.start()  # as after a crash between the commit and Spark's note of it
+    assert stream.run(0, batch).outcome == "replayed"
+    snapshots = stream.table(NAME).snapshots
+    assert [snapshots.read(1).watermark, snapshots.latest_id()] == [125_000, 1]
+    late = {(TOPIC, 0): [RawBatch(TOPIC, 0, [1], *map(list, zip(record(3, 50), strict=True)))]}
+    stream.run(1, late)
+    assert snapshots.latest().watermark == 125_000
 
 
 @pytest.mark.parametrize(
