@@ -110,11 +110,14 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._offered = start
             return start
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = self._source().latest(
-            start, max_records=max_records, max_bytes=self._settings.max_bytes
-        )
+        source = self._source()
         waits = {} if self._everything else topic_waits(self._checkpoint)
-        self._offered = self._gate.offered(start, end, waits)
+        self._offered = source.latest(
+            start,
+            max_records=max_records,
+            max_bytes=self._settings.max_bytes,
+            held=self._gate.held(start, source.latest(start), waits) if waits else (),
+        )
         return self._offered
 
     def reportLatestOffset(self) -> OffsetJson | None:

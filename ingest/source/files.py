@@ -27,7 +27,7 @@ shrinks before it was read to its end. Files read to the end may be removed.
 import dataclasses
 import logging
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,7 @@ class FileSource:
         *,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        held: Collection[str] = (),
     ) -> OffsetJson:
         """See `Source`."""
         try:
@@ -183,7 +184,9 @@ class FileSource:
         for topic, place in places.items():
             self._check(topic, place, listing[topic])
         backlogs = {topic: _backlog(place, listing[topic]) for topic, place in places.items()}
-        waiting = {topic: size for topic, size in backlogs.items() if size > 0}
+        waiting = {
+            topic: size for topic, size in backlogs.items() if size > 0 and topic not in held
+        }
         byte_shares = self._byte_shares(waiting, max_bytes)
         record_shares = self._record_shares(waiting, places, listing, max_records)
         end = dict(start)

@@ -11,7 +11,7 @@ once.
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.source.ranges import OffsetJson, normalize, resume_token
+from ingest.source.ranges import resume_token
 from storage.clock import Clock
 
 __all__ = ["MOST_WAITING", "TopicGate"]
@@ -35,29 +35,26 @@ class TopicGate:
         self._known: set[str] = set()
         self._since_s: dict[str, float] = {}
 
-    def offered(
+    def held(
         self, start: Mapping[str, Any], end: Mapping[str, Any], waits: Mapping[str, float]
-    ) -> OffsetJson:
-        """The end of a batch without the topics that wait.
+    ) -> frozenset[str]:
+        """The topics that are not to advance now.
 
         Args:
-            start: where the batch begins, in the source's own form.
-            end: where it could end.
+            start: where the next batch begins, in the source's own form.
+            end: where it would end without any limit.
             waits: how long records of a topic may wait [s]; topics not named may not.
-
-        Returns:
-            `start` itself when nothing else is left.
         """
         now_s = self._clock.monotonic_s()
-        result = dict(end)
-        for topic, wait_s in waits.items():
-            held = self._holds(topic, start.get(topic), end.get(topic), wait_s, now_s)
-            if held:
-                result[topic] = start[topic]
+        held = frozenset(
+            topic
+            for topic, wait_s in waits.items()
+            if self._holds(topic, start.get(topic), end.get(topic), wait_s, now_s)
+        )
         self._known.update(end)
         for topic in self._since_s.keys() - waits.keys():
             del self._since_s[topic]
-        return dict(start) if result == dict(start) else normalize(result)
+        return held
 
     def _holds(self, topic: str, before: Any, after: Any, wait_s: float, now_s: float) -> bool:
         if before is None or after is None or before == after:

@@ -17,7 +17,7 @@ records of open transactions are not part of any range.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
@@ -134,6 +134,7 @@ class KafkaSource:
         *,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        held: Collection[str] = (),
     ) -> OffsetJson:
         """See `Source`."""
         marks = self._current(start)
@@ -142,9 +143,11 @@ class KafkaSource:
         known = resume_token(start)
         begin = self._effective_start(known, marks)
         ends = _offset_map({pair: high for pair, (_, high) in marks.items()})
+        ends |= {topic: begin[topic] for topic in held if topic in begin}
         weights = None
         if max_bytes is not None:
-            weights = self._sizes.weights(_backlogs(begin, marks), max_bytes)
+            moving = {pair: mark for pair, mark in marks.items() if pair[0] not in held}
+            weights = self._sizes.weights(_backlogs(begin, moving), max_bytes)
         end = plan_end(begin, ends, max_records=max_records, max_bytes=max_bytes, weights=weights)
         for (topic, key), (low, _) in marks.items():
             if key not in known.get(topic, {}):

@@ -5,7 +5,7 @@ Owns the `Source` protocol (planning side, one per stream, in Spark's source run
 entry points `open_source` and `open_range`. Everything else takes settings and offsets as values.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Protocol
 
 from ingest.source.file_lines import read_range
@@ -54,8 +54,15 @@ class Source(Protocol):
         *,
         max_records: int | None = None,
         max_bytes: int | None = None,
+        held: Collection[str] = (),
     ) -> OffsetJson:
         """End of the batch that begins at `start`, within the limits; `start` if none is due.
+
+        Args:
+            start: where it begins.
+            max_records: bound over all topics [records].
+            max_bytes: bound over all topics [bytes].
+            held: topics that do not advance; they take no part of the bounds.
 
         Raises:
             DataLossError: records from `start` on are gone and `fail_on_data_loss` is on.

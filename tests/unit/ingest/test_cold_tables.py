@@ -19,7 +19,8 @@ from ingest.source.control import (
 )
 from ingest.source.data_source import LakewardCdcReader
 from ingest.source.gating import MOST_WAITING, TopicGate
-from ingest.source.source_settings import FileSourceSettings
+from ingest.source.kafka import KafkaSource
+from ingest.source.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.telemetry import Metrics
 from storage.clock import ManualClock
 
@@ -31,6 +32,11 @@ def clock():
 
 def at(**offsets):
     return {topic: {"0": offset} for topic, offset in offsets.items()}
+
+
+def offered(gate, start, end, waits):
+    held = gate.held(start, end, waits)
+    return {**end, **{topic: start[topic] for topic in held}}
 
 
 def settings(directory, text):
@@ -69,42 +75,42 @@ def test_without_settings_nothing_waits(tmp_path):
 
 def test_a_cold_topic_advances_when_its_time_is_up_and_others_do_not_wait(clock):
     gate, waits = TopicGate(clock), {"cold": 60.0}
-    assert gate.offered(at(cold=5, hot=5), at(cold=5, hot=5), waits) == at(cold=5, hot=5)
-    assert gate.offered(at(cold=5, hot=5), at(cold=7, hot=9), waits) == at(cold=5, hot=9)
+    assert offered(gate, at(cold=5, hot=5), at(cold=5, hot=5), waits) == at(cold=5, hot=5)
+    assert offered(gate, at(cold=5, hot=5), at(cold=7, hot=9), waits) == at(cold=5, hot=9)
     clock.advance(59_000)
-    assert gate.offered(at(cold=5, hot=9), at(cold=8, hot=9), waits) == at(cold=5, hot=9)
+    assert offered(gate, at(cold=5, hot=9), at(cold=8, hot=9), waits) == at(cold=5, hot=9)
     clock.advance(1_000)
-    assert gate.offered(at(cold=5, hot=9), at(cold=8, hot=9), waits) == at(cold=8, hot=9)
-    assert gate.offered(at(cold=8, hot=9), at(cold=9, hot=9), waits) == at(cold=8, hot=9)
+    assert offered(gate, at(cold=5, hot=9), at(cold=8, hot=9), waits) == at(cold=8, hot=9)
+    assert offered(gate, at(cold=8, hot=9), at(cold=9, hot=9), waits) == at(cold=8, hot=9)
 
 
 def test_many_records_do_not_wait(clock):
     gate, waits = TopicGate(clock), {"cold": 60.0}
-    gate.offered(at(cold=0), at(cold=0), waits)
-    assert gate.offered(at(cold=0), at(cold=MOST_WAITING - 1), waits) == at(cold=0)
-    assert gate.offered(at(cold=0), at(cold=MOST_WAITING), waits) == at(cold=MOST_WAITING)
+    offered(gate, at(cold=0), at(cold=0), waits)
+    assert offered(gate, at(cold=0), at(cold=MOST_WAITING - 1), waits) == at(cold=0)
+    assert offered(gate, at(cold=0), at(cold=MOST_WAITING), waits) == at(cold=MOST_WAITING)
 
 
 def test_what_a_new_process_finds_has_waited_long_enough(clock):
     waits = {"cold": 60.0}
     first = TopicGate(clock)
-    first.offered(at(cold=0), at(cold=0), waits)
-    first.offered(at(cold=0), at(cold=3), waits)
-    assert TopicGate(clock).offered(at(cold=0), at(cold=3), waits) == at(cold=3)
+    offered(first, at(cold=0), at(cold=0), waits)
+    offered(first, at(cold=0), at(cold=3), waits)
+    assert offered(TopicGate(clock), at(cold=0), at(cold=3), waits) == at(cold=3)
 
 
 def test_a_topic_that_need_not_wait_any_more_goes_at_once(clock):
     gate = TopicGate(clock)
-    gate.offered(at(cold=0), at(cold=0), {"cold": 60.0})
-    assert gate.offered(at(cold=0), at(cold=3), {"cold": 60.0}) == at(cold=0)
-    assert gate.offered(at(cold=0), at(cold=3), {}) == at(cold=3)
+    offered(gate, at(cold=0), at(cold=0), {"cold": 60.0})
+    assert offered(gate, at(cold=0), at(cold=3), {"cold": 60.0}) == at(cold=0)
+    assert offered(gate, at(cold=0), at(cold=3), {}) == at(cold=3)
 
 
 def test_new_topics_enter_and_a_log_that_was_made_anew_is_not_held(clock):
     gate, waits = TopicGate(clock), {"cold": 60.0}
-    gate.offered(at(cold=9), at(cold=9), waits)
-    assert gate.offered(at(cold=9), at(cold=9, new=0), waits) == at(cold=9, new=0)
-    assert gate.offered(at(cold=9), at(cold=2), waits) == at(cold=2)
+    offered(gate, at(cold=9), at(cold=9), waits)
+    assert offered(gate, at(cold=9), at(cold=9, new=0), waits) == at(cold=9, new=0)
+    assert offered(gate, at(cold=9), at(cold=2), waits) == at(cold=2)
 
 
 # the reader
@@ -152,6 +158,34 @@ def test_rows_of_a_cold_topic_stay_in_the_source_and_come_exactly_once(
     again = reader(tmp_path, monkeypatch, clock)
     assert read(again, second, json.loads(json.dumps(third))) == found
     assert again.latestOffset(third, limit) == third
+
+
+def test_topics_that_wait_take_no_part_of_the_limit(tmp_path, monkeypatch, clock):
+    opened, limit = reader(tmp_path, monkeypatch, clock), ReadMaxRows(100)
+    for topic in ("cold1", "cold2", "hot"):
+        put(tmp_path, topic, 1)
+    start = opened.latestOffset({}, limit)
+    write_topic_waits(tmp_path / "state", {"cold1": 60.0, "cold2": 60.0})
+    assert opened.latestOffset(start, limit) == start
+    for topic in ("cold1", "cold2", "hot"):
+        put(tmp_path, topic, 2, lines=100)
+    end = opened.latestOffset(start, limit)
+    ((topic, first, last),) = read(opened, start, end)
+    assert (topic, last - first) == ("hot", 100 * 8)
+
+
+def test_a_broker_offers_the_others_within_the_limit(monkeypatch, clock):
+    marks = {("cold", "0"): (0, 90), ("hot", "0"): (0, 200)}
+    monkeypatch.setattr(KafkaSource, "watermarks", lambda self: marks)
+    source = KafkaSource(
+        KafkaSourceSettings(bootstrap_servers="k:9092", topics_pattern=".*"), clock
+    )
+    source._pairs = tuple(marks)
+    start = at(cold=10, hot=10)
+    assert source.latest(start, max_records=100, held={"cold"}) == at(cold=10, hot=110)
+    assert source.latest(start, held={"cold", "hot"}) == start
+    both = source.latest(start, max_records=100)
+    assert sum(entry["0"] for entry in both.values()) == 120
 
 
 def test_a_run_that_drains_the_source_waits_for_nothing(tmp_path, monkeypatch, clock):
