@@ -79,15 +79,17 @@ class Places:
         named = (match.group(1) for match in _QUOTED.finditer(text))
         return next((self.of(key) for key in named if key in self._found), "")
 
-    def locate(self, error: LakewardError) -> LakewardError:
-        """The error with its place as the context value `at`, if a file has it."""
-        if "at" in error.context:
-            return error
-        key = error.context.get("key")
-        place = self.of(str(key)) if key else self.told(f"{error.message} {error.hint}")
-        if place:
-            error.context = {"at": place, **error.context}
-        return error
+    def locate(self, error: LakewardError) -> None:
+        """Give the mistakes of an error their places, as the context value `at`."""
+        for each in mistakes_of(error):
+            if "at" in each.context:
+                continue
+            key = each.context.get("key")
+            place = self.of(str(key)) if key else self.told(f"{each.message} {each.hint}")
+            if place:
+                each.context = {"at": place, **each.context}
+        if isinstance(error, SeveralMistakesError):
+            error.detail = _all_of(mistakes_of(error))
 
 
 @contextlib.contextmanager
@@ -141,10 +143,14 @@ class Mistakes:
 def _several(found: Sequence[LakewardError]) -> SeveralMistakesError:
     error = SeveralMistakesError(
         f"there are {len(found)} mistakes in the configuration",
-        detail="; ".join(str(each) for each in found),
+        detail=_all_of(found),
     )
     error.__cause__ = ExceptionGroup("mistakes", list(found))
     return error
+
+
+def _all_of(found: Iterable[LakewardError]) -> str:
+    return "; ".join(str(each) for each in found)
 
 
 def mistakes_of(error: LakewardError) -> list[LakewardError]:

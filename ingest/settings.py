@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import yaml
 
 from ingest.compaction_duty import check_compaction
-from ingest.config_places import Mistakes, Places, mistakes_of, named
+from ingest.config_places import Mistakes, Places, named
 from ingest.dead_letter_checks import check_dead_letters
 from ingest.event_time import check_watermarks
 from ingest.formats.type_mapping import TypeMapping
@@ -134,8 +134,7 @@ def resolve(
     try:
         return _resolved(paths, overrides or {}, environ, places, mistakes)
     except LakewardError as error:
-        for each in mistakes_of(error):
-            places.locate(each)
+        places.locate(error)
         raise
 
 

@@ -217,7 +217,7 @@ def _toast(settings: Settings, found: Found, table: TableOutline) -> Iterator[No
         "toast",
         chosen == "fail",
         table.name,
-        f"{count} sampled records have values that were not sent because they did not change "
+        f"{count} of the sampled records: values that were not sent because they did not change "
         f"(TOAST); they {does}",
         "" if chosen == "keep" else "`toast: keep`, or REPLICA IDENTITY FULL at the source",
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from ingest import settings as settings_module
+from ingest.config_places import SeveralMistakesError, mistakes_of
 from ingest.setting_table import NOT_YET, SECTIONS, SETTINGS
 from ingest.settings import Settings, load_settings, resolve
 from ingest.settings_page import settings_page
@@ -108,6 +109,20 @@ def test_later_files_win_and_maps_are_merged(tmp_path):
     settings = load_settings([base, site], environ={})
     assert settings.source.properties == {"a": "1", "b": "3"}
     assert settings.metrics.port == 2
+
+
+def test_mistakes_are_told_together_each_with_its_place(tmp_path):
+    base, site = tmp_path / "base.yaml", tmp_path / "site.yaml"
+    base.write_text(FILES + "tables:\n  - {match: a.b}\nmetrics: {port: many}\n")
+    site.write_text("log:\n  levl: info\ntables:\n  - match: a.c\n    bukket: 3\n")
+    with pytest.raises(SeveralMistakesError, match="3 mistakes") as caught:
+        load_settings([base, site], environ={})
+    places = [each.context["at"] for each in mistakes_of(caught.value)]
+    assert places == [f"{site}:2:3", f"{base}:7:11", f"{site}:5:5"]
+    assert all(place in str(caught.value) for place in places)
+    with pytest.raises(InvalidOptionError) as caught:
+        load_settings(base, {"metrics.port": "lots"}, environ={})
+    assert "at" not in caught.value.context, "the file is not to blame"
 
 
 def test_one_entry_of_a_map_can_be_set_by_flag(load):
