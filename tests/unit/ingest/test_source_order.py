@@ -446,10 +446,10 @@ def test_a_batch_that_died_between_two_commits_goes_on_from_the_same_positions(
     )
     commit = TableBook.commit
 
-    def dying(book, name, *arguments):
+    def dying(book, name, *arguments, **more):
         if name == NAME:
             raise KeyboardInterrupt
-        return commit(book, name, *arguments)
+        return commit(book, name, *arguments, **more)
 
     monkeypatch.setattr(TableBook, "commit", dying)
     with pytest.raises(KeyboardInterrupt):
@@ -471,7 +471,7 @@ def test_a_death_after_an_epoch_was_noted_changes_nothing(tmp_path, monkeypatch)
     one.run(0, raw(mysql("c", 1, "a", at=900, ts=5)))
     batch = raw(mysql("u", 1, "b", at=4, ts=9), mysql("u", 1, "c", at=5, ts=9), start=1)
 
-    def dying(*_):
+    def dying(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(TableBook, "commit", dying)
