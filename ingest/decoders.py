@@ -14,10 +14,11 @@ from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOption
 from ingest.formats.debezium_json import DebeziumJsonDecoder
 from ingest.formats.dialects import DEBEZIUM_AVRO, DEBEZIUM_JSON, DIALECTS, UPSERT_AVRO
 from ingest.formats.envelope_decoder import EnvelopeDecoder
-from ingest.formats.events import BadRecord, DecodeResult, Resolver
+from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.formats.key_check import KeyColumns, json_keys
 from ingest.formats.origin import OriginReader
 from ingest.formats.schema_change_events import JsonValue, plain_value
+from ingest.formats.truncate_events import truncated_table
 from ingest.formats.upsert_avro import UpsertAvroDecoder
 from ingest.formats.writer_schemas import WriterSchemas
 from ingest.registry.client import SchemaRegistry
@@ -27,6 +28,12 @@ from ingest.source.records import RawBatch
 from storage.errors import InternalError
 
 __all__ = ["FormatDecoder", "decoder_of", "json_values"]
+
+Truncated = Callable[[RawBatch, int], SourceTable | None]
+
+
+def _no_table(raw: RawBatch, at: int) -> SourceTable | None:
+    return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class FormatDecoder:
         operation: (topic, record) to the name under which a record that gave rows was counted.
         origins: reads metadata of records.
         json_value: a record's value as a JSON message; None when it has none or cannot be decoded.
+        truncated: the table that a record counted as `op.t` is about; None of any other record.
     """
 
     decode: Callable[[RawBatch], DecodeResult]
@@ -48,6 +56,7 @@ class FormatDecoder:
     operation: Callable[[str, BadRecord], str]
     origins: OriginReader
     json_value: JsonValue = plain_value
+    truncated: Truncated = _no_table
 
 
 def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
@@ -67,11 +76,23 @@ def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
     decoder: DebeziumJsonDecoder | EnvelopeDecoder
     if settings.format == DEBEZIUM_JSON:
         decoder = DebeziumJsonDecoder(settings.debezium_options(), resolve)
+        truncated = _truncated(plain_value)
     else:
         decoder = DIALECTS[settings.format](settings.dialect_options(), resolve)
+        truncated = decoder.truncated
     return FormatDecoder(
-        decoder.decode, decoder.key_is_row, json_keys, decoder.operation, decoder.origins
+        decoder.decode,
+        decoder.key_is_row,
+        json_keys,
+        decoder.operation,
+        decoder.origins,
+        truncated=truncated,
     )
+
+
+def _truncated(json_value: JsonValue) -> Truncated:
+    """Of Debezium's events, whatever they are written in."""
+    return lambda raw, at: truncated_table(json_value(raw, at))
 
 
 def json_values(settings: Settings) -> JsonValue:
@@ -91,9 +112,14 @@ def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     )
     decoder = DebeziumAvroDecoder(options, resolve)
     records = decoder.records
-    operation = _of_one(records.operation)
     return FormatDecoder(
-        decoder.decode, True, records.key_columns, operation, decoder.origins, records.json_value
+        decoder.decode,
+        True,
+        records.key_columns,
+        _of_one(records.operation),
+        decoder.origins,
+        records.json_value,
+        _truncated(records.json_value),
     )
 
 

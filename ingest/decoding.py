@@ -43,6 +43,7 @@ from ingest.settings import Settings
 from ingest.source.records import RawBatch
 from ingest.table_cache import Warehouse, schema_of
 from ingest.transforming import TableTransform
+from ingest.truncates import Truncate
 from storage.errors import InternalError
 from storage.format.schema import TableSchema
 from storage.options import TableOptions
@@ -142,6 +143,33 @@ class Decoding:
             place = self._routing.destination(event.source)
             if place is not None:
                 found.append(dataclasses.replace(event, target=place.table, owner=place.owner))
+        return found
+
+    def truncates(self, raw: RawBatch, counts: Mapping[str, int]) -> list[Truncate]:
+        """Events that empty tables, where the settings do not ignore them.
+
+        Args:
+            raw: the records.
+            counts: what `decode` counted of them.
+        """
+        policy = self.settings.events.on_truncate
+        found: list[Truncate] = []
+        if policy == "ignore" or not counts.get("op.t"):
+            return found
+        for at in range(len(raw)):
+            source = self._decoder.truncated(raw, at)
+            place = None if source is None else self._routing.destination(source)
+            if source is None or place is None:
+                continue
+            target = self._resolve(source, raw.topic)
+            if target is not None and target.belongs_to(source):
+                event = Truncate(place.table, raw.topic, raw.partition, raw.offsets[at])
+                soft = self.settings.transform(place.table).soft_delete
+                reason = "its deletes are soft" if soft else ""
+                if place.owner:
+                    reason = "other source tables fill it, too"
+                stops = policy == "fail"
+                found.append(dataclasses.replace(event, stops=stops, refusal=reason))
         return found
 
     def _options_of(self, name: str) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ import enum
 import logging
 
 from ingest.schema_answers import SchemaStopError
+from ingest.truncates import TruncateStopError
 from storage.errors import (
     BadRecordError,
     CommitConflictError,
@@ -95,6 +96,7 @@ ERROR_KINDS: tuple[ErrorKind, ...] = (
     ErrorKind(
         SchemaStopError, ExitCode.DATA, logging.ERROR, "alter the table, or allow the change"
     ),
+    ErrorKind(TruncateStopError, ExitCode.DATA, logging.ERROR, "decide what a TRUNCATE does"),
     ErrorKind(BadRecordError, ExitCode.DATA, logging.ERROR, "look at the record"),
     ErrorKind(CorruptDataError, ExitCode.DATA, logging.ERROR, "restore the named file"),
     ErrorKind(CommitConflictError, ExitCode.RETRY, logging.WARNING, "look for a second writer"),

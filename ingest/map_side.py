@@ -38,6 +38,8 @@ from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import SourceSettings
 from ingest.table_cache import Warehouse, table_of
+from ingest.table_faults import TABLE_FAULTS
+from ingest.truncates import deletes_of
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
 from storage.table.table import FileStoreTable
@@ -110,6 +112,8 @@ class MapSide:
             self.report.spent("consume", decoding - started)
             result = self._decoding.decode(raw)
             self._look(raw, result)
+            self._note_truncates(raw, result)
+            yield from self._emptied(piece, raw)
             self._take(raw, result)
             self.report.ddl += [e for e in self._decoding.ddl(raw) if self._plan.wants(e.target)]
             self.report.met(self._decoding.feeds)
@@ -136,6 +140,32 @@ class MapSide:
         if not self._by_source:
             keys.look(raw)
         keys.look_for_moves(raw, result.changes, self._plan.moving)
+
+    def _note_truncates(self, raw: RawBatch, result: DecodeResult) -> None:
+        for event in self._decoding.truncates(raw, result.counts):
+            floor = self._plan.floor(event.table, event.topic, event.partition)
+            if self._plan.wants(event.table) and event.offset >= floor:
+                self.report.truncates.append(event)
+
+    def _emptied(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
+        """Deletes of what tables hold that are emptied at one of these records.
+
+        In chunks of their own: what follows begins at a larger offset, so it comes after them.
+        """
+        for name, cut in sorted(self._plan.cuts.items()):
+            if not (self._plan.wants(name) and cut.is_at(raw.topic, raw.partition, raw.offsets)):
+                continue
+            yield from self._cut(piece)
+            table = table_of(self._warehouse, name, self._plan.tables[name])
+            self.report.tables.setdefault(name, TableTotals()).add(0, raw.topic, None, None)
+            try:
+                for rows in deletes_of(table, cut):
+                    self._gather(name, rows)
+                    if self._gathered_bytes >= GATHER_BYTES:
+                        yield from self._cut(piece)
+            except TABLE_FAULTS as error:
+                self.report.failures[name] = error
+            yield from self._cut(piece)
 
     def _count(self, raw: RawBatch) -> None:
         self.report.events += len(raw)

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from ingest.schema_answers import Answers
+from ingest.truncates import Cut
 from storage.errors import InternalError
 
 __all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "floor_of"]
@@ -57,6 +58,7 @@ class BatchPlan:
             partition (`ingest.positions`).
         answers: per table what was settled of shapes that its schema does not cover.
         write_only: tables whose writers hold another `write-only` than the table's (`compaction`).
+        cuts: where tables are emptied in this run.
     """
 
     batch_id: int
@@ -74,10 +76,15 @@ class BatchPlan:
     positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
     answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
     write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    cuts: Mapping[str, Cut] = dataclasses.field(default_factory=dict)
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Offset below which a table's rows of a source partition are to be dropped."""
-        return floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
+        floor = floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
+        cut = self.cuts.get(table)
+        if cut is None or (cut.topic, cut.partition) != (topic, partition):
+            return floor
+        return max(floor, cut.offset)
 
     def bad_floor(self, quarantine: str, target: str, topic: str, partition: int) -> int:
         """Offset below which the bad records of a table are to be dropped."""
@@ -114,6 +121,7 @@ class BatchPlan:
             "positions": self.positions,
             "answers": {name: each.to_plain() for name, each in self.answers.items()},
             "write_only": self.write_only,
+            "cuts": {name: cut.to_plain() for name, cut in self.cuts.items()},
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -149,4 +157,5 @@ def _parse(text: str) -> BatchPlan:
         positions=raw["positions"],
         answers={name: Answers.from_plain(each) for name, each in raw["answers"].items()},
         write_only=raw["write_only"],
+        cuts={name: Cut(*each) for name, each in raw["cuts"].items()},
     )

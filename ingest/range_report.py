@@ -10,6 +10,8 @@ from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.key_places import KeyPlaces
 from ingest.positions.stored import StoredPositions, merged_positions
+from ingest.truncates import Truncate
+from storage.errors import LakewardError
 
 __all__ = ["BatchTotals", "RangeReport", "TableTotals"]
 
@@ -77,6 +79,8 @@ class RangeReport:
         skipped: offsets lost to retention by (topic, partition).
         seconds: wall time of the task's parts [s].
         keys: in which partitions keys are, and changes of key.
+        truncates: events that empty tables.
+        failures: why a task could not do its part for a table, by table.
     """
 
     ranges: list[Range] = dataclasses.field(default_factory=list)
@@ -92,6 +96,8 @@ class RangeReport:
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     feeds: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     keys: KeyPlaces = dataclasses.field(default_factory=KeyPlaces)
+    truncates: list[Truncate] = dataclasses.field(default_factory=list)
+    failures: dict[str, LakewardError] = dataclasses.field(default_factory=dict)
 
     def met(self, feeds: Mapping[str, Iterable[str]]) -> None:
         """Note which topics feed which tables."""
@@ -126,6 +132,8 @@ class BatchTotals:
         mine.bytes += report.bytes
         mine.deltas += report.deltas
         mine.ddl += report.ddl
+        mine.truncates += report.truncates
+        mine.failures |= report.failures
         for part, seconds in report.seconds.items():
             mine.spent(part, seconds)
         mine.met(report.feeds)

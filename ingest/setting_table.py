@@ -254,8 +254,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="source.on.truncate",
         kind=choice("ignore", "apply", "fail"),
         default="ignore",
-        doc="What a TRUNCATE of the source does: nothing but being counted, empty the table, or "
-        "stop the stream.",
+        doc="What a TRUNCATE of the source does: nothing but being counted, empty the table (fed "
+        "by one partition; others are parked), or stop the stream.",
     ),
     Setting(
         key="source.on.resnapshot",

@@ -9,7 +9,8 @@ Protocol of one batch:
 3. one Spark job: read, decode, shuffle, write files (`map_side`, `reduce_side`);
 4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
 5. records that no schema covers were reported, not written: create or alter their tables, discard
-   the files just written for them and run the job again for those tables alone;
+   the files just written for them and run the job again for those tables alone; likewise for
+   tables that the source truncated (`emptying`);
 6. tables whose part failed for reasons of their own are parked, and so are those with too many
    bad records (`bad_limits`; the quarantine's part is made again without these) or that somebody
    named meanwhile (`TableBook.park`): their files are discarded, the others go on;
@@ -37,6 +38,7 @@ from ingest.batch_report import BatchReport
 from ingest.batch_summary import summary
 from ingest.chunk import ChunkKind
 from ingest.dead_letters import DeadLetters, copied
+from ingest.emptying import emptying_plan
 from ingest.history_writer import HistoryWriter
 from ingest.job_outcome import JobOutcome, replaced, without
 from ingest.key_places import KeySketch
@@ -49,7 +51,8 @@ from ingest.schema_modes import Verdict
 from ingest.stream_position import StreamPosition
 from ingest.stream_state import Span, commit_properties
 from ingest.table_book import TableBook
-from ingest.table_faults import faults_to_park
+from ingest.table_faults import faults_to_park, reason_of
+from ingest.truncates import TruncateStopError, refuse_truncates
 from storage.clock import Clock
 from storage.errors import FencedError, InternalError
 from storage.table.commit import CommitResult
@@ -180,7 +183,9 @@ class MicroBatchSink:
         phases.end("job")
         span = outcome.totals.span
         self._check_replay(plan, span)
+        self._refuse_truncates(outcome)
         outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
+        outcome = self._settle_truncates(frame, settled, outcome)
         phases.end("schema")
         judged = {*plan.skip, *plan.parked, self._book.quarantine}
         too_bad = over_limit(self._book.settings, outcome.report, judged)
@@ -319,6 +324,27 @@ class MicroBatchSink:
             plan = rerun
         return outcome, tuple(verdicts), plan
 
+    def _refuse_truncates(self, outcome: JobOutcome) -> None:
+        try:
+            refuse_truncates(outcome.report.truncates)
+        except TruncateStopError:
+            self._discard(outcome.results)
+            raise
+
+    def _settle_truncates(
+        self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
+    ) -> JobOutcome:
+        """Run again for the tables that the source truncated; what cannot be emptied is parked."""
+        if not outcome.report.truncates:
+            return outcome
+        end = self._position.bounds(plan.batch_id)[1]
+        rerun = emptying_plan(self._book, plan, outcome.report, end)
+        if rerun.only:
+            again = set(rerun.only)
+            self._discard(result for result in outcome.results if result.table in again)
+            outcome = replaced(outcome, self._run(frame, rerun), again)
+        return outcome
+
     def _without_bad(
         self,
         frame: DataFrame,
@@ -438,6 +464,8 @@ class MicroBatchSink:
     ) -> tuple[JobOutcome, dict[str, str]]:
         """Park what failed in tasks or was asked for; the outcome without it."""
         asked = self._book.take_to_park()
+        for name, error in outcome.report.failures.items():
+            asked.setdefault(name, reason_of(error))
         self._park(plan, outcome, asked)
         failures = {r.table: r.failure for r in outcome.results if r.failure is not None}
         rest = {name: error for name, error in failures.items() if name not in asked}

@@ -12,7 +12,6 @@ from ingest.setting_values import Settings
 __all__ = ["refuse_unbuilt"]
 
 _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
-    "source.on.truncate": lambda s: s.events.on_truncate != "ignore",
     "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
     "source.debezium.signal.topic": lambda s: s.events.signal_topic is not None,
 }

@@ -17,6 +17,7 @@ import msgspec
 
 from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, image, parse
+from ingest.formats.events import SourceTable
 from ingest.formats.loose_shapes import LooseShape, TypedColumn
 from ingest.formats.member_columns import Member
 from ingest.formats.mysql_types import jdbc_type, mysql_type
@@ -87,6 +88,13 @@ class CanalJson(Dialect):
             key_names=message.pk_names or (),
             types=image(message.mysql_type) or image(message.sql_type) or b"",
         )
+
+    def truncated(self, value: bytes) -> SourceTable | None:
+        """See `Dialect.truncated`."""
+        message = parse(_MESSAGE.decode, value, "a Canal message")
+        if message.type != "TRUNCATE" or not message.table:
+            return None
+        return self.source(message.database or "", "", message.table)
 
     def shape(self, event: Event) -> Shape:
         """See `Dialect.shape`."""

@@ -26,6 +26,7 @@ from ingest.formats.envelopes import (
     parse,
     utc_ms,
 )
+from ingest.formats.events import SourceTable
 from ingest.formats.member_columns import TOKEN, Member
 from ingest.formats.single_event import EventRefusedError
 
@@ -99,6 +100,14 @@ class DmsJson(Dialect):
             images=(self._image(op, row, image(message.before)),),
             ts_ms=utc_ms(metadata.timestamp),
         )
+
+    def truncated(self, value: bytes) -> SourceTable | None:
+        """See `Dialect.truncated`."""
+        message: Any = parse(self._decode, value, "a DMS record")
+        metadata: _Metadata = message.metadata
+        if not metadata.operation.startswith("truncate") or not metadata.table_name:
+            return None
+        return self.source("", metadata.schema_name or "", metadata.table_name)
 
     def _image(self, op: str, row: bytes, before: bytes | None) -> Image:
         if self._prefix and self._mark in row:

@@ -91,6 +91,14 @@ class EnvelopeDecoder:
         result = _Decoding(self, self._dialect, self._placeholder, fresh, raw).run()
         return self._resolve.filled(result, raw, self.origins)
 
+    def truncated(self, raw: RawBatch, at: int) -> SourceTable | None:
+        """The table that a record counted as `op.t` is about; None of any other record."""
+        value = raw.values[at]
+        try:
+            return None if value is None else self._dialect.truncated(value)
+        except EventRefusedError:
+            return None
+
     @property
     def key_is_row(self) -> bool:
         """Whether the members of Kafka keys are the columns of the primary key."""

@@ -181,6 +181,10 @@ class Dialect(abc.ABC):
             EventRefusedError: it is nothing we know.
         """
 
+    def truncated(self, value: bytes) -> SourceTable | None:
+        """The table that a record counted as `op.t` is about; None where it does not say."""
+        return None
+
     def metadata_text(self, topic: str, value: bytes) -> bytes | None:
         """The JSON object in which `members` are."""
         return value

@@ -24,6 +24,7 @@ from ingest.formats.envelopes import (
     parse,
     utc_ms,
 )
+from ingest.formats.events import SourceTable
 from ingest.formats.member_columns import TOKEN, Member
 from ingest.formats.single_event import EventRefusedError
 
@@ -80,6 +81,13 @@ class OggJson(Dialect):
             ts_ms=utc_ms(message.op_ts),
             key_names=message.primary_keys or (),
         )
+
+    def truncated(self, value: bytes) -> SourceTable | None:
+        """See `Dialect.truncated`."""
+        message = parse(_MESSAGE.decode, value, "a GoldenGate operation")
+        if message.op_type != "T" or not message.table:
+            return None
+        return self.source(*_parts(message.table))
 
 
 class OggJsonDecoder(EnvelopeDecoder):

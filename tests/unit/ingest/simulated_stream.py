@@ -103,7 +103,8 @@ class SimulatedSink(MicroBatchSink):
 
     topics: Topics
     settings: object
-    tasks: int = 0
+    pieces = 1
+    """Tasks by which a partition is read."""
 
     def _run(self, frame, plan):
         start, end = frame
@@ -113,16 +114,13 @@ class SimulatedSink(MicroBatchSink):
                 first = start.get(topic, {}).get(partition)
                 if first is None or first == last:
                     continue
-                side = MapSide(Decoding(self.settings), plan)
-                records = self.topics.records[topic][int(partition)][first:last]
-                keys, values = zip(*records, strict=True)
-                raw = RawBatch(
-                    topic, int(partition), list(range(first, last)), list(keys), list(values)
-                )
-                piece = SourceRange(topic, int(partition), first, last)
-                for batch in side.read(piece, [raw]):
-                    chunks += chunks_of(batch)
-                reports.append(side.report)
+                size = -(-(last - first) // self.pieces)
+                for begin in range(first, last, size):
+                    piece = SourceRange(topic, int(partition), begin, min(begin + size, last))
+                    side = MapSide(Decoding(self.settings), plan)
+                    for batch in side.read(piece, [self._raw(piece)]):
+                        chunks += chunks_of(batch)
+                    reports.append(side.report)
         by_bucket = defaultdict(list)
         for chunk in chunks:
             by_bucket[chunk.table, chunk.partition, chunk.bucket].append(chunk)
@@ -132,15 +130,27 @@ class SimulatedSink(MicroBatchSink):
         )
         return JobOutcome(BatchTotals.of(reports), results)
 
+    def _raw(self, piece):
+        offsets = list(range(piece.start, piece.end))
+        records = self.topics.records[piece.topic][piece.partition]
+        keys, values = zip(*records[piece.start : piece.end], strict=True)
+        return RawBatch(piece.topic, piece.partition, offsets, list(keys), list(values))
+
 
 class SimulatedStream:
     """See the module.
 
     Attributes:
         faults: tables whose next commit finds a damaged file.
+
+    Args:
+        directory: of the warehouse and everything else.
+        monkeypatch: of the test.
+        source: further settings of the source.
+        more: further settings.
     """
 
-    def __init__(self, directory, monkeypatch):
+    def __init__(self, directory, monkeypatch, source="", more=""):
         self.directory = directory
         self.topics = Topics()
         self.fuse = Fuse()
@@ -149,9 +159,9 @@ class SimulatedStream:
         self.deaths = 0
         path = directory / "shop.yaml"
         path.write_text(
-            f"source: {{type: files, path: {directory}}}\n"
+            f"source: {{type: files, path: {directory}{source}}}\n"
             f"sink: {{warehouse: {directory / 'lake'}}}\n"
-            f"pipeline: {{name: shop, checkpoint: {directory / 'checkpoint'}}}\n"
+            f"pipeline: {{name: shop, checkpoint: {directory / 'checkpoint'}}}\n{more}"
         )
         self.settings = load_settings(path)
         self.catalog = FileSystemCatalog(self.settings.sink.warehouse)
