@@ -25,6 +25,7 @@ from ingest.pipeline_commands import add_pipeline_commands
 from ingest.plan_commands import add_plan_command
 from ingest.quarantine_commands import add_quarantine_commands
 from ingest.recover_commands import recover_offsets
+from ingest.resnapshot_commands import add_resnapshot_command
 from ingest.settings import Resolved
 from ingest.simulate_commands import add_simulate_command
 from ingest.table_commands import add_table_commands
@@ -95,6 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_plan_command(commands)
     add_pipeline_commands(commands)
     add_quarantine_commands(commands)
+    add_resnapshot_command(commands)
     add_table_commands(commands)
     add_compact_command(commands)
     add_verify_command(commands)

@@ -6,7 +6,6 @@ events in other topics may overtake it, or a table may be created batches later;
 looks here before it decides (ADR 0011). The topic is small: a message per statement.
 """
 
-import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from ingest.formats.events import SchemaDelta, SourceTable
 from ingest.formats.schema_change_events import JsonValue, TableDdl, plain_value, schema_changes
 from ingest.source.open import open_range, open_source
-from ingest.source.source_settings import SourceSettings
+from ingest.source.source_settings import SourceSettings, only_topic
 from storage.clock import Clock
 
 __all__ = ["DdlLog"]
@@ -43,7 +42,8 @@ class DdlLog:
         self, source: SourceSettings, topic: str, clock: Clock, value: JsonValue = plain_value
     ) -> None:
         self.topic = topic
-        self._settings = _only(source, topic)
+        # read when something is to be decided
+        self._settings = only_topic(source, topic, "earliest", 0.1)
         self._source = open_source(self._settings, clock)
         self._clock = clock
         self._value = value
@@ -124,12 +124,3 @@ class DdlLog:
     def _once_told(self, delta: SchemaDelta) -> bool:
         told = {name for event in self.of(delta.source) for name in event.columns}
         return all(field.name in told for field in delta.fields)
-
-
-def _only(source: SourceSettings, topic: str) -> SourceSettings:
-    """The source with that topic alone, from its beginning."""
-    changed: dict[str, Any] = {"topics": (topic,), "topics_pattern": "", "topics_exclude": ()}
-    names = {field.name for field in dataclasses.fields(source)}
-    changed |= {"startup_mode": "earliest", "startup_offsets": {}, "startup_timestamp_ms": None}
-    changed["discovery_interval_s"] = 0.1  # it is read when something is to be decided
-    return dataclasses.replace(source, **{k: v for k, v in changed.items() if k in names})

@@ -238,7 +238,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="source.debezium.signal.topic",
         kind=text,
-        doc="Topic that the connector reads signals from, to ask for snapshots of single tables.",
+        doc="The connector's `signal.kafka.topic`, through which `lakeward resnapshot` asks for "
+        "snapshots of single tables.",
+    ),
+    Setting(
+        key="source.debezium.notification.topic",
+        kind=text,
+        doc="The connector's `notification.sink.topic.name`, which tells how far a snapshot is.",
     ),
     *AVRO_SETTINGS,
     Setting(

@@ -80,6 +80,7 @@ class EventSettings:
     on_resnapshot: str = "upsert"
     schema_change_topic: str | None = None
     signal_topic: str | None = None
+    notification_topic: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -361,6 +361,7 @@ def _build(
             on_resnapshot=values["source.on.resnapshot"],
             schema_change_topic=values["source.debezium.schema.change.topic"],
             signal_topic=values["source.debezium.signal.topic"],
+            notification_topic=values["source.debezium.notification.topic"],
         ),
         avro=avro_settings(values),
     )

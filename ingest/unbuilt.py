@@ -13,7 +13,6 @@ __all__ = ["refuse_unbuilt"]
 
 _SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
     "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
-    "source.debezium.signal.topic": lambda s: s.events.signal_topic is not None,
 }
 
 

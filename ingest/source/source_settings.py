@@ -21,6 +21,7 @@ __all__ = [
     "FileSourceSettings",
     "KafkaSourceSettings",
     "SourceSettings",
+    "only_topic",
     "redact_properties",
     "selects_topic",
     "source_settings_from_json",
@@ -224,6 +225,17 @@ def with_topic(settings: SourceSettings, topic: str | None) -> SourceSettings:
         return dataclasses.replace(settings, topics=(*settings.topics, topic))
     pattern = f"(?:{settings.topics_pattern})|{re.escape(topic)}"
     return dataclasses.replace(settings, topics_pattern=pattern)
+
+
+def only_topic(
+    settings: SourceSettings, topic: str, startup_mode: str, discovery_interval_s: float
+) -> SourceSettings:
+    """The same source with one topic alone, for who reads it beside the stream."""
+    changed: dict[str, Any] = {"topics": (topic,), "topics_pattern": "", "topics_exclude": ()}
+    names = {field.name for field in dataclasses.fields(settings)}
+    changed |= {"startup_mode": startup_mode, "startup_offsets": {}, "startup_timestamp_ms": None}
+    changed["discovery_interval_s"] = discovery_interval_s
+    return dataclasses.replace(settings, **{k: v for k, v in changed.items() if k in names})
 
 
 def redact_properties(properties: Mapping[str, str]) -> dict[str, str]:
