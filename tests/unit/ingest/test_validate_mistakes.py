@@ -5,6 +5,7 @@ After a wanted change: `UPDATE_SNAPSHOTS=1 pytest tests/unit/ingest/test_validat
 look at the difference.
 """
 
+import logging
 import os
 from pathlib import Path
 
@@ -125,6 +126,12 @@ ONLINE = {
     ),
     "directory-of-events-not-there": "source:\n  type: files\n  path: nowhere\n" + REST,
 }
+
+
+@pytest.fixture(autouse=True)
+def silent_log(monkeypatch):
+    """No handler that another test left behind, with a stream that is closed by now."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
 
 
 def said(text, tmp_path, monkeypatch, capsys, *options):
