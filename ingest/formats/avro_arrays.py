@@ -156,7 +156,7 @@ def convert_array(codec: Codec, tree: Any, array: pa.Array) -> pa.Array:
     """
     inner, _ = nullable(tree)
     kind = codec.kind
-    if kind is Kind.FLOAT:
+    if kind in (Kind.FLOAT, Kind.SINGLE):
         return _float(codec, array)
     if kind is Kind.ARRAY:
         return _array(codec, inner, array)

@@ -15,6 +15,7 @@ import enum
 
 from ingest.formats.semantic_types import (
     BIGINT,
+    DOUBLE,
     UNSIGNED_BIGINT,
     Codec,
     Kind,
@@ -111,6 +112,8 @@ def _array_codec(semantic: Semantic, column: DataType, facts: ProducerFacts) -> 
 def _cross_family(semantic: Semantic, column: AtomicType, facts: ProducerFacts) -> Codec | None:
     """The documented conversions between families that lose nothing or fail on the value."""
     kind, root = semantic.kind, column.root
+    if kind is Kind.FLOAT and root is TypeRoot.DOUBLE and semantic.type != DOUBLE:
+        return Codec(Kind.SINGLE, column)
     if root is TypeRoot.DECIMAL:
         return _into_decimal(semantic, column)
     if kind is Kind.AS_TEXT:

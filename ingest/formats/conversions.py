@@ -72,6 +72,7 @@ _WIRE: dict[Kind, Any] = {
     Kind.INTEGER: int,
     Kind.BOOLEAN: bool,
     Kind.FLOAT: float,
+    Kind.SINGLE: float,
     Kind.TEXT: str,
     Kind.TEXT_OR_JSON: str,
     Kind.JSON: msgspec.Raw,
@@ -149,9 +150,15 @@ def _integer(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 def _float(codec: Codec, values: Sequence[Any]) -> pa.Array:
     doubles = pa.array(values, pa.float64())
-    if codec.arrow == pa.float64():
-        return doubles
-    floats = doubles.cast(codec.arrow, safe=False)
+    return doubles if codec.arrow == pa.float64() else _rounded(doubles)
+
+
+def _single(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    return _rounded(pa.array(values, pa.float64())).cast(codec.arrow)
+
+
+def _rounded(doubles: pa.Array) -> pa.Array:
+    floats = doubles.cast(pa.float32(), safe=False)
     require(_all(pc.is_finite(floats)), "out of the range of FLOAT")
     return floats
 
@@ -301,6 +308,7 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.INTEGER: _integer,
     Kind.BOOLEAN: _plain,
     Kind.FLOAT: _float,
+    Kind.SINGLE: _single,
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text,
     Kind.TEXT_OR_STRUCT: _text,

@@ -13,6 +13,7 @@ import binascii
 import decimal
 import math
 import re
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -125,9 +126,15 @@ def _number(codec: Codec, token: bytes, _: Placeholder) -> float:
     number = float(token)
     if number == 0 and token == b"-0":
         number = 0.0  # an integer token has no negative zero
-    limit = _MAX_FLOAT if pa.types.is_float32(codec.arrow) else math.inf
+    single = codec.kind is Kind.SINGLE or pa.types.is_float32(codec.arrow)
+    limit = _MAX_FLOAT if single else math.inf
     if abs(number) >= limit:
         raise ValueRefusedError(f"{token[:60].decode()} is out of the range of the column")
+    return number
+
+
+def _single(codec: Codec, token: bytes, placeholder: Placeholder) -> float:
+    number: float = struct.unpack("<f", struct.pack("<f", _number(codec, token, placeholder)))[0]
     return number
 
 
@@ -335,6 +342,7 @@ _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.INTEGER: _int_column,
     Kind.BOOLEAN: _boolean,
     Kind.FLOAT: _number,
+    Kind.SINGLE: _single,
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text_or_json,
     Kind.JSON: _text_or_json,

@@ -45,6 +45,7 @@ class Kind(enum.Enum):
     INTEGER = "integer"
     BOOLEAN = "boolean"
     FLOAT = "number read as a double; also the strings NaN, Infinity, -Infinity"
+    SINGLE = "as FLOAT, of a source column of 32 bits: the digits stand for the nearest such number"
     TEXT = "string"
     TEXT_OR_JSON = "string, or an object or array kept as JSON text; expected to be a string"
     JSON = "the same, expected to be an object or array"

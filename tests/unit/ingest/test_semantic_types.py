@@ -59,7 +59,10 @@ def test_nanoseconds_and_the_largest_timestamps():
         (connect_field("v", "int32"), "BIGINT", 5, 5),
         (connect_field("v", "int32"), "DECIMAL(10,2)", 5, Decimal("5.00")),
         (connect_field("v", "int32"), "DOUBLE", 5, 5.0),
-        (connect_field("v", "float"), "DOUBLE", 0.1, 0.1),
+        # what the database makes of it when it widens the column
+        (connect_field("v", "float"), "DOUBLE", 0.1, 0.10000000149011612),
+        (connect_field("v", "float"), "DOUBLE", -3.4e38, -3.3999999521443642e38),
+        (connect_field("v", "float"), "DOUBLE", "-Infinity", float("-inf")),
         (connect_field("v", "string"), "DECIMAL(10,2)", "5.5", Decimal("5.50")),
         (connect_field("v", "string"), "VARCHAR(3)", "abc", "abc"),
         (
