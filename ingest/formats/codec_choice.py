@@ -130,7 +130,7 @@ def _cross_family(semantic: Semantic, column: AtomicType, facts: ProducerFacts) 
     if kind is Kind.DECIMAL_BYTES and semantic.type == BIGINT and root is TypeRoot.BIGINT:
         return Codec(kind, column, scale=semantic.scale)
     if kind is Kind.BITS and root in (TypeRoot.BIGINT, TypeRoot.VARBINARY):
-        return Codec(kind, column)
+        return Codec(kind, column, width=semantic.width if root is TypeRoot.VARBINARY else 0)
     return None
 
 

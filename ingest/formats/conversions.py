@@ -278,7 +278,8 @@ def _variable_decimal(codec: Codec, values: Sequence[Any]) -> pa.Array:
 def _bits(codec: Codec, values: Sequence[Any]) -> pa.Array:
     swapped = [None if v is None else v[::-1] for v in values]
     if pa.types.is_binary(codec.arrow):
-        return _bytes(codec, swapped)
+        zero = b"\0"
+        return _bytes(codec, [None if v is None else v.rjust(codec.width, zero) for v in swapped])
     numbers = [None if v is None else int.from_bytes(v, "big") for v in swapped]
     return pa.array(numbers, codec.arrow)
 

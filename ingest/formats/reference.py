@@ -300,7 +300,7 @@ def _variable_decimal(codec: Codec, token: bytes, _: Placeholder) -> Any:
 def _bits(codec: Codec, token: bytes, _: Placeholder) -> int | bytes:
     data = _decoded_base64(token)
     if pa.types.is_binary(codec.arrow):
-        return _fitting(codec, data[::-1])
+        return _fitting(codec, data[::-1].rjust(codec.width, b"\0"))
     return _fitting_integer(codec, int.from_bytes(data, "little"))
 
 

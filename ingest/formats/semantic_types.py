@@ -25,6 +25,7 @@ __all__ = [
     "BIGINT",
     "BOOLEAN",
     "DOUBLE",
+    "MAX_PADDED_BITS",
     "SOURCE_TYPE",
     "STRING",
     "UNSIGNED_BIGINT",
@@ -99,6 +100,7 @@ class Semantic:
         element: of ARRAY.
         unsigned: whether the source's integers of 64 bits have no sign.
         natural: what the column means without `sink.type.mapping`; None = the same.
+        width: bytes of BITS that do not fit BIGINT; 0 = as many as are sent.
     """
 
     kind: Kind
@@ -109,6 +111,7 @@ class Semantic:
     element: "Semantic | None" = None
     unsigned: bool = False
     natural: "Semantic | None" = None
+    width: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class Codec:
         element: of ARRAY and AS_TEXT; of TEXT_OR_JSON for values that are neither; None = none.
         unsigned: of integers: a negative number stands for 2^64 more.
         infinity: what becomes of infinite dates and timestamps.
+        width: of BITS in a BYTES column: so many bytes, connectors leave out zeros; 0 = as sent.
     """
 
     kind: Kind
@@ -132,6 +136,7 @@ class Codec:
     element: "Codec | None" = None
     unsigned: bool = False
     infinity: Infinity = Infinity.REFUSE
+    width: int = 0
 
     @property
     def arrow(self) -> pa.DataType:
@@ -214,6 +219,7 @@ _NAMED = {
 _DECIMAL = ("org.apache.kafka.connect.data.Decimal", "bytes")
 _BITS = ("io.debezium.data.Bits", "bytes")
 _MAX_INTEGER_BITS = 63
+MAX_PADDED_BITS = 8 * 1024  # longer ones are PostgreSQL's BIT VARYING without a length
 SOURCE_TYPE = "__debezium.source.column.type"
 """Parameter of a field: the column's type in the database (`column.propagate.source.type`)."""
 
@@ -229,7 +235,8 @@ def observe(field: BlockField) -> Semantic:
     if named == _BITS:
         length = _parameter(field, "length")
         small = length is not None and length <= _MAX_INTEGER_BITS
-        return Semantic(Kind.BITS, BIGINT if small else _BYTES)
+        width = 0 if length is None or length > MAX_PADDED_BITS else (length + 7) // 8
+        return Semantic(Kind.BITS, BIGINT if small else _BYTES, width=width)
     if field.type == "array" and field.items is not None:
         element = observe(field.items)
         if element.kind in (Kind.JSON, Kind.ARRAY, Kind.VARIABLE_DECIMAL):

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection
 
+from ingest.formats.semantic_types import MAX_PADDED_BITS
 from ingest.verification.forms import Form
 from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
 
@@ -179,8 +180,16 @@ def _postgres(column: SourceColumn, lake: TypeRoot) -> Way:
     if base == "inet":  # a cast would add /32
         return Way("NULLIF(format('%s', {}), '')")
     if base in ("bit", "bit varying"):
-        return Way("CAST({} AS text)", bits=True, pages=False)
+        return Way(_postgres_bits(column), bits=True, pages=False)
     return Way("CAST({} AS text)")
+
+
+def _postgres_bits(column: SourceColumn) -> str:
+    """Connectors leave out zeros, and do not tell how long a varying string is."""
+    length = re.search(r"\((\d+)\)", column.type)
+    if length is None or int(length.group(1)) > MAX_PADDED_BITS:
+        return "CAST({} AS text)"
+    return f"lpad(CAST({{}} AS text), {length.group(1)}, '0')"
 
 
 _POSTGRES_LISTS = frozenset(

@@ -224,6 +224,22 @@ EVERY_TYPE = [
         bare=None,
     ),
     TypeCase(
+        "Bits, 64, zeros left out",  # as PostgreSQL's connector does
+        _v("bytes", DATA + "Bits", parameters={"length": "64"}),
+        "pQE=",
+        "BYTES",
+        b"\0\0\0\0\0\0\x01\xa5",
+        bare=None,
+    ),
+    TypeCase(
+        "Bits without a length",
+        _v("bytes", DATA + "Bits", parameters={"length": "2147483647"}),
+        "pQE=",
+        "BYTES",
+        b"\x01\xa5",
+        bare=None,
+    ),
+    TypeCase(
         "Enum",
         _v("string", DATA + "Enum", parameters={"allowed": "big,small"}),
         "big",

@@ -313,6 +313,19 @@ def test_types_without_a_rule_are_left_out(dialect, source):
     assert source in way.refusal
 
 
+@pytest.mark.parametrize(
+    ("source", "expression"),
+    [
+        ("bit(64)", "lpad(CAST({} AS text), 64, '0')"),
+        ("bit varying(100)", "lpad(CAST({} AS text), 100, '0')"),
+        ("bit varying", "CAST({} AS text)"),
+    ],
+)
+def test_bit_strings_are_as_long_as_the_column(source, expression):
+    way = way_of("postgresql", SourceColumn("c", source), parse_type("BYTES"))
+    assert (way.expression, way.bits) == (expression, True)
+
+
 def test_what_the_pipeline_makes_of_infinities():
     column, lake = SourceColumn("c", "timestamp without time zone"), parse_type("TIMESTAMP(6)")
     null = way_of("postgresql", column, lake, ["infinity-to-null"]).expression
