@@ -8,6 +8,7 @@ import pytest
 from ingest.compact_runs import Selection, compact_tables, selected
 from ingest.daemon import Daemon
 from ingest.settings import load_settings
+from ingest.stream_position import StreamPosition
 from storage.format.snapshot import CommitKind
 from storage.table.catalog import FileSystemCatalog
 from storage.table.compact_plan import CompactRequest
@@ -21,14 +22,20 @@ pytestmark = pytest.mark.spark
 NAME = "shop.customers"
 
 
-class Racing(Daemon):
-    """Somebody compacts everything between a batch's job and its commits."""
+class Rival:
+    """Somebody who compacts everything between a batch's job and its commits."""
 
-    compacted = 0
+    def __init__(self, warehouse, monkeypatch):
+        self.compacted = 0
+        noted = StreamPosition.note
 
-    def _write_note(self, *arguments) -> None:
-        super()._write_note(*arguments)
-        catalog = FileSystemCatalog(self._settings.sink.warehouse)
+        def note(position, *arguments):
+            noted(position, *arguments)
+            self.compact(FileSystemCatalog(warehouse))
+
+        monkeypatch.setattr(StreamPosition, "note", note)
+
+    def compact(self, catalog):
         names = selected(catalog, Selection(database="shop"))
         with ThreadPoolExecutor(1) as executor:
             runs = compact_tables(catalog, names, CompactRequest(), executor, parallelism=1)
@@ -61,15 +68,19 @@ def written(directory, changes):
     return load.shop
 
 
-def test_a_lost_race_drops_the_compaction_and_neither_append_nor_stream(spark, tmp_path):
+def test_a_lost_race_drops_the_compaction_and_neither_append_nor_stream(
+    spark, tmp_path, monkeypatch
+):
     shop = written(tmp_path, changes=750)
     config = config_of(tmp_path, **{"changelog-producer": "lookup"})
     reports = []
-    daemon = Racing(load_settings(config), once=True, session=spark, on_batch=reports.append)
+    settings = load_settings(config)
+    rival = Rival(settings.sink.warehouse, monkeypatch)
+    daemon = Daemon(settings, once=True, session=spark, on_batch=reports.append)
 
     assert daemon.run() == 0
 
-    assert daemon.compacted > 0
+    assert rival.compacted > 0
     assert sum(report.compactions_dropped.get(NAME, 0) for report in reports) > 0
     assert daemon._observer.metrics.registry.get_sample_value(
         "lakeward_compactions_total", {"table": NAME, "kind": "minor", "outcome": "dropped"}
