@@ -7,6 +7,7 @@ import time
 
 import orjson
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ingest import cli
 
@@ -24,7 +25,10 @@ pipeline: {{name: shop}}
 def answer(broker, run, failures):
     """Waits for the signal, then tells of a snapshot as the connector would."""
     try:
-        group = {"group.id": f"connector-{run}", "auto.offset.reset": "earliest"}
+        group = {
+            "group.id": f"connector-{run}",
+            "auto.offset.reset": "earliest",
+        }
         consumer = Consumer({"bootstrap.servers": broker, **group})
         consumer.subscribe([f"signals-{run}"])
         message, deadline = None, time.monotonic() + 60
@@ -54,6 +58,10 @@ def test_the_signal_goes_out_and_the_notifications_come_back(kafka_broker, tmp_p
     run = str(time.time_ns())
     config = tmp_path / "shop.yaml"
     config.write_text(CONFIG.format(broker=kafka_broker, run=run, lake=tmp_path / "lake"))
+    admin = AdminClient({"bootstrap.servers": kafka_broker})
+    topics = [NewTopic(name, 1, 1) for name in (f"signals-{run}", f"told-{run}")]
+    for created in admin.create_topics(topics).values():
+        created.result()
     failures = []
     connector = threading.Thread(target=answer, args=(kafka_broker, run, failures))
     connector.start()
