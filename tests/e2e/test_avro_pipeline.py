@@ -159,6 +159,7 @@ def running(path, spark):
     assert codes == [0]
 
 
+@pytest.mark.full
 def test_a_registry_outage_delays_and_loses_nothing(spark, topic, config, stub, tmp_path, caplog):
     for number in range(10):
         topic.send(number, created(FIRST, number, v="a"))

@@ -259,14 +259,8 @@ class Database(Source):
         self.write(*written)
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "evolve",
-        pytest.param("lenient", marks=pytest.mark.full),
-        pytest.param("ignore", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["evolve", "lenient", "ignore"])
 def test_fifteen_statements_of_random_kinds(spark, tmp_path, mode):
     # what does not fit the old type is bad where the type stays
     database = Database(tmp_path, seed=4, widest=1000 if mode == "ignore" else 2**40)

@@ -10,7 +10,7 @@ import yaml
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 def event(op, key, name, at, **source):
