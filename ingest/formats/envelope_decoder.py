@@ -359,10 +359,13 @@ def _tokens(text: bytes | None) -> dict[str, bytes]:
 
 
 def _all_tokens(event: Event) -> Tokens:
-    """Columns of all rows of an event, each with one row's value."""
+    """Columns of all rows of an event, each with one row's value; of what is no row, none."""
     found: dict[str, bytes] = {}
     for image in event.images:
-        tokens = _tokens(image.before if image.op == "d" else image.after)
+        try:
+            tokens = _tokens(image.before if image.op == "d" else image.after)
+        except EventRefusedError:  # the event is refused for another of its rows already
+            continue
         found.update({n: token for n, token in tokens.items() if token != NULL or n not in found})
     return found
 

@@ -320,3 +320,11 @@ def test_tables_of_one_topic_and_a_table_that_is_not_wanted():
     )
     assert changes(result, "id") == [("+I", 1)]
     assert result.counts == {"op.c": 1, "unrouted": 1}
+
+
+def test_a_message_with_a_wrong_row_and_one_that_is_none_is_bad_as_a_whole():
+    result = decode(
+        message("INSERT", [row("one"), None]), message("INSERT", [row("2")]), evolvable=False
+    )
+    assert changes(result, "id") == [("+I", 2)]
+    assert len(result.bad) == 1
