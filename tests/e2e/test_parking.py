@@ -257,6 +257,7 @@ def test_what_retention_took_is_said_and_the_others_go_on(kafka_broker, tmp_path
     assert rows_of(tmp_path, "items") == stream.rows["items"]
 
 
+@pytest.mark.full
 def test_requests_wait_for_the_next_start_and_files_are_read_again(spark, tmp_path, capsys):
     """Without a daemon, and with a source whose offsets are files."""
     rng = random.Random(8)

@@ -10,7 +10,7 @@ from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain
 from tests.unit.ingest.transformed_source import PARTITIONS, RULE, Source
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.full, pytest.mark.spark]
 
 
 def test_everything_at_once_over_random_histories(spark, tmp_path):
