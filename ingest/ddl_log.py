@@ -73,6 +73,10 @@ class DdlLog:
                         self.take(schema_changes(raw, self._value))
             self._position = end
 
+    def close(self) -> None:
+        """Release the client."""
+        self._source.close()
+
     def take(self, events: Iterable[TableDdl]) -> None:
         """Learn of statements that were met elsewhere, or again."""
         for event in events:

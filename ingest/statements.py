@@ -40,6 +40,16 @@ class Statements:
             return Statements(None)
         return Statements(DdlLog(settings.source, topic, clock, json_values(settings)))
 
+    @staticmethod
+    def differ(old: Settings, new: Settings) -> bool:
+        """Whether statements come from elsewhere under other settings."""
+        return _origin(old) != _origin(new)
+
+    def close(self) -> None:
+        """Release the topic."""
+        if self._log is not None:
+            self._log.close()
+
     def about(
         self,
         deltas: Sequence[SchemaDelta],
@@ -82,6 +92,10 @@ class Statements:
         if place not in self._since and self._log is not None:
             self._since[place] = self._log.began_at(place)
         return event.offset >= self._since[place]
+
+
+def _origin(settings: Settings) -> tuple[object, ...]:
+    return settings.events.schema_change_topic, settings.source, settings.avro
 
 
 def _place(event: TableDdl) -> tuple[str, int, int, str]:

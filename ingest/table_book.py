@@ -82,11 +82,15 @@ class TableBook:
         self._to_park: dict[str, str] = {}
         self._answers = AnswerBook()
         self._statements = Statements.of(settings, clock)
-        self.history = f"{settings.sink.default_database}.{HISTORY_NAME}"
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tables")
+
+    @property
+    def history(self) -> str:
+        """The table of schema changes."""
+        return f"{self.settings.sink.default_database}.{HISTORY_NAME}"
 
     def load(self, *, create: bool = True) -> None:
         """Open every table of the warehouse that could be a target, and the quarantine table.
@@ -158,6 +162,9 @@ class TableBook:
 
     def use_settings(self, settings: Settings) -> None:
         """Go by other settings; warehouse, stream and quarantine table are the same."""
+        if Statements.differ(self.settings, settings):
+            self._statements.close()
+            self._statements = Statements.of(settings, self._clock)
         self.settings = settings
         self._answers = AnswerBook()  # other rules may answer otherwise
         for name, page in self._pages.items():

@@ -361,6 +361,19 @@ def test_other_settings_are_asked_anew(tmp_path):
     assert world.read()[3] == {"qty": 1, "note": "y"}
 
 
+def test_a_topic_that_comes_with_a_reload_is_heard(tmp_path):
+    world = World(tmp_path)
+    with_topic = world.path.read_text()
+    world.path.write_text(with_topic.replace(", debezium.schema.change.topic: srv", ""))
+    world.open()
+    world.run([OLD])
+    world.path.write_text(with_topic)
+    world.settings = load_settings(world.path)
+    world.book.use_settings(world.settings)
+    world.run([NEW], world.publish(RENAME))
+    assert world.read() == {1: {"amount": 1}, 2: {"amount": 2}}
+
+
 def test_a_person_may_add_what_is_ignored(tmp_path):
     world = World(tmp_path, "ignore")
     world.run([OLD])
