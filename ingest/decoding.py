@@ -162,14 +162,23 @@ class Decoding:
             if source is None or place is None:
                 continue
             target = self._resolve(source, raw.topic)
-            if target is not None and target.belongs_to(source):
-                event = Truncate(place.table, raw.topic, raw.partition, raw.offsets[at])
-                soft = self.settings.transform(place.table).soft_delete
-                reason = "its deletes are soft" if soft else ""
-                if place.owner:
-                    reason = "other source tables fill it, too"
-                stops = policy == "fail"
-                found.append(dataclasses.replace(event, stops=stops, refusal=reason))
+            if target is None or not target.belongs_to(source):
+                continue
+            refusal = ""
+            if place.owner:
+                refusal = "other source tables fill it, too"
+            elif self.settings.transform(place.table).soft_delete:
+                refusal = "its deletes are soft"
+            found.append(
+                Truncate(
+                    place.table,
+                    raw.topic,
+                    raw.partition,
+                    raw.offsets[at],
+                    stops=policy == "fail",
+                    refusal=refusal,
+                )
+            )
         return found
 
     def _options_of(self, name: str) -> Mapping[str, str]:

@@ -238,7 +238,7 @@ class MapSide:
                 counts.find(*place, record)
             if record.offset < plan.bad_floor(self._quarantine, target, *place):
                 continue
-            if target and self._decoding.settings.bad_policy(target) == SKIP:
+            if target and self._settings.bad_policy(target) == SKIP:
                 counts.skip(record)
             else:
                 kept.append(record)

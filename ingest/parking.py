@@ -24,6 +24,7 @@ from typing import Any, Literal
 import orjson
 
 from ingest.source.ranges import OffsetJson, OffsetMap, normalize
+from ingest.stream_folder import stream_folder
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.io.file_io import FileIO
 
@@ -72,7 +73,7 @@ class Parking:
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
         self._io = file_io
-        self.path = f"{warehouse.rstrip('/')}/.lakeward/{stream}/parked.json"
+        self.path = f"{stream_folder(warehouse, stream)}/parked.json"
         self._lock = threading.Lock()
         self._content = _Content()
 

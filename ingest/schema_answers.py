@@ -60,11 +60,10 @@ class AnswerBook:
         fixed: Collection[tuple[str, str]],
         *,
         changed: bool,
-    ) -> bool:
-        """Add answers of a decision; a changed table forgets older ones. Whether there are any."""
+    ) -> None:
+        """Add answers of a decision; a changed table forgets older ones."""
         known = Answers() if changed else self._answers.get(name, Answers())
         self._answers[name] = known.and_also(ignored, fixed)
-        return bool(ignored or fixed)
 
     def given(self) -> dict[str, Answers]:
         """All of them, for further runs of the same batch."""
@@ -92,13 +91,11 @@ class AppliedChanges:
     Attributes:
         applied: (table, change) pairs, for people.
         refused: tables some of whose records fit no allowed change.
-        answered: tables for which something else than a change settles what was asked.
         verdicts: (table, what became of one change), of all that were asked for.
     """
 
     applied: tuple[tuple[str, str], ...]
     refused: frozenset[str]
-    answered: frozenset[str] = frozenset()
     verdicts: tuple[tuple[str, Verdict], ...] = ()
 
 

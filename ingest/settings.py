@@ -71,6 +71,7 @@ from ingest.source.source_settings import (
     SourceSettings,
     with_topic,
 )
+from ingest.stream_folder import stream_folder
 from ingest.transform_checks import check_transforms
 from ingest.unbuilt import refuse_unbuilt
 from storage.errors import InvalidOptionError, InvalidRequestError, LakewardError
@@ -377,7 +378,7 @@ def _checkpoint(location: str | None, warehouse: str, name: str) -> str:
             key="pipeline.checkpoint",
         )
     if location is None:
-        return str(Path(warehouse) / ".lakeward" / name / "checkpoint")
+        return f"{stream_folder(warehouse, name)}/checkpoint"
     if _URI.match(location) and not location.startswith("file:"):
         raise InvalidOptionError(
             "the checkpoint must be a local or mounted directory",

@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from ingest.source.ranges import initial_from_stored
+from ingest.stream_folder import stream_folder
 from ingest.stream_state import TableProgress
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
@@ -61,7 +62,7 @@ class ProgressFile:
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
         self._io = file_io
-        self.path = f"{warehouse.rstrip('/')}/.lakeward/{stream}/progress.json"
+        self.path = f"{stream_folder(warehouse, stream)}/progress.json"
 
     def write(self, note: BatchNote) -> None:
         """Replace the note durably."""

@@ -347,18 +347,15 @@ class TableBook:
         )
 
     def _all_done(self, done: Mapping[str, tuple[Decision, tuple[str, ...]]]) -> AppliedChanges:
-        answered: set[str] = set()
         for name, (decision, _) in done.items():
-            if self._answers.take(
+            self._answers.take(
                 name, decision.ignored, decision.fixed, changed=bool(decision.action)
-            ):
-                answered.add(name)
+            )
             if decision.parked:
                 self.park(name, decision.parked)
         return AppliedChanges(
             applied=tuple((name, change) for name, (_, made) in done.items() for change in made),
             refused=frozenset(name for name, (one, _) in done.items() if not one.complete),
-            answered=frozenset(answered),
             verdicts=tuple(
                 (name, each) for name, (one, _) in done.items() for each in one.verdicts
             ),

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
+from ingest.formats.outcome import bad_record
 from ingest.source.records import RawBatch
 from ingest.transforms.renamed_rule import present_rule
 from ingest.transforms.row_transform import RowTransform
@@ -163,17 +164,8 @@ def _source_schema(
 def _bad(raw: RawBatch, target: str, reasons: dict[int, str]) -> list[BadRecord]:
     places = np.searchsorted(np.asarray(raw.offsets, np.int64), np.array([*reasons], np.int64))
     return [
-        BadRecord(
-            offset=offset,
-            timestamp_ms=raw.timestamp_ms(at),
-            key=raw.keys[at],
-            value=raw.values[at],
-            headers=tuple(raw.headers(at)),
-            error_class=ERROR_CLASS,
-            error=reason,
-            target=target,
-        )
-        for at, (offset, reason) in zip(places.tolist(), reasons.items(), strict=True)
+        bad_record(raw, at, ERROR_CLASS, reason, target)
+        for at, reason in zip(places.tolist(), reasons.values(), strict=True)
     ]
 
 

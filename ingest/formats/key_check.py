@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ingest.formats.column_names import NO_NAMES, ColumnNames
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
+from ingest.formats.outcome import bad_record
 from ingest.source.records import RawBatch
 
 __all__ = [
@@ -94,18 +95,12 @@ def without_foreign_keys(
     if len(raw) == 0 or not (disagrees(0) or disagrees(len(raw) - 1)):
         return change, []
     mine = set(change.rows.column(OFFSET_COLUMN).to_pylist())
+    error = (
+        f"the record's key is not the primary key of {change.target} "
+        f"({', '.join(primary_key)}): make a new table for the new key"
+    )
     bad = [
-        BadRecord(
-            offset=offset,
-            timestamp_ms=raw.timestamp_ms(index),
-            key=raw.keys[index],
-            value=raw.values[index],
-            headers=tuple(raw.headers(index)),
-            error_class=ERROR_CLASS,
-            error=f"the record's key is not the primary key of {change.target} "
-            f"({', '.join(primary_key)}): make a new table for the new key",
-            target=change.target,
-        )
+        bad_record(raw, index, ERROR_CLASS, error, change.target)
         for index, offset in enumerate(raw.offsets)
         if offset in mine and disagrees(index)
     ]

@@ -14,7 +14,7 @@ from ingest.formats.single_event import EventRefusedError, Tokens, UncoveredErro
 from ingest.formats.unavailable import Placeholder
 from ingest.source.records import RawBatch
 
-__all__ = ["Outcome"]
+__all__ = ["Outcome", "bad_record"]
 
 _REFUSALS = {
     Fate.REFUSED: ("schema", "the table does not exist and could not be created"),
@@ -24,6 +24,20 @@ _REFUSALS = {
         "no primary key: the record names none; set primary.key for the table",
     ),
 }
+
+
+def bad_record(raw: RawBatch, at: int, error_class: str, error: str, target: str = "") -> BadRecord:
+    """A record of a batch, whole, with what is wrong with it; arguments as in `BadRecord`."""
+    return BadRecord(
+        offset=raw.offsets[at],
+        timestamp_ms=raw.timestamp_ms(at),
+        key=raw.keys[at],
+        value=raw.values[at],
+        headers=tuple(raw.headers(at)),
+        error_class=error_class,
+        error=error,
+        target=target,
+    )
 
 
 class Outcome:
@@ -69,19 +83,7 @@ class Outcome:
 
     def refuse(self, at: int, error: EventRefusedError, target: str = "") -> None:
         """A record is bad; `target` is the table it is for, where that is known."""
-        raw = self._raw
-        self._bad.append(
-            BadRecord(
-                offset=raw.offsets[at],
-                timestamp_ms=raw.timestamp_ms(at),
-                key=raw.keys[at],
-                value=raw.values[at],
-                headers=tuple(raw.headers(at)),
-                error_class=error.error_class,
-                error=str(error),
-                target=target,
-            )
-        )
+        self._bad.append(bad_record(self._raw, at, error.error_class, str(error), target))
 
     def refuse_shape(self, shape: Shape, positions: Sequence[int]) -> None:
         """Records are bad because of what their table is (`Shape.fate`)."""

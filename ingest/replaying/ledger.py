@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import orjson
 
+from ingest.stream_folder import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 from storage.table.table import FileStoreTable
@@ -46,7 +47,7 @@ class LedgerFile:
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
         self._io = file_io
-        self.path = f"{warehouse.rstrip('/')}/.lakeward/{stream}/replay.json"
+        self.path = f"{stream_folder(warehouse, stream)}/replay.json"
 
     def load(self) -> Ledger | None:
         """What an earlier replay left, or None.

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import orjson
 
+from ingest.stream_folder import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
@@ -92,7 +93,7 @@ class RequestFiles:
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
         self._io = file_io
-        root = f"{warehouse.rstrip('/')}/.lakeward/{stream}"
+        root = stream_folder(warehouse, stream)
         self._requests = f"{root}/requests"
         self._answers = f"{root}/answers"
 

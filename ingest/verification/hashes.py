@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from storage.errors import UnsupportedFeatureError
 from storage.format.index.hashing import wang_mix, xxh64
 from storage.format.index.values import byte_view
+from storage.format.key_hash import mixed
 
 __all__ = ["Hashes", "column_hashes", "combined_hashes", "text_hash"]
 
@@ -32,7 +33,6 @@ Hashes = npt.NDArray[np.uint64]
 _SEED = np.uint64(0x5851F42D4C957F2D)
 _NULL = np.uint64(0x9FB21C651E98DF25)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
-_MIX1, _MIX2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def text_hash(text: str) -> np.uint64:
@@ -51,7 +51,7 @@ def combined_hashes(columns: Sequence[Hashes], count: int) -> Hashes:
     for column in columns:
         state *= _STEP
         state ^= column
-        state = _mixed(state)
+        state = mixed(state)
     return state
 
 
@@ -153,12 +153,3 @@ def _sums(elements: Hashes, lengths: npt.NDArray[np.int64]) -> Hashes:
     bounds = np.concatenate(([0], np.cumsum(lengths)))
     running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(elements, dtype=np.uint64)))
     return np.asarray(running[bounds[1:]] - running[bounds[:-1]])
-
-
-def _mixed(state: Hashes) -> Hashes:
-    state ^= state >> np.uint64(30)
-    state *= _MIX1
-    state ^= state >> np.uint64(27)
-    state *= _MIX2
-    state ^= state >> np.uint64(31)
-    return state

@@ -17,7 +17,7 @@ from storage.format.arrow_types import normalize
 from storage.format.binary_row import BytesTail, ColumnWords, FixedTail, placed_words, row_words
 from storage.format.types import DataType
 
-__all__ = ["KeyHashes", "key_hashes"]
+__all__ = ["KeyHashes", "key_hashes", "mixed"]
 
 KeyHashes = npt.NDArray[np.uint64]
 """Shape (rows, 2)."""
@@ -64,7 +64,7 @@ def _lane(parts: Sequence[ColumnWords], count: int, lane: int, seed: int) -> npt
     for part in parts:
         _mix_tail(state, part.tail, lane)
     state ^= sizes.astype(np.uint64)
-    return _finish(state)
+    return mixed(state)
 
 
 def _mix_tail(state: npt.NDArray[np.uint64], tail: FixedTail | BytesTail | None, lane: int) -> None:
@@ -96,7 +96,8 @@ def _mix(state: npt.NDArray[np.uint64], words: npt.NDArray[np.uint64], lane: int
     state += _ODD[1 - lane]
 
 
-def _finish(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def mixed(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Spread every bit over all others, in place (the finalizer of SplitMix64)."""
     state ^= state >> np.uint64(30)
     state *= _MIX1
     state ^= state >> np.uint64(27)
