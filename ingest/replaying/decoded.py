@@ -108,6 +108,7 @@ def decoded(
             tables=book.schema_ids(),
             parked=tuple(sorted(book.parking.parked())),
             frozen=tuple(sorted(frozen)),
+            answers=book.answers_given() if run else book.lasting_answers(),
         )
         found = _Run(decoding, book, bounds, plan, alone=alone, read=read, waiting=waiting).run(
             chosen

@@ -2,6 +2,7 @@
 """Replay of bad records: right rows whatever came later, once whatever dies, and never a newer row
 overwritten."""
 
+import dataclasses
 import itertools
 import random
 
@@ -149,6 +150,21 @@ def test_a_fixed_record_comes_in_and_newer_rows_of_its_key_stay(lake):
     again = lake.replay(choice={"state": "replayed"})
     assert again["replayed"] == 3
     assert lake.rows() == {1: 0.5, 2: 22, 9: 9}, "the same rows again"
+
+
+def test_columns_that_the_settings_ignore_are_ignored_by_a_replay_too(lake):
+    stream = lake.stream
+    pipeline = dataclasses.replace(stream.settings.pipeline, schema_change_behavior="ignore")
+    stream.settings = dataclasses.replace(stream.settings, pipeline=pipeline)
+    stream.restart()
+    key, value = order(2, BAD)
+    value = orjson.loads(value)
+    value["after"]["extra"] = 5
+    lake.add(order(1, 1), (key, orjson.dumps(value)))
+    lake.work()
+    lake.widen()
+    assert lake.replay()["replayed"] == 1
+    assert lake.rows() == {1: 1, 2: 0.5}
 
 
 def test_keys_are_followed_by_the_row_not_by_the_bytes_of_the_record(lake):
