@@ -39,6 +39,8 @@ from tests.e2e.real_history import MADE, ORDERS, Step, history
 from tests.e2e.real_parts import connect_worker, mariadb_server, postgres_server, registry
 from tests.e2e.real_tables import Column, RandomChanges, RealTable
 from tests.e2e.test_verify import url, verify
+from tests.unit.ingest.agreeing_paths import assert_paths_agree
+from tests.unit.ingest.captured_events import Capture
 
 __all__ = ["connect_worker", "mariadb_server", "postgres_server", "registry"]
 
@@ -111,7 +113,8 @@ def test_tables_equal_the_database(database, kafka_broker, connect_worker, reque
 def test_ten_thousand_transactions(
     database, kafka_broker, connect_worker, request, tmp_path, capsys
 ):
-    """Fifteen DDL statements meanwhile; rows, `lakeward verify` and the changelog all agree."""
+    """Fifteen DDL statements meanwhile; rows, `lakeward verify` and the changelog all agree, and so
+    do the decoding paths on every event."""
     server = request.getfixturevalue(f"{database}_server")
     described = {"postgres": postgres_tables, "mariadb": mariadb_tables}[database]
     odd = {
@@ -144,6 +147,7 @@ def test_ten_thousand_transactions(
         ), told
         assert code == ExitCode.OK
         assert_equal(connection, source.changes.tables, each_replayed(lake))
+        assert assert_paths_agree(source.told()) > figures["events"] // 2
     catalog = FileSystemCatalog(str(tmp_path / "warehouse"))
     assert catalog.table("lakeward._quarantine").to_arrow().num_rows == 0
     said = catalog.table("lakeward._schema_history").to_arrow().to_pylist()
@@ -255,6 +259,12 @@ class Source:
         self.worker.remove(self.prefix)
         drop(self._server, (*self.changes.tables, FENCE))
         undo(self._server, prepare)
+
+    def told(self) -> Capture:
+        """Everything that the connector told."""
+        reader = TopicReader(self.bootstrap, self.prefix)
+        with contextlib.closing(reader):
+            return Capture("", "", "json-schema", {}, tuple(reader.read()))
 
     def wait_until_quiet(self, at_least: int = 1) -> int:
         """Wait until the connector tells no more; how many rows it has told."""
