@@ -268,6 +268,7 @@ class Decoding:
             owner=destination.owner,
             constants=destination.constants,
             key_prefix=destination.key_prefix,
+            why_frozen=self._plan.frozen.get(name, ""),
         )
         if schema_id is not None:
             schema = schema_of(self._warehouse, name, schema_id)

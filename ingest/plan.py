@@ -48,7 +48,8 @@ class BatchPlan:
         tables: schema id of every table the stream knows, by `database.table`.
         only: tables this run is for; None = all.
         skip: tables that committed this identifier already (a replay).
-        frozen: tables whose uncovered records go to quarantine instead of asking for a change.
+        frozen: tables whose uncovered records go to quarantine instead of asking for a change, and
+            what is wrong with the change that they asked for.
         floors: per table (or `ANY_TABLE`) the offsets below which its rows are to be dropped: it
             has them (lost checkpoint, resumed neighbour).
         bad_floors: per table that was resumed, the offsets from which its bad records are wanted.
@@ -68,7 +69,7 @@ class BatchPlan:
     tables: Mapping[str, int] = dataclasses.field(default_factory=dict)
     only: tuple[str, ...] | None = None
     skip: tuple[str, ...] = ()
-    frozen: tuple[str, ...] = ()
+    frozen: Mapping[str, str] = dataclasses.field(default_factory=dict)
     floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
     bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
     parked: tuple[str, ...] = ()
@@ -113,7 +114,7 @@ class BatchPlan:
             "tables": self.tables,
             "only": None if self.only is None else sorted(self.only),
             "skip": sorted(self.skip),
-            "frozen": sorted(self.frozen),
+            "frozen": dict(self.frozen),
             "floors": self.floors,
             "bad_floors": self.bad_floors,
             "parked": sorted(self.parked),
@@ -149,7 +150,7 @@ def _parse(text: str) -> BatchPlan:
         tables=raw["tables"],
         only=None if raw["only"] is None else tuple(raw["only"]),
         skip=tuple(raw["skip"]),
-        frozen=tuple(raw["frozen"]),
+        frozen=raw["frozen"],
         floors=raw["floors"],
         bad_floors=raw["bad_floors"],
         parked=tuple(raw["parked"]),

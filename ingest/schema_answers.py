@@ -90,12 +90,12 @@ class AppliedChanges:
 
     Attributes:
         applied: (table, change) pairs, for people.
-        refused: tables some of whose records fit no allowed change.
+        refused: tables some of whose records fit no allowed change, and why.
         verdicts: (table, what became of one change), of all that were asked for.
     """
 
     applied: tuple[tuple[str, str], ...]
-    refused: frozenset[str]
+    refused: Mapping[str, str]
     verdicts: tuple[tuple[str, Verdict], ...] = ()
 
 

@@ -41,6 +41,7 @@ __all__ = ["Decision", "NewTable", "Refused", "reconcile"]
 
 _DEFAULT_OPTIONS = {"bucket": "1"}
 _NUMBERS = (TypeRoot.BIGINT, TypeRoot.DOUBLE)
+_LONGEST_WHY = 2_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,6 +86,12 @@ class Decision:
     def complete(self) -> bool:
         """Whether every delta is covered after the action."""
         return not self.reasons
+
+    @property
+    def why(self) -> str:
+        """The reasons as one text of bounded length, for the records that stay uncovered."""
+        text = "; ".join(dict.fromkeys(self.reasons))
+        return text if len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…"
 
     def failed(self, reason: str) -> "Decision":
         """The decision after its action turned out to be impossible."""

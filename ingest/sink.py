@@ -282,7 +282,7 @@ class MicroBatchSink:
             SchemaStopError: the settings forbid a change; nothing of the batch is committed.
         """
         verdicts: list[tuple[str, Verdict]] = []
-        frozen: set[str] = set(plan.frozen)
+        frozen = dict(plan.frozen)
         run = plan.run
         ddl = outcome.report.ddl
         while (deltas := outcome.report.deltas) or ddl:
@@ -316,7 +316,7 @@ class MicroBatchSink:
                 run=run,
                 tables=self._book.schema_ids(),
                 only=tuple(sorted(again)),
-                frozen=tuple(sorted(frozen)),
+                frozen=dict(frozen),
                 answers=self._book.answers_given(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )

@@ -355,7 +355,7 @@ class TableBook:
                 self.park(name, decision.parked)
         return AppliedChanges(
             applied=tuple((name, change) for name, (_, made) in done.items() for change in made),
-            refused=frozenset(name for name, (one, _) in done.items() if not one.complete),
+            refused={name: one.why for name, (one, _) in done.items() if not one.complete},
             verdicts=tuple(
                 (name, each) for name, (one, _) in done.items() for each in one.verdicts
             ),

@@ -122,6 +122,7 @@ class Target:
             change: their values must fit what is there, one by one.
         asks_types: see there.
         finds_old_rows: whether the task that writes a row knows the row of its old key, too.
+        why_frozen: what was wrong with the change asked for, where it is not `evolvable` for that.
     """
 
     identifier: str
@@ -139,6 +140,7 @@ class Target:
     fixed: tuple[tuple[str, str], ...] = ()
     asks_types: AsksTypes = AsksTypes.NONE
     finds_old_rows: bool = False
+    why_frozen: str = ""
 
     def belongs_to(self, source: SourceTable) -> bool:
         """Whether the table may be filled from a source table."""

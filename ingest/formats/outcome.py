@@ -40,6 +40,11 @@ def bad_record(raw: RawBatch, at: int, error_class: str, error: str, target: str
     )
 
 
+def _because(text: str, target: Target | None) -> str:
+    why = "" if target is None else target.why_frozen
+    return f"{text}: {why}" if why else text
+
+
 class Outcome:
     """See the module.
 
@@ -88,8 +93,12 @@ class Outcome:
     def refuse_shape(self, shape: Shape, positions: Sequence[int]) -> None:
         """Records are bad because of what their table is (`Shape.fate`)."""
         error_class, text = _REFUSALS[shape.fate]
-        reason = "" if shape.target is None else shape.target.refusal
-        refused = EventRefusedError(error_class, reason or text)
+        target = shape.target
+        if target is not None and target.refusal:
+            text = target.refusal
+        elif target is not None and shape.fate is Fate.REFUSED:
+            text = _because(text, target)
+        refused = EventRefusedError(error_class, text)
         for at in positions:
             self.refuse(at, refused, shape.target_name)
 
@@ -101,8 +110,8 @@ class Outcome:
         """A record has columns that its table lacks: it waits for them, or is bad."""
         if shape.block is not None or shape.target is None or not shape.target.evolvable:
             names = ", ".join(error.tokens)
-            refused = EventRefusedError("schema", f"the table has no column {names}")
-            self.refuse(at, refused, shape.target_name)
+            text = _because(f"the table has no column {names}", shape.target)
+            self.refuse(at, EventRefusedError("schema", text), shape.target_name)
             return
         shape.learn_columns(error.tokens, row)
         self.withhold(shape, at)

@@ -99,7 +99,7 @@ class _Stage:
         batches = [batch for topic in topics for batch in topic.batches]
         self._book.load(create=False)
         verdicts: list[tuple[str, Verdict]] = []
-        frozen: frozenset[str] = frozenset()
+        frozen: dict[str, str] = {}
         stop = ""
         decoded: Sequence[Decoded] = ()
         sources: dict[SourceTable, set[str]] = {}
@@ -116,7 +116,7 @@ class _Stage:
                 applied = self._book.apply(deltas, now_ms=self._clock.now_ms(), ddl=ddl)
             except SchemaStopError as error:
                 stop = f"{error.message}: {error.context.get('change', '')}"
-                frozen |= {delta.target for delta in deltas}
+                frozen |= {delta.target: stop for delta in deltas}
                 continue
             verdicts += applied.verdicts
             frozen |= applied.refused
@@ -137,7 +137,7 @@ class _Stage:
         )
 
     def _decode(
-        self, batches: Sequence[RawBatch], number: int, frozen: frozenset[str]
+        self, batches: Sequence[RawBatch], number: int, frozen: Mapping[str, str]
     ) -> tuple[list[Decoded], list[SchemaDelta], list[TableDdl]]:
         plan = BatchPlan(
             batch_id=0,
@@ -145,7 +145,7 @@ class _Stage:
             run=number,
             time_ms=self._clock.now_ms(),
             tables=self._book.schema_ids(),
-            frozen=tuple(sorted(frozen)),
+            frozen=dict(frozen),
             answers=self._book.answers_given(),
         )
         self._decoding.use(plan)

@@ -97,7 +97,7 @@ def decoded(
         InvalidRequestError: the source's topic was made anew, or a schema may not change.
     """
     decoding = Decoding(settings)
-    frozen: frozenset[str] = frozenset()
+    frozen: dict[str, str] = {}
     changes: list[tuple[str, str]] = []
     for run in range(_ROUNDS):
         plan = BatchPlan(
@@ -107,7 +107,7 @@ def decoded(
             time_ms=now_ms,
             tables=book.schema_ids(),
             parked=tuple(sorted(book.parking.parked())),
-            frozen=tuple(sorted(frozen)),
+            frozen=dict(frozen),
             answers=book.answers_given() if run else book.lasting_answers(),
         )
         found = _Run(decoding, book, bounds, plan, alone=alone, read=read, waiting=waiting).run(

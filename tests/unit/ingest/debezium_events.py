@@ -100,6 +100,7 @@ def decoder(
     targets: dict[str, Target | None] | TableSchema | None,
     *,
     evolvable: bool = True,
+    why_frozen: str = "",
     **options: Any,
 ) -> DebeziumJsonDecoder:
     """Decoder whose resolver knows one schema for all, or targets by source table name."""
@@ -107,7 +108,9 @@ def decoder(
     def resolve(source: SourceTable, topic: str) -> Target | None:
         if isinstance(targets, dict):
             return targets[source.table]
-        return Target(f"{source.database}.{source.table}", targets, evolvable)
+        return Target(
+            f"{source.database}.{source.table}", targets, evolvable, why_frozen=why_frozen
+        )
 
     return DebeziumJsonDecoder(DebeziumOptions(**options), resolve)
 

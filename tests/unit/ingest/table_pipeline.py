@@ -50,7 +50,7 @@ class TablePipeline:
             offsets = list(range(start, start + len(records)))
             ranges.append(RawBatch(self.topic, 0, offsets, list(keys), list(values)))
             start += len(records)
-        frozen = ()
+        frozen = {}
         for run in range(8):
             plan = BatchPlan(
                 batch_id=self.batches,
@@ -74,7 +74,7 @@ class TablePipeline:
                 break
             applied = self.book.apply(deltas, now_ms=plan.time_ms)
             self.changes += applied.applied
-            frozen = tuple(sorted({*frozen, *applied.refused}))
+            frozen = {**frozen, **applied.refused}
         else:
             raise AssertionError(f"schema changes do not settle: {deltas}")
         tables = totals.report.tables.items()

@@ -342,6 +342,21 @@ def test_frozen_table_takes_what_fits_and_quarantines_the_rest():
     assert classes(missing) == ["schema"]
 
 
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        (None, "the table does not exist and could not be created: the lake is closed"),
+        (schema(("id", "BIGINT")), "the table has no column n: the lake is closed"),
+    ],
+)
+def test_records_of_a_frozen_table_tell_why_it_is_frozen(table, text):
+    frozen = decoder(table, evolvable=False, why_frozen="the lake is closed")
+    values = [message("c", None, {"id": 1, "n": 2}), message("c", None, {"id": 2, "n": None})]
+    result = frozen.decode(batch(*values, keys=[b'{"id": 1}', b'{"id": 2}']))
+    assert result.bad[0].error == text
+    assert result.bad[0].error_class == "schema"
+
+
 def test_key_column_never_widens():
     table = schema(("id", "INT"), ("n", "INT"))
     block = connect_block(connect_field("id", "int64"), connect_field("n", "int32"))

@@ -14,7 +14,7 @@ def test_plan_survives_its_text_form():
         tables={"shop.orders": 2, "shop.customers": 0},
         only=("shop.orders",),
         skip=("shop.customers",),
-        frozen=("shop.orders",),
+        frozen={"shop.orders": "no primary key"},
         floors={"shop.orders": {"shop.orders": {"0": 17}}},
     )
     assert BatchPlan.from_property(plan.to_property()) == plan

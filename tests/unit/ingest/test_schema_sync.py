@@ -5,7 +5,7 @@ import pytest
 
 from ingest.formats.events import ObservedField, SchemaDelta, SourceTable
 from ingest.formats.widening import union_type
-from ingest.schema_sync import NewTable, Refused, reconcile
+from ingest.schema_sync import Decision, NewTable, Refused, reconcile
 from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn, UpdateType, evolve
 from storage.format.type_text import parse_type
@@ -171,3 +171,8 @@ def test_tables_that_the_stream_cannot_write_are_refused(options, keys, reason):
     decision = reconcile(existing, [delta()], now_ms=1)
     assert reason in decision.action.reason
     assert not decision.complete
+
+
+def test_reasons_are_told_once_each_and_at_no_great_length():
+    assert Decision((), ("no key", "no column", "no key")).why == "no key; no column"
+    assert len(Decision((), ("a" * 5_000, "b")).why) == 2_000

@@ -42,8 +42,8 @@ def test_a_missing_table_is_created_once_and_the_next_process_finds_it(settings)
     book = opened(settings)
     first = book.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
     again = book.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
-    assert (first.applied, first.refused) == ((("shop.items", "create table"),), frozenset())
-    assert (again.applied, again.refused) == ((), frozenset())
+    assert (first.applied, first.refused) == ((("shop.items", "create table"),), {})
+    assert (again.applied, again.refused) == ((), {})
     assert opened(settings).schema_ids() == {"lakeward._quarantine": 0, "shop.items": 0}
 
 
@@ -51,7 +51,9 @@ def test_a_column_that_fits_no_allowed_change_is_refused_and_the_others_are_adde
     book = opened(settings)
     book.apply([delta("shop.items", id=BIGINT, name=STRING)], now_ms=0)
     changes = book.apply([delta("shop.items", name=BIGINT, more=BIGINT)], now_ms=0)
-    assert changes.refused == {"shop.items"}
+    [(name, why)] = changes.refused.items()
+    assert name == "shop.items"
+    assert "column name" in why
     assert book.table("shop.items").schema.field_names == ("id", "name", "more")
 
 
@@ -67,14 +69,16 @@ def test_a_table_with_a_type_we_do_not_know_stops_nobody_else(settings, tmp_path
 
     assert set(book.schema_ids()) == {"lakeward._quarantine", "shop.items"}
     changes = book.apply([delta("shop.odd", id=BIGINT)], now_ms=0)
-    assert (changes.applied, changes.refused) == ((), {"shop.odd"})
+    assert (changes.applied, set(changes.refused)) == ((), {"shop.odd"})
+    assert "VARIANT" in changes.refused["shop.odd"]
 
 
 def test_a_name_that_cannot_be_a_table_is_refused(settings):
     book = opened(settings)
     odd = delta("shop.items", id=BIGINT)
     changes = book.apply([SchemaDelta(**{**_parts(odd), "target": "shop.a$b"})], now_ms=0)
-    assert changes.refused == {"shop.a$b"}
+    assert set(changes.refused) == {"shop.a$b"}
+    assert "$" in changes.refused["shop.a$b"]
 
 
 def _parts(value):
