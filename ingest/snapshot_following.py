@@ -2,6 +2,7 @@
 """Waits until a connector has made a snapshot, by its notifications."""
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable
 
 from ingest.snapshot_signals import Notification, SnapshotSignal
@@ -13,6 +14,11 @@ __all__ = ["Followed", "follow"]
 _POLL_S = 0.5
 _SILENT_S = 30.0
 """How long the connector may say nothing before the command wonders [s]."""
+
+_NEVER_MS = sys.maxsize
+
+_BEGINS = ("STARTED", "SKIPPED")
+"""What a snapshot begins with."""
 
 _GOOD = ("", "SUCCEEDED", "EMPTY")
 """How the scan of a table may end well."""
@@ -41,6 +47,9 @@ def follow(
 ) -> Followed:
     """Wait until the connector says that the snapshot is complete.
 
+    A blocking snapshot is what begins after the call; the end of one that had begun before is not
+    its end. After the end there is one more look for what came to other partitions a moment later.
+
     Args:
         signal: that asked for it.
         read: gives the notifications since the last call.
@@ -55,19 +64,30 @@ def follow(
     began = clock.monotonic_s()
     rows: dict[str, int] = {}
     said, heard = "", False
+    ended_s: float | None = None
+    waiting: list[Notification] = []
+    since_ms = _NEVER_MS if signal.blocking else 0
     while True:
-        for told in read():
-            if not signal.is_about(told):
-                continue
-            heard = True
+        before_s = ended_s
+        waiting += [told for told in read() if signal.is_about(told)]
+        heard = heard or bool(waiting)
+        if since_ms == _NEVER_MS:
+            begins = (told.at_ms for told in waiting if told.type in _BEGINS)
+            since_ms = min(begins, default=_NEVER_MS)
+        ours = [told for told in waiting if told.at_ms >= since_ms]
+        if since_ms != _NEVER_MS:
+            waiting = []
+        for told in sorted(ours, key=_order):
             if told.progress and told.progress != said:
                 said = told.progress
                 say(said)
             _note(told, rows)
             if told.type == "COMPLETED":
-                return Followed(rows, clock.monotonic_s() - began)
+                ended_s = clock.monotonic_s()
         waited = clock.monotonic_s() - began
-        if timeout_s is not None and waited >= timeout_s:
+        if before_s is not None:
+            return Followed(rows, before_s - began)
+        if timeout_s is not None and waited >= timeout_s and ended_s is None:
             raise RetryableError(
                 "the snapshot is not complete yet",
                 hint="the connector goes on with it; its notifications will tell",
@@ -82,6 +102,10 @@ def follow(
                 f"prefix {signal.server}?"
             )
         clock.sleep(_POLL_S)
+
+
+def _order(told: Notification) -> tuple[int, bool]:
+    return told.at_ms, told.type == "COMPLETED"
 
 
 def _note(told: Notification, rows: dict[str, int]) -> None:

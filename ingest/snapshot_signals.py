@@ -3,8 +3,8 @@
 
 A signal is a record of the signal topic (key: the connector's `topic.prefix`), or a row of the
 signalling table. Notifications of incremental snapshots carry the signal's id. Those of blocking
-ones are called `Initial Snapshot` and have ids of their own: what begins after the signal was sent
-is taken to be it.
+ones are called `Initial Snapshot` and have each an id of its own, which is also the record's key:
+they come in the order of their times only where their topic has one partition.
 
 Source: Debezium's documentation of signalling and notifications; CDC.md §2.9.
 """
@@ -147,12 +147,14 @@ class Notification:
         kind: `Incremental Snapshot` or `Initial Snapshot`.
         type: `STARTED`, `IN_PROGRESS`, `TABLE_SCAN_COMPLETED`, `COMPLETED`, `ABORTED`…
         data: what else it says.
+        at_ms: when it was made, by the connector's clock [epoch ms].
     """
 
     id: str
     kind: str
     type: str
     data: Mapping[str, str]
+    at_ms: int = 0
 
     @property
     def server(self) -> str:
@@ -191,6 +193,7 @@ class _Message(msgspec.Struct):
     type: str
     id: str = ""
     additional_data: dict[str, str | None] | None = None
+    timestamp: int | None = None
 
 
 _MESSAGE = msgspec.json.Decoder(_Message)
@@ -209,4 +212,10 @@ def notification(value: bytes | None) -> Notification | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     data = {name: text or "" for name, text in (message.additional_data or {}).items()}
-    return Notification(id=message.id, kind=message.aggregate_type, type=message.type, data=data)
+    return Notification(
+        id=message.id,
+        kind=message.aggregate_type,
+        type=message.type,
+        data=data,
+        at_ms=message.timestamp or 0,
+    )

@@ -57,7 +57,9 @@ class TopicTail:
 
 
 def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: bytes) -> None:
-    """Write one record and wait until the brokers have it.
+    """Write one record into partition 0 and wait until the brokers have it.
+
+    Of a signal topic, whatever its partitions, Debezium reads that one.
 
     Raises:
         RetryableError: they did not say so in time; it may be there.
@@ -76,7 +78,7 @@ def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: by
 
     producer = Producer(config)
     try:
-        producer.produce(topic, key=key, value=value, on_delivery=delivered)
+        producer.produce(topic, partition=0, key=key, value=value, on_delivery=delivered)
     except KafkaException as error:
         raise broker_error(error, topic=topic) from error
     left = producer.flush(_SEND_TIMEOUT_S + 5)

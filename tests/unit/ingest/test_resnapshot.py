@@ -4,6 +4,7 @@
 Notifications have the members of Debezium's documentation.
 """
 
+import itertools
 import json
 
 import orjson
@@ -12,7 +13,8 @@ import pytest
 from ingest import cli, resnapshot_commands
 from ingest.snapshot_following import follow
 from ingest.snapshot_signals import SnapshotSignal, SourceName, notification, source_name
-from ingest.source.source_settings import FileSourceSettings
+from ingest.source import topic_tail
+from ingest.source.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.source.topic_tail import TopicTail
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError, RetryableError
@@ -24,13 +26,13 @@ BIGINT = AtomicType(TypeRoot.BIGINT)
 SIGNAL = SnapshotSignal(id="ad-hoc-1", server="shop", collections=("public.orders",))
 
 
-def told(type_, *, id_="ad-hoc-1", kind="Incremental Snapshot", **data):
+def told(type_, *, id_="ad-hoc-1", kind="Incremental Snapshot", at_ms=1_700_000_000_000, **data):
     message = {
         "id": id_,
         "aggregate_type": kind,
         "type": type_,
         "additional_data": {"connector_name": "shop", **data},
-        "timestamp": 1_700_000_000_000,
+        "timestamp": at_ms,
     }
     return orjson.dumps(message)
 
@@ -144,11 +146,77 @@ def test_a_blocking_snapshot_is_known_by_server_and_table():
     done, _ = followed(
         signal,
         [told("COMPLETED", id_="x")],
+        [told("STARTED", **kind)],
         [told("IN_PROGRESS", data_collections="public.items", **kind)],
         [told("IN_PROGRESS", data_collections="public.orders,public.x", **kind)],
         [scanned(3, **kind), told("COMPLETED", **kind)],
     )
     assert done.rows == {"public.orders": 3}
+
+
+BLOCKING = SnapshotSignal(id="x", server="shop", collections=("public.orders",), blocking=True)
+
+
+def at(at_ms, type_, **data):
+    return told(type_, kind="Initial Snapshot", id_=f"random-{at_ms}", at_ms=at_ms, **data)
+
+
+def scan(at_ms, rows):
+    table = {"scanned_collection": "public.orders", "total_rows_scanned": str(rows)}
+    return at(at_ms, "TABLE_SCAN_COMPLETED", status="SUCCEEDED", **table)
+
+
+def test_the_end_of_an_earlier_snapshot_is_not_the_end():
+    rounds = [[at(1, "COMPLETED")], [scan(5, 7), at(6, "COMPLETED"), at(3, "STARTED")]]
+    done, said = followed(BLOCKING, *rounds)
+    assert done.rows == {"public.orders": 7}
+    assert said[0] == "the connector has begun"
+    late = [
+        [at(3, "STARTED")],
+        [at(2, "COMPLETED"), scan(1, 5)],
+        [scan(5, 7)],
+        [at(6, "COMPLETED")],
+    ]
+    assert followed(BLOCKING, *late)[0].rows == {"public.orders": 7}
+    with pytest.raises(RetryableError):
+        followed(BLOCKING, [at(1, "COMPLETED")], timeout_s=60)
+
+
+def test_notifications_of_other_partitions_come_in_any_order():
+    messages = [at(3, "STARTED"), scan(5, 7), at(6, "COMPLETED")]
+    for some in itertools.permutations(messages):
+        assert followed(BLOCKING, some)[0].rows == {"public.orders": 7}
+        assert followed(BLOCKING, some[:1], some[1:])[0].rows == {"public.orders": 7}
+
+
+def test_a_table_that_failed_counts_although_it_is_told_behind_the_end():
+    with pytest.raises(InvalidRequestError, match="could not scan"):
+        followed(SIGNAL, [told("COMPLETED")], [scanned(0, "SQL_EXCEPTION")])
+
+
+def test_a_snapshot_that_is_skipped_at_once_is_an_error():
+    with pytest.raises(InvalidRequestError, match="skipped"):
+        followed(BLOCKING, [at(3, "SKIPPED")])
+
+
+def test_signals_go_where_the_connector_reads(monkeypatch):
+    sent = []
+
+    class Recorder:
+        def __init__(self, config):
+            assert config["acks"] == "all"
+
+        def produce(self, topic, **record):
+            del record["on_delivery"]
+            sent.append((topic, record))
+
+        def flush(self, timeout_s):
+            return 0
+
+    monkeypatch.setattr(topic_tail, "Producer", Recorder)
+    source = KafkaSourceSettings(bootstrap_servers="nowhere:1", topics=("a",))
+    topic_tail.send_record(source, "signals", b"shop", b"{}")
+    assert sent == [("signals", {"partition": 0, "key": b"shop", "value": b"{}"})]
 
 
 @pytest.mark.parametrize("status", ["UNKNOWN_SCHEMA", "NO_PRIMARY_KEY", "SQL_EXCEPTION", "SKIPPED"])
@@ -265,13 +333,17 @@ def test_mistakes_are_told_before_anything_is_sent(lakeward, arguments, source, 
 
 
 def test_the_end_of_the_snapshot_is_awaited(lakeward, monkeypatch):
+    read = []
+
     class Tail:
         def __init__(self, source, topic, clock):
             assert topic == "told"
             assert lakeward.sent == [], "it listens before it asks"
 
         def read(self):
-            signal = orjson.loads(lakeward.sent[0][2])
+            if read:
+                return
+            read.append(signal := orjson.loads(lakeward.sent[0][2]))
             rest = {"scanned_collection": "public.orders", "total_rows_scanned": "7"}
             yield _Raw([told("TABLE_SCAN_COMPLETED", id_=signal["id"], **rest)])
             yield _Raw([told("COMPLETED", id_=signal["id"])])
