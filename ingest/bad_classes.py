@@ -55,7 +55,8 @@ BAD_CLASSES: Mapping[str, BadClass] = {
         f"Add the word to `sink.type.mapping`, `lakeward reload`, {_REPLAY}.",
     ),
     "schema": BadClass(
-        "A column that the table lacks and may not get, or the table could not be made.",
+        "A column that the table lacks and may not get, or the table could not be made; the text "
+        "says why.",
         "Add the column, or allow the change (`pipeline.schema.change.behavior`, "
         f"`sink.include.schema.changes`), {_REPLAY}.",
     ),
