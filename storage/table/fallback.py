@@ -18,9 +18,9 @@ from storage.table.core import TableCore
 from storage.table.live_files import live_state
 from storage.table.predicate import Predicate
 from storage.table.read import TableRead
-from storage.table.scan import TableScan
+from storage.table.scan import Plan, Split, TableScan
 
-__all__ = ["FALLBACK_BRANCH", "read_with_fallback"]
+__all__ = ["FALLBACK_BRANCH", "fallback_plan", "read_with_fallback"]
 
 FALLBACK_BRANCH = "scan.fallback-branch"
 
@@ -43,20 +43,38 @@ def read_with_fallback(
         InvalidRequestError: the branches differ in columns or primary keys.
         UnsupportedFeatureError: reading would return wrong rows; names the option.
     """
+    found = fallback_plan(table, fallback, predicate)
+    own, others = (tuple(split for number, split in found if number == which) for which in (0, 1))
+    reader = TableRead(table, columns, predicate)
+    first = reader.to_table(Plan(snapshot_id=None, splits=own))
+    rest = TableRead(fallback, columns, predicate)
+    second = rest.to_table(Plan(snapshot_id=None, splits=others))
+    return pa.concat_tables([first, second.cast(reader.schema)])
+
+
+def fallback_plan(
+    table: TableCore, fallback: TableCore, predicate: Predicate | None
+) -> list[tuple[int, Split]]:
+    """The splits of such a read: of the first table with number 0, of the other with 1.
+
+    Args:
+        table: at the branch that is read.
+        fallback: the same table at the branch that stands in.
+        predicate: rows wanted; None = all.
+
+    Raises: as `read_with_fallback`.
+    """
     require_readable(table.options)
     _check_alike(table.schema, fallback.schema)
     snapshot = table.latest_snapshot()
-    own = set() if snapshot is None else {key[0] for key in live_state(table, snapshot).buckets}
-    parts = []
-    reader = TableRead(table, columns, predicate)
+    own: set[bytes] = set()
+    found: list[tuple[int, Split]] = []
     if snapshot is not None:
-        parts.append(reader.to_table(TableScan(table).with_filter(predicate).plan(snapshot)))
-    plan = TableScan(fallback).with_filter(predicate).plan()
-    missing = tuple(split for split in plan.splits if split.partition not in own)
-    rest = TableRead(fallback, columns, predicate).to_table(
-        dataclasses.replace(plan, splits=missing)
-    )
-    return pa.concat_tables([*parts, rest.cast(reader.schema)])
+        own = {partition for partition, _ in live_state(table, snapshot).buckets}
+        plan = TableScan(table).with_filter(predicate).plan(snapshot)
+        found += [(0, split) for split in plan.splits]
+    rest = TableScan(fallback).with_filter(predicate).plan()
+    return found + [(1, split) for split in rest.splits if split.partition not in own]
 
 
 def _check_alike(schema: TableSchema, other: TableSchema) -> None:

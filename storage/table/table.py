@@ -328,7 +328,9 @@ class FileStoreTable(TableCore):
             if is_incremental(self):
                 return incremental_rows(self, columns, predicate)
         if FALLBACK_BRANCH in self.schema.options:
-            return read_with_fallback(*self._with_fallback(travel), columns, predicate)
+            if not travel.to_newest:
+                raise _no_travel_with_fallback()
+            return read_with_fallback(*self.with_fallback(), columns, predicate)
         snapshot = travel.resolve(self)
         files_since_ms = travel.oldest_file_ms(self)
         table = self
@@ -338,13 +340,15 @@ class FileStoreTable(TableCore):
         plan = Plan(snapshot_id=None, splits=()) if snapshot is None else scan.plan(snapshot)
         return table.new_read(columns, predicate).to_table(plan)
 
-    def _with_fallback(self, travel: TimeTravel) -> "tuple[FileStoreTable, FileStoreTable]":
-        if not travel.to_newest:
-            raise UnsupportedFeatureError(
-                "time travel on a table with a fallback branch is not implemented",
-                hint=f"take the option away: with_options({{'{FALLBACK_BRANCH}': None}})",
-                option=FALLBACK_BRANCH,
-            )
+    def with_fallback(self) -> "tuple[FileStoreTable, FileStoreTable]":
+        """This table and the same at its fallback branch, both without that option.
+
+        Raises:
+            UnsupportedFeatureError: the options also choose a snapshot.
+            NotFoundError: there is no such branch.
+        """
+        if not travel_of(self.schema.options).to_newest:
+            raise _no_travel_with_fallback()
         table = self.with_options({FALLBACK_BRANCH: None})
         fallback = self.at_branch(self.schema.options[FALLBACK_BRANCH])
         return table, fallback.with_options({FALLBACK_BRANCH: None})
@@ -400,6 +404,14 @@ def _manifest_store(
         codec=_CODECS.get(compression, "zstandard"),
         zstd_level=int(level) if level.isdecimal() else 1,
         drop_stats_of_deleted=drop_stats == "true",
+    )
+
+
+def _no_travel_with_fallback() -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        "time travel on a table with a fallback branch is not implemented",
+        hint=f"take the option away: with_options({{'{FALLBACK_BRANCH}': None}})",
+        option=FALLBACK_BRANCH,
     )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "read_optimized_scan",
     "read_optimized_table",
     "refuse_streaming_read_optimized",
+    "shows_sequence_numbers",
 ]
 
 ROW_KIND = "rowkind"
@@ -159,13 +160,15 @@ def _rows(table: TableCore, predicate: Predicate | None) -> Iterator[pa.RecordBa
 
 def _system_fields(table: TableCore) -> list[pa.Field]:
     fields = [pa.field(ROW_KIND, pa.string())]
-    if table.schema.primary_keys and _shows_sequence(table):
+    if shows_sequence_numbers(table):
         fields.append(pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False))
     return fields
 
 
-def _shows_sequence(table: TableCore) -> bool:
-    return table.schema.options.get(_SEQUENCE_OPTION, "false").strip().lower() == "true"
+def shows_sequence_numbers(table: TableCore) -> bool:
+    """Whether rows are shown with their sequence numbers."""
+    wanted = table.schema.options.get(_SEQUENCE_OPTION, "false").strip().lower() == "true"
+    return wanted and bool(table.schema.primary_keys)
 
 
 def _images(field: pa.Field) -> pa.Field:

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's batch reader over a `BatchScan`: one task per piece, record batches out."""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from changelog.spark_source.pieces import BatchScan, Piece, counts_of
+from changelog.spark_source.push_down import pushed_predicate
+from changelog.spark_source.spark_types import arrow_schema_of, spark_batches
+from storage.table.predicate import And, Predicate
+
+__all__ = ["PushingReader", "ScanReader"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class ScanReader(DataSourceReader):
+    """Reads what a scan describes.
+
+    Args:
+        scan: whose columns are those of the schema, in the same order.
+        schema: Spark's.
+    """
+
+    def __init__(self, scan: BatchScan, schema: StructType) -> None:
+        self._scan = scan
+        self._arrow = arrow_schema_of(schema)
+        self._pushed: Predicate | None = None
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task per piece. Spark makes one task of none; it reads nothing."""
+        pieces = self._scan.plan(self._pushed)
+        _LOG.info("scan planned", extra=dataclasses.asdict(counts_of(pieces)))
+        return [InputPartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece."""
+        piece: Piece | None = partition.value
+        if piece is not None:
+            for batch in self._scan.read(piece, self._pushed):
+                yield from spark_batches(batch, self._arrow)
+
+
+class PushingReader(ScanReader):
+    """The same, which also takes Spark's filters; see `planning_filters`."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters whose meaning is kept, give back the others."""
+        taken: list[Predicate] = []
+        for found in filters:
+            predicate = pushed_predicate(found, self._scan.schema)
+            if predicate is None:
+                yield found
+            else:
+                taken.append(predicate)
+        self._pushed = And(tuple(taken)) if taken else None

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every batch read has: a schema, a plan of pieces, the rows of a piece.
+
+A scan travels to the workers with the query, its pieces one by one. Knows nothing of Spark.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from storage.errors import InvalidRequestError
+from storage.table.change_plan import ChangeSplit
+from storage.table.predicate import And, Predicate, columns_of
+from storage.table.scan import Split
+
+__all__ = [
+    "BatchScan",
+    "Piece",
+    "ScanCounts",
+    "check_columns",
+    "counts_of",
+    "joined",
+    "selected",
+]
+
+Piece = tuple[int, Split | ChangeSplit | None]
+"""What one task reads: the number of a reader, and a split for it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScanCounts:
+    """What a plan reads.
+
+    Attributes:
+        splits: pieces.
+        partitions: partitions of the table.
+        files: data and changelog files.
+        bytes: their size.
+    """
+
+    splits: int
+    partitions: int
+    files: int
+    bytes: int
+
+
+class BatchScan(Protocol):
+    """A read of something that looks like a table. Picklable."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows, in the form of `storage`."""
+
+    def plan(self, predicate: Predicate | None) -> Sequence[Piece]:
+        """The pieces that hold rows for which the predicate is true.
+
+        Args:
+            predicate: besides that of the scan.
+        """
+
+    def read(self, piece: Piece, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+        """The rows of a piece for which both predicates are true."""
+
+
+def counts_of(pieces: Sequence[Piece]) -> ScanCounts:
+    """What some pieces read."""
+    splits = [split for _, split in pieces if split is not None]
+    files = [
+        file
+        for split in splits
+        for file in (split.files if isinstance(split, Split) else (*split.before, *split.files))
+    ]
+    return ScanCounts(
+        splits=len(pieces),
+        partitions=len({split.partition for split in splits}),
+        files=len({file.file_name for file in files}),
+        bytes=sum(file.file_size for file in files),
+    )
+
+
+def joined(first: Predicate | None, second: Predicate | None) -> Predicate | None:
+    """Both conditions."""
+    if first is None or second is None:
+        return second if first is None else first
+    return And((first, second))
+
+
+def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Some columns, in the order wanted; None: all.
+
+    Raises:
+        InvalidRequestError: there is no such column.
+    """
+    if columns is None:
+        return schema
+    for name in columns:
+        if name not in schema.names:
+            raise _no_column(schema, name)
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def check_columns(schema: pa.Schema, predicate: Predicate | None) -> None:
+    """Check that a filter names columns that are there.
+
+    Raises:
+        InvalidRequestError: it does not.
+    """
+    unknown = (columns_of(predicate) if predicate is not None else set()) - set(schema.names)
+    if unknown:
+        raise _no_column(schema, min(unknown))
+
+
+def _no_column(schema: pa.Schema, name: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        "no such column", hint=f"there are {', '.join(schema.names)}", column=name
+    )

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The column `_row_kind`, `+I`, `-U`, `+U` or `-D`, in place of the stored kinds. Pure."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import InvalidRequestError
+from storage.format.types import VALUE_KIND, RowKind
+
+__all__ = ["ROW_KIND", "told_batch", "told_schema", "untold_batch"]
+
+ROW_KIND = "_row_kind"
+
+_TEXTS = pa.array([kind.short for kind in sorted(RowKind)], pa.string())
+
+
+def told_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of changes, whose first column is `_VALUE_KIND`, as readers see it."""
+    return schema.set(0, pa.field(ROW_KIND, pa.string(), nullable=False))
+
+
+def told_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Changes, whose first column is `_VALUE_KIND`, as readers see them."""
+    kinds = _TEXTS.take(batch.column(0))
+    return pa.RecordBatch.from_arrays([kinds, *batch.columns[1:]], schema=told_schema(batch.schema))
+
+
+def untold_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows to be written, with `_VALUE_KIND` in the place of `_row_kind` if they have it.
+
+    Raises:
+        InvalidRequestError: a text is no kind.
+    """
+    place = batch.schema.get_field_index(ROW_KIND)
+    if place < 0:
+        return batch
+    texts = batch.column(place)
+    kinds = pc.index_in(texts, value_set=_TEXTS)
+    if kinds.null_count:
+        raise InvalidRequestError(
+            "a row has no kind",
+            hint=f"`{ROW_KIND}` is one of {', '.join(kind.short for kind in sorted(RowKind))}",
+            found=texts.filter(pc.is_null(kinds)).slice(0, 1),
+        )
+    codes = pa.array(kinds.to_numpy(zero_copy_only=False).astype(np.int8))
+    return batch.set_column(place, VALUE_KIND, codes)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the options of `format("lakeward")` say: which table, which view of it, what of it.
+
+A table is named by `path` (its directory, what `load(path)` gives), or by `warehouse` and `table`.
+Either may end in `$branch_<name>` and in the name of a system table: `db.t$branch_dev$snapshots`.
+Every option of a table (storage/OPTIONS.md) may be given besides, for this read or write only, and
+every option of an object store. Spark gives all keys in lower case.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+
+from storage.errors import InvalidOptionError
+from storage.options import TABLE_OPTIONS, find_option
+from storage.table.catalog import FileSystemCatalog
+from storage.table.predicate import Predicate
+from storage.table.predicate_text import parse_predicate
+from storage.table.table import FileStoreTable
+
+__all__ = ["OWN_OPTIONS", "READ_CHANGELOG", "SourceOptions"]
+
+READ_CHANGELOG = "read.changelog"
+
+OWN_OPTIONS = {
+    "path": "directory of the table",
+    "warehouse": "directory or URL of a warehouse; goes with `table`",
+    "table": "`database.table` in the warehouse",
+    "columns": "columns wanted, parted by commas; Spark prunes none for Python sources",
+    "filter": "rows wanted, as SQL: `id > 5 and dt = '2026-01-31'`",
+    READ_CHANGELOG: "whether rows come with `_row_kind`; a stream of a keyed table must say it",
+    "max.snapshots.per.trigger": "snapshots that one micro-batch takes in at most",
+    "max.rows.per.trigger": "changes after which a micro-batch takes in no further snapshot",
+    "commit.user": "name of a batch write; with `commit.identifier` it is written at most once",
+    "commit.identifier": "number of a batch write, growing with every write of that user",
+    "overwrite.partition": "what an overwrite replaces: `dt=2026-01-31,hh=10`",
+}
+"""Options that are not the table's, with what they mean."""
+
+_SPARKS = frozenset({"checkpointlocation", "queryname"})
+"""Options that Spark keeps among those of the source."""
+
+_STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "store.")
+_BRANCH = "branch_"
+_MARK = "$"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of one read or write.
+
+    Attributes:
+        path: directory of the table, without marks; None: by warehouse and name.
+        warehouse: of the table; None: by path.
+        table: `database.table`, without marks.
+        branch: of the table; None: its main one.
+        system_table: name of a system table; None: the rows themselves.
+        columns: wanted, in order; None: all.
+        predicate: rows wanted; None: all.
+        table_options: on top of the table's own.
+        store_options: of the object store.
+        own: the other options of `OWN_OPTIONS`, by key.
+    """
+
+    path: str | None
+    warehouse: str | None
+    table: str | None
+    branch: str | None
+    system_table: str | None
+    columns: tuple[str, ...] | None
+    predicate: Predicate | None
+    table_options: Mapping[str, str]
+    store_options: Mapping[str, str]
+    own: Mapping[str, str]
+
+    @staticmethod
+    def parse(options: Mapping[str, str]) -> "SourceOptions":
+        """Read Spark's options.
+
+        Raises:
+            InvalidOptionError: an option is unknown, missing, or contradicts another.
+            InvalidRequestError: the filter cannot be understood.
+        """
+        given = {key.lower(): str(value) for key, value in options.items()}
+        own = {key: value for key, value in given.items() if key in OWN_OPTIONS}
+        store = {key: value for key, value in given.items() if key.startswith(_STORE_PREFIXES)}
+        rest = [key for key in given if key not in own and key not in store and key not in _SPARKS]
+        for key in rest:
+            _check_known(key)
+        path, warehouse, table = own.get("path"), own.get("warehouse"), own.get("table")
+        _check_place(path, warehouse, table)
+        plain, branch, system = _unmarked(path or table or "")
+        filter_text = own.get("filter", "").strip()
+        return SourceOptions(
+            path=plain if path else None,
+            warehouse=None if path else warehouse,
+            table=None if path else plain,
+            branch=branch,
+            system_table=system,
+            columns=_names(own["columns"]) if own.get("columns") else None,
+            predicate=parse_predicate(filter_text) if filter_text else None,
+            table_options={key: given[key] for key in rest},
+            store_options=store,
+            own=own,
+        )
+
+    @property
+    def reads_changelog(self) -> bool:
+        """Whether rows come with their kinds."""
+        return bool(self.flag(READ_CHANGELOG))
+
+    def flag(self, key: str) -> bool | None:
+        """A yes or no; None where the option is not given.
+
+        Raises:
+            InvalidOptionError: it is neither `true` nor `false`.
+        """
+        text = self.own.get(key)
+        if text is None:
+            return None
+        if text.strip().lower() not in ("true", "false"):
+            raise InvalidOptionError("option is neither true nor false", key=key, value=text)
+        return text.strip().lower() == "true"
+
+    def open(self) -> FileStoreTable:
+        """The table, with the options given.
+
+        Raises:
+            NotFoundError: there is no such table, branch, tag, or snapshot.
+            InvalidOptionError: the options contradict each other or those of the table.
+        """
+        store = self.store_options or None
+        if self.path is not None:
+            table = FileStoreTable.open(self.path, options=store, branch=self.branch)
+        else:
+            catalog = FileSystemCatalog(self.warehouse or "", options=store)
+            mark = f"{_MARK}{_BRANCH}{self.branch}" if self.branch else ""
+            table = catalog.table(f"{self.table}{mark}")
+        return table.with_options(self.table_options) if self.table_options else table
+
+    def count(self, key: str) -> int | None:
+        """A whole number above zero.
+
+        Returns:
+            None where the option is not given.
+
+        Raises:
+            InvalidOptionError: it is something else.
+        """
+        text = self.own.get(key)
+        if text is None:
+            return None
+        if not text.strip().isdecimal() or int(text) < 1:
+            raise InvalidOptionError("option is not a number above zero", key=key, value=text)
+        return int(text)
+
+
+def _check_place(path: str | None, warehouse: str | None, table: str | None) -> None:
+    if path and (warehouse or table):
+        raise InvalidOptionError(
+            "a table is named in two ways",
+            hint="give `path` alone, or `warehouse` and `table`",
+            path=path,
+        )
+    if path or (warehouse and table):
+        return
+    raise InvalidOptionError(
+        "no table is named",
+        hint='give its directory, load("/lake/db.db/orders"), or the options `warehouse` and '
+        "`table` (`db.orders`)",
+        missing="table" if warehouse else "path",
+    )
+
+
+def _unmarked(name: str) -> tuple[str, str | None, str | None]:
+    """A name without its marks, the branch, the system table."""
+    head, slash, last = name.rpartition("/")
+    plain, *marks = last.split(_MARK)
+    branch = system = None
+    if marks and marks[0].startswith(_BRANCH):
+        branch = marks.pop(0).removeprefix(_BRANCH)
+    if marks:
+        system = marks.pop(0)
+    if marks or branch == "" or system == "" or not plain:
+        raise InvalidOptionError(
+            "this is no name of a table",
+            hint="write `db.t`, `db.t$branch_dev`, `db.t$snapshots` or `db.t$branch_dev$snapshots`",
+            table=name,
+        )
+    return f"{head}{slash}{plain}", branch, system
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip().strip("`") for part in text.split(","))
+    if not all(names) or len(set(names)) != len(names):
+        raise InvalidOptionError(
+            "columns are named twice or not at all", hint="write `id,name`", columns=text
+        )
+    return names
+
+
+def _check_known(key: str) -> None:
+    if find_option(key) is not None or key.startswith(("lakeward.", "parquet.", "orc.", "avro.")):
+        return
+    known: Sequence[str] = [*OWN_OPTIONS, *(row.key for row in TABLE_OPTIONS)]
+    near = difflib.get_close_matches(key, known, 1)
+    raise InvalidOptionError(
+        "there is no such option",
+        hint=f"did you mean `{near[0]}`?" if near else "see storage/OPTIONS.md",
+        key=key,
+    )
