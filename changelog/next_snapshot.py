@@ -44,6 +44,19 @@ class NextSnapshot:
         self._vain += 1
         return None
 
+    def require(self, snapshot_id: int) -> Snapshot:
+        """The same for a snapshot that was there before.
+
+        Raises:
+            DataLossError: it has expired, or the table has gone back behind it.
+            CorruptDataError: its file is damaged.
+        """
+        found = self._look(snapshot_id)
+        if found is None:
+            self._check(snapshot_id)
+            raise self._gone_back(snapshot_id, self._table.snapshots.latest_id())
+        return found
+
     def _look(self, snapshot_id: int) -> Snapshot | None:
         found = self._table.snapshots.read_again(snapshot_id)
         if found is None and self._table.changelogs.exists(snapshot_id):

@@ -14,7 +14,7 @@ from storage.table.change_plan import ChangePlanner, ChangeSplit, changelog_entr
 from storage.table.change_read import ChangeRead
 from storage.table.core import TableCore
 
-__all__ = ["changelog_entries", "read_snapshot_changelog", "snapshot_changes"]
+__all__ = ["changelog_entries", "changes_counted", "read_snapshot_changelog", "snapshot_changes"]
 
 _NO_PRODUCER = "none"
 
@@ -45,6 +45,27 @@ def snapshot_changes(
     if snapshot.commit_kind is not CommitKind.APPEND:
         return ()
     return planner.delta(snapshot)
+
+
+def changes_counted(table: TableCore, snapshot: Snapshot) -> int:
+    """About how many changes `snapshot_changes` will find, without a look into manifests [rows].
+
+    Returns:
+        0 only where there are none.
+    """
+    options, kind = table.options, snapshot.commit_kind
+    rewritten = (
+        options.streaming_read_overwrite
+        if table.schema.primary_keys
+        else options.streaming_read_append_overwrite
+    )
+    if kind is CommitKind.OVERWRITE and rewritten:
+        return max(1, abs(snapshot.delta_record_count))
+    if options.changelog_producer != _NO_PRODUCER:
+        if snapshot.changelog_manifest_list is None:
+            return 0
+        return max(1, snapshot.changelog_record_count or 0)
+    return max(1, snapshot.delta_record_count) if kind is CommitKind.APPEND else 0
 
 
 def read_snapshot_changelog(table: TableCore, snapshot_id: int) -> pa.Table:

@@ -10,14 +10,17 @@ that plan and read; it carries the table it has opened, so all of them see one s
 
 import functools
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from changelog.spark_source.batch_reader import PushingReader, ScanReader
 from changelog.spark_source.batch_scan import batch_scan
 from changelog.spark_source.push_down import planning_filters
-from changelog.spark_source.source_options import SourceOptions
+from changelog.spark_source.source_options import READ_CHANGELOG, SourceOptions
 from changelog.spark_source.spark_types import chosen_columns, spark_schema
+from changelog.spark_source.stream_reader import ChangeStreamReader
+from changelog.spark_source.stream_view import StreamView, streamed_table
+from changelog.stream_range import RangeLimit
 from storage.table.table import FileStoreTable
 
 __all__ = ["LakewardDataSource"]
@@ -37,7 +40,10 @@ class LakewardDataSource(DataSource):
 
     @functools.cached_property
     def _table(self) -> FileStoreTable:
-        return self._parsed.open()
+        table = self._parsed.open()
+        # Spark does not say here whether it reads a state or a stream: who wants kinds has the
+        # newest columns in both
+        return streamed_table(table) if self._parsed.reads_changelog else table
 
     def schema(self) -> StructType:
         """Columns of the table or system table, with `_row_kind` where it is asked for."""
@@ -60,3 +66,16 @@ class LakewardDataSource(DataSource):
             kinds=parsed.reads_changelog,
         )
         return (PushingReader if planning_filters() else ScanReader)(scan, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming reader of the changes."""
+        parsed = self._parsed
+        table, kinds = streamed_table(self._table), parsed.flag(READ_CHANGELOG)
+        whole = StreamView(table, parsed.system_table, kinds=kinds)
+        columns = chosen_columns(schema, whole.schema)
+        view = StreamView(table, parsed.system_table, columns, parsed.predicate, kinds=kinds)
+        limit = RangeLimit(
+            snapshots=parsed.count("max.snapshots.per.trigger"),
+            rows=parsed.count("max.rows.per.trigger"),
+        )
+        return ChangeStreamReader(view, schema, limit)

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams cut into ranges of snapshots, for readers that keep their own place.
+
+A place is a snapshot id: everything before it was read. It knows how the stream began until the
+first range has been read, so that this range can be read again and be the same, whatever the table
+has become: with which snapshot, and whether with the whole state before it. What begins a stream,
+what a snapshot brings and what it means that one is gone is decided as in `stream_scan`.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from changelog.next_snapshot import NextSnapshot
+from changelog.snapshot_changelog import changes_counted, snapshot_changes
+from changelog.starting import Beginning, first_scan, starting_point
+from storage.errors import InvalidRequestError
+from storage.format.snapshot import Snapshot
+from storage.table.change_plan import ChangePlanner, ChangeSplit
+from storage.table.consumers import write_consumer
+from storage.table.lost_files import judging_losses
+from storage.table.predicate import Predicate
+from storage.table.scan import Split
+from storage.table.scan_mode import ScanMode, scan_mode_of
+from storage.table.table import FileStoreTable
+
+__all__ = ["START", "RangeLimit", "StreamPlace", "StreamRange"]
+
+_NO_PRODUCER = "none"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPlace:
+    """How far a stream has come.
+
+    Attributes:
+        next_id: first snapshot that has not been read; 0: it has not begun.
+        first_id: of the place that ends the first range: the first snapshot whose changes are in
+            it; None elsewhere.
+        whole_state: of the same place: whether the state before that snapshot is in it.
+        files_since_ms: of the same place: only files of that state made since [epoch ms].
+    """
+
+    next_id: int = 0
+    first_id: int | None = None
+    whole_state: bool = False
+    files_since_ms: int | None = None
+
+    def to_json(self) -> dict[str, int | bool]:
+        """The members that say something, always in the same order."""
+        found: dict[str, int | bool] = {"snapshot": self.next_id}
+        if self.first_id is not None:
+            found["first"] = self.first_id
+            found["state"] = self.whole_state
+        if self.files_since_ms is not None:
+            found["since"] = self.files_since_ms
+        return found
+
+    @staticmethod
+    def from_json(found: Mapping[str, int | bool]) -> "StreamPlace":
+        """Read what `to_json` gave.
+
+        Raises:
+            InvalidRequestError: it is something else.
+        """
+        next_id = found.get("snapshot")
+        if not isinstance(next_id, int):
+            raise InvalidRequestError(
+                "this is no place in a stream of a table",
+                hint="the checkpoint belongs to another query; give this one its own",
+                found=dict(found),
+            )
+        first, since = found.get("first"), found.get("since")
+        return StreamPlace(
+            next_id=next_id,
+            first_id=None if first is None else int(first),
+            whole_state=bool(found.get("state", False)),
+            files_since_ms=None if since is None else int(since),
+        )
+
+
+START = StreamPlace()
+"""Before the beginning."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RangeLimit:
+    """How much one range takes in; at least one snapshot that brings something.
+
+    Attributes:
+        snapshots: that bring something; None: any number.
+        rows: changes after which no further snapshot is taken in; None: any number.
+    """
+
+    snapshots: int | None = None
+    rows: int | None = None
+
+
+class StreamRange:
+    """Ranges of the stream of a table. Not thread-safe.
+
+    Protocol: `advance` from a place, beginning with `START`, gives the place up to which the next
+    range goes (the same: nothing new); `splits` says what lies between two places, as often as
+    asked, also in a new process. `hold` keeps the table from expiring what was not read yet.
+
+    Args:
+        table: with the options that say where the stream begins.
+        predicate: rows wanted; None = all.
+
+    Raises:
+        InvalidOptionError: options contradict each other, or choose what no stream can begin with.
+    """
+
+    def __init__(self, table: FileStoreTable, predicate: Predicate | None = None) -> None:
+        self._table = table
+        self._predicate = predicate
+        self._starting = starting_point(table)
+        produces = table.options.changelog_producer != _NO_PRODUCER
+        self._planner = ChangePlanner(table, predicate, None, postponed=not produces)
+        self._follow = NextSnapshot(table)
+        self._last_id: int | None = None
+        if table.options.scan_bounded:
+            self.end_at_newest()
+
+    def end_at_newest(self) -> None:
+        """From now on take nothing in that is not there yet."""
+        newest = self._table.snapshots.latest_id() or 0
+        self._last_id = newest if self._last_id is None else min(newest, self._last_id)
+
+    def newest(self) -> StreamPlace:
+        """The place at the end of what is there now."""
+        return StreamPlace(next_id=(self._table.snapshots.latest_id() or 0) + 1)
+
+    def advance(self, place: StreamPlace, limit: RangeLimit | None = None) -> StreamPlace:
+        """Where the range that begins at a place ends.
+
+        A range with a whole state holds nothing else.
+
+        Returns:
+            The same place where nothing is to be read now.
+
+        Raises:
+            DataLossError: the next snapshot has expired or was taken back; says what to do.
+            CorruptDataError: metadata is damaged.
+        """
+        chosen = limit or RangeLimit()
+        if place.next_id:
+            end = self._follow_from(place.next_id, chosen)
+            return place if end == place.next_id else StreamPlace(next_id=end)
+        beginning = self._begin()
+        if beginning is None:
+            return place
+        first = beginning.next_id
+        end = first if beginning.state is not None else self._follow_from(first, chosen)
+        return StreamPlace(
+            next_id=end,
+            first_id=first,
+            whole_state=beginning.state is not None,
+            files_since_ms=beginning.files_since_ms,
+        )
+
+    def splits(self, start: StreamPlace, end: StreamPlace) -> list[tuple[Split | ChangeSplit, ...]]:
+        """What lies between two places.
+
+        Returns:
+            Groups that can be read apart from each other, the splits of each in order: all changes
+            of a key are in one group, in the order in which they happened.
+
+        Raises:
+            DataLossError: a snapshot has expired or was taken back.
+            NotFoundError: the snapshot of the whole state has expired.
+            CorruptDataError: metadata is damaged.
+        """
+        found: list[tuple[Split | ChangeSplit, ...]] = []
+        first = start.next_id
+        if not first:
+            if end.first_id is None:
+                return found
+            first = end.first_id
+            if end.whole_state:
+                found += [(split,) for split in self._state(end)]
+        by_bucket: dict[tuple[bytes, int], list[ChangeSplit]] = defaultdict(list)
+        for snapshot_id in range(first, end.next_id):
+            snapshot = self._follow.require(snapshot_id)
+            with judging_losses(self._table, snapshot.id):
+                changes = snapshot_changes(self._table, self._planner, snapshot)
+            for split in changes:
+                by_bucket[(split.partition, split.bucket)].append(split)
+        return found + [tuple(splits) for splits in by_bucket.values()]
+
+    def hold(self, place: StreamPlace) -> None:
+        """Record the progress of the table's `consumer-id`; nothing without one.
+
+        Args:
+            place: everything before it will not be asked for again.
+        """
+        consumer = self._table.options.consumer_id
+        if consumer and place.next_id:
+            write_consumer(self._table, consumer, place.next_id)
+
+    def hold_beginning(self, end: StreamPlace) -> None:
+        """The same before the first range, which ends at a place, has been read.
+
+        Of one with a whole state nothing is recorded: a stream that begins anew would go on after
+        the state instead of beginning with it.
+        """
+        if end.first_id is not None and not end.whole_state:
+            self.hold(StreamPlace(next_id=end.first_id))
+
+    def _begin(self) -> Beginning | None:
+        beginning = self._starting()
+        if beginning is None and scan_mode_of(self._table.schema.options)[0] is ScanMode.LATEST:
+            return Beginning(1)  # whatever comes, however long it takes
+        return beginning
+
+    def _state(self, end: StreamPlace) -> Sequence[Split]:
+        state_id = (end.first_id or 0) - 1
+        snapshot = self._table.snapshots.read(state_id)
+        beginning = Beginning(state_id + 1, snapshot, end.files_since_ms)
+        scan = first_scan(self._table, beginning).with_filter(self._predicate)
+        return scan.plan(snapshot).splits
+
+    def _follow_from(self, next_id: int, limit: RangeLimit) -> int:
+        """The end of a range that begins with a snapshot; snapshots without changes are free."""
+        snapshots = rows = 0
+        at = next_id
+        while self._last_id is None or at <= self._last_id:
+            snapshot = self._follow.get(at)
+            if snapshot is None or self._stops_at(snapshot):
+                break
+            count = changes_counted(self._table, snapshot)
+            if count:
+                full = limit.snapshots is not None and snapshots >= limit.snapshots
+                if full or (limit.rows is not None and snapshots and rows + count > limit.rows):
+                    break
+                snapshots, rows = snapshots + 1, rows + count
+            at += 1
+        return at
+
+    def _stops_at(self, snapshot: Snapshot) -> bool:
+        options = self._table.options
+        bound = options.scan_bounded_watermark
+        if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:
+            return True
+        delay = options.streaming_read_snapshot_delay_ms
+        return delay is not None and snapshot.time_ms > self._table.clock.now_ms() - delay
