@@ -10,17 +10,27 @@ that plan and read; it carries the table it has opened, so all of them see one s
 
 import functools
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from changelog.spark_source.batch_reader import PushingReader, ScanReader
 from changelog.spark_source.batch_scan import batch_scan
 from changelog.spark_source.push_down import planning_filters
+from changelog.spark_source.sink import RowSink, partition_values
 from changelog.spark_source.source_options import READ_CHANGELOG, SourceOptions
-from changelog.spark_source.spark_types import chosen_columns, spark_schema
+from changelog.spark_source.spark_types import arrow_schema_of, chosen_columns, spark_schema
 from changelog.spark_source.stream_reader import ChangeStreamReader
 from changelog.spark_source.stream_view import StreamView, streamed_table
+from changelog.spark_source.writers import BatchWriter, StreamWriter
 from changelog.stream_range import RangeLimit
+from storage.errors import InvalidOptionError
+from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.table import FileStoreTable
 
 __all__ = ["LakewardDataSource"]
@@ -79,3 +89,33 @@ class LakewardDataSource(DataSource):
             rows=parsed.count("max.rows.per.trigger"),
         )
         return ChangeStreamReader(view, schema, limit)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch writer."""
+        own = self._parsed.own
+        user, identifier = own.get("commit.user"), own.get("commit.identifier")
+        if (user is None) is not (identifier is None):
+            raise InvalidOptionError(
+                "a commit is named by its user and its number",
+                hint="give `commit.user` and `commit.identifier`, or neither",
+            )
+        sink = self._sink(schema, overwrite)
+        if user is None or identifier is None:
+            name = f"spark-{self._table.ids.uuid()}"
+            return BatchWriter(sink, name, BATCH_COMMIT_IDENTIFIER)
+        return BatchWriter(sink, user, self._parsed.number("commit.identifier"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming writer; in complete mode every batch takes the place of all rows."""
+        return StreamWriter(self._sink(schema, overwrite, whole=True))
+
+    def _sink(self, schema: StructType, overwrite: bool, *, whole: bool = False) -> RowSink:
+        parsed = self._parsed
+        if parsed.system_table is not None:
+            raise InvalidOptionError("a system table cannot be written", table=parsed.system_table)
+        text = parsed.own.get("overwrite.partition")
+        partition = None if text is None else partition_values(text)
+        table = self._table
+        if overwrite and (whole or partition is not None):
+            table = table.with_options({"dynamic-partition-overwrite": "false"})
+        return RowSink(table, arrow_schema_of(schema), overwrite=overwrite, partition=partition)

@@ -139,19 +139,27 @@ class SourceOptions:
         return table.with_options(self.table_options) if self.table_options else table
 
     def count(self, key: str) -> int | None:
-        """A whole number above zero.
-
-        Returns:
-            None where the option is not given.
+        """A whole number above zero; None where the option is not given.
 
         Raises:
             InvalidOptionError: it is something else.
         """
-        text = self.own.get(key)
-        if text is None:
+        if key not in self.own:
             return None
-        if not text.strip().isdecimal() or int(text) < 1:
-            raise InvalidOptionError("option is not a number above zero", key=key, value=text)
+        number = self.number(key)
+        if number < 1:
+            raise InvalidOptionError("option is not above zero", key=key, value=number)
+        return number
+
+    def number(self, key: str) -> int:
+        """A whole number from zero of an option that is given.
+
+        Raises:
+            InvalidOptionError: it is something else.
+        """
+        text = self.own[key].strip()
+        if not text.isdecimal():
+            raise InvalidOptionError("option is not a number from zero", key=key, value=text)
         return int(text)
 
 

@@ -109,6 +109,10 @@ class MergeTreeWriter:
         """Sequence number of the next row."""
         return self._next_sequence
 
+    def skip_sequence_numbers(self, count: int) -> None:
+        """Leave numbers to other writers of this bucket whose rows come before this one's."""
+        self._next_sequence += count
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows.
 

@@ -36,6 +36,9 @@ class BucketWriter(Protocol):
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows in arrival order."""
 
+    def skip_sequence_numbers(self, count: int) -> None:
+        """Leave numbers to other writers of the bucket."""
+
     def compact(self, *, full: bool = False) -> bool:
         """Flush, then compact; whether anything was."""
 

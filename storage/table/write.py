@@ -62,6 +62,9 @@ class TableWrite:
             system's temporary directory.
         store: local copies of data files, for compactions that look up; None: those of the
             process.
+        skip_sequence_numbers: left free in every bucket, where several processes write the same
+            buckets for one commit: rows of who leaves more free count as later. Only without
+            compaction, and only as far as the numbers do not meet.
 
     Raises:
         UnsupportedFeatureError: an option or the kind of table cannot be written.
@@ -77,8 +80,10 @@ class TableWrite:
         share: AssignerShare | None = None,
         index_directory: pathlib.Path | None = None,
         store: LookupStore | None = None,
+        skip_sequence_numbers: int = 0,
     ) -> None:
         require_writable(table.options)
+        self._skipped_numbers = skip_sequence_numbers
         self.commit_user = commit_user
         self._table = table
         self._compaction = compaction
@@ -225,6 +230,7 @@ class TableWrite:
                 compaction=self._compaction,
                 store=self._store,
             )
+            writer.skip_sequence_numbers(self._skipped_numbers)
             self._writers[(partition, bucket)] = writer
         return writer
 

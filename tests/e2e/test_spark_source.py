@@ -174,9 +174,7 @@ def expire(table) -> None:
 
 
 def test_a_consumer_keeps_what_is_not_read_and_what_expired_is_said(spark, changing, tmp_path):
-    consumer = Stream(
-        spark, changing, tmp_path / "one", read_changelog="true", consumer__id="sums"
-    )
+    consumer = Stream(spark, changing, tmp_path / "one", read_changelog="true", consumer__id="sums")
     consumer.run()
     other = Stream(spark, changing, tmp_path / "two", read_changelog="true")
     other.run()

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing rows of a Spark job to a table: files made by its tasks, one commit of them all.
+
+Spark gives Python sinks their rows as they lie: it can neither be asked to bring the rows of a
+bucket into one task nor to sort them. So tasks only write files, several of them perhaps to one
+bucket, and leave each other room in the sequence numbers: of two rows of a key that of the later
+partition of the frame wins, in one partition the later row. What is due is compacted after the
+commit, by the process that committed. Knows nothing of Spark.
+
+A task that fails removes its files; files of a job that dies stay as orphans until they are cleaned
+up. The commit is that of every writer: at most once per commit user and identifier.
+"""
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+from changelog.spark_source.row_kinds import ROW_KIND, untold_batch
+from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
+from storage.format.file_meta import CommitMessage
+from storage.format.types import VALUE_KIND
+from storage.lsm.commit_cadence import merges_everything
+from storage.table.bucket_mode import BucketMode, require_buckets
+from storage.table.compact_plan import CompactRequest
+from storage.table.compact_table import compact_table
+from storage.table.table import FileStoreTable
+from storage.table.write import TableWrite
+
+__all__ = ["RowSink", "TaskFiles", "partition_values"]
+
+_TASK_NUMBERS = 1 << 24
+"""Sequence numbers of one bucket that a task leaves to each one before it. A commit of 200 tasks
+takes 2^32, so one commit a second lasts for 68 years; a task with more rows of one bucket is told
+apart at the commit if it met the numbers of the next."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TaskFiles:
+    """What one task wrote.
+
+    Attributes:
+        task: number of its partition.
+        messages: one per bucket.
+    """
+
+    task: int
+    messages: tuple[CommitMessage, ...]
+
+
+class RowSink:
+    """Writes rows of columns that a job has into a table. Picklable.
+
+    Args:
+        table: the table.
+        columns: of the job's rows, in the form in which they come; `_row_kind` may be among them.
+        overwrite: put the rows in the place of what is there.
+        partition: what an overwrite replaces, by partition column; None: as
+            `FileStoreCommit.overwrite` says.
+
+    Raises:
+        InvalidRequestError: the columns are not those of the table.
+        UnsupportedFeatureError: the table cannot be written.
+    """
+
+    def __init__(
+        self,
+        table: FileStoreTable,
+        columns: pa.Schema,
+        *,
+        overwrite: bool = False,
+        partition: Mapping[str, str] | None = None,
+    ) -> None:
+        self._table = table
+        self._overwrite = overwrite
+        self._partition = partition
+        self._mode = require_buckets(table.schema, table.options)
+        _check_columns(table, columns)
+        if partition is not None and not overwrite:
+            raise InvalidOptionError(
+                "only an overwrite replaces a partition",
+                hint='write with mode("overwrite")',
+                option="overwrite.partition",
+            )
+        TableWrite(table, "check", compaction=False).close()  # refuses before there are tasks
+
+    def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> TaskFiles:
+        """Write the rows of a task.
+
+        Args:
+            task: number of its partition.
+            batches: its rows.
+
+        Raises:
+            InvalidRequestError: a value does not fit its column, or a row has no kind.
+        """
+        with TableWrite(
+            self._table,
+            "task",
+            compaction=False,
+            overwrite=self._overwrite,
+            skip_sequence_numbers=task * _TASK_NUMBERS,
+        ) as writer:
+            for batch in batches:
+                if batch.num_rows:
+                    writer.write(self._of_table(batch))
+            return TaskFiles(task, tuple(writer.prepare_commit()))
+
+    def commit(self, files: Sequence[TaskFiles], user: str, identifier: int) -> None:
+        """Commit what all tasks wrote, then compact what is due.
+
+        Args:
+            files: of the tasks.
+            user: commit user.
+            identifier: commit identifier.
+
+        Raises:
+            UnsupportedFeatureError: the tasks wrote what only one may; their files are removed.
+            As `FileStoreCommit.commit`.
+        """
+        messages = [message for one in files for message in one.messages]
+        self._check_shared(files)
+        commit = self._table.new_commit(user)
+        if self._overwrite:
+            commit.overwrite(messages, identifier, partition=self._partition)
+        else:
+            commit.commit(messages, identifier)
+        self._compact(identifier)
+
+    def remove(self, files: Sequence[TaskFiles]) -> None:
+        """Remove what tasks wrote; only where a commit was not tried and will not be."""
+        self._table.delete_uncommitted([message for one in files for message in one.messages])
+
+    def _of_table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows in the columns of the table, absent ones null, with their kinds."""
+        told = untold_batch(batch)
+        names, arrays = [], []
+        for field in self._table.schema.arrow_schema:
+            place = told.schema.get_field_index(field.name)
+            if place < 0:
+                column = pa.nulls(told.num_rows, field.type)
+            else:
+                column = _in_table(told.column(place), field)
+            names.append(field.name)
+            arrays.append(column)
+        if VALUE_KIND in told.schema.names:
+            names.append(VALUE_KIND)
+            arrays.append(told.column(VALUE_KIND))
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _check_shared(self, files: Sequence[TaskFiles]) -> None:
+        writing = [one for one in files if one.messages]
+        if self._mode in (BucketMode.DYNAMIC, BucketMode.CROSS_PARTITION) and len(writing) > 1:
+            self.remove(files)
+            raise UnsupportedFeatureError(
+                "a table whose buckets an index assigns has one writer, and Spark does not bring "
+                "the rows of a Python sink together",
+                hint="write `df.coalesce(1)`, or give the table a fixed number of buckets",
+                tasks=len(writing),
+            )
+        if self._table.schema.primary_keys:
+            for where in _crossing(writing):
+                self.remove(files)
+                raise UnsupportedFeatureError(
+                    "a task wrote more rows to one bucket than the sequence numbers left to it",
+                    hint="use more partitions or buckets, or write in several steps",
+                    where=where,
+                    rows=_TASK_NUMBERS,
+                )
+
+    def _compact(self, identifier: int) -> None:
+        options = self._table.options
+        if not self._table.schema.primary_keys or options.write_only:
+            return
+        request = CompactRequest(full=merges_everything(options, identifier))
+        threads = os.cpu_count() or 1
+        with ThreadPoolExecutor(threads, "compact") as executor:
+            report = compact_table(
+                self._table, request, executor, parallelism=threads, user_prefix="spark-compact"
+            )
+        for failure in report.failures:
+            raise failure.error
+
+
+def partition_values(text: str) -> dict[str, str]:
+    """What `overwrite.partition` says.
+
+    Raises:
+        InvalidOptionError: it cannot be read.
+    """
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise InvalidOptionError(
+                "a partition cannot be read",
+                hint="write it as `dt=2026-01-31,hh=10`",
+                key="overwrite.partition",
+                value=text,
+            )
+        values[name.strip()] = value.strip()
+    return values
+
+
+def _crossing(files: Sequence[TaskFiles]) -> Iterator[str]:
+    """Buckets in which the sequence numbers of two tasks meet."""
+    found: dict[tuple[bytes, int], list[tuple[int, int]]] = {}
+    for one in files:
+        for message in one.messages:
+            new = message.data.new_files
+            if new:
+                span = (
+                    min(file.min_sequence_number for file in new),
+                    max(file.max_sequence_number for file in new),
+                )
+                found.setdefault((message.partition, message.bucket), []).append(span)
+    for (_, bucket), spans in found.items():
+        spans.sort()
+        if any(later[0] <= before[1] for before, later in itertools.pairwise(spans)):
+            yield f"bucket {bucket}"
+
+
+def _in_table(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        if pa.types.is_time32(field.type):
+            column = column.cast(pa.int32())
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            "a value does not fit its column",
+            detail=str(error),
+            hint="cast it before writing",
+            column=field.name,
+            type=field.type,
+            found=column.type,
+        ) from error
+
+
+def _check_columns(table: FileStoreTable, columns: pa.Schema) -> None:
+    own = table.schema.arrow_schema
+    unknown = [name for name in columns.names if name not in own.names and name != ROW_KIND]
+    if unknown:
+        raise InvalidRequestError(
+            "the table has no such column",
+            hint=f"leave it out, or add it to the table; it has {', '.join(own.names)}",
+            column=unknown[0],
+        )
+    needed = {*table.schema.primary_keys, *table.schema.partition_keys}
+    for field in own:
+        if field.name not in columns.names and (not field.nullable or field.name in needed):
+            raise InvalidRequestError(
+                "a column is missing that must not be null", column=field.name
+            )
+        if field.name in columns.names:
+            _check_zone(columns.field(field.name), field)
+
+
+def _check_zone(found: pa.Field, own: pa.Field) -> None:
+    """An instant is no local time, and Arrow would take one for the other."""
+    if not (pa.types.is_timestamp(found.type) and pa.types.is_timestamp(own.type)):
+        return
+    if (found.type.tz is None) is not (own.type.tz is None):
+        raise InvalidRequestError(
+            "a time with a zone and one without are not the same",
+            hint="cast it with `cast(… as timestamp_ntz)` or `cast(… as timestamp)`",
+            column=own.name,
+            type=own.type,
+            found=found.type,
+        )

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's batch and streaming writers over `RowSink`.
+
+A streaming query is known by the id that its checkpoint holds: commit user `spark-<id>`, commit
+identifier = number of the micro-batch. A batch that is repeated after a crash finds its commit and
+changes nothing; a new checkpoint is a new user, whose numbers begin anew. A batch job has a user of
+its own and happens as often as it is run, unless `commit.user` and `commit.identifier` name it.
+Without them a commit that failed with unknown outcome may have happened all the same.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from changelog.spark_source.sink import RowSink, TaskFiles
+from storage.errors import InternalError
+
+__all__ = ["BatchWriter", "StreamWriter"]
+
+_QUERY_ID = "sql.streaming.queryId"
+_USER_PREFIX = "spark-"
+
+
+@dataclasses.dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Attributes:
+        files: that it wrote.
+        query: id of the streaming query; None in a batch.
+    """
+
+    files: TaskFiles
+    query: str | None
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Appends, upserts or overwrites once.
+
+    Args:
+        sink: of the table.
+        user: commit user.
+        identifier: commit identifier.
+    """
+
+    def __init__(self, sink: RowSink, user: str, identifier: int) -> None:
+        self._sink = sink
+        self._user = user
+        self._identifier = identifier
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a task."""
+        return _written(self._sink, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Commit what all tasks wrote."""
+        self._sink.commit([one.files for one in _told(messages)], self._user, self._identifier)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what tasks wrote before one failed."""
+        _remove(self._sink, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Commits each micro-batch at most once.
+
+    Args:
+        sink: of the table.
+    """
+
+    def __init__(self, sink: RowSink) -> None:
+        self._sink = sink
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a task."""
+        return _written(self._sink, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit a micro-batch."""
+        told = _told(messages)
+        if not told:
+            return
+        query = told[0].query
+        if query is None:
+            raise InternalError("Spark does not say which query writes")
+        self._sink.commit([one.files for one in told], _USER_PREFIX + query, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what tasks wrote before one failed."""
+        _remove(self._sink, messages)
+
+
+def _written(sink: RowSink, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
+    context = TaskContext.get()
+    task = 0 if context is None else context.partitionId()
+    query = None if context is None else context.getLocalProperty(_QUERY_ID)
+    return TaskMessage(sink.write(task, rows), query)
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+    return [one for one in messages if isinstance(one, TaskMessage)]
+
+
+def _remove(sink: RowSink, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Spark also aborts when the commit fails, whose outcome may be unknown: then files stay."""
+    if any(one is None for one in messages):
+        sink.remove([one.files for one in _told(messages)])
