@@ -132,7 +132,9 @@ def count_by_value(found):
 def test_a_complete_result_takes_the_place_of_all_rows(spark, tmp_path):
     source = make_table(tmp_path / "source", options={"changelog-producer": "lookup"})
     columns = (("v", "STRING"), ("keys", "BIGINT"))
-    target = make_table(tmp_path / "target", columns=columns, keys=("v",), partitions=("v",))
+    target = make_table(
+        tmp_path / "target", columns=columns, keys=(), partitions=("v",), options={"bucket": "-1"}
+    )
     write(source, 1, [("+I", 1, "a"), ("+I", 2, "a"), ("+I", 3, "b")])
     write(target, 1, [("+I", "c", 9)])
     copy(spark, source, target, tmp_path / "place", "complete", count_by_value)
