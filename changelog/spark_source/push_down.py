@@ -130,6 +130,8 @@ def _fits(value: Any, type_: pa.DataType) -> bool:
             return False
         if (value.tzinfo is None) is not (type_.tz is None):
             return False
+        if type_.unit == "ms" and value.microsecond % 1000:
+            return False  # Arrow would cut it off
     elif pa.types.is_string(type_) is not isinstance(value, str):
         return False
     try:

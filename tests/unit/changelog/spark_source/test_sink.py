@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of tasks become one commit, whatever dies in between."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from changelog.spark_source import sink as sink_module
+from changelog.spark_source.sink import RowSink, partition_values
+from changelog.spark_source.writers import BatchWriter, StreamWriter, TaskMessage
+from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
+from storage.table.invariants import check_table
+from tests.changelog_kit import changes_of
+from tests.table_kit import data_files, make_table, named_files, rows_of, write
+
+
+def batch(*rows, kinds: bool = False) -> pa.RecordBatch:
+    names = ["_row_kind", "k", "v"] if kinds else ["k", "v"]
+    columns = list(zip(*rows, strict=True))
+    arrays = [pa.array(column) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, names)
+
+
+def sink_of(table, sample: pa.RecordBatch | None = None, **arguments) -> RowSink:
+    return RowSink(table, (sample or batch((1, "a"))).schema, **arguments)
+
+
+def test_tasks_share_a_bucket_and_the_later_one_wins(tmp_path):
+    table = make_table(tmp_path)
+    sink = sink_of(table)
+    later = sink.write(3, [batch((1, "later"), (2, "b"))])
+    first = sink.write(0, [batch((1, "first")), batch((3, "c"), (3, "cc"))])
+    sink.commit([later, first], "u", 1)
+    assert rows_of(table) == [(1, "later"), (2, "b"), (3, "cc")]
+    second = sink.write(0, [batch((1, "newest"))])
+    sink.commit([second], "u", 2)
+    assert rows_of(table)[0] == (1, "newest")
+    check_table(table)
+
+
+@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+def test_the_changelog_of_every_producer_is_told(tmp_path, producer):
+    table = make_table(tmp_path, options={"changelog-producer": producer})
+    sink = sink_of(table)
+    sink.commit([sink.write(n, [batch((n, "a"))]) for n in range(3)], "u", 0)
+    told = batch(("-U", 0, "a"), ("+U", 0, "b"), ("-D", 1, "a"), kinds=True)
+    kinds = sink_of(table, told)
+    kinds.commit([kinds.write(5, [told])], "u", 1)
+    found = [one for number in table.snapshots.ids() for one in changes_of(table, number)]
+    assert sorted(found) == sorted(
+        [("+I", n, "a") for n in range(3)] + [("-U", 0, "a"), ("+U", 0, "b"), ("-D", 1, "a")]
+    )
+    assert rows_of(table) == [(0, "b"), (2, "a")]
+
+
+def test_a_repeated_batch_changes_nothing_and_leaves_no_files(tmp_path):
+    table = make_table(tmp_path, options={"changelog-producer": "lookup"})
+    for _ in range(3):
+        sink = pickle.loads(pickle.dumps(sink_of(reopenable(table))))
+        sink.commit([sink.write(0, [batch((1, "a"))])], "u", 7)
+    assert table.snapshots.latest_id() == 2
+    assert data_files(table) >= named_files(table)[0]
+    assert rows_of(table) == [(1, "a")]
+
+
+def reopenable(table):
+    return type(table).open(table.layout.root)
+
+
+def test_a_commit_without_its_compaction_is_compacted_when_repeated(tmp_path, monkeypatch):
+    table = make_table(tmp_path, options={"changelog-producer": "lookup"})
+    sink = sink_of(table)
+    files = sink.write(0, [batch((1, "a"))])
+
+    def die(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink_module, "compact_table", die)
+        with pytest.raises(KeyboardInterrupt):
+            sink.commit([files], "u", 1)
+    assert table.snapshots.latest_id() == 1
+    again = sink.write(0, [batch((1, "a"))])
+    sink.commit([again], "u", 1)
+    assert changes_of(table, 2) == [("+I", 1, "a")]
+    assert rows_of(table) == [(1, "a")]
+
+
+def test_a_failed_task_leaves_no_files_and_a_failed_commit_leaves_them(tmp_path):
+    table = make_table(tmp_path)
+    sink = sink_of(table)
+    with pytest.raises(InvalidRequestError, match="a value does not fit its column"):
+        sink.write(0, [batch((1, "a")), batch(("one", "b"))])
+    assert data_files(table) == set()
+    written = TaskMessage(sink.write(0, [batch((1, "a"))]), "query")
+    for writer in (BatchWriter(sink, "u", 1), StreamWriter(sink)):
+        arguments = () if isinstance(writer, BatchWriter) else (3,)
+        writer.abort([written], *arguments)  # a commit whose outcome is unknown
+        assert len(data_files(table)) == 1
+    writer.abort([written, None], *arguments)  # a task failed: there was no commit
+    assert data_files(table) == set()
+
+
+def test_streams_commit_under_the_name_of_their_query(tmp_path):
+    table = make_table(tmp_path)
+    sink = sink_of(table)
+    writer = StreamWriter(sink)
+    writer.commit([TaskMessage(sink.write(0, [batch((1, "a"))]), "q")], 4)
+    writer.commit([], 5)
+    newest = table.latest_snapshot()
+    assert (newest.commit_user, newest.commit_identifier) == ("spark-q", 4)
+
+
+def test_overwrites(tmp_path):
+    columns = (("dt", "STRING"), ("k", "BIGINT"))
+    table = make_table(tmp_path, columns=columns, keys=("dt", "k"), partitions=("dt",))
+    write(table, 1, [("+I", "a", 1), ("+I", "b", 2)])
+    static = table.with_options({"dynamic-partition-overwrite": "false"})
+    rows = pa.RecordBatch.from_pydict({"dt": ["b"], "k": [3]})
+    sink = RowSink(static, rows.schema, overwrite=True, partition=partition_values("dt=b"))
+    sink.commit([sink.write(n, [rows]) for n in range(2)], "u", 1)
+    assert rows_of(table) == [("a", 1), ("b", 3)]
+    sink = RowSink(static, rows.schema, overwrite=True)
+    sink.commit([sink.write(0, [])], "u", 2)
+    assert rows_of(table) == []
+
+
+def test_columns_that_are_absent_are_null_and_others_are_named(tmp_path):
+    columns = (("k", "BIGINT"), ("v", "STRING"), ("at", "TIMESTAMP(3)"), ("clock", "TIME(3)"))
+    table = make_table(tmp_path, columns=columns)
+    rows = pa.RecordBatch.from_pydict({"clock": pa.array([1_000], pa.int32()), "k": [1]})
+    sink = RowSink(table, rows.schema)
+    sink.commit([sink.write(0, [rows])], "u", 1)
+    (found,) = table.to_arrow().to_pylist()
+    assert (found["k"], found["v"], str(found["clock"])) == (1, None, "00:00:01")
+    for wrong, message in [
+        (pa.schema([("k", pa.int64()), ("w", pa.string())]), "the table has no such column"),
+        (pa.schema([("v", pa.string())]), "a column is missing"),
+        (
+            pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC"))]),
+            "with a zone and one without",
+        ),
+    ]:
+        with pytest.raises(InvalidRequestError, match=message):
+            RowSink(table, wrong)
+
+
+def test_what_one_writer_must_do_is_refused_to_several(tmp_path):
+    table = make_table(tmp_path, options={"bucket": "-1"})
+    sink = sink_of(table)
+    files = [sink.write(n, [batch((n, "a"))]) for n in range(2)]
+    with pytest.raises(UnsupportedFeatureError, match="coalesce"):
+        sink.commit(files, "u", 1)
+    assert data_files(table) == set()
+    sink.commit([sink.write(1, [batch((1, "a"))]), sink.write(0, [])], "u", 1)
+    assert rows_of(table) == [(1, "a")]
+
+
+def test_sequence_numbers_that_meet_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sink_module, "_TASK_NUMBERS", 2)
+    table = make_table(tmp_path)
+    sink = sink_of(table)
+    files = [
+        sink.write(0, [batch((1, "a"), (2, "a"), (3, "a"))]),
+        sink.write(1, [batch((4, "a"))]),
+    ]
+    with pytest.raises(UnsupportedFeatureError, match="more rows to one bucket"):
+        sink.commit(files, "u", 1)
+    assert data_files(table) == set()
+
+
+def test_options_of_a_partition():
+    assert partition_values("dt=2026-01-31, hh = 10") == {"dt": "2026-01-31", "hh": "10"}
+    with pytest.raises(InvalidOptionError, match="cannot be read"):
+        partition_values("dt")
