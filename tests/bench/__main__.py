@@ -23,6 +23,7 @@ from tests.bench import (
     microbatch,
     pieces,
     planning,
+    spark_scan,
     storage,
     transforms,
 )
@@ -37,6 +38,7 @@ PARTS: dict[str, Callable[..., list[Figure]]] = {
     "planning": planning.run,
     "lookup": lookup.run,
     "transforms": transforms.run,
+    "spark_scan": spark_scan.run,
     "storage": storage.run,
     "floor": floor.run,
     "microbatch": microbatch.run,

@@ -77,7 +77,9 @@ def compact_fully(table: FileStoreTable) -> None:
     assert report.complete
 
 
-@pytest.mark.parametrize("producer", list(PRODUCERS))
+@pytest.mark.parametrize(
+    "producer", ["lookup", pytest.param("full-compaction", marks=pytest.mark.full)]
+)
 def test_sums_survive_failures_between_batch_and_checkpoint(spark, tmp_path, producer):
     columns = (("k", "BIGINT"), ("g", "STRING"), ("v", "BIGINT"))
     table = make_table(tmp_path / "w", columns=columns, options=PRODUCERS[producer])

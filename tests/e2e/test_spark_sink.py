@@ -66,6 +66,7 @@ def test_a_named_batch_is_written_once(spark, tmp_path):
     assert data_files(table) == named_files(table)[0]
 
 
+@pytest.mark.full
 def test_what_cannot_be_written_is_named_and_leaves_nothing(spark, tmp_path):
     dynamic = make_table(tmp_path / "dynamic", options={"bucket": "-1"})
     frame = spark.range(100).selectExpr("id as k", "'x' as v").repartition(3)
@@ -95,6 +96,7 @@ def copy(spark: SparkSession, source, target, checkpoint, mode="append", frame=N
     return query
 
 
+@pytest.mark.full
 def test_a_stream_carries_changes_from_table_to_table(spark, tmp_path):
     source = make_table(tmp_path / "source", options={"changelog-producer": "lookup"})
     target = make_table(tmp_path / "target", options={"changelog-producer": "input"})
@@ -107,6 +109,7 @@ def test_a_stream_carries_changes_from_table_to_table(spark, tmp_path):
     assert (newest.commit_user, newest.commit_identifier) == (f"spark-{query.id}", 1)
 
 
+@pytest.mark.full
 def test_a_batch_that_is_repeated_after_its_commit_changes_nothing(spark, tmp_path):
     source = make_table(tmp_path / "source", options={"changelog-producer": "lookup"})
     target = make_table(tmp_path / "target", keys=(), options={"bucket": "-1"})
@@ -129,6 +132,7 @@ def count_by_value(found):
     return signs.groupBy("v").agg(functions.sum("sign").alias("keys"))
 
 
+@pytest.mark.full
 def test_a_complete_result_takes_the_place_of_all_rows(spark, tmp_path):
     source = make_table(tmp_path / "source", options={"changelog-producer": "lookup"})
     columns = (("v", "STRING"), ("keys", "BIGINT"))

@@ -76,6 +76,7 @@ def test_filters_are_taken_from_spark_where_its_setting_allows(spark, table, pus
     assert "= 4" in plan
 
 
+@pytest.mark.full
 def test_time_travel_tags_branches_and_system_tables(spark, table):
     create_tag(table, "first", snapshot_id=2)
     create_branch(table, "dev", tag="first")
@@ -92,6 +93,7 @@ def test_time_travel_tags_branches_and_system_tables(spark, table):
     assert sorted(row[0] for row in told.collect()) == ["+U", "-D", "-U"]
 
 
+@pytest.mark.full
 def test_mistakes_are_named(spark, table):
     with pytest.raises(AnalysisException, match=r"did you mean `scan\.snapshot-id`"):
         frame(spark, table, scan_snapshot__ids="1").collect()
@@ -138,6 +140,7 @@ def changing(tmp_path):
     return table
 
 
+@pytest.mark.full
 def test_a_stream_begins_with_the_whole_state_and_goes_on_where_it_was(spark, changing, tmp_path):
     stream = Stream(spark, changing, tmp_path / "place", read_changelog="true")
     assert list(stream.run().values()) == [[("+I", 1, "a"), ("+I", 2, "b")]]
@@ -160,6 +163,7 @@ def test_a_failed_first_batch_is_read_again_as_it_was(spark, changing, tmp_path)
     assert list(again.values()) == [[("+U", 1, "aa"), ("-U", 1, "a")]]
 
 
+@pytest.mark.full
 def test_batches_are_limited_by_snapshots(spark, changing, tmp_path):
     for number in range(2, 6):
         write(changing, number, [("+U", 1, f"a{number}")])
@@ -173,6 +177,7 @@ def expire(table) -> None:
     expire_snapshots(table, now_ms=now, retain_max=1, retain_min=1, time_retained_ms=0)
 
 
+@pytest.mark.full
 def test_a_consumer_keeps_what_is_not_read_and_what_expired_is_said(spark, changing, tmp_path):
     consumer = Stream(spark, changing, tmp_path / "one", read_changelog="true", consumer__id="sums")
     consumer.run()

@@ -11,18 +11,23 @@ README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
 def example(directory, monkeypatch, title):
-    """What the first Python example below a heading leaves behind."""
+    """What the first Python example below a heading leaves behind.
+
+    Its paths are made absolute: other processes may have been started elsewhere.
+    """
     _, _, section = README.read_text(encoding="utf-8").partition(f"## {title}\n")
     script = directory / "example.py"
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block is not None
-    script.write_text(block.group(1), encoding="utf-8")
+    text = re.sub(r'"(lake(?:/[\w./]*)?)"', rf'"{directory}/\1"', block.group(1))
+    script.write_text(text, encoding="utf-8")
     monkeypatch.chdir(directory)
     return runpy.run_path(str(script))
 
 
-def test_every_example_is_run_here():
-    assert README.read_text(encoding="utf-8").count("```python\n") == 2
+def test_every_example_is_run():
+    """The third by tests/e2e/test_readme_spark.py."""
+    assert README.read_text(encoding="utf-8").count("```python\n") == 3
 
 
 def test_tables_from_python(tmp_path, monkeypatch):
