@@ -24,6 +24,7 @@ __all__ = [
     "create_automatic_tags",
     "create_batch_tag",
     "expire_tags",
+    "outlived_tags",
 ]
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
@@ -205,13 +206,17 @@ def expire_tags(table: TableCore, *, now_ms: int) -> list[str]:
     Returns:
         Names of those removed.
     """
+    return [name for name in outlived_tags(table, now_ms=now_ms) if delete_tag(table, name)]
+
+
+def outlived_tags(table: TableCore, *, now_ms: int) -> list[str]:
+    """The tags that `expire_tags` would remove. Arguments as there."""
     now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
     gone = []
     for tag in all_tags(table):
         if tag.created is None or tag.time_retained_ms is None:
             continue
-        end = tag.created + datetime.timedelta(milliseconds=tag.time_retained_ms)
-        if end < now and delete_tag(table, tag.name):
+        if tag.created + datetime.timedelta(milliseconds=tag.time_retained_ms) < now:
             gone.append(tag.name)
     return gone
 

@@ -34,6 +34,11 @@ _BAD_NAME = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
 class FileSystemCatalog:
     """Tables of one warehouse. Tables are named `database.table`.
 
+    Attributes:
+        file_io: the store.
+        warehouse: its root.
+        options: of the catalog: the warehouse, and those of the object store.
+
     Args:
         warehouse: directory, `file:` URI or URL of an object store (`storage.io.resolve`). In an
             object store a database is there while it has tables.
@@ -55,6 +60,7 @@ class FileSystemCatalog:
             file_io, warehouse = resolve_file_io(warehouse, options)
         self.file_io = file_io
         self.warehouse = warehouse.rstrip("/")
+        self.options: Mapping[str, str] = {"warehouse": self.warehouse, **(options or {})}
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
 

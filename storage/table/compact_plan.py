@@ -7,7 +7,7 @@ of its files, is decided anew when its turn comes, from the newest snapshot then
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.format.file_meta import DataFileMeta, ManifestEntry
@@ -19,8 +19,8 @@ from storage.table.append_compact import unaware_packs
 from storage.table.append_write import BucketDeletions
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.core import TableCore
+from storage.table.drop_partitions import chosen_partitions
 from storage.table.live_files import BucketId, live_buckets
-from storage.table.overwritten import partition_matcher
 
 __all__ = ["BucketWork", "CompactRequest", "CompactionPlan", "plan_compaction"]
 
@@ -104,7 +104,7 @@ def plan_compaction(table: TableCore, request: CompactRequest) -> CompactionPlan
     """
     require_writable(table.options)
     mode = require_buckets(table.schema, table.options)
-    chosen = _chosen_partitions(table, request)
+    chosen = chosen_partitions(table, request.partitions)
     snapshot = table.latest_snapshot()
     if snapshot is None:
         return CompactionPlan(snapshot_id=None)
@@ -127,19 +127,6 @@ def plan_compaction(table: TableCore, request: CompactRequest) -> CompactionPlan
         files=sum(map(len, covered.values())),
         size=sum(entry.file.file_size for entries in covered.values() for entry in entries),
     )
-
-
-def _chosen_partitions(table: TableCore, request: CompactRequest) -> Callable[[bytes], bool]:
-    matchers = [partition_matcher(table, values) for values in request.partitions]
-    known: dict[bytes, bool] = {}
-
-    def chosen(partition: bytes) -> bool:
-        found = known.get(partition)
-        if found is None:
-            found = known[partition] = any(matches(partition) for matches in matchers)
-        return found
-
-    return chosen if matchers else lambda _: True
 
 
 _Buckets = dict[BucketId, tuple[ManifestEntry, ...]]

@@ -18,6 +18,7 @@ __all__ = [
     "all_consumers",
     "delete_consumer",
     "expire_consumers",
+    "idle_consumers",
     "min_next_snapshot",
     "read_consumer",
     "write_consumer",
@@ -129,8 +130,13 @@ def expire_consumers(table: TableCore, *, now_ms: int, age_ms: int) -> list[str]
     Returns:
         Names of those removed.
     """
-    old = [name for name, written_ms in _listed(table) if written_ms < now_ms - age_ms]
+    old = idle_consumers(table, now_ms=now_ms, age_ms=age_ms)
     return [name for name in old if delete_consumer(table, name)]
+
+
+def idle_consumers(table: TableCore, *, now_ms: int, age_ms: int) -> list[str]:
+    """The consumers that `expire_consumers` would remove. Arguments as there."""
+    return [name for name, written_ms in _listed(table) if written_ms < now_ms - age_ms]
 
 
 def _listed(table: TableCore) -> list[tuple[str, int]]:

@@ -15,6 +15,7 @@ files, which go with the changelog of the snapshot that removed them, as in Java
 changelog is written right before the snapshot file goes, so that one of the two is always there.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from storage.errors import NotFoundError
@@ -26,7 +27,7 @@ from storage.table.core import TableCore
 from storage.table.expire_changelogs import expire_changelogs
 from storage.table.expired_files import ExpiredFiles, Scope
 
-__all__ = ["choose_expired", "expire_snapshots"]
+__all__ = ["Retention", "choose_expired", "expirable_snapshots", "expire_snapshots"]
 
 
 def choose_expired(
@@ -67,6 +68,59 @@ def choose_expired(
     return range(earliest, max(earliest, end))
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What is kept, where it differs from what the table's options say; None: as they say.
+
+    Attributes:
+        retain_min: instead of `snapshot.num-retained.min`.
+        retain_max: instead of `snapshot.num-retained.max`.
+        time_retained_ms: instead of `snapshot.time-retained` [ms].
+        limit: instead of `snapshot.expire.limit`.
+    """
+
+    retain_min: int | None = None
+    retain_max: int | None = None
+    time_retained_ms: int | None = None
+    limit: int | None = None
+
+
+def expirable_snapshots(
+    table: TableCore,
+    *,
+    now_ms: int,
+    keep_from: int | None = None,
+    retention: Retention | None = None,
+) -> list[int]:
+    """The ids that `expire_snapshots` would remove now, ascending. Arguments as there."""
+    return _chosen(table, now_ms, keep_from, retention or Retention())[1]
+
+
+def _chosen(
+    table: TableCore, now_ms: int, keep_from: int | None, retention: Retention
+) -> tuple[list[int], list[int]]:
+    """All ids, and those that expire."""
+    options = table.options
+    needed = [keep_from]
+    if not (options.consumer_changelog_only and options.changelogs_outlive_snapshots):
+        needed.append(min_next_snapshot(table))
+    newest = table.latest_snapshot()
+    latest = 0 if newest is None else newest.id
+    ids = [one for one in table.snapshots.ids() if one <= latest]
+    least, most = retention.retain_min, retention.retain_max
+    age, limit = retention.time_retained_ms, retention.limit
+    expired = choose_expired(
+        CommitTimes(ids, lambda some: _read(table, some)),
+        now_ms=now_ms,
+        retain_min=max(1, options.snapshot_num_retained_min if least is None else least),
+        retain_max=max(1, options.snapshot_num_retained_max if most is None else most),
+        time_retained_ms=options.snapshot_time_retained_ms if age is None else age,
+        limit=options.snapshot_expire_limit if limit is None else limit,
+        keep_from=min((one for one in needed if one is not None), default=None),
+    )
+    return ids, [one for one in ids if one in expired]
+
+
 def expire_snapshots(
     table: TableCore,
     *,
@@ -76,10 +130,12 @@ def expire_snapshots(
     retain_max: int | None = None,
     time_retained_ms: int | None = None,
     limit: int | None = None,
+    alone: bool = False,
 ) -> int:
     """Remove snapshots whose time has come, and the files that only they name.
 
-    Then the same of long-lived changelogs where the table's options keep those.
+    Before it consumers that have been idle too long, and then the same of long-lived changelogs,
+    where the table's options say so.
 
     Safe beside commits, reads of kept snapshots, and other passes.
 
@@ -91,6 +147,7 @@ def expire_snapshots(
         retain_max: instead of `snapshot.num-retained.max`.
         time_retained_ms: instead of `snapshot.time-retained` [ms].
         limit: instead of `snapshot.expire.limit`.
+        alone: leave consumers and long-lived changelogs as they are.
 
     Returns:
         How many snapshots were removed.
@@ -99,30 +156,18 @@ def expire_snapshots(
         StorageUnavailableError: the store failed; call again.
     """
     options = table.options
-    if options.consumer_expiration_time_ms is not None:
+    if options.consumer_expiration_time_ms is not None and not alone:
         expire_consumers(table, now_ms=now_ms, age_ms=options.consumer_expiration_time_ms)
-    needed = [keep_from]
-    if not (options.consumer_changelog_only and options.changelogs_outlive_snapshots):
-        needed.append(min_next_snapshot(table))
-    newest = table.latest_snapshot()
-    latest = 0 if newest is None else newest.id
-    ids = [one for one in table.snapshots.ids() if one <= latest]
-    least = options.snapshot_num_retained_min if retain_min is None else retain_min
-    most = options.snapshot_num_retained_max if retain_max is None else retain_max
-    age = options.snapshot_time_retained_ms if time_retained_ms is None else time_retained_ms
-    expired = choose_expired(
-        CommitTimes(ids, lambda some: _read(table, some)),
-        now_ms=now_ms,
-        retain_min=max(1, least),
-        retain_max=max(1, most),
-        time_retained_ms=age,
-        limit=options.snapshot_expire_limit if limit is None else limit,
-        keep_from=min((one for one in needed if one is not None), default=None),
+    retention = Retention(
+        retain_min=retain_min,
+        retain_max=retain_max,
+        time_retained_ms=time_retained_ms,
+        limit=limit,
     )
-    gone = [one for one in ids if one in expired]
+    ids, gone = _chosen(table, now_ms, keep_from, retention)
     if gone:
-        _remove(table, gone, next(one for one in ids if one >= expired.stop), latest)
-    if options.changelogs_outlive_snapshots:
+        _remove(table, gone, next(one for one in ids if one > gone[-1]), ids[-1])
+    if options.changelogs_outlive_snapshots and not alone:
         expire_changelogs(table, now_ms=now_ms, keep_from=keep_from)
     return len(gone)
 

@@ -10,14 +10,14 @@ describes them, then the changelogs from the oldest up. A pass that was cut off 
 next one, which starts from the oldest found by listing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from storage.table.commit_times import CommitTimes
 from storage.table.consumers import min_next_snapshot
 from storage.table.core import TableCore
 from storage.table.expired_files import ExpiredFiles, Scope
 
-__all__ = ["choose_expired_changelogs", "expire_changelogs"]
+__all__ = ["choose_expired_changelogs", "expirable_changelogs", "expire_changelogs"]
 
 
 def choose_expired_changelogs(
@@ -60,6 +60,42 @@ def choose_expired_changelogs(
     return range(earliest, max(earliest, end))
 
 
+def expirable_changelogs(
+    table: TableCore, *, now_ms: int, keep_from: int | None = None, delete_all: bool = False
+) -> list[int]:
+    """The ids that `expire_changelogs` would remove now, ascending. Arguments as there."""
+    snapshot_ids = table.snapshots.ids()
+    return _chosen(table, snapshot_ids, now_ms, keep_from, delete_all)[1]
+
+
+def _chosen(
+    table: TableCore,
+    snapshot_ids: Sequence[int],
+    now_ms: int,
+    keep_from: int | None,
+    delete_all: bool,
+) -> tuple[list[int], list[int]]:
+    """All ids, and those that expire."""
+    if not snapshot_ids:
+        return [], []
+    options = table.options
+    ids = [one for one in table.changelogs.ids() if one < snapshot_ids[0]]
+    if delete_all:
+        return ids, ids
+    needed = [one for one in (keep_from, min_next_snapshot(table)) if one is not None]
+    expired = choose_expired_changelogs(
+        CommitTimes(ids, table.changelogs.read_many),
+        latest=snapshot_ids[-1],
+        now_ms=now_ms,
+        retain_min=options.changelog_num_retained_min,
+        retain_max=options.changelog_num_retained_max,
+        time_retained_ms=options.changelog_time_retained_ms,
+        limit=options.snapshot_expire_limit,
+        keep_from=min(needed, default=None),
+    )
+    return ids, [one for one in ids if one in expired]
+
+
 def expire_changelogs(
     table: TableCore, *, now_ms: int, keep_from: int | None = None, delete_all: bool = False
 ) -> int:
@@ -79,24 +115,8 @@ def expire_changelogs(
     Raises:
         StorageUnavailableError: the store failed; call again.
     """
-    store, options = table.changelogs, table.options
-    snapshot_ids = table.snapshots.ids()
-    if not snapshot_ids:
-        return 0
-    oldest, latest = snapshot_ids[0], snapshot_ids[-1]
-    ids = [one for one in store.ids() if one < oldest]
-    needed = [one for one in (keep_from, min_next_snapshot(table)) if one is not None]
-    expired = choose_expired_changelogs(
-        CommitTimes(ids, store.read_many),
-        latest=latest,
-        now_ms=now_ms,
-        retain_min=options.changelog_num_retained_min,
-        retain_max=options.changelog_num_retained_max,
-        time_retained_ms=options.changelog_time_retained_ms,
-        limit=options.snapshot_expire_limit,
-        keep_from=min(needed, default=None),
-    )
-    gone = ids if delete_all else [one for one in ids if one in expired]
+    store, snapshot_ids = table.changelogs, table.snapshots.ids()
+    ids, gone = _chosen(table, snapshot_ids, now_ms, keep_from, delete_all)
     if not gone:
         return 0
     if delete_all:
@@ -108,8 +128,8 @@ def expire_changelogs(
         table,
         gone=changelogs,
         removing=changelogs,
-        stop=table.snapshots.read(oldest),
-        latest=latest,
+        stop=table.snapshots.read(snapshot_ids[0]),
+        latest=snapshot_ids[-1],
         scope=Scope(state=False),
         changelogs=list(store.read_many(one for one in ids[len(gone) :][:1])),
     ).run()

@@ -21,7 +21,12 @@ from storage.table.core import TableCore
 from storage.table.live_files import live_state
 from storage.table.system.texts import field_text
 
-__all__ = ["choose_expired_partitions", "expire_partitions", "partition_time"]
+__all__ = [
+    "choose_expired_partitions",
+    "expirable_partitions",
+    "expire_partitions",
+    "partition_time",
+]
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
 _DEFAULT = re.compile(
@@ -75,26 +80,24 @@ def choose_expired_partitions(
     return sorted(old, key=names.__getitem__)[:limit]
 
 
-def expire_partitions(table: TableCore, *, now_ms: int, user: str | None = None) -> list[str]:
-    """Drop the partitions whose time has come.
+def expirable_partitions(table: TableCore, *, now_ms: int) -> dict[bytes, str]:
+    """The partitions (framed) that `expire_partitions` would drop now, with their names.
 
     Args:
         table: the table, at a branch.
         now_ms: current time [epoch ms].
-        user: who commits; None: somebody new.
 
     Returns:
-        Their values, joined by commas.
+        Values joined by commas, in the order of these.
 
     Raises:
         InvalidOptionError: an option is bad.
-        As `FileStoreCommit.truncate`.
     """
     options = table.options
     age_ms = options.partition_expiration_time_ms
     latest = table.latest_snapshot()
     if age_ms is None or latest is None or not table.schema.partition_keys:
-        return []
+        return {}
     entries = [(e.partition, e.file) for e in live_state(table, latest).entries()]
     values = {partition: _values(table, partition) for partition, _ in entries}
     names = {
@@ -117,12 +120,32 @@ def expire_partitions(table: TableCore, *, now_ms: int, user: str | None = None)
         age=datetime.timedelta(milliseconds=age_ms),
         limit=options.partition_expiration_max_num,
     )
-    size = options.partition_expiration_batch_size or len(expired)
+    return {one: names[one] for one in expired}
+
+
+def expire_partitions(table: TableCore, *, now_ms: int, user: str | None = None) -> list[str]:
+    """Drop the partitions whose time has come.
+
+    Args:
+        table: the table, at a branch.
+        now_ms: current time [epoch ms].
+        user: who commits; None: somebody new.
+
+    Returns:
+        Their values, joined by commas.
+
+    Raises:
+        InvalidOptionError: an option is bad.
+        As `FileStoreCommit.truncate`.
+    """
+    names = expirable_partitions(table, now_ms=now_ms)
+    expired = list(names)
+    size = table.options.partition_expiration_batch_size or len(expired)
     for at in range(0, len(expired), max(1, size)):
         some = frozenset(expired[at : at + size])
         commit = FileStoreCommit(table, user or table.ids.uuid())
         commit.truncate(BATCH_COMMIT_IDENTIFIER, partitions=some.__contains__)
-    return [names[one] for one in expired]
+    return list(names.values())
 
 
 def _values(table: TableCore, partition: bytes) -> dict[str, str | None]:

@@ -29,11 +29,15 @@ from storage.table.references import (
 )
 from storage.table.tags import all_tags, get_tag
 
-__all__ = ["rollback_to", "take_back"]
+__all__ = ["rollback_target", "rollback_to", "take_back"]
 
 
 def rollback_to(
-    table: TableCore, snapshot_id: int | None = None, *, tag: str | None = None
+    table: TableCore,
+    snapshot_id: int | None = None,
+    *,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
 ) -> Snapshot:
     """Make a snapshot the newest again; later ones, their tags and their files are lost.
 
@@ -43,16 +47,17 @@ def rollback_to(
         table: the table, at a branch.
         snapshot_id: the snapshot; when it has expired a tag of it will do.
         tag: instead, the tag whose snapshot it is.
+        timestamp_ms: instead, the newest that was committed at or before this time [epoch ms].
 
     Returns:
         The snapshot that is the newest now.
 
     Raises:
-        InvalidRequestError: not exactly one of both is given.
+        InvalidRequestError: not exactly one of them is given.
         NotFoundError: there is no such snapshot or tag.
         StorageUnavailableError: the store failed; call again.
     """
-    target = _target(table, snapshot_id, tag)
+    target = rollback_target(table, snapshot_id, tag=tag, timestamp_ms=timestamp_ms)
     table.snapshots.forget()
     if table.snapshots.put(target):
         table.snapshots.write_earliest_hint(min(table.snapshots.ids()))
@@ -97,11 +102,27 @@ def take_back(table: TableCore, first_id: int) -> tuple[list[Snapshot], set[Data
     return gone, files
 
 
-def _target(table: TableCore, snapshot_id: int | None, tag: str | None) -> Snapshot:
-    if tag is not None and snapshot_id is None:
+def rollback_target(
+    table: TableCore,
+    snapshot_id: int | None = None,
+    *,
+    tag: str | None = None,
+    timestamp_ms: int | None = None,
+) -> Snapshot:
+    """The snapshot that `rollback_to` would go back to. Arguments and errors are the same."""
+    if sum(one is not None for one in (snapshot_id, tag, timestamp_ms)) != 1:
+        raise InvalidRequestError("a rollback goes back to a snapshot, to a tag or to a time")
+    if tag is not None:
         return get_tag(table, tag).snapshot
-    if snapshot_id is None or tag is not None:
-        raise InvalidRequestError("a rollback goes back to a snapshot or to a tag: give one")
+    if snapshot_id is None:
+        found = table.snapshots.at_time(timestamp_ms or 0)
+        if found is None:
+            raise NotFoundError(
+                "There is currently no snapshot earlier than or equal to "
+                f"timestamp[{timestamp_ms}]",
+                table=table.layout.root,
+            )
+        return found
     try:
         return table.snapshots.read(snapshot_id)
     except NotFoundError:

@@ -23,8 +23,6 @@ LATER: Mapping[str, str] = {
     # merging
     "sequence.snapshot-ordering": "ordering by snapshot",
     # maintenance
-    # catalog
-    "catalog-system-tables": "system tables of a whole catalog",
     "sql": "SQL statements",
 }
 """Feature -> the capability that brings it. Delete an entry when the feature is there."""
@@ -97,9 +95,6 @@ def check_needs(kind: str, body: Any) -> Iterator[str]:
     """Features without which a step that only looks at the table has nothing to look at."""
     if kind != "check":
         return
-    table = str(body.get("table", ""))
     sql = str(body.get("sql", ""))
-    if table.startswith("sys.") or "sys." in sql:
-        yield "catalog-system-tables"
     if sql and not sql.lstrip().upper().startswith("SELECT"):
         yield "sql"

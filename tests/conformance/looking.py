@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from storage.format.arrow_types import type_from_arrow
 from storage.format.types import DataField
+from storage.table.catalog import FileSystemCatalog
 from storage.table.predicate_text import parse_predicate
+from storage.table.system.catalog_tables import catalog_system_table
 from tests.conformance.id_sets import decoded_like
 from tests.conformance.session import TableSession
 from tests.conformance.sql_engine import select
@@ -18,6 +20,8 @@ from tests.conformance.values import expected_rows, found_rows
 from tests.golden.values import difference
 
 __all__ = ["Seen", "look", "row_differences"]
+
+_CATALOG = "sys."
 
 _NAME = re.compile(r"(?P<table>[^$]*)(?:\$branch_(?P<branch>[^$]+))?(?:\$(?P<system>\w+))?")
 
@@ -46,8 +50,13 @@ class Seen:
         return found_rows(self.rows, self.fields, unordered)
 
 
-def look(session: TableSession, body: Mapping[str, Any]) -> Seen:
+def look(session: TableSession | None, body: Mapping[str, Any], catalog: FileSystemCatalog) -> Seen:
     """Carry the query of a `check` out.
+
+    Args:
+        session: of the case's table; None: it has none.
+        body: of the `check`.
+        catalog: that the table is in.
 
     Raises:
         LakewardError: what the storage layer says of it.
@@ -57,13 +66,27 @@ def look(session: TableSession, body: Mapping[str, Any]) -> Seen:
         opened: list[int] = []
 
         def relation(name: str) -> pa.Table:
-            seen = _table(session, name, {"options": options})
+            seen = _seen(session, name, {"options": options}, catalog)
             opened.append(seen.opened)
             return seen.rows
 
         rows = select(body["sql"], relation)
         return Seen(rows, _fields_of(rows), sum(opened))
-    return _table(session, body.get("table") or "", {**body, "options": options})
+    return _seen(session, body.get("table") or "", {**body, "options": options}, catalog)
+
+
+def _seen(
+    session: TableSession | None,
+    name: str,
+    body: Mapping[str, Any],
+    catalog: FileSystemCatalog,
+) -> Seen:
+    if name.startswith(_CATALOG):
+        rows = catalog_system_table(catalog, name.removeprefix(_CATALOG))
+        return Seen(rows, _fields_of(rows))
+    if session is None:
+        raise ValueError("the case has no table")
+    return _table(session, name, body)
 
 
 def _table(session: TableSession, name: str, body: Mapping[str, Any]) -> Seen:
@@ -73,9 +96,9 @@ def _table(session: TableSession, name: str, body: Mapping[str, Any]) -> Seen:
     branch, system = parts["branch"] or "main", parts["system"]
     columns = body.get("columns")
     predicate = parse_predicate(body["filter"]) if "filter" in body else None
-    if system is None and not name.startswith("sys."):
+    if system is None:
         return Seen(*session.read(body["options"], branch, columns=columns, predicate=predicate))
-    rows = session.system(system or name, body["options"], branch)
+    rows = session.system(system, body["options"], branch)
     if columns is not None and rows.column_names[: len(columns)] == columns:
         rows = rows.select(columns)
     return Seen(rows, _fields_of(rows))

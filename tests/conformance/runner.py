@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.errors import LakewardError
+from storage.table.catalog import FileSystemCatalog
 from tests.conformance.cases import UnknownKeyError, require_known_keys
 from tests.conformance.features import case_needs, check_needs, later
 from tests.conformance.id_sets import decoded_like
@@ -32,6 +33,7 @@ class _Run:
 
     case: Mapping[str, Any]
     report: CaseReport
+    warehouse: pathlib.Path
     session: TableSession | None = None
     json: Any = None
     seen: Seen | None = None
@@ -72,7 +74,7 @@ def run_case(case: Mapping[str, Any], warehouse: pathlib.Path) -> CaseReport:
     report.left_out.extend(later(case_needs(case)))
     if report.left_out:
         return report
-    run = _Run(case, report)
+    run = _Run(case, report, warehouse)
     error = _steps_error(run, warehouse)
     wanted = run.expect.get("error")
     if wanted is not None:
@@ -206,7 +208,7 @@ def _create_file(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
 def _check(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
     run.report.checked.append("check")
     try:
-        seen = run.seen = look(run.open_session, body)
+        seen = run.seen = look(run.session, body, FileSystemCatalog(str(run.warehouse)))
     except LakewardError as error:
         if "error" not in body:
             raise
@@ -216,7 +218,18 @@ def _check(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:
         yield f"expected error `{body['error']}`, nothing was raised"
     if seen.opened > body.get("files_read_max", seen.opened):
         yield f"opened {seen.opened} data files, at most {body['files_read_max']} are allowed"
-    yield from row_differences(body, seen, run.unordered)
+    yield from row_differences(_placed(body, run.warehouse), seen, run.unordered)
+
+
+def _placed(body: Mapping[str, Any], warehouse: pathlib.Path) -> Mapping[str, Any]:
+    """The expectations with the path of the warehouse put in."""
+    if "contains" not in body:
+        return body
+    rows = [
+        [str(warehouse) if value == "<warehouse path>" else value for value in row]
+        for row in body["contains"]
+    ]
+    return {**body, "contains": rows}
 
 
 def _stream(run: _Run, body: Mapping[str, Any]) -> Iterator[str]:

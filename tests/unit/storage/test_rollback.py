@@ -12,7 +12,7 @@ from storage.io.local import LocalFileIO
 from storage.table.branches import create_branch, fast_forward
 from storage.table.expire import expire_snapshots
 from storage.table.invariants import check_table
-from storage.table.rollback import rollback_to
+from storage.table.rollback import rollback_target, rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags, create_tag, delete_tag
 from tests.table_kit import data_files, make_table, prepared, reopened, rows_of, write
@@ -226,3 +226,19 @@ def test_a_branch_of_java_is_fast_forwarded_to(tmp_path: pathlib.Path) -> None:
     assert [tag.name for tag in all_tags(table)] == ["t1"]
     write(reopened(table), 77, [("+I", 99, "z", 9)])
     assert len(rows_of(reopened(table))) == len(wanted) + 1
+
+
+def test_a_time_is_a_target_too(tmp_path):
+    table = make_table(tmp_path)
+    times = []
+    for number in range(1, 4):
+        write(table, number, [("+I", number, "a")])
+        times.append(table.clock.now_ms())
+        table.clock.sleep(60)
+    assert rollback_target(table, timestamp_ms=times[1] + 1).id == 2
+    assert rollback_to(table, timestamp_ms=times[1]).id == 2
+    assert rows_of(table) == [(1, "a"), (2, "a")]
+    with pytest.raises(NotFoundError, match="no snapshot earlier"):
+        rollback_to(table, timestamp_ms=times[0] - 1)
+    with pytest.raises(InvalidRequestError):
+        rollback_to(table, 1, timestamp_ms=times[0])
