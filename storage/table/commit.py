@@ -149,6 +149,7 @@ class FileStoreCommit:
         partition: Mapping[str, Any] | None = None,
         replaces: Callable[[bytes], bool] | None = None,
         properties: Mapping[str, str] | None = None,
+        before_publish: BeforePublish | None = None,
     ) -> CommitResult:
         """Put new files in the place of whatever is live at commit time (SEMANTICS.md §F.4).
 
@@ -166,6 +167,7 @@ class FileStoreCommit:
             partition: values of some partition columns; None is the null partition.
             replaces: decides instead which partitions (framed) lose their live files.
             properties: as for `commit`.
+            before_publish: as for `commit`.
 
         Raises:
             InvalidRequestError: a new file does not belong to the partition, or it names a
@@ -183,7 +185,14 @@ class FileStoreCommit:
         )
         compact = dataclasses.replace(compact, changelog=())
         return self._commit(
-            messages, removal, compact, identifier, dict(properties or {}), None, check=True
+            messages,
+            removal,
+            compact,
+            identifier,
+            dict(properties or {}),
+            None,
+            check=True,
+            before_publish=before_publish,
         )
 
     def truncate(

@@ -46,6 +46,7 @@ from storage.table.index_files import by_file_name, index_entries
 from storage.table.live_files import live_entries, live_state
 from storage.table.manifest_merge import MergePolicy, merge_manifests
 from storage.table.publish_outcome import Outcome, back_off
+from storage.table.stale_buckets import check_buckets
 
 __all__ = ["AlreadyCommitted", "BeforePublish", "Published", "Publisher", "Request"]
 
@@ -227,6 +228,8 @@ class Publisher:
             entries = self._entries(changes, latest)
             if check and latest is not None:
                 self._check(latest, entries, changes.kind)
+            elif latest is not None and latest.schema_id > self._table.schema.id:
+                check_buckets(self._table, latest, entries)
             index = self._index(changes, latest, entries)
             if attempt.delta is None or changes.removes is not None:
                 attempt.delta = self._write_delta(attempt, entries, changes)
