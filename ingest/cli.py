@@ -20,7 +20,9 @@ from ingest.compact_commands import add_compact_command
 from ingest.config_arguments import add_configuration, resolved
 from ingest.config_places import mistakes_of
 from ingest.errors import ExitCode, kind_of
+from ingest.expire_commands import add_expire_command
 from ingest.logs import configure_logging
+from ingest.orphan_commands import add_orphan_command
 from ingest.pipeline_commands import add_pipeline_commands
 from ingest.plan_commands import add_plan_command
 from ingest.quarantine_commands import add_quarantine_commands
@@ -49,7 +51,9 @@ examples:
   lakeward status -c shop.yaml             tables: running, parked, how far behind
   lakeward quarantine ls -c shop.yaml      records that could not be decoded, and why
   lakeward table ls /data/warehouse
+  lakeward table scan /data/warehouse 'shop.orders$snapshots'
   lakeward compact --warehouse /data/warehouse shop.orders
+  lakeward orphans --warehouse /data/warehouse --database shop --dry-run
   lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}'   equal to the database?
 """
 
@@ -99,6 +103,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_resnapshot_command(commands)
     add_table_commands(commands)
     add_compact_command(commands)
+    add_expire_command(commands)
+    add_orphan_command(commands)
     add_verify_command(commands)
     add_simulate_command(commands)
     show = commands.add_parser(

@@ -5,18 +5,15 @@ The words, the progress line, the summary and the signals; the work is in `compa
 """
 
 import argparse
-import logging
+import functools
 import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from ingest.compact_runs import (
     Selection,
+    SortBy,
     TableRun,
     compact_tables,
     exit_code,
@@ -24,25 +21,18 @@ from ingest.compact_runs import (
     selected,
 )
 from ingest.compact_workers import worker_pool
-from ingest.errors import ExitCode
-from ingest.logs import configure_logging
-from ingest.setting_kinds import duration
-from ingest.settings import load_settings
+from ingest.progress_line import ProgressLine, open_progress
+from ingest.stop_signal import StopSignal
+from ingest.table_arguments import parse_duration_ms, parse_partition, parse_positive
+from ingest.table_selection import add_selection, chosen_tables, selected_catalog
 from ingest.text_table import aligned, human_size, json_line
-from storage.clock import Clock, SystemClock
 from storage.table.catalog import FileSystemCatalog
 from storage.table.compact_plan import BucketWork, CompactRequest
 from storage.table.compact_table import CompactProgress
+from storage.table.sort_codes import SortOrder
 from storage.table.table import FileStoreTable
 
-__all__ = ["add_compact_command"]
-
-_LOG = logging.getLogger(__name__)
-
-_LOG_EVERY_S = 10.0
-"""Time between two log lines of progress [s]."""
-
-_DRAW_EVERY_S = 0.1
+__all__ = ["add_compact_command", "progress_text", "show_progress"]
 
 _ABOUT = """\
 Merges small and overlapping files of tables, so that reads are fast and deleted rows are gone.
@@ -59,12 +49,16 @@ examples:
   lakeward compact -c shop.yaml --including-tables 'shop\\.(orders|lines)' --minor --json
   lakeward compact --warehouse s3://lake/warehouse --database shop --watch 1m
   lakeward compact -c shop.yaml --database shop --partition-idle-time 1d    partitions at rest
+  lakeward compact --warehouse /data/warehouse shop.clicks --order-by day,user --order-type zorder
 
 kinds:
   --full   everything of a bucket into its last level: one sorted run, no deleted rows
            (default without --watch)
   --minor  only what the table's options say is due, as its writers would do
            (default with --watch)
+  --order-by A,B  of append tables without buckets: partitions rewritten whole, rows near each
+           other that filters ask for together; --order-type zorder or hilbert for filters on
+           any of the columns
 
 exit codes:
     0  everything asked for is done, or a signal asked to stop
@@ -84,35 +78,10 @@ def add_compact_command(parent: "argparse._SubParsersAction[argparse.ArgumentPar
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--warehouse", metavar="DIR", help="directory of the databases, or s3://bucket/directory"
-    )
-    where.add_argument(
-        "-c",
-        "--config",
-        action="append",
-        metavar="FILE",
-        help="configuration of a pipeline: its warehouse and store are used; may be repeated",
-    )
-    parser.add_argument(
-        "--store-option",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="of an object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
-    )
-    which = parser.add_argument_group("which tables")
-    which.add_argument("tables", nargs="*", metavar="TABLE", help="database.table")
-    which.add_argument("--database", metavar="NAME", help="all tables of a database")
-    which.add_argument(
-        "--including-tables", metavar="REGEX", help="whole names database.table that match"
-    )
-    which.add_argument("--excluding-tables", metavar="REGEX", help="leave these out")
+    which = add_selection(parser)
     which.add_argument(
         "--partition",
-        type=_partition,
+        type=parse_partition,
         action="append",
         default=[],
         metavar="COLUMN=VALUE[,…]",
@@ -120,7 +89,7 @@ def add_compact_command(parent: "argparse._SubParsersAction[argparse.ArgumentPar
     )
     which.add_argument(
         "--partition-idle-time",
-        type=_duration,
+        type=parse_duration_ms,
         metavar="TIME",
         help="only partitions that got no file for so long, such as 1h",
     )
@@ -128,71 +97,67 @@ def add_compact_command(parent: "argparse._SubParsersAction[argparse.ArgumentPar
     kind = how.add_mutually_exclusive_group()
     kind.add_argument("--full", action="store_true", help="everything into the last level")
     kind.add_argument("--minor", action="store_true", help="only what is due")
+    kind.add_argument(
+        "--order-by",
+        type=_columns,
+        metavar="A,B",
+        help="append tables without buckets: rewrite partitions with their rows in this order",
+    )
+    how.add_argument(
+        "--order-type",
+        choices=[one.value for one in SortOrder],
+        default=SortOrder.ORDER.value,
+        help="by the first column, then the next; or by all alike (default: order)",
+    )
     how.add_argument(
         "--parallelism",
-        type=_positive,
+        type=parse_positive,
         default=os.cpu_count() or 1,
         metavar="N",
         help="buckets at a time, each in a process of its own (default: the cores)",
     )
     how.add_argument(
         "--watch",
-        type=_duration,
+        type=parse_duration_ms,
         metavar="INTERVAL",
         help="go on until SIGTERM: look for work again after this time, such as 30s",
     )
     how.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
     how.add_argument("--json", action="store_true", help="one JSON object per line")
-    parser.set_defaults(run=_compact, parser=parser)
+    parser.set_defaults(run=_compact)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError("write KEY=VALUE")
-    return key.strip(), value
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise argparse.ArgumentTypeError("name columns")
+    return names
 
 
-def _partition(text: str) -> dict[str, str]:
-    return dict(_pair(part) for part in text.split(","))
-
-
-def _duration(text: str) -> float:
-    try:
-        return float(duration.parse(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not {error}") from error
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("not a number greater than 0")
-    return int(text)
+def _sort_of(arguments: argparse.Namespace) -> SortBy | None:
+    if arguments.order_by is None:
+        return None
+    if arguments.watch is not None or arguments.partition_idle_time is not None:
+        arguments.parser.error("--order-by goes with neither --watch nor --partition-idle-time")
+    return SortBy(arguments.order_by, SortOrder(arguments.order_type))
 
 
 def _compact(arguments: argparse.Namespace) -> int:
-    chosen = Selection(
-        tables=tuple(arguments.tables),
-        database=arguments.database,
-        including=arguments.including_tables,
-        excluding=arguments.excluding_tables,
-    )
-    if not (chosen.tables or chosen.database or chosen.including):
-        arguments.parser.error("name tables, or give --database or --including-tables")
-    idle_s = arguments.partition_idle_time
+    chosen = chosen_tables(arguments)
+    sort = _sort_of(arguments)
     request = CompactRequest(
         full=arguments.full or (arguments.watch is None and not arguments.minor),
         partitions=tuple(arguments.partition),
-        idle_ms=None if idle_s is None else int(idle_s * 1000),
+        idle_ms=arguments.partition_idle_time,
     )
-    catalog = _catalog(arguments)
+    catalog = selected_catalog(arguments)
     if arguments.dry_run:
-        return _dry_run(catalog, chosen, request, as_json=arguments.json)
-    terminal = sys.stderr.isatty()
-    configure_logging(level="warning" if terminal else "info")
-    clock = SystemClock()
-    progress: ProgressLine = TerminalLine(sys.stderr, clock) if terminal else ProgressLog(clock)
-    with _Stop() as stop, worker_pool(arguments.parallelism) as executor:
+        return _dry_run(catalog, chosen, request, sort, as_json=arguments.json)
+    progress = open_progress()
+    with (
+        StopSignal("the buckets in work are") as stop,
+        worker_pool(arguments.parallelism) as executor,
+    ):
         totals: dict[str, TableRun] = {}
         while True:
             runs = compact_tables(
@@ -201,8 +166,9 @@ def _compact(arguments: argparse.Namespace) -> int:
                 request,
                 executor,
                 parallelism=arguments.parallelism,
-                on_progress=progress.show,
+                on_progress=functools.partial(show_progress, progress),
                 stopping=stop.event.is_set,
+                sort=sort,
             )
             progress.clear()
             for run in runs:
@@ -210,121 +176,26 @@ def _compact(arguments: argparse.Namespace) -> int:
                     totals[run.table].add(run)
                 else:
                     totals[run.table] = run
-            if arguments.watch is None or stop.event.wait(arguments.watch):
+            if arguments.watch is None or stop.event.wait(arguments.watch / 1000):
                 break
     _summary(list(totals.values()), as_json=arguments.json)
     return exit_code(list(totals.values()), chosen.tables)
 
 
-def _catalog(arguments: argparse.Namespace) -> FileSystemCatalog:
-    if arguments.config is None:
-        return FileSystemCatalog(arguments.warehouse, options=dict(arguments.store_option))
-    sink = load_settings([text if text == "-" else Path(text) for text in arguments.config]).sink
-    return FileSystemCatalog(
-        sink.warehouse, options={**sink.options, **dict(arguments.store_option)}
-    )
-
-
-class _Stop:
-    """The first signal lets the buckets in work end, the second ends the process."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "_Stop":
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._signalled)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self.event.is_set():
-            os._exit(int(ExitCode.RETRY))
-        self.event.set()
-        print("stopping when the buckets in work are done; again: at once", file=sys.stderr)
-
-
-class ProgressLine:
-    """Where progress is told."""
-
-    def show(self, name: str, progress: CompactProgress) -> None:
-        """Tell how far a table is."""
-
-    def clear(self) -> None:
-        """The tables are done."""
-
-
-class TerminalLine(ProgressLine):
-    """One line that is written over and over."""
-
-    def __init__(self, stream: TextIO, clock: Clock) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._drawn_s: float | None = None
-
-    def show(self, name: str, progress: CompactProgress) -> None:
-        """See `ProgressLine`."""
-        now = self._clock.monotonic_s()
-        last = progress.done == progress.buckets
-        if self._drawn_s is not None and now - self._drawn_s < _DRAW_EVERY_S and not last:
-            return
-        self._drawn_s = now
-        text = progress_text(name, progress)
-        width = _width(self._stream)
-        self._stream.write(
-            "\r" + (text if len(text) < width else text[: width - 2] + "…") + "\x1b[K"
-        )
-        self._stream.flush()
-
-    def clear(self) -> None:
-        """See `ProgressLine`."""
-        if self._drawn_s is not None:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-        self._drawn_s = None
-
-
-class ProgressLog(ProgressLine):
-    """A log line now and then."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._told_s = clock.monotonic_s()
-
-    def show(self, name: str, progress: CompactProgress) -> None:
-        """See `ProgressLine`."""
-        now = self._clock.monotonic_s()
-        if now - self._told_s < _LOG_EVERY_S:
-            return
-        self._told_s = now
-        eta = None if progress.eta_s is None else round(progress.eta_s)
-        _LOG.info(
-            "compacting",
-            extra={
-                "event": "compacting",
-                "table": name,
-                "buckets": f"{progress.done}/{progress.buckets}",
-                "bytes": progress.done_size,
-                "of_bytes": progress.size,
-                "files_before": progress.files_before,
-                "files_after": progress.files_after,
-                "dropped": progress.dropped,
-                "left_s": eta,
-            },
-        )
-
-
-def _width(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):
-        return 80
+def show_progress(line: ProgressLine, name: str, progress: CompactProgress) -> None:
+    """Tell how far a table is."""
+    facts = {
+        "table": name,
+        "buckets": f"{progress.done}/{progress.buckets}",
+        "bytes": progress.done_size,
+        "of_bytes": progress.size,
+        "files_before": progress.files_before,
+        "files_after": progress.files_after,
+        "dropped": progress.dropped,
+        "left_s": None if progress.eta_s is None else round(progress.eta_s),
+    }
+    last = progress.done == progress.buckets
+    line.show(progress_text(name, progress), "compacting", facts, last=last)
 
 
 def progress_text(name: str, progress: CompactProgress) -> str:
@@ -365,14 +236,13 @@ def _summary(runs: Sequence[TableRun], *, as_json: bool) -> None:
     rows: list[list[Any]] = []
     for run in runs:
         one = run.report
-        kind = "full" if run.full else "minor"
         counts = [one.buckets, one.compacted, one.dropped, one.lost]
         counts += [one.files_before, one.files_after]
         sizes = [human_size(one.read_bytes), human_size(one.written_bytes)]
         rows.append(
             [
                 run.table,
-                kind,
+                run.kind,
                 run.outcome,
                 *counts,
                 *sizes,
@@ -404,9 +274,14 @@ _PLAN += ["takes files", "takes", "to level"]
 
 
 def _dry_run(
-    catalog: FileSystemCatalog, chosen: Selection, request: CompactRequest, *, as_json: bool
+    catalog: FileSystemCatalog,
+    chosen: Selection,
+    request: CompactRequest,
+    sort: SortBy | None,
+    *,
+    as_json: bool,
 ) -> int:
-    found = plan_tables(catalog, selected(catalog, chosen), request)
+    found = plan_tables(catalog, selected(catalog, chosen), request, sort)
     rows: list[list[Any]] = []
     for run, plan in found:
         if plan is not None:

@@ -22,8 +22,18 @@ from storage.errors import (
 from storage.table.catalog import FileSystemCatalog
 from storage.table.compact_plan import CompactionPlan, CompactRequest, plan_compaction
 from storage.table.compact_table import CompactProgress, CompactReport, compact_table
+from storage.table.sort_codes import SortOrder
+from storage.table.sort_table import plan_sort, sort_table
 
-__all__ = ["Selection", "TableRun", "compact_tables", "exit_code", "plan_tables", "selected"]
+__all__ = [
+    "Selection",
+    "SortBy",
+    "TableRun",
+    "compact_tables",
+    "exit_code",
+    "plan_tables",
+    "selected",
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -45,20 +55,33 @@ class Selection:
     excluding: str | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SortBy:
+    """That rows are to be put in an order.
+
+    Attributes:
+        columns: by which.
+        order: how.
+    """
+
+    columns: tuple[str, ...]
+    order: SortOrder
+
+
 @dataclasses.dataclass(slots=True, kw_only=True)
 class TableRun:
     """What became of one table.
 
     Attributes:
         table: `database.table`.
-        full: the kind of compaction.
+        kind: of compaction: `full`, `minor`, or how rows are sorted.
         report: what was done; of several passes the sum.
         error: why nothing, or not all, could be done.
         passes: compactions of the table added up here.
     """
 
     table: str
-    full: bool
+    kind: str
     report: CompactReport = dataclasses.field(default_factory=CompactReport)
     error: BaseException | None = None
     passes: int = 1
@@ -89,10 +112,9 @@ class TableRun:
             for one in self.report.failures
         ]
         error = None if self.error is None else str(self.error)
-        kind = "full" if self.full else "minor"
         return {
             "table": self.table,
-            "kind": kind,
+            "kind": self.kind,
             "outcome": self.outcome,
             **values,
             "error": error,
@@ -153,22 +175,29 @@ def compact_tables(
     parallelism: int,
     on_progress: Callable[[str, CompactProgress], None] = lambda _name, _progress: None,
     stopping: Callable[[], bool] = lambda: False,
+    sort: SortBy | None = None,
 ) -> list[TableRun]:
     """Compact tables one after another; one that fails does not keep the others from it."""
     runs = []
     for name in names:
         if stopping():
             break
-        run = TableRun(table=name, full=request.full)
+        run = TableRun(table=name, kind=_kind(request, sort))
         try:
-            run.report = compact_table(
-                catalog.table(name),
-                request,
-                executor,
-                parallelism=parallelism,
-                on_progress=functools.partial(on_progress, name),
-                stopping=stopping,
-            )
+            table, told = catalog.table(name), functools.partial(on_progress, name)
+            if sort is not None:
+                run.report = sort_table(
+                    table, sort.columns, sort.order, request, on_progress=told, stopping=stopping
+                )
+            else:
+                run.report = compact_table(
+                    table,
+                    request,
+                    executor,
+                    parallelism=parallelism,
+                    on_progress=told,
+                    stopping=stopping,
+                )
         except (LakewardError, OSError) as error:
             run.error = error
         _log(run)
@@ -176,15 +205,28 @@ def compact_tables(
     return runs
 
 
+def _kind(request: CompactRequest, sort: SortBy | None) -> str:
+    if sort is not None:
+        return sort.order.value
+    return "full" if request.full else "minor"
+
+
 def plan_tables(
-    catalog: FileSystemCatalog, names: Sequence[str], request: CompactRequest
+    catalog: FileSystemCatalog,
+    names: Sequence[str],
+    request: CompactRequest,
+    sort: SortBy | None = None,
 ) -> list[tuple[TableRun, CompactionPlan | None]]:
     """What `compact_tables` would do."""
     found: list[tuple[TableRun, CompactionPlan | None]] = []
     for name in names:
-        run, plan = TableRun(table=name, full=request.full), None
+        run, plan = TableRun(table=name, kind=_kind(request, sort)), None
         try:
-            plan = plan_compaction(catalog.table(name), request)
+            table = catalog.table(name)
+            if sort is None:
+                plan = plan_compaction(table, request)
+            else:
+                plan = plan_sort(table, sort.columns, request)
         except (LakewardError, OSError) as error:
             run.error = error
         found.append((run, plan))

@@ -48,6 +48,7 @@ from ingest.source.data_source import LakewardCdcSource
 from ingest.source.ranges import resume_token
 from ingest.stream_position import StreamPosition, newest_number
 from ingest.table_book import TableBook
+from ingest.taken_back import require_not_taken_back
 from storage import errors
 from storage.clock import Clock, SystemClock
 from storage.errors import (
@@ -186,6 +187,7 @@ class Daemon:
 
     def _run(self) -> int:
         self._book.load()
+        require_not_taken_back(self._book.options(), self._settings.pipeline.name)
         self._position.open()
         self._observer.resuming_at(resume_token(self._position.recorded()))
         self._observer.tables(self._book)

@@ -15,6 +15,7 @@ from ingest.source.ranges import resume_token
 from ingest.stream_position import StreamPosition
 from ingest.stream_state import CheckpointState
 from ingest.table_book import TableBook
+from ingest.taken_back import forget_taken_back, topics_taken_back
 from ingest.text_table import aligned
 from storage.clock import SystemClock
 from storage.errors import InvalidRequestError
@@ -44,6 +45,8 @@ def recover_offsets(settings: Settings, *, dry_run: bool) -> None:
         print("\nnothing was changed")
         return
     position.start_from(state)
+    for name in topics_taken_back(book.options(), settings.pipeline.name):
+        forget_taken_back(book.table(name), settings.pipeline.name)
     print(f"\nthe checkpoint starts here now; next commit identifier {state.base}")
 
 

@@ -24,6 +24,7 @@ from ingest.source.ranges import OffsetJson, resume_token
 from ingest.stream_progress import BatchNote, ProgressFile, read_offset_log, recovered_offsets
 from ingest.stream_state import CheckpointState, next_generation, spark_files
 from ingest.table_book import TableBook
+from ingest.taken_back import lowered, topics_taken_back
 from storage.errors import InternalError, InvalidRequestError
 
 __all__ = ["StreamPosition", "newest_number"]
@@ -125,6 +126,11 @@ class StreamPosition:
         running = {name: each for name, each in progresses.items() if name not in parked}
         recovered = recovered_offsets(self.progress.read(), running or progresses)
         floors, bad_floors = recovered_floors(progresses, self._parking)
+        taken = topics_taken_back(self._book.options(), self._settings.pipeline.name)
+        if taken and recovered is not None:
+            held = {name: each.offsets for name, each in progresses.items()}
+            recovered = lowered(recovered, [(taken[n], held.get(n, {})) for n in taken])
+            floors |= {name: {} for name in taken if name not in floors}
         return CheckpointState(
             stream=self._settings.pipeline.name,
             base=newest + 1,

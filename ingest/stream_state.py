@@ -41,6 +41,7 @@ __all__ = [
     "progress_of",
     "require_own",
     "spark_files",
+    "stored_offsets",
 ]
 
 OFFSETS_PROPERTY = "lakeward.offsets."
@@ -86,6 +87,16 @@ def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
         snapshot.id,
         parsed(properties.get(POSITIONS_PROPERTY + stream), snapshot.id),
     )
+
+
+def stored_offsets(snapshot: Snapshot, stream: str) -> OffsetMap | None:
+    """A stream's offsets as a snapshot of whoever tells them; None when it tells none.
+
+    Raises:
+        CorruptDataError: they cannot be read.
+    """
+    text = (snapshot.properties or {}).get(OFFSETS_PROPERTY + stream)
+    return None if text is None else _offsets(text, snapshot)
 
 
 def require_own(

@@ -30,6 +30,7 @@ from ingest.statements import Statements
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
 from ingest.table_cache import Warehouse, catalog_of
 from ingest.table_faults import TABLE_FAULTS, lost_file, reason_of
+from ingest.taken_back import require_history
 from storage.clock import Clock
 from storage.errors import (
     CorruptDataError,
@@ -461,11 +462,13 @@ class TableBook:
         """Commit one table's share of a batch and turn its page."""
         page = self._pages[name]
         commit = page.table.new_commit(self._stream)
+        known = [offsets] if page.progress is None else [page.progress.offsets, offsets]
         result = commit.commit(
             messages,
             identifier,
             properties=properties,
             watermark=watermark_of(self.settings, name, event_time_ms),
+            before_publish=lambda latest: require_history(latest, name, self._stream, known),
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward table …`: look at tables from the command line, without Spark.
 
-Every command prints aligned text, or with `--json` one JSON object per line. They read what is
-published and change nothing.
+The verbs of this module read what is published and change nothing; those that look after a table
+are in `tag_commands`, `branch_commands`, `partition_commands` and `rewrite_commands`.
 """
 
 import argparse
@@ -12,19 +12,53 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingest.branch_commands import add_branch_commands
+from ingest.partition_commands import add_partition_commands
+from ingest.rewrite_commands import add_rewrite_commands
+from ingest.scanning import CATALOG_PREFIX, ScanRequest, scanned
+from ingest.table_arguments import (
+    add_json,
+    add_verb,
+    add_warehouse,
+    catalog_of,
+    emit,
+    parse_moment_ms,
+    parse_pair,
+    table_of,
+)
+from ingest.tag_commands import add_tag_commands
 from ingest.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
 from storage.errors import NotFoundError
 from storage.format.binary_row import decode_row
 from storage.format.file_meta import DataFileMeta, ManifestEntry
 from storage.format.snapshot import Snapshot
 from storage.format.type_text import type_to_json
-from storage.table.catalog import FileSystemCatalog
 from storage.table.live_files import live_entries
-from storage.table.predicate import Predicate
 from storage.table.predicate_text import parse_predicate
+from storage.table.system.catalog_tables import CATALOG_TABLES
+from storage.table.system.registry import SYSTEM_TABLES
 from storage.table.table import FileStoreTable
 
 __all__ = ["add_table_commands", "levels_of"]
+
+_ABOUT = """\
+Look at the tables of a warehouse: ls, show, scan, files, snapshots change nothing. The other verbs
+look after one table; they are safe beside a daemon except where their help says what to stop."""
+
+_SCAN = f"""\
+Rows of a table as they are in a snapshot: merged, without deleted ones. TABLE may also be a system
+table: {", ".join(f"TABLE${name}" for name in SYSTEM_TABLES)};
+{", ".join(f"{CATALOG_PREFIX}{name}" for name in CATALOG_TABLES)}."""
+
+_SCAN_EXAMPLES = """\
+  lakeward table scan /data/warehouse shop.orders --columns id,amount --filter "id > 5"
+  lakeward table scan /data/warehouse shop.orders --tag 2024-01-31 --limit 0 --csv > orders.csv
+  lakeward table scan /data/warehouse shop.orders --option incremental-between=3,7
+  lakeward table scan /data/warehouse 'shop.orders$audit_log' --option incremental-between=3,7
+  lakeward table scan /data/warehouse 'shop.orders$snapshots' --json
+  lakeward table scan /data/warehouse 'shop.orders$branch_test$files'
+  lakeward table scan /data/warehouse sys.all_table_options --filter "key = 'bucket'"
+"""
 
 _EXAMPLES = """\
 examples:
@@ -40,70 +74,59 @@ def add_table_commands(parent: "argparse._SubParsersAction[argparse.ArgumentPars
     """Add `table` and its verbs; each sets `run` to a function of the parsed arguments."""
     table = parent.add_parser(
         "table",
-        help="look at tables: ls, show, scan, files, snapshots",
-        description="Look at the tables of a warehouse. Nothing is changed.",
+        help="look at tables and look after them: ls, show, scan, tag, rollback, …",
+        description=_ABOUT,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = table.add_subparsers(dest="verb", metavar="VERB", required=True)
     ls = verbs.add_parser("ls", help="databases and tables with their newest snapshot")
-    _add_warehouse(ls)
+    add_warehouse(ls)
     ls.add_argument("database", nargs="?", help="only this database")
-    _add_json(ls)
+    add_json(ls)
     ls.set_defaults(run=_ls)
-    show = _add_verb(verbs, "show", "schema, options, keys, rows, files per level", _show)
+    show = add_verb(verbs, "show", "schema, options, keys, rows, files per level", _show)
     _add_snapshot(show)
-    scan = _add_verb(verbs, "scan", "rows of a snapshot, merged", _scan)
+    scan = add_verb(
+        verbs,
+        "scan",
+        "rows of a snapshot, merged; or of a system table",
+        _scan,
+        details=_SCAN,
+        examples=_SCAN_EXAMPLES,
+    )
     _add_snapshot(scan)
+    scan.add_argument("--tag", metavar="NAME", help="the snapshot that this tag keeps")
+    scan.add_argument(
+        "--timestamp",
+        type=parse_moment_ms,
+        metavar="TIME",
+        help="the newest snapshot of this time, ISO 8601 (UTC unless it says otherwise)",
+    )
+    scan.add_argument(
+        "--option",
+        type=parse_pair,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a reading option, such as incremental-between=3,7 or scan.watermark=1700000000000",
+    )
     scan.add_argument("--columns", metavar="A,B", help="only these columns, in this order")
     scan.add_argument("--filter", metavar="TEXT", help="such as \"id > 5 and name = 'x'\"")
     scan.add_argument(
         "--limit", type=_limit, default=20, metavar="N", help="rows at most; 0 = all (default: 20)"
     )
     scan.add_argument("--csv", action="store_true", help="comma-separated values with a head line")
-    files = _add_verb(verbs, "files", "live data files of a snapshot", _files)
+    files = add_verb(verbs, "files", "live data files of a snapshot", _files)
     _add_snapshot(files)
-    snapshots = _add_verb(verbs, "snapshots", "snapshots that can be read", _snapshots)
+    snapshots = add_verb(verbs, "snapshots", "snapshots that can be read", _snapshots)
     snapshots.add_argument(
         "--limit", type=_limit, default=20, metavar="N", help="newest N; 0 = all (default: 20)"
     )
-
-
-def _add_verb(
-    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]",
-    name: str,
-    about: str,
-    run: Any,
-) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(name, help=about, description=about)
-    _add_warehouse(verb)
-    verb.add_argument("table", help="database.table")
-    _add_json(verb)
-    verb.set_defaults(run=run)
-    return verb
-
-
-def _add_warehouse(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("warehouse", help="directory of the databases, or s3://bucket/directory")
-    parser.add_argument(
-        "--store-option",
-        type=_option,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="of an object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
-    )
-
-
-def _option(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError("not KEY=VALUE")
-    return key.strip(), value
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    add_tag_commands(verbs)
+    add_branch_commands(verbs)
+    add_partition_commands(verbs)
+    add_rewrite_commands(verbs)
 
 
 def _add_snapshot(parser: argparse.ArgumentParser) -> None:
@@ -117,33 +140,12 @@ def _limit(text: str) -> int:
     return number
 
 
-def _open(arguments: argparse.Namespace) -> FileStoreTable:
-    return _catalog(arguments).table(arguments.table)
-
-
-def _catalog(arguments: argparse.Namespace) -> FileSystemCatalog:
-    return FileSystemCatalog(arguments.warehouse, options=dict(arguments.store_option))
-
-
 def _snapshot(table: FileStoreTable, number: int | None) -> Snapshot | None:
     return table.latest_snapshot() if number is None else table.snapshots.read(number)
 
 
-def _emit(
-    arguments: argparse.Namespace, head: Sequence[str], rows: list[list[Any]], nothing: str
-) -> int:
-    if arguments.json:
-        for row in rows:
-            print(json_line(dict(zip(head, row, strict=True))))
-    elif rows:
-        print(aligned(head, rows))
-    else:
-        print(nothing)
-    return 0
-
-
 def _ls(arguments: argparse.Namespace) -> int:
-    catalog = _catalog(arguments)
+    catalog = catalog_of(arguments)
     databases = catalog.list_databases()
     if arguments.database is not None:
         if arguments.database not in databases:
@@ -154,7 +156,7 @@ def _ls(arguments: argparse.Namespace) -> int:
         for name in catalog.list_tables(database):
             newest = catalog.table(f"{database}.{name}").snapshots.latest()
             rows.append([f"{database}.{name}", *_newest(newest, raw=arguments.json)])
-    return _emit(arguments, ["table", "snapshot", "records", "committed"], rows, "no tables")
+    return emit(arguments, ["table", "snapshot", "records", "committed"], rows, "no tables")
 
 
 def _newest(snapshot: Snapshot | None, *, raw: bool) -> list[Any]:
@@ -180,7 +182,7 @@ def levels_of(entries: Sequence[ManifestEntry]) -> list[list[int]]:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    table = _open(arguments)
+    table = table_of(arguments)
     snapshot = _snapshot(table, arguments.snapshot)
     schema = table.schema if snapshot is None else table.schemas.read(snapshot.schema_id)
     levels = levels_of(_entries(table, snapshot))
@@ -226,7 +228,7 @@ def _type_of(value: object) -> str:
 
 
 def _files(arguments: argparse.Namespace) -> int:
-    table = _open(arguments)
+    table = table_of(arguments)
     entries = _entries(table, _snapshot(table, arguments.snapshot))
     entries.sort(key=lambda e: (e.partition, e.bucket, e.file.level, -e.file.max_sequence_number))
     head = ["partition", "bucket", "level", "rows", "deletes", "size", "min_key", "max_key"]
@@ -235,7 +237,7 @@ def _files(arguments: argparse.Namespace) -> int:
     if not table.schema.partition_keys:
         head = head[1:]
         rows = [row[1:] for row in rows]
-    return _emit(arguments, head, rows, "no data files")
+    return emit(arguments, head, rows, "no data files")
 
 
 def _file_row(table: FileStoreTable, entry: ManifestEntry, *, raw: bool) -> list[Any]:
@@ -266,7 +268,7 @@ def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:
 
 
 def _snapshots(arguments: argparse.Namespace) -> int:
-    table = _open(arguments)
+    table = table_of(arguments)
     numbers = sorted(table.snapshots.ids())
     chosen = numbers[-arguments.limit :] if arguments.limit else numbers
     head = ["id", "kind", "time", "schema", "records", "delta", "identifier", "user"]
@@ -277,35 +279,27 @@ def _snapshots(arguments: argparse.Namespace) -> int:
         counts = [each.total_record_count, each.delta_record_count]
         writer = [each.commit_identifier, each.commit_user]
         rows.append([each.id, each.commit_kind.value, time, each.schema_id, *counts, *writer])
-    return _emit(arguments, head, rows, "no snapshots")
+    return emit(arguments, head, rows, "no snapshots")
 
 
 def _scan(arguments: argparse.Namespace) -> int:
-    table = _open(arguments)
-    snapshot = _snapshot(table, arguments.snapshot)
-    if snapshot is None:
-        print("" if arguments.json or arguments.csv else "no rows: the table has no snapshot yet")
-        return 0
-    columns = list(table.schema.field_names)
-    if arguments.columns:
-        columns = [name.strip() for name in arguments.columns.split(",") if name.strip()]
-    predicate = parse_predicate(arguments.filter) if arguments.filter else None
-    batches = _batches(table, snapshot.id, columns, predicate)
-    return _print_rows(arguments, columns, _rows(batches, arguments.limit))
-
-
-def _batches(
-    table: FileStoreTable,
-    snapshot_id: int,
-    columns: list[str],
-    predicate: Predicate | None,
-) -> Iterator[pa.RecordBatch]:
-    scan = table.new_scan().with_snapshot(snapshot_id)
-    if predicate is not None:
-        scan = scan.with_filter(predicate)
-    read = table.new_read(columns=columns, predicate=predicate)
-    for split in scan.plan().splits:
-        yield from read.to_batches(split)
+    columns = [name.strip() for name in (arguments.columns or "").split(",") if name.strip()]
+    travel = {
+        "scan.snapshot-id": arguments.snapshot,
+        "scan.tag-name": arguments.tag,
+        "scan.timestamp-millis": arguments.timestamp,
+    }
+    given = {key: str(value) for key, value in travel.items() if value is not None}
+    names, batches = scanned(
+        catalog_of(arguments),
+        ScanRequest(
+            name=arguments.table,
+            columns=tuple(columns) or None,
+            predicate=parse_predicate(arguments.filter) if arguments.filter else None,
+            options={**given, **dict(arguments.option)},
+        ),
+    )
+    return _print_rows(arguments, names, _rows(batches, arguments.limit))
 
 
 def _rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[Any]]:

@@ -31,7 +31,7 @@ from storage.table.index_files import index_entries
 from storage.table.live_files import list_entries
 from storage.table.references import branch_names
 
-__all__ = ["DEFAULT_AGE_MS", "OrphanFiles", "remove_orphan_files"]
+__all__ = ["DEFAULT_AGE_MS", "OrphanFiles", "OrphanProgress", "remove_orphan_files"]
 
 DEFAULT_AGE_MS = 24 * 3_600_000
 """Age that keeps the files of writes that have not committed yet [ms]."""
@@ -45,6 +45,9 @@ _HINTS = frozenset({"EARLIEST", "LATEST"})
 _DATA_DIRECTORY = "data-file.path-directory"
 _TOGETHER = 64
 """Manifests whose entries are held at a time."""
+
+_DELETED = 1000
+"""Files removed between two words of progress."""
 
 
 _Document = tuple[Snapshot, Callable[[], bool]]
@@ -64,8 +67,16 @@ class OrphanFiles:
     size: int
 
 
+OrphanProgress = Callable[[str, int], None]
+"""Told what is going on (`listed`, `named`, `removed`), and of how many files by now."""
+
+
 def remove_orphan_files(
-    table: TableCore, *, older_than_ms: int | None = None, dry_run: bool = False
+    table: TableCore,
+    *,
+    older_than_ms: int | None = None,
+    dry_run: bool = False,
+    on_progress: OrphanProgress = lambda _phase, _files: None,
 ) -> OrphanFiles:
     """Remove files of a table, of any branch, that nothing names.
 
@@ -75,6 +86,7 @@ def remove_orphan_files(
         table: the table, at any branch.
         older_than_ms: only files last written before this time [epoch ms]; None: a day ago.
         dry_run: only tell.
+        on_progress: see `OrphanProgress`.
 
     Raises:
         InvalidRequestError: the time is not past.
@@ -93,12 +105,14 @@ def remove_orphan_files(
     layouts = _layouts(table)
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "orphans") as pool:
         found = [one for one in _candidates(table, layouts, pool) if one.modified_ms < limit_ms]
+    on_progress("listed", len(found))
     if found:
-        named = _named(table, layouts)
+        named = _named(table, layouts, on_progress)
         found = [one for one in found if one.name not in named]
     found.sort(key=lambda one: one.path)
-    if not dry_run:
-        table.file_io.delete_many(one.path for one in found)
+    for at in range(0, 0 if dry_run else len(found), _DELETED):
+        table.file_io.delete_many(one.path for one in found[at : at + _DELETED])
+        on_progress("removed", min(at + _DELETED, len(found)))
     return OrphanFiles(tuple(one.path for one in found), sum(one.size for one in found))
 
 
@@ -160,7 +174,9 @@ def _bucket_dirs(
     return level
 
 
-def _named(table: TableCore, layouts: Iterable[TableLayout]) -> set[str]:
+def _named(
+    table: TableCore, layouts: Iterable[TableLayout], on_progress: OrphanProgress
+) -> set[str]:
     """Names of all files that a snapshot, tag or changelog of a branch names."""
     named: set[str] = set()
     metas: dict[str, ManifestFileMeta] = {}
@@ -174,6 +190,7 @@ def _named(table: TableCore, layouts: Iterable[TableLayout]) -> set[str]:
             _name_metadata(table, snapshot, named, metas, strict=False)
     left = list(metas.values())
     for at in range(0, len(left), _TOGETHER):
+        on_progress("named", len(named))
         some = left[at : at + _TOGETHER]
         try:
             named.update(_data_files(list_entries(table, some)))

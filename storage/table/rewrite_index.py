@@ -35,7 +35,7 @@ from storage.table.live_files import live_entries
 from storage.table.overwritten import partition_matcher
 from storage.table.uncommitted import delete_uncommitted
 
-__all__ = ["next_index_name", "rewrite_file_index"]
+__all__ = ["next_index_name", "rewrite_file_index", "unindexed_files"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,7 +46,11 @@ _Payloads = dict[str, dict[str, bytes | None]]
 
 
 def rewrite_file_index(
-    table: TableCore, partition: Mapping[str, Any] | None = None, *, rebuild: bool = False
+    table: TableCore,
+    partition: Mapping[str, Any] | None = None,
+    *,
+    rebuild: bool = False,
+    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> CommitResult | None:
     """Build the file indexes that files lack, and commit.
 
@@ -56,6 +60,7 @@ def rewrite_file_index(
         table: the table, with the options that say which indexes are wanted.
         partition: values of some partition columns; None = the whole table.
         rebuild: build all wanted indexes anew, as after a change of their settings.
+        on_progress: told files looked at, and files to look at.
 
     Returns:
         What became of the commit; None when no file lacks an index.
@@ -72,7 +77,7 @@ def rewrite_file_index(
     check_file_indexes(table.schema.fields, table.options)
     wanted = partition_matcher(table, partition or {})
     for attempt in itertools.count(1):
-        messages = _messages(table, specs, wanted, rebuild=rebuild)
+        messages = _messages(table, specs, wanted, on_progress, rebuild=rebuild)
         if not messages:
             return None
         commit = FileStoreCommit(table, table.ids.uuid())
@@ -87,10 +92,24 @@ def rewrite_file_index(
     return None
 
 
+def unindexed_files(
+    table: TableCore, partition: Mapping[str, Any] | None = None, *, rebuild: bool = False
+) -> list[ManifestEntry]:
+    """The files that `rewrite_file_index` would build an index of. Arguments as there."""
+    specs = FileIndexSpec.of(table.options)
+    wanted = partition_matcher(table, partition or {})
+    snapshot = table.latest_snapshot()
+    if snapshot is None:
+        return []
+    entries = (one for one in live_entries(table, snapshot) if wanted(one.partition))
+    return [one for one in entries if _lacking(table, one, specs, rebuild=rebuild)[1]]
+
+
 def _messages(
     table: TableCore,
     specs: Sequence[FileIndexSpec],
     wanted: Callable[[bytes], bool],
+    on_progress: Callable[[int, int], None],
     *,
     rebuild: bool,
 ) -> list[CommitMessage]:
@@ -99,11 +118,12 @@ def _messages(
         return []
     messages: list[CommitMessage] = []
     try:
-        for entry in live_entries(table, snapshot):
-            if wanted(entry.partition):
-                after = _indexed(table, entry, specs, rebuild=rebuild)
-                if after is not None:
-                    messages.append(_message(entry, after))
+        entries = [one for one in live_entries(table, snapshot) if wanted(one.partition)]
+        for number, entry in enumerate(entries, start=1):
+            after = _indexed(table, entry, specs, rebuild=rebuild)
+            if after is not None:
+                messages.append(_message(entry, after))
+            on_progress(number, len(entries))
     except BaseException:
         with contextlib.suppress(RetryableError, OSError):
             delete_uncommitted(table, messages)
@@ -125,16 +145,9 @@ def _indexed(
     table: TableCore, entry: ManifestEntry, specs: Sequence[FileIndexSpec], *, rebuild: bool
 ) -> DataFileMeta | None:
     """The metadata of a file with the indexes it lacked; None when it lacks none."""
-    file = entry.file
-    path = file.external_path or table.data_path(entry.partition, entry.bucket, file.file_name)
+    file, path = entry.file, _path(table, entry)
     schema = table.schemas.read(file.schema_id)
-    source = index_source(table.file_io, path, file)
-    payloads: _Payloads = {} if source is None else read_container(source).payloads()
-    lacking = [
-        spec
-        for spec in _in_file(specs, table.schema, schema)
-        if rebuild or spec.index_type not in payloads.get(spec.name, {})
-    ]
+    payloads, lacking = _lacking(table, entry, specs, rebuild=rebuild)
     built = _built(table, path, file, schema, lacking) if lacking else {}
     if not built:
         return None
@@ -151,6 +164,23 @@ def _indexed(
         name = next_index_name(file.file_name, name)  # of an attempt that was not committed
     table.file_io.write_bytes(f"{directory}/{name}", data)
     return dataclasses.replace(file, extra_files=(*extras, name), embedded_index=None)
+
+
+def _path(table: TableCore, entry: ManifestEntry) -> str:
+    file = entry.file
+    return file.external_path or table.data_path(entry.partition, entry.bucket, file.file_name)
+
+
+def _lacking(
+    table: TableCore, entry: ManifestEntry, specs: Sequence[FileIndexSpec], *, rebuild: bool
+) -> tuple[_Payloads, list[FileIndexSpec]]:
+    """The indexes that a file has, and those it lacks."""
+    source = index_source(table.file_io, _path(table, entry), entry.file)
+    payloads: _Payloads = {} if source is None else read_container(source).payloads()
+    in_file = _in_file(specs, table.schema, table.schemas.read(entry.file.schema_id))
+    return payloads, [
+        spec for spec in in_file if rebuild or spec.index_type not in payloads.get(spec.name, {})
+    ]
 
 
 def _in_file(

@@ -32,7 +32,7 @@ from storage.table.append_write import BucketDeletions
 from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
 from storage.table.bucket_writers import bucket_context
 from storage.table.commit import FileStoreCommit
-from storage.table.compact_plan import CompactRequest
+from storage.table.compact_plan import BucketWork, CompactionPlan, CompactRequest
 from storage.table.compact_table import CompactProgress, CompactReport
 from storage.table.drop_partitions import live_partitions
 from storage.table.live_files import live_entries
@@ -40,7 +40,7 @@ from storage.table.sort_codes import SortCodes, SortOrder
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import delete_uncommitted
 
-__all__ = ["check_sortable", "sort_table"]
+__all__ = ["check_sortable", "plan_sort", "sort_table"]
 
 _IN_MEMORY = 256 << 20
 """Rows sorted at a time, in Arrow [bytes]."""
@@ -77,6 +77,38 @@ def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
         raise InvalidRequestError("no column is named to sort by")
 
 
+def plan_sort(
+    table: FileStoreTable, columns: Sequence[str], request: CompactRequest
+) -> CompactionPlan:
+    """What `sort_table` would do: each partition as one bucket.
+
+    Raises: as `sort_table`.
+    """
+    check_sortable(table, columns)
+    snapshot = table.latest_snapshot()
+    work = tuple(
+        BucketWork(
+            partition=one.partition,
+            bucket=UNAWARE_BUCKET,
+            total_buckets=table.options.bucket,
+            files=one.files,
+            rows=one.rows,
+            size=one.size,
+            runs=one.files,
+            taken_files=one.files,
+            taken_size=one.size,
+        )
+        for one in live_partitions(table, request.partitions)
+    )
+    return CompactionPlan(
+        snapshot_id=None if snapshot is None else snapshot.id,
+        work=work,
+        buckets=len(work),
+        files=sum(one.files for one in work),
+        size=sum(one.size for one in work),
+    )
+
+
 def sort_table(
     table: FileStoreTable,
     columns: Sequence[str],
@@ -105,7 +137,7 @@ def sort_table(
     """
     check_sortable(table, columns)
     request = request or CompactRequest()
-    work = [one for one in live_partitions(table, request.partitions) if one.files]
+    work = live_partitions(table, request.partitions)
     report = CompactReport(buckets=len(work), planned=len(work))
     report.files_before = report.files_after = sum(one.files for one in work)
     size, rows = sum(one.size for one in work), sum(one.rows for one in work)

@@ -11,9 +11,10 @@ import yaml
 
 from ingest import compact_runs
 from ingest.cli import main
-from ingest.compact_commands import ProgressLog, TerminalLine, progress_text
+from ingest.compact_commands import progress_text, show_progress
 from ingest.compact_runs import Selection, TableRun, exit_code, selected
 from ingest.errors import ExitCode
+from ingest.progress_line import ProgressLog, TerminalLine
 from storage.clock import ManualClock
 from storage.errors import (
     CorruptDataError,
@@ -201,7 +202,7 @@ def test_watching_goes_on_until_told_to_stop(capsys, warehouse, monkeypatch):
 
 def run_with(error=None, failures=(), lost=0, table="a.b"):
     report = CompactReport(lost=lost, failures=list(failures))
-    return TableRun(table=table, full=True, report=report, error=error)
+    return TableRun(table=table, kind="full", report=report, error=error)
 
 
 def test_exit_codes():
@@ -243,10 +244,10 @@ def test_progress_in_one_line():
 def test_a_terminal_gets_one_line_over_and_over():
     stream, clock = io.StringIO(), ManualClock()
     line = TerminalLine(stream, clock)
-    line.show("a.b", progress(1))
-    line.show("a.b", progress(2))  # too soon
+    show_progress(line, "a.b", progress(1))
+    show_progress(line, "a.b", progress(2))  # too soon
     clock.advance(200)
-    line.show("a.b", progress(3))
+    show_progress(line, "a.b", progress(3))
     line.clear()
     drawn = stream.getvalue().split("\r")[1:]
     assert len(drawn) == 3
@@ -259,8 +260,8 @@ def test_elsewhere_a_log_line_now_and_then(caplog):
     clock = ManualClock()
     log = ProgressLog(clock)
     with caplog.at_level("INFO"):
-        log.show("a.b", progress(1))
+        show_progress(log, "a.b", progress(1))
         clock.advance(11_000)
-        log.show("a.b", progress(2))
-        log.show("a.b", progress(3))
+        show_progress(log, "a.b", progress(2))
+        show_progress(log, "a.b", progress(3))
     assert [record.buckets for record in caplog.records] == ["2/12"]

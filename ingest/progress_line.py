@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress of long commands: one line that is written over on a terminal, log lines elsewhere."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from ingest.logs import configure_logging
+from storage.clock import Clock, SystemClock
+
+__all__ = ["ProgressLine", "ProgressLog", "TerminalLine", "open_progress"]
+
+_LOG = logging.getLogger(__name__)
+
+_LOG_EVERY_S = 10.0
+"""Time between two log lines of progress [s]."""
+
+_DRAW_EVERY_S = 0.1
+
+
+class ProgressLine:
+    """Where progress is told."""
+
+    def show(self, text: str, event: str, facts: Mapping[str, Any], *, last: bool = False) -> None:
+        """Tell how far something is.
+
+        Args:
+            text: one line for people.
+            event: what goes on, for logs.
+            facts: the same for logs.
+            last: whether it is done now.
+        """
+
+    def clear(self) -> None:
+        """It is done."""
+
+
+def open_progress() -> ProgressLine:
+    """What fits standard error; logging is set up for it."""
+    terminal = sys.stderr.isatty()
+    configure_logging(level="warning" if terminal else "info")
+    clock = SystemClock()
+    return TerminalLine(sys.stderr, clock) if terminal else ProgressLog(clock)
+
+
+class TerminalLine(ProgressLine):
+    """One line that is written over and over."""
+
+    def __init__(self, stream: TextIO, clock: Clock) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._drawn_s: float | None = None
+
+    def show(self, text: str, event: str, facts: Mapping[str, Any], *, last: bool = False) -> None:
+        """See `ProgressLine`."""
+        del event, facts
+        now = self._clock.monotonic_s()
+        if self._drawn_s is not None and now - self._drawn_s < _DRAW_EVERY_S and not last:
+            return
+        self._drawn_s = now
+        width = _width(self._stream)
+        self._stream.write(
+            "\r" + (text if len(text) < width else text[: width - 2] + "…") + "\x1b[K"
+        )
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """See `ProgressLine`."""
+        if self._drawn_s is not None:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+        self._drawn_s = None
+
+
+class ProgressLog(ProgressLine):
+    """A log line now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_s = clock.monotonic_s()
+
+    def show(self, text: str, event: str, facts: Mapping[str, Any], *, last: bool = False) -> None:
+        """See `ProgressLine`."""
+        del text, last
+        now = self._clock.monotonic_s()
+        if now - self._told_s < _LOG_EVERY_S:
+            return
+        self._told_s = now
+        _LOG.info(event, extra={"event": event, **facts})
+
+
+def _width(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return 80
