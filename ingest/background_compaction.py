@@ -4,19 +4,22 @@
 The tasks of a batch compact the buckets they write. Left over is what they are told to leave
 (`lookup-wait` = false), buckets without rows in a batch that is due to compact everything
 (`full-compaction.delta-commits`) or whose time has come (`compaction.optimization-interval`), and
-compactions that lost a race. One table at a time, one bucket at a time, with commits of their own:
-a race that is lost costs the compaction and nothing else. Left alone are `write-only` tables, and
-tables that the stream has never written.
+compactions that lost a race; and, in `maintenance.compaction.window`, every table once. One table
+at a time, one bucket at a time, with commits of their own: a race that is lost costs the
+compaction and nothing else. Left alone are `write-only` tables, and tables that the stream has
+never written.
 """
 
 import contextlib
+import datetime
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from ingest.batch_report import BatchReport, LookupUse
+from ingest.daily_window import DailyWindow
 from ingest.table_book import TableBook
 from storage.clock import Clock
 from storage.errors import LakewardError, UnsupportedFeatureError
@@ -31,6 +34,10 @@ from storage.table.table import FileStoreTable
 __all__ = ["BackgroundCompaction", "CompactionWatcher", "kind_due"]
 
 _LOG = logging.getLogger(__name__)
+
+_NIGHTLY = "window"
+_KINDS = ("minor", _NIGHTLY, "full")
+"""Of passes: only what is due, everything while the daily window is open, everything."""
 
 _APPENDS_EVERY = 10
 """Batches between two looks for small files of an append table: each batch adds one a partition."""
@@ -106,6 +113,7 @@ class BackgroundCompaction:
         self._looked_s: dict[str, float] = {}
         self._pending: dict[str, str] = {}
         self._lock = threading.Lock()
+        self._night: datetime.date | None = None
         self._closing = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="compact-bucket")
@@ -134,11 +142,26 @@ class BackgroundCompaction:
                 self._looked_s[name] = now_s
                 self._schedule(name, kind)
 
+    def beat(self) -> None:
+        """Called all the time: schedules every table when the daily window opens."""
+        opened = self._window_opened()
+        if opened is None or opened == self._night:
+            return
+        self._night = opened
+        for name in sorted(self._book.progresses()):
+            if not self._book.table(name).options.write_only:
+                self._schedule(name, _NIGHTLY)
+
+    def _window_opened(self) -> datetime.date | None:
+        """The day of the window that is open now; None: it is shut, or there is none."""
+        text = self._book.settings.maintenance.compaction_window
+        return None if text is None else DailyWindow.parse(text).opened(self._clock.now_ms())
+
     def _schedule(self, name: str, kind: str) -> None:
-        """At most one pass of a table waits; a full one takes the place of a minor one."""
+        """At most one pass of a table waits; a fuller one takes the place of another."""
         with self._lock:
             waiting = self._pending.get(name)
-            if waiting is None or kind == "full":
+            if waiting is None or _KINDS.index(kind) > _KINDS.index(waiting):
                 self._pending[name] = kind
             if waiting is not None:
                 return
@@ -147,8 +170,11 @@ class BackgroundCompaction:
     def _run(self, name: str) -> None:
         with self._lock:
             kind = self._pending.pop(name)
-        if self._closing.is_set():
+        if self._closing.is_set() or (kind == _NIGHTLY and self._window_opened() is None):
             return
+        stopping: Callable[[], bool] = self._closing.is_set
+        if kind == _NIGHTLY:
+            kind, stopping = "full", self._late
         last_written = (self._open or {}).get(name)
         self._watcher.compaction_started()
         table, report = self._book.table(name), None
@@ -156,10 +182,10 @@ class BackgroundCompaction:
             with self._lookups(table):
                 report = compact_table(
                     table,
-                    CompactRequest(full=kind == "full"),
+                    CompactRequest(full=kind != "minor"),
                     self._worker,
                     user_prefix="background-compact",
-                    stopping=self._closing.is_set,
+                    stopping=stopping,
                 )
         except UnsupportedFeatureError as error:
             _LOG.debug("table not compacted", extra={"table": name, "reason": str(error)})
@@ -176,6 +202,9 @@ class BackgroundCompaction:
             self._done(name, kind, report)
             if kind == "full" and not report.planned:
                 self._settled(name, last_written)
+
+    def _late(self) -> bool:
+        return self._closing.is_set() or self._window_opened() is None
 
     def _settled(self, name: str, last_written: int | None) -> None:
         """Nothing is left to compact: the table is not looked at until it is written again."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work that no batch has to wait for: what is due after commits, expiry above all, and compaction.
 
-Each runs on one thread of the driver beside the stream; compaction is in `background_compaction`.
+Each runs on one thread of the driver beside the stream; compaction is in `background_compaction`,
+the removal of files that nothing names in `orphan_duty`.
 A pass that fails is logged and tried again after a later batch: expiry only removes what no kept
 snapshot names, so it can stop anywhere. A bounded run is a batch job: it ends with a pass over the
 tables it wrote, which makes the tags of `tag.automatic-creation` = batch. Local copies of data
@@ -16,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from ingest.background_compaction import BackgroundCompaction, CompactionWatcher
 from ingest.batch_report import BatchReport
+from ingest.orphan_duty import OrphanDuty
 from ingest.table_book import TableBook
 from storage.clock import Clock
 from storage.errors import LakewardError
@@ -56,6 +58,10 @@ class Maintenance:
         self._swept_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
         self._compaction = BackgroundCompaction(book, clock, watcher)
+        self._closing = threading.Event()
+        self._orphans = OrphanDuty(
+            lambda: book.settings.maintenance.orphan_clean_s, clock, self._closing.is_set
+        )
 
     def after_batch(self, report: BatchReport) -> None:
         """Count a batch's commits and schedule what is due."""
@@ -68,12 +74,19 @@ class Maintenance:
 
     def beat(self) -> None:
         """Called all the time, also when there are no batches; returns at once."""
+        self._compaction.beat()
+        if self._orphans.due():
+            for name in sorted(self._book.progresses()):
+                self._submit(functools.partial(self._clean, name))
         now_s = self._clock.monotonic_s()
         if now_s - self._swept_s < SWEEP_EVERY_S:
             return
         self._swept_s = now_s
         if any(self._book.table(name).options.needs_lookup for name in self._book.progresses()):
             self._submit(_sweep)
+
+    def _clean(self, name: str) -> None:
+        self._orphans.clean(name, self._book.table(name))
 
     def _schedule(self, name: str) -> None:
         with self._lock:
@@ -119,6 +132,7 @@ class Maintenance:
 
     def close(self) -> None:
         """Let the running pass, and the bucket being compacted, end; drop the others."""
+        self._closing.set()
         self._compaction.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingest.daily_window import DailyWindow
 from ingest.schema_modes import ChangeKind, kinds_named
 from storage import option_values
 
@@ -22,7 +23,9 @@ __all__ = [
     "bucket_count",
     "change_kinds",
     "choice",
+    "daily_window",
     "duration",
+    "duration_from",
     "fraction",
     "identifier",
     "integer",
@@ -155,6 +158,12 @@ def _parse_offsets(value: object) -> dict[str, dict[str, int]]:
     return result
 
 
+def _parse_window(value: object) -> str:
+    text = _parse_text(value)
+    DailyWindow.parse(text)
+    return text
+
+
 def _parse_moment(value: object) -> int:
     wanted = "a time such as `2026-01-31T08:00:00Z` or milliseconds since 1970"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -190,6 +199,18 @@ def integer(minimum: int, maximum: int | None = None) -> Kind:
         return number
 
     return Kind("number", parse)
+
+
+def duration_from(least_s: float, text: str) -> Kind:
+    """A duration of at least so many seconds, which are spelt `text`."""
+
+    def parse(value: object) -> float:
+        seconds = _parse_duration(value)
+        if seconds < least_s:
+            raise ValueError(f"a duration of at least `{text}`")
+        return seconds
+
+    return Kind("duration", parse)
 
 
 def choice(*allowed: str) -> Kind:
@@ -254,3 +275,4 @@ change_kinds = Kind("list", _parse_change_kinds)
 text_map = Kind("map", _parse_map, mapping=True)
 offset_map = Kind("map", _parse_offsets, mapping=True)
 moment = Kind("time", _parse_moment)
+daily_window = Kind("time of day", _parse_window)

@@ -13,7 +13,9 @@ from ingest.setting_kinds import (
     boolean,
     change_kinds,
     choice,
+    daily_window,
     duration,
+    duration_from,
     fraction,
     identifier,
     integer,
@@ -365,6 +367,20 @@ SETTINGS: tuple[Setting, ...] = (
         "`snapshot.time-retained`). Default: the table format's `1h`.",
     ),
     Setting(
+        key="maintenance.compaction.window",
+        kind=daily_window,
+        doc="Time of day, such as `01:00-05:00` or `22:30-04:00 Europe/Berlin` (UTC if it does not "
+        "say), in which the tables of the stream are compacted fully, in the background, once each "
+        "day. What is not done when it ends is done the next day.",
+    ),
+    Setting(
+        key="maintenance.orphan.clean",
+        kind=duration_from(3600, "1h"),
+        doc="Remove files of the stream's tables that nothing names and that were not written for "
+        "so long, once a day. Batches must take less time than that. Default: they stay; "
+        "`lakeward orphans` removes them.",
+    ),
+    Setting(
         key="metrics.enabled", kind=boolean, default=True, doc="Whether the endpoint is opened."
     ),
     Setting(
@@ -415,8 +431,6 @@ NOT_YET: tuple[str, ...] = (
     "alerts",
     "control",
     "source.debezium.ignore",
-    "maintenance.compaction.window",
-    "maintenance.orphan.clean",
     "metrics.labels",
     "metrics.per.table",
     "metrics.max.tables",

@@ -151,6 +151,8 @@ class MaintenanceSettings:
     """Attributes are the `maintenance.*` settings; durations in seconds."""
 
     snapshot_retain_s: float | None
+    compaction_window: str | None = None
+    orphan_clean_s: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -344,7 +344,11 @@ def _build(
             topic=values["bad.records.topic"],
             max_ratio=values["bad.records.max.ratio"],
         ),
-        maintenance=MaintenanceSettings(snapshot_retain_s=retain_s),
+        maintenance=MaintenanceSettings(
+            snapshot_retain_s=retain_s,
+            compaction_window=values["maintenance.compaction.window"],
+            orphan_clean_s=values["maintenance.orphan.clean"],
+        ),
         metrics=MetricsSettings(
             enabled=values["metrics.enabled"],
             host=values["metrics.host"],

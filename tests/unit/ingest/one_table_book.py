@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's book with one table in it, for what works beside the stream."""
 
+import types
+
+from ingest.setting_values import MaintenanceSettings
 from storage.table.table import FileStoreTable
 from tests.table_kit import NAME
 
@@ -10,10 +13,13 @@ class OneTableBook:
 
     Attributes:
         opened: the table, as it is handed out.
+        settings: of maintenance.
     """
 
-    def __init__(self, table: FileStoreTable) -> None:
+    def __init__(self, table: FileStoreTable, **settings: object) -> None:
         self.opened = table
+        found = MaintenanceSettings(**{"snapshot_retain_s": None, **settings})
+        self.settings = types.SimpleNamespace(maintenance=found)
 
     def table(self, name: str) -> FileStoreTable:
         assert name == NAME

@@ -2,6 +2,7 @@
 """Compaction on the driver's thread: what is due when, and that no batch feels it."""
 
 import threading
+from concurrent.futures import Future
 
 import pytest
 
@@ -192,3 +193,87 @@ def test_closing_drops_what_waits(tmp_path, background):
     job.after_batch(report(1))
     job.wait()
     assert reopened(table).latest_snapshot().id == 1
+
+
+NOON_MS = 1_700_049_600_000  # 2023-11-15T12:00 UTC
+
+
+@pytest.fixture
+def nightly(metrics, tmp_path):
+    """A table with a file in level 0 and its compaction from 01:00 to 05:00; starts at noon."""
+    clock = ManualClock(NOON_MS)
+    table = make_table(tmp_path, clock=clock)
+    write(table, 1, [("+I", 1, "a")], compaction=False)
+    book = OneTableBook(reopened(table), compaction_window="01:00-05:00")
+    background = BackgroundCompaction(book, clock, metrics)
+    yield table, clock, background
+    background.close()
+
+
+def levels(table):
+    table = reopened(table)
+    return {e.file.level for e in table.new_scan().live_entries(table.latest_snapshot())}
+
+
+def test_tables_are_compacted_once_in_the_window(nightly):
+    table, clock, background = nightly
+    background.beat()
+    background.wait()
+    assert levels(table) == {0}
+    clock.sleep(14 * 3600)
+    background.beat()
+    background.wait()
+    assert levels(table) == {5}
+    write(reopened(table), 2, [("+I", 2, "b")], compaction=False)
+    background.beat()
+    background.wait()
+    assert levels(table) == {0, 5}
+    clock.sleep(24 * 3600)
+    background.beat()
+    background.wait()
+    assert levels(table) == {5}
+
+
+def test_what_is_begun_too_late_waits_for_the_next_window(nightly, monkeypatch):
+    table, clock, background = nightly
+    clock.sleep(14 * 3600)
+    monkeypatch.setattr(background, "_thread", _Later())
+    background.beat()
+    clock.sleep(4 * 3600)
+    background._thread.run()
+    assert levels(table) == {0}
+    clock.sleep(20 * 3600)
+    background.beat()
+    background._thread.run()
+    assert levels(table) == {5}
+
+
+def test_write_only_tables_are_left_alone_at_night_too(metrics, tmp_path):
+    clock = ManualClock(NOON_MS + 14 * 3_600_000)
+    table = make_table(tmp_path, clock=clock, options={"write-only": "true"})
+    write(table, 1, [("+I", 1, "a")])
+    book = OneTableBook(reopened(table), compaction_window="01:00-05:00")
+    background = BackgroundCompaction(book, clock, metrics)
+    background.beat()
+    background.wait()
+    background.close()
+    assert levels(table) == {0}
+
+
+class _Later:
+    """Runs what is submitted when it is told to."""
+
+    def __init__(self):
+        self._work = []
+
+    def submit(self, *work):
+        self._work.append(work)
+        return Future()
+
+    def run(self):
+        while self._work:
+            function, *arguments = self._work.pop(0)
+            function(*arguments)
+
+    def shutdown(self, **_):
+        """Nothing runs."""

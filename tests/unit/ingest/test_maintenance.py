@@ -8,6 +8,8 @@ import pytest
 
 from ingest.batch_report import BatchReport
 from ingest.maintenance import EXPIRE_EVERY_COMMITS, SWEEP_EVERY_S, Maintenance
+from ingest.orphan_duty import CLEAN_EVERY_S, FIRST_CLEAN_S
+from ingest.setting_values import MaintenanceSettings
 from ingest.telemetry import Metrics
 from storage.clock import ManualClock
 from storage.errors import StorageUnavailableError
@@ -159,3 +161,63 @@ def test_unused_copies_of_data_files_go_while_the_stream_is_idle(
     stream.settle()
     assert old.exists() == (not options)
     assert young.exists()
+
+
+def left_over(table, name):
+    """A file that nothing names, as old as the epoch."""
+    (bucket,) = pathlib.Path(table.layout.root).glob("bucket-*")
+    path = bucket / name
+    path.write_bytes(b"left")
+    os.utime(path, (1, 1))
+    return path
+
+
+def test_files_that_nothing_names_go_once_a_day(upkeep, caplog):
+    stream = upkeep({})
+    stream.commit()
+    stream.book.settings.maintenance = MaintenanceSettings(
+        snapshot_retain_s=None, orphan_clean_s=7 * 86_400.0
+    )
+    first = left_over(stream.table, "data-a-0.parquet")
+    stream.maintenance.beat()
+    stream.settle()
+    assert first.exists()
+    stream.clock.sleep(FIRST_CLEAN_S)
+    with caplog.at_level("INFO"):
+        stream.maintenance.beat()
+        stream.settle()
+    assert not first.exists()
+    assert [r.files for r in caplog.records if r.event == "orphans_removed"] == [1]
+    second = left_over(stream.table, "data-b-0.parquet")
+    stream.clock.sleep(CLEAN_EVERY_S - 1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert second.exists()
+    stream.clock.sleep(1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert not second.exists()
+
+
+def test_nothing_is_cleaned_unless_the_settings_say_so(upkeep):
+    stream = upkeep({})
+    stream.commit()
+    path = left_over(stream.table, "data-a-0.parquet")
+    stream.clock.sleep(10 * CLEAN_EVERY_S)
+    stream.maintenance.beat()
+    stream.settle()
+    assert path.exists()
+
+
+def test_a_pass_ends_when_the_daemon_does(upkeep):
+    stream = upkeep({})
+    stream.commit()
+    stream.book.settings.maintenance = MaintenanceSettings(
+        snapshot_retain_s=None, orphan_clean_s=7 * 86_400.0
+    )
+    path = left_over(stream.table, "data-a-0.parquet")
+    stream.maintenance._closing.set()
+    stream.clock.sleep(FIRST_CLEAN_S)
+    stream.maintenance.beat()
+    stream.settle()
+    assert path.exists()

@@ -149,7 +149,6 @@ def test_unknown_keys_are_errors_with_a_suggestion(load, key, suggestion):
     "extra",
     [
         "control: {auth: x}",
-        "maintenance.orphan.clean: 7d",
     ],
 )
 def test_keys_of_later_versions_are_refused_by_name(load, extra):
@@ -175,6 +174,8 @@ def test_planned_and_present_keys_do_not_overlap():
         ("log.level", "loud", "one of `debug`"),
         ("bad.records.table", "quarantine", "database.table"),
         ("source.scan.startup.timestamp", "yesterday", "milliseconds since 1970"),
+        ("maintenance.orphan.clean", "59m", "at least `1h`"),
+        ("maintenance.compaction.window", "at night", "a time of day"),
     ],
 )
 def test_malformed_values_say_key_value_and_wish(load, key, value, wanted):
