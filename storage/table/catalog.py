@@ -17,21 +17,21 @@ from storage.format.schema import TableSchema
 from storage.format.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
+from storage.table.catalog_api import Catalog
 from storage.table.table import FileStoreTable
 from storage.table.table_rules import check_table
 
-__all__ = ["FileSystemCatalog"]
+__all__ = ["Catalog", "FileSystemCatalog"]
 
 _DROP_TRIES = 3
 """Times that files are listed; they are removed after all but the one that finds none."""
 
 _SUFFIX = ".db"
 _SYSTEM_DATABASE = "sys"
-_BRANCH_MARK = "$branch_"
 _BAD_NAME = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
 
 
-class FileSystemCatalog:
+class FileSystemCatalog(Catalog, kind="filesystem"):
     """Tables of one warehouse. Tables are named `database.table`.
 
     Attributes:
@@ -61,27 +61,28 @@ class FileSystemCatalog:
         self.file_io = file_io
         self.warehouse = warehouse.rstrip("/")
         self.options: Mapping[str, str] = {"warehouse": self.warehouse, **(options or {})}
-        self._clock = clock or SystemClock()
-        self._ids = ids or RandomIds()
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+
+    @classmethod
+    def of(cls, warehouse: str, options: Mapping[str, str]) -> "FileSystemCatalog":
+        """See `Catalog.open`."""
+        return cls(warehouse, options=options)
 
     def create_database(self, name: str, ignore_if_exists: bool = False) -> None:
-        """Make a database.
-
-        Raises:
-            InvalidRequestError: it exists, or the name is not allowed.
-        """
+        """See `Catalog`."""
         _check_name("database", name)
         if name in self.list_databases():
             if ignore_if_exists:
                 return
             raise InvalidRequestError("the database exists already", database=name)
         # a directory appears with its first file and, where directories are real, stays
-        path = f"{self._database(name)}/.{name}.{self._ids.uuid()}.tmp"
+        path = f"{self._database(name)}/.{name}.{self.ids.uuid()}.tmp"
         self.file_io.write_bytes(path, b"")
         self.file_io.delete(path)
 
     def list_databases(self) -> list[str]:
-        """Names of all databases, sorted."""
+        """See `Catalog`."""
         return sorted(
             status.name.removesuffix(_SUFFIX)
             for status in self.file_io.list(self.warehouse)
@@ -89,7 +90,7 @@ class FileSystemCatalog:
         )
 
     def list_tables(self, database: str) -> list[str]:
-        """Names of the tables of a database, sorted; empty when there is no such database."""
+        """See `Catalog`."""
         _check_name("database", database)
         return sorted(
             status.name
@@ -98,54 +99,22 @@ class FileSystemCatalog:
         )
 
     def exists(self, identifier: str) -> bool:
-        """Whether there is a table `database.table`."""
+        """See `Catalog`."""
         return bool(self._schemas(self.table_path(identifier)).ids())
-
-    def table(self, identifier: str) -> FileStoreTable:
-        """Open a table at its newest schema.
-
-        Args:
-            identifier: `database.table`, or `database.table$branch_name` for a branch.
-
-        Raises:
-            NotFoundError: there is no such table or branch.
-        """
-        identifier, mark, branch = identifier.partition(_BRANCH_MARK)
-        path, wanted = self.table_path(identifier), branch if mark else None
-        try:
-            return FileStoreTable.open(path, self.file_io, self._clock, self._ids, branch=wanted)
-        except NotFoundError as error:
-            raise NotFoundError(
-                "there is no such table",
-                detail=error.message,
-                table=identifier,
-                branch=branch or "main",
-                warehouse=self.warehouse,
-            ) from error
 
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
     ) -> FileStoreTable:
-        """Make a table; of several concurrent calls one makes it.
-
-        Args:
-            identifier: `database.table`; the database need not exist.
-            schema: schema 0, as from `new_schema`.
-            ignore_if_exists: give the existing table, whatever its schema.
-
-        Raises:
-            InvalidRequestError: it exists, the name is not allowed, or the schema is not id 0.
-            InvalidOptionError: an option has a bad value.
-        """
+        """See `Catalog`."""
         path = self.table_path(identifier)
         if schema.id != 0:
             raise InvalidRequestError("a new table starts with schema 0", schema=schema.id)
         check_table(schema)
         if schema.time_ms == 0:
-            schema = dataclasses.replace(schema, time_ms=self._clock.now_ms())
+            schema = dataclasses.replace(schema, time_ms=self.clock.now_ms())
         schemas = self._schemas(path)
         if not schemas.ids() and schemas.publish(schema):
-            return FileStoreTable.at(path, schema, self.file_io, self._clock, self._ids)
+            return FileStoreTable.at(path, schema, self.file_io, self.clock, self.ids)
         if not ignore_if_exists:
             raise InvalidRequestError("the table exists already", table=identifier)
         return self.table(identifier)

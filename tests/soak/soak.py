@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon under load, `lakeward compact` beside it, full and minor, some of it killed.
+"""A daemon under load, `lakeward compact`, `expire` and `orphans` beside it, some of it killed.
 
 Three tables, one for each way to a changelog: looked up by the batch's own compaction, looked up
 with deletion vectors and compaction in the background, and made by full compactions. Compaction
-jobs race with the daemon and with each other all the time. At the end the rows must be those of
-the model, and the changelog of all snapshots, replayed from empty, must give the same.
+jobs race with the daemon and with each other all the time. Snapshots would expire all the time,
+too, but for a consumer that still needs the first; files that nothing names are removed when they
+are older than a minute. At the end the rows must be those of the model, and the changelog of all
+snapshots, replayed from empty, must give the same. Then the consumer goes, everything but the
+newest snapshot expires, and a tag from the middle must still be read as it was.
 """
 
 import contextlib
@@ -23,7 +26,10 @@ import urllib.request
 from pathlib import Path
 
 from ingest.demo_events import DemoShop, Mix, archive_line
+from storage.table.consumers import delete_consumer, write_consumer
 from storage.table.invariants import violations
+from storage.table.table import FileStoreTable
+from storage.table.tags import create_tag
 from tests.e2e.daemon_process import (
     ROOT,
     DaemonProcess,
@@ -38,8 +44,8 @@ from tests.soak.replay import replayed, rows_by_key
 MIX = Mix(insert=0.2, update=0.68, delete=0.1, key_change=0.02)
 COMMON = {
     "bucket": "2",
-    "snapshot.num-retained.min": "1000000",
-    "snapshot.num-retained.max": "1000000",
+    "snapshot.num-retained.min": "3",
+    "snapshot.num-retained.max": "8",
     "num-sorted-run.compaction-trigger": "3",
 }
 KINDS = {
@@ -56,6 +62,11 @@ JOBS = {
     "minor": ("--minor", "--watch", "300ms"),
 }
 KILL_EVERY_S = 15.0
+UPKEEP_EVERY_S = 10.0
+ORPHAN_AGE = "60s"
+"""Longer than any batch or compaction takes here."""
+CONSUMER = "soak"
+TAG = "half"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -74,6 +85,11 @@ class Result:
     dropped_by_jobs: int = 0
     compact_jobs_killed: int = 0
     stream_restarts: int = 0
+    upkeep_runs: dict[str, int] = dataclasses.field(default_factory=dict)
+    orphans_removed: int = 0
+    orphan_bytes: int = 0
+    snapshots_expired: int = 0
+    tagged_rows: dict[str, int] = dataclasses.field(default_factory=dict)
     check_seconds: float = 0.0
     memory_mb: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     log_levels: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -211,13 +227,16 @@ def run_soak(directory: Path, *, minutes: float, seed: int = 1, per_file: int = 
             timeout=180,
             what="the first commits",
         )
+        for table in open_tables(warehouse).values():
+            write_consumer(table, CONSUMER, 1)
         load.start()
         stack.callback(load.stop)
         for name in JOBS:
             jobs[name] = CompactJob(directory, name)
             stack.callback(_end, jobs[name])
         memory = MemorySamples(daemon.process.pid)
-        _soak(daemon, jobs, rng, minutes, memory)
+        upkeep = Upkeep(directory, result)
+        _soak(daemon, jobs, rng, minutes, memory, upkeep)
         result.memory_mb = memory.quarters()
         load.stop()
         result.metrics = _metrics(daemon)
@@ -235,6 +254,7 @@ def run_soak(directory: Path, *, minutes: float, seed: int = 1, per_file: int = 
     began = time.monotonic()
     _compact_everything(directory, result)
     _check(warehouse, load.shop, result)
+    upkeep.expire_all()
     result.check_seconds = time.monotonic() - began
     return result
 
@@ -245,8 +265,11 @@ def _soak(
     rng: random.Random,
     minutes: float,
     memory: MemorySamples,
+    upkeep: "Upkeep",
 ) -> None:
     until = time.monotonic() + minutes * 60
+    half = time.monotonic() + minutes * 30
+    next_upkeep = time.monotonic() + UPKEEP_EVERY_S
     next_kill = time.monotonic() + KILL_EVERY_S
     while time.monotonic() < until and daemon.alive:
         time.sleep(0.5)
@@ -254,6 +277,96 @@ def _soak(
         if time.monotonic() >= next_kill:
             jobs[rng.choice(sorted(jobs))].kill()
             next_kill = time.monotonic() + KILL_EVERY_S * rng.uniform(0.5, 1.5)
+        if time.monotonic() >= half and not upkeep.tagged:
+            upkeep.tag_all()
+        if time.monotonic() >= next_upkeep:
+            upkeep.run(rng.choice(("expire", "orphans", "orphans")))
+            next_upkeep = time.monotonic() + UPKEEP_EVERY_S
+        _require_first(upkeep)
+
+
+def _require_first(upkeep: "Upkeep") -> None:
+    """The consumer keeps the first snapshot, whoever expires."""
+    for name, table in upkeep.tables().items():
+        if not table.snapshots.exists(1):
+            text = f"{name}: a snapshot expired that a consumer still needs"
+            if text not in upkeep.result.failures:
+                upkeep.result.failures.append(text)
+
+
+class Upkeep:
+    """`lakeward expire` and `lakeward orphans` beside the daemon, and a tag.
+
+    Args:
+        directory: of the soak.
+        result: takes what was seen.
+    """
+
+    def __init__(self, directory: Path, result: Result) -> None:
+        self.result = result
+        self._warehouse = directory / "warehouse"
+        self.tagged: dict[str, dict] = {}
+
+    def tables(self) -> dict:
+        return open_tables(self._warehouse)
+
+    def run(self, command: str, *arguments: str) -> None:
+        """One pass over the tables; what it says counts."""
+        words = {
+            "expire": ("--retain-min", "1", "--retain-max", "2"),
+            "orphans": ("--older-than", ORPHAN_AGE, "--force"),
+        }[command]
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "ingest.cli", command, "--json"),
+                *("--warehouse", str(self._warehouse), "--database", "shop"),
+                *(arguments or words),
+            ],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        result = self.result
+        result.upkeep_runs[command] = result.upkeep_runs.get(command, 0) + 1
+        if done.returncode != 0:
+            result.failures.append(f"{command} ended with {done.returncode}\n{done.stderr}")
+        for told in map(json.loads, done.stdout.splitlines()):
+            if command == "orphans":
+                result.orphans_removed += told["files"]
+                result.orphan_bytes += told["size"]
+            elif told["what"] == "snapshots":
+                result.snapshots_expired += told["count"]
+
+    def tag_all(self) -> None:
+        """Tag every table, and keep what the tags keep."""
+        for name, table in self.tables().items():
+            create_tag(table, TAG)
+            self.tagged[name] = _tagged_rows(table)
+            self.result.tagged_rows[name] = len(self.tagged[name])
+
+    def expire_all(self) -> None:
+        """Without the consumer everything goes but the newest snapshots; tags stay readable."""
+        if self.result.snapshots_expired:
+            self.result.failures.append("snapshots expired beside a consumer")
+        for table in self.tables().values():
+            delete_consumer(table, CONSUMER)
+        self.run("expire")
+        if not self.result.snapshots_expired:
+            self.result.failures.append("nothing expired without the consumer")
+        time.sleep(2)
+        self.run("orphans", "--older-than", "1s", "--force")
+        for name, table in self.tables().items():
+            if _tagged_rows(table) != self.tagged.get(name):
+                self.result.failures.append(f"{name}: a tag does not keep its rows")
+            found = itertools.islice(violations(table, rows=True), 5)
+            self.result.failures += [f"{name} after expiry: {text}" for text in found]
+
+
+def _tagged_rows(table: FileStoreTable) -> dict:
+    rows = table.to_arrow(tag=TAG)
+    keys = table.schema.primary_keys
+    return {tuple(row[key] for key in keys): row for row in rows.to_pylist()}
 
 
 def _end(job: CompactJob) -> None:

@@ -5,39 +5,21 @@ Source: SEMANTICS.md §I. Secrets are starred in the latter.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import pyarrow as pa
 
 from storage.errors import NotFoundError
 from storage.io.object_store_options import redacted_options
-from storage.table.core import TableCore
+from storage.table.catalog_api import Catalog
 from storage.table.system.columns import TEXT, columns
 
-__all__ = ["CATALOG_TABLES", "ListedCatalog", "catalog_system_table"]
+__all__ = ["CATALOG_TABLES", "catalog_system_table"]
 
 _OPTIONS = {"key": TEXT, "value": TEXT}
 _ALL_OPTIONS = {"database_name": TEXT, "table_name": TEXT, **_OPTIONS}
 
 
-class ListedCatalog(Protocol):
-    """What these tables want of a catalog."""
-
-    @property
-    def options(self) -> Mapping[str, str]:
-        """Options of the catalog."""
-
-    def list_databases(self) -> list[str]:
-        """Names of all databases, sorted."""
-
-    def list_tables(self, database: str) -> list[str]:
-        """Names of the tables of a database, sorted."""
-
-    def table(self, identifier: str) -> TableCore:
-        """A table, `database.table`."""
-
-
-def all_table_options_table(catalog: ListedCatalog) -> pa.Table:
+def all_table_options_table(catalog: Catalog) -> pa.Table:
     """The options that the newest schema of every table sets."""
     rows = []
     for database in catalog.list_databases():
@@ -53,20 +35,20 @@ def all_table_options_table(catalog: ListedCatalog) -> pa.Table:
     return columns(_ALL_OPTIONS, rows)
 
 
-def catalog_options_table(catalog: ListedCatalog) -> pa.Table:
+def catalog_options_table(catalog: Catalog) -> pa.Table:
     """The options that the catalog was opened with."""
     shown = redacted_options(catalog.options)
     return columns(_OPTIONS, [{"key": key, "value": value} for key, value in shown.items()])
 
 
-CATALOG_TABLES: Mapping[str, Callable[[ListedCatalog], pa.Table]] = {
+CATALOG_TABLES: Mapping[str, Callable[[Catalog], pa.Table]] = {
     "all_table_options": all_table_options_table,
     "catalog_options": catalog_options_table,
 }
 """Reader by name, without `sys.`."""
 
 
-def catalog_system_table(catalog: ListedCatalog, name: str) -> pa.Table:
+def catalog_system_table(catalog: Catalog, name: str) -> pa.Table:
     """The rows of a system table of a catalog.
 
     Args:
