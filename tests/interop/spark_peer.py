@@ -119,6 +119,18 @@ class SparkPeer:
         schema = pa.schema([pa.field(field.name, arrow_type(field.type)) for field in fields])
         return found.select(schema.names).cast(schema)
 
+    def query(self, text: str) -> pa.Table:
+        """Rows of a query, in the types of Spark's Parquet files.
+
+        Raises:
+            SparkFailedError: it failed.
+        """
+        output = tempfile.mktemp(prefix="read-", dir=self._scratch)
+        self._ask({"query": text, "output": output})
+        found = pq.read_table(output)
+        pathlib.Path(output).unlink()
+        return found
+
     def _ask(self, order: Mapping[str, object]) -> None:
         try:
             self._child.ask(order, ANSWER_S)
