@@ -76,6 +76,8 @@ class BatchReport:
         schema_verdicts: what became of every change that was asked for, as (table, verdict) pairs.
         parked: tables that this batch parked, as (table, reason) pairs.
         parked_bad: those of them that had too many bad records.
+        swept: rows deleted per table because a snapshot that ended did not bring them.
+        unswept: why snapshots of tables are not swept that should have been.
         dead_letters: copies of bad records that the topic for them acknowledged.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
@@ -115,6 +117,8 @@ class BatchReport:
     schema_verdicts: tuple[tuple[str, Verdict], ...] = ()
     parked: tuple[tuple[str, str], ...] = ()
     parked_bad: tuple[str, ...] = ()
+    swept: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unswept: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dead_letters: int = 0
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -2,14 +2,16 @@
 """What a micro-batch did, put together from its plan, its jobs and its commits."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.compaction_figures import CompactionFigures, summed
 from ingest.job_outcome import JobOutcome
 from ingest.plan import BatchPlan
+from ingest.sweep_decisions import Verdict
 from storage.table.commit import CommitResult
 
-__all__ = ["summary"]
+__all__ = ["summary", "swept"]
 
 
 def summary(
@@ -83,3 +85,21 @@ def summary(
         phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
         started_ms=plan.time_ms,
     )
+
+
+def swept(
+    outcome: JobOutcome, verdicts: Mapping[str, Verdict], commits: Mapping[str, object]
+) -> dict[str, Any]:
+    """Of a report what became of snapshots that end: see `BatchReport`.
+
+    Args:
+        outcome: of all runs.
+        verdicts: on tables that new snapshots sweep.
+        commits: tables that were committed.
+    """
+    gone = summed((one.table, one.swept) for one in outcome.results)
+    done = {name: each for name, each in verdicts.items() if name in commits}
+    return {
+        "swept": {name: gone.get(name, 0) for name, each in done.items() if each.swept},
+        "unswept": {name: each.told for name, each in done.items() if each.told},
+    }

@@ -18,6 +18,7 @@ from ingest.formats.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.formats.key_check import KeyColumns, json_keys
 from ingest.formats.origin import OriginReader
 from ingest.formats.schema_change_events import JsonValue, plain_value
+from ingest.formats.snapshot_marks import AVRO_WORDS, JSON_WORDS, SnapshotMarkOf, snapshot_mark
 from ingest.formats.truncate_events import truncated_table
 from ingest.formats.upsert_avro import UpsertAvroDecoder
 from ingest.formats.writer_schemas import WriterSchemas
@@ -36,6 +37,10 @@ def _no_table(raw: RawBatch, at: int) -> SourceTable | None:
     return None
 
 
+def _no_mark(raw: RawBatch, at: int) -> tuple[SourceTable, bool] | None:
+    return None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class FormatDecoder:
     """A decoder of one format.
@@ -48,6 +53,8 @@ class FormatDecoder:
         origins: reads metadata of records.
         json_value: a record's value as a JSON message; None when it has none or cannot be decoded.
         truncated: the table that a record counted as `op.t` is about; None of any other record.
+        snapshot_mark: the table of which a snapshot begins or ends with a record.
+        mark_words: one of them is in every record that `snapshot_mark` knows.
     """
 
     decode: Callable[[RawBatch], DecodeResult]
@@ -57,6 +64,8 @@ class FormatDecoder:
     origins: OriginReader
     json_value: JsonValue = plain_value
     truncated: Truncated = _no_table
+    snapshot_mark: SnapshotMarkOf = _no_mark
+    mark_words: tuple[bytes, ...] = ()
 
 
 def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
@@ -73,26 +82,36 @@ def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
         return _debezium_avro(settings, resolve)
     if settings.format == UPSERT_AVRO:
         return _upsert_avro(settings, resolve)
-    decoder: DebeziumJsonDecoder | EnvelopeDecoder
     if settings.format == DEBEZIUM_JSON:
-        decoder = DebeziumJsonDecoder(settings.debezium_options(), resolve)
-        truncated = _truncated(plain_value)
-    else:
-        decoder = DIALECTS[settings.format](settings.dialect_options(), resolve)
-        truncated = decoder.truncated
+        events = DebeziumJsonDecoder(settings.debezium_options(), resolve)
+        return FormatDecoder(
+            events.decode,
+            events.key_is_row,
+            json_keys,
+            events.operation,
+            events.origins,
+            truncated=_truncated(plain_value),
+            snapshot_mark=_marked(plain_value),
+            mark_words=JSON_WORDS,
+        )
+    decoder: EnvelopeDecoder = DIALECTS[settings.format](settings.dialect_options(), resolve)
     return FormatDecoder(
         decoder.decode,
         decoder.key_is_row,
         json_keys,
         decoder.operation,
         decoder.origins,
-        truncated=truncated,
+        truncated=decoder.truncated,
     )
 
 
 def _truncated(json_value: JsonValue) -> Truncated:
     """Of Debezium's events, whatever they are written in."""
     return lambda raw, at: truncated_table(json_value(raw, at))
+
+
+def _marked(json_value: JsonValue) -> SnapshotMarkOf:
+    return lambda raw, at: snapshot_mark(json_value(raw, at))
 
 
 def json_values(settings: Settings) -> JsonValue:
@@ -120,6 +139,8 @@ def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
         decoder.origins,
         records.json_value,
         _truncated(records.json_value),
+        _marked(records.json_value),
+        AVRO_WORDS,
     )
 
 

@@ -26,6 +26,7 @@ from ingest.formats.events import (
 )
 from ingest.formats.key_check import without_foreign_keys
 from ingest.formats.schema_change_events import TableDdl, schema_changes
+from ingest.formats.snapshot_marks import places_with
 from ingest.placing import in_one_task
 from ingest.plan import BatchPlan
 from ingest.positions.kinds import RECOGNISED_BY, kind_of
@@ -41,6 +42,7 @@ from ingest.schema_answers import Answers, asks_types
 from ingest.schema_policies import change_policy
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
+from ingest.sweeps import SnapshotMark
 from ingest.table_cache import Warehouse, schema_of
 from ingest.transforming import TableTransform
 from ingest.truncates import Truncate
@@ -176,6 +178,47 @@ class Decoding:
                     raw.partition,
                     raw.offsets[at],
                     stops=policy == "fail",
+                    refusal=refusal,
+                )
+            )
+        return found
+
+    def snapshot_marks(
+        self, raw: RawBatch, result: DecodeResult, behind: int
+    ) -> list[SnapshotMark]:
+        """Events with which snapshots of tables begin or end, where the settings sweep.
+
+        Nothing is looked at in records without rows of snapshots. Those that wait for a change of
+        schema and bad ones may be such rows.
+
+        Args:
+            raw: the records.
+            result: of decoding them.
+            behind: offset after the record before them, if that was read.
+        """
+        counts, found = result.counts, list[SnapshotMark]()
+        reads = counts.get("op.r") or counts.get("pending") or result.bad
+        if not (self.settings.sweeps and reads):
+            return found
+        for at in places_with(raw.values, self._decoder.mark_words):
+            event = self._decoder.snapshot_mark(raw, at)
+            place = None if event is None else self._routing.destination(event[0])
+            if event is None or place is None or not self.settings.sweeps_table(place.table):
+                continue
+            target = self._resolve(event[0], raw.topic)
+            if target is None or not target.belongs_to(event[0]):
+                continue
+            offset = raw.offsets[at]
+            before = raw.offsets[at - 1] + 1 if at else behind
+            refusal = "other source tables fill it, too" if place.owner else ""
+            found.append(
+                SnapshotMark(
+                    place.table,
+                    raw.topic,
+                    raw.partition,
+                    offset,
+                    first=event[1],
+                    behind=before == offset,
                     refusal=refusal,
                 )
             )

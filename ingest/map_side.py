@@ -28,7 +28,7 @@ from ingest.decoding import Decoding, decoding_of
 from ingest.event_time import event_time, highest_ms
 from ingest.formats.events import UNAVAILABLE_COLUMN, BadRecord, ChangeBatch, DecodeResult
 from ingest.formats.row_batches import joined_rows
-from ingest.placing import Owner, owner_of, placed
+from ingest.placing import merged_by, placed
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.positions.ordered_tables import SOURCE
 from ingest.quarantine import quarantine_rows
@@ -37,6 +37,7 @@ from ingest.source.open import open_range
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import SourceSettings
+from ingest.swept_rows import SWEEP_PIECE, untouched
 from ingest.table_cache import Warehouse, table_of
 from ingest.table_faults import TABLE_FAULTS
 from ingest.truncates import deletes_of
@@ -106,6 +107,7 @@ class MapSide:
         """Decode one range and cut it into chunks."""
         started = time.perf_counter()
         self.report.ranges.append((piece.topic, piece.partition, piece.start, piece.end))
+        behind = piece.start
         for raw in batches:
             self._count(raw)
             decoding = time.perf_counter()
@@ -113,7 +115,10 @@ class MapSide:
             result = self._decoding.decode(raw)
             self._look(raw, result)
             self._note_truncates(raw, result)
+            self._note_snapshots(raw, result, behind)
+            behind = raw.offsets[-1] + 1 if len(raw) else behind
             yield from self._emptied(piece, raw)
+            yield from self._swept(piece, raw)
             self._take(raw, result)
             self.report.ddl += [e for e in self._decoding.ddl(raw) if self._plan.wants(e.target)]
             self.report.met(self._decoding.feeds)
@@ -157,15 +162,41 @@ class MapSide:
                 continue
             yield from self._cut(piece)
             table = table_of(self._warehouse, name, self._plan.tables[name])
-            self.report.tables.setdefault(name, TableTotals()).add(0, raw.topic, None, None)
-            try:
-                for rows in deletes_of(table, cut):
-                    self._gather(name, rows)
-                    if self._gathered_bytes >= GATHER_BYTES:
-                        yield from self._cut(piece)
-            except TABLE_FAULTS as error:
-                self.report.failures[name] = error
+            yield from self._deleted(piece, raw.topic, name, deletes_of(table, cut))
+
+    def _note_snapshots(self, raw: RawBatch, result: DecodeResult, behind: int) -> None:
+        for mark in self._decoding.snapshot_marks(raw, result, behind):
+            floor = self._plan.floor(mark.table, mark.topic, mark.partition)
+            if self._plan.wants(mark.table) and mark.offset >= floor:
+                self.report.snapshot_marks.append(mark)
+        if self._settings.sweeps:
+            for record in result.bad:
+                self.report.met_bad(raw.topic, raw.partition, record.target, record.offset)
+
+    def _swept(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
+        """Deletes of what a snapshot did not bring that ends at one of these records."""
+        for name, sweep in sorted(self._plan.sweeps.items()):
+            if not sweep.is_at(raw.topic, raw.partition, raw.offsets):
+                continue
+            if not self._plan.wants(name) or name in self._plan.cuts:  # which leave nothing
+                continue
+            table = table_of(self._warehouse, name, self._plan.tables[name])
             yield from self._cut(piece)
+            yield from self._deleted(SWEEP_PIECE, raw.topic, name, untouched(table, sweep))
+
+    def _deleted(
+        self, piece: SourceRange, topic: str, name: str, deletes: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Deletes of what a table holds, in chunks of their own."""
+        self.report.tables.setdefault(name, TableTotals()).add(0, topic, None, None)
+        try:
+            for rows in deletes:
+                self._gather(name, rows)
+                if self._gathered_bytes >= GATHER_BYTES:
+                    yield from self._cut(piece)
+        except TABLE_FAULTS as error:
+            self.report.failures[name] = error
+        yield from self._cut(piece)
 
     def _count(self, raw: RawBatch) -> None:
         self.report.events += len(raw)
@@ -323,17 +354,10 @@ def split_rows(
         combine = False  # an earlier row of the key may have the value that a later one lacks
     for partition, bucket, indices in placed(rows, table):
         if combine:
-            part = _combined(rows, indices, _merged_by(table))
+            part = _combined(rows, indices, merged_by(table))
         else:
             part = rows if indices is None else rows.take(pa.array(indices))
         yield partition, bucket, part
-
-
-def _merged_by(table: FileStoreTable) -> Sequence[str]:
-    """The columns by which rows of one task are one and the same."""
-    if owner_of(table) is Owner.TABLE:
-        return table.schema.primary_keys
-    return table.schema.trimmed_primary_keys
 
 
 def _kept_kinds(rows: pa.RecordBatch, table: FileStoreTable) -> pa.RecordBatch:

@@ -236,6 +236,18 @@ METRICS: tuple[Metric, ...] = (
         ("table",),
     ),
     Metric(
+        "table_rows_swept_total",
+        "counter",
+        "Rows deleted because a new snapshot of the source did not bring them.",
+        ("table",),
+    ),
+    Metric(
+        "table_sweeps_total",
+        "counter",
+        "Snapshots of the source that were to be swept: swept, or called_off.",
+        ("table", "outcome"),
+    ),
+    Metric(
         "ordering_violations_total",
         "counter",
         "Sampled keys that were seen in two partitions of a topic.",

@@ -8,7 +8,7 @@ partition, so that a batch makes few files.
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
 from storage.table.rows_by_bucket import bucket_groups, partition_groups
 from storage.table.table import FileStoreTable
 
-__all__ = ["ANY_BUCKET", "Owner", "in_one_task", "owner_of", "placed"]
+__all__ = ["ANY_BUCKET", "Owner", "in_one_task", "merged_by", "owner_of", "placed"]
 
 ANY_BUCKET = -1
 """Stands for the bucket of rows whose task finds it."""
@@ -46,6 +46,13 @@ def owner_of(table: FileStoreTable) -> Owner:
             return Owner.TABLE
         case _:
             return Owner.PARTITION
+
+
+def merged_by(table: FileStoreTable) -> Sequence[str]:
+    """The columns by which rows of one task are one and the same."""
+    if owner_of(table) is Owner.TABLE:
+        return table.schema.primary_keys
+    return table.schema.trimmed_primary_keys
 
 
 def in_one_task(schema: TableSchema, options: TableOptions) -> bool:

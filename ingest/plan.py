@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from ingest.schema_answers import Answers
+from ingest.sweeps import Numbers, Sweep
 from ingest.truncates import Cut
 from storage.errors import InternalError
 
@@ -60,6 +61,8 @@ class BatchPlan:
         answers: per table what was settled of shapes that its schema does not cover.
         write_only: tables whose writers hold another `write-only` than the table's (`compaction`).
         cuts: where tables are emptied in this run.
+        sweeps: what is deleted in this run because a snapshot did not bring it.
+        numbers: tables whose rows get sequence numbers above a floor: a snapshot passes.
     """
 
     batch_id: int
@@ -78,14 +81,18 @@ class BatchPlan:
     answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
     write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     cuts: Mapping[str, Cut] = dataclasses.field(default_factory=dict)
+    sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=dict)
+    numbers: Mapping[str, Numbers] = dataclasses.field(default_factory=dict)
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Offset below which a table's rows of a source partition are to be dropped."""
         floor = floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
-        cut = self.cuts.get(table)
-        if cut is None or (cut.topic, cut.partition) != (topic, partition):
-            return floor
-        return max(floor, cut.offset)
+        cut, sweep = self.cuts.get(table), self.sweeps.get(table)
+        if cut is not None and (cut.topic, cut.partition) == (topic, partition):
+            floor = max(floor, cut.offset)
+        if sweep is not None and (sweep.topic, sweep.partition) == (topic, partition):
+            floor = max(floor, sweep.since)
+        return floor
 
     def bad_floor(self, quarantine: str, target: str, topic: str, partition: int) -> int:
         """Offset below which the bad records of a table are to be dropped."""
@@ -123,6 +130,8 @@ class BatchPlan:
             "answers": {name: each.to_plain() for name, each in self.answers.items()},
             "write_only": self.write_only,
             "cuts": {name: cut.to_plain() for name, cut in self.cuts.items()},
+            "sweeps": {name: sweep.to_plain() for name, sweep in self.sweeps.items()},
+            "numbers": {name: [each.offset, each.floor] for name, each in self.numbers.items()},
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -159,4 +168,6 @@ def _parse(text: str) -> BatchPlan:
         answers={name: Answers.from_plain(each) for name, each in raw["answers"].items()},
         write_only=raw["write_only"],
         cuts={name: Cut(*each) for name, each in raw["cuts"].items()},
+        sweeps={name: Sweep(*each) for name, each in raw["sweeps"].items()},
+        numbers={name: Numbers(*each) for name, each in raw["numbers"].items()},
     )

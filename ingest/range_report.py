@@ -10,6 +10,7 @@ from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.key_places import KeyPlaces
 from ingest.positions.stored import StoredPositions, merged_positions
+from ingest.sweeps import SnapshotMark
 from ingest.truncates import Truncate
 from storage.errors import LakewardError
 
@@ -80,6 +81,9 @@ class RangeReport:
         seconds: wall time of the task's parts [s].
         keys: in which partitions keys are, and changes of key.
         truncates: events that empty tables.
+        snapshot_marks: events with which snapshots begin or end, of tables that are swept.
+        bad_places: highest offset of a bad record by topic, partition and table it is for (`""` =
+            not known); below floors too. Only where tables are swept.
         failures: why a task could not do its part for a table, by table.
     """
 
@@ -97,12 +101,24 @@ class RangeReport:
     feeds: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     keys: KeyPlaces = dataclasses.field(default_factory=KeyPlaces)
     truncates: list[Truncate] = dataclasses.field(default_factory=list)
+    snapshot_marks: list[SnapshotMark] = dataclasses.field(default_factory=list)
+    bad_places: dict[tuple[str, int, str], int] = dataclasses.field(default_factory=dict)
     failures: dict[str, LakewardError] = dataclasses.field(default_factory=dict)
 
     def met(self, feeds: Mapping[str, Iterable[str]]) -> None:
         """Note which topics feed which tables."""
         for table, topics in feeds.items():
             self.feeds.setdefault(table, set()).update(topics)
+
+    def met_bad(self, topic: str, partition: int, table: str, offset: int) -> None:
+        """Note a bad record in `bad_places`."""
+        place = (topic, partition, table)
+        self.bad_places[place] = max(offset, self.bad_places.get(place, -1))
+
+    def met_bad_too(self, other: "RangeReport") -> None:
+        """Take in the `bad_places` of another report."""
+        for place, offset in other.bad_places.items():
+            self.met_bad(*place, offset)
 
     def spent(self, part: str, seconds: float) -> None:
         """Add wall time of one part [s]."""
@@ -133,6 +149,8 @@ class BatchTotals:
         mine.deltas += report.deltas
         mine.ddl += report.ddl
         mine.truncates += report.truncates
+        mine.snapshot_marks += report.snapshot_marks
+        mine.met_bad_too(report)
         mine.failures |= report.failures
         for part, seconds in report.seconds.items():
             mine.spent(part, seconds)

@@ -5,7 +5,8 @@ Runs in `mapInArrow` after the shuffle. All chunks of one (table, partition, buc
 task. Per bucket:
 
 1. sort the chunks by (topic, source partition, first offset): the shuffle keeps no order;
-2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot;
+2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot, and numbers them
+   higher where a snapshot of the source passes (`sweeps`);
 3. flush, compact what is due, and return the commit message. Nothing is visible until the driver
    commits; files of an attempt that lost are never named by anyone (unique names per writer).
 """
@@ -15,18 +16,21 @@ import functools
 import pickle
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from ingest.batch_report import LookupUse
 from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch
 from ingest.compaction_duty import WRITE_ONLY
-from ingest.placing import ANY_BUCKET, Owner, owner_of
+from ingest.placing import ANY_BUCKET, Owner, merged_by, owner_of
 from ingest.plan import PLAN_PROPERTY, BatchPlan
 from ingest.restore import restored
+from ingest.sweeps import Numbers
+from ingest.swept_rows import SWEEP_PIECE, without_touched
 from ingest.table_cache import Warehouse, table_of
 from ingest.table_faults import TABLE_FAULTS, lost_file
 from storage.errors import InternalError, LakewardError
@@ -68,6 +72,7 @@ class BucketResult:
         values_lost: values that the source did not send and that no older row has.
         lookup: what the task did with local copies, on one of its results; None elsewhere.
         failure: why there is nothing to commit; the driver decides what becomes of it.
+        swept: rows deleted because a snapshot did not bring them.
     """
 
     table: str
@@ -80,6 +85,7 @@ class BucketResult:
     values_lost: int = 0
     lookup: LookupUse | None = None
     failure: LakewardError | None = None
+    swept: int = 0
 
 
 def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -168,16 +174,23 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         raise InternalError("a chunk of an unplanned table", table=first.table)
     table = writable(table_of(warehouse, first.table, schema_id), plan, first.table)
     rows: Counter[str] = Counter()
+    swept: list[pa.RecordBatch] = []
     batches: list[pa.RecordBatch] = []
+    numbers = plan.numbers.get(first.table)
+    needless = [OFFSET_COLUMN] if numbers is None or numbers.offset < 0 else []
     with _writer(table, first) as writer:
         for chunk in ordered:
             if chunk.schema_id != schema_id:
                 raise InternalError(
                     "a chunk of another schema", table=first.table, schema=chunk.schema_id
                 )
-            batches.append(ipc_batch(chunk.payload).drop_columns([OFFSET_COLUMN]))
+            into = swept if chunk.topic == SWEEP_PIECE.topic else batches
+            into.append(ipc_batch(chunk.payload).drop_columns(needless))
+        deletes, gone = without_touched(swept, batches, merged_by(table))
+        batches[:0] = deletes
         whole = restored(batches, table, _partition_of(first, table), _bucket_of(first))
-        for batch in whole.rows:
+        for batch, floor in _numbered(whole.rows, numbers):
+            writer.number_above(floor)
             _count_kinds(batch, rows)
             writer.write(batch)
         finishing = time.perf_counter()
@@ -193,7 +206,24 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         finish_seconds=finish_seconds,
         values_kept=whole.values,
         values_lost=whole.lost,
+        swept=gone,
     )
+
+
+def _numbered(
+    batches: Sequence[pa.RecordBatch], numbers: Numbers | None
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Rows in the order in which they get their numbers, and above which these are to be."""
+    if numbers is None or numbers.offset < 0:
+        floor = -1 if numbers is None else numbers.floor
+        yield from ((batch, floor) for batch in batches)
+        return
+    later = [pc.greater_equal(batch.column(OFFSET_COLUMN), numbers.offset) for batch in batches]
+    bare = [batch.drop_columns([OFFSET_COLUMN]) for batch in batches]
+    for batch, mask in zip(bare, later, strict=True):
+        yield batch.filter(pc.invert(mask)), -1
+    for batch, mask in zip(bare, later, strict=True):
+        yield batch.filter(mask), numbers.floor
 
 
 def writable(table: FileStoreTable, plan: BatchPlan, name: str) -> FileStoreTable:

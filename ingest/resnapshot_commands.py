@@ -72,7 +72,8 @@ def add_resnapshot_command(
         "--filter",
         default="",
         metavar="SQL",
-        help="only rows with this condition; with --blocking a whole SELECT",
+        help="only rows with this condition; with --blocking a whole SELECT, and not of tables "
+        "with `on.resnapshot: sweep`",
     )
     parser.add_argument("--server", default="", metavar="PREFIX", help="the connector's prefix")
     parser.add_argument(
@@ -154,6 +155,13 @@ def _signal(settings: Settings, arguments: argparse.Namespace) -> SnapshotSignal
         )
     if len(arguments.tables) > 1 and (arguments.filter or arguments.collection):
         raise InvalidRequestError("--filter and --collection go with one table")
+    if arguments.blocking and arguments.filter and settings.sweeps_table(arguments.tables[0]):
+        raise InvalidRequestError(
+            "the snapshot would bring a part of the rows, and its end would delete the others",
+            hint="leave out --blocking: snapshots beside the stream delete nothing; or set "
+            "`on.resnapshot: upsert` in the table's rule, and reload",
+            table=arguments.tables[0],
+        )
     names = [_named(settings, table, arguments) for table in dict.fromkeys(arguments.tables)]
     servers = sorted({name.server for name in names})
     if len(servers) > 1:

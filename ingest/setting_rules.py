@@ -79,6 +79,7 @@ def table_rule(raw: object, position: int) -> TableRule:
         compaction=values.get("compaction"),
         freshness_s=values.get("freshness"),
         watermark=values.get("watermark"),
+        on_resnapshot=values.get("on.resnapshot"),
     )
 
 

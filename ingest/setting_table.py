@@ -269,8 +269,10 @@ SETTINGS: tuple[Setting, ...] = (
         key="source.on.resnapshot",
         kind=choice("upsert", "sweep"),
         default="upsert",
-        doc="What a new snapshot of a table does: bring its rows, or also delete the rows that it "
-        "does not bring.",
+        doc="What a new snapshot of a table (initial or blocking, in Debezium's formats) does: "
+        "bring its rows, or also delete the rows that it does not bring (`sweep`; fed by one "
+        "partition, other tables are left). Not where snapshots bring a part of the rows: "
+        "`snapshot.select.statement.overrides`, conditions of a blocking snapshot.",
     ),
     Setting(key="sink.type", kind=choice("paimon"), default="paimon", doc="The table format."),
     Setting(

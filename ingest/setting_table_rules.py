@@ -124,6 +124,12 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
         "highest value of the TIMESTAMP column so far less the interval. It never goes back, and "
         "silent partitions do not hold it.",
     ),
+    Setting(
+        key="on.resnapshot",
+        kind=choice("upsert", "sweep"),
+        doc="Over `source.on.resnapshot`, for this table: `upsert` where snapshots bring a part of "
+        "it only.",
+    ),
 )
 
 ROUTE_SETTINGS: tuple[Setting, ...] = (

@@ -72,6 +72,7 @@ from ingest.source.source_settings import (
     with_topic,
 )
 from ingest.stream_folder import stream_folder
+from ingest.sweep_checks import check_sweeps
 from ingest.transform_checks import check_transforms
 from ingest.unbuilt import refuse_unbuilt
 from storage.errors import InvalidOptionError, InvalidRequestError, LakewardError
@@ -179,6 +180,7 @@ def _resolved(
         check_ordering,
         check_compaction,
         check_watermarks,
+        check_sweeps,
     ):
         with mistakes():
             check(settings)

@@ -10,7 +10,7 @@ Protocol of one batch:
 4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
 5. records that no schema covers were reported, not written: create or alter their tables, discard
    the files just written for them and run the job again for those tables alone; likewise for
-   tables that the source truncated (`emptying`);
+   tables that the source truncated or a new snapshot sweeps (`emptying`);
 6. tables whose part failed for reasons of their own are parked, and so are those with too many
    bad records (`bad_limits`; the quarantine's part is made again without these) or that somebody
    named meanwhile (`TableBook.park`): their files are discarded, the others go on;
@@ -28,6 +28,7 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,7 +36,7 @@ from pyspark.sql import functions as F
 from ingest.bad_limits import over_limit
 from ingest.batch_phases import Phases
 from ingest.batch_report import BatchReport
-from ingest.batch_summary import summary
+from ingest.batch_summary import summary, swept
 from ingest.chunk import ChunkKind
 from ingest.dead_letters import DeadLetters, copied
 from ingest.emptying import emptying_plan
@@ -44,12 +45,15 @@ from ingest.job_outcome import JobOutcome, replaced, without
 from ingest.key_places import KeySketch
 from ingest.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.positions.stored import positions_property
-from ingest.range_report import BatchTotals, RangeReport
+from ingest.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
 from ingest.schema_answers import SchemaStopError
-from ingest.schema_modes import Verdict
+from ingest.schema_modes import Verdict as SchemaVerdict
 from ingest.stream_position import StreamPosition
 from ingest.stream_state import Span, commit_properties
+from ingest.sweep_decisions import Verdict
+from ingest.sweep_planner import SweepPlanner
+from ingest.sweeps import sweep_property
 from ingest.table_book import TableBook
 from ingest.table_faults import faults_to_park, reason_of
 from ingest.truncates import TruncateStopError, refuse_truncates
@@ -109,6 +113,7 @@ class MicroBatchSink:
         self._on_batch = on_batch
         self._draining = draining
         self._history = HistoryWriter(book, stream)
+        self._sweeps = SweepPlanner(book, stream)
         self._dead_letters = dead_letters
         self._weights: dict[str, float] = {}
         self._keys = KeySketch()
@@ -177,6 +182,7 @@ class MicroBatchSink:
             positions=self._book.positions(),
             answers=self._book.lasting_answers(),
             write_only=self._book.write_only(),
+            numbers=self._sweeps.numbers(),
         )
         phases.end("plan")
         outcome = self._run(frame, plan)
@@ -185,14 +191,17 @@ class MicroBatchSink:
         self._check_replay(plan, span)
         self._refuse_truncates(outcome)
         outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
-        outcome = self._settle_truncates(frame, settled, outcome)
+        end = self._position.bounds(batch_id)[1]
+        sweeps = self._sweeps.decide(settled, outcome.report, span, end)
+        outcome = self._settle_deletes(frame, settled, outcome, end, sweeps)
         phases.end("schema")
         judged = {*plan.skip, *plan.parked, self._book.quarantine}
         too_bad = over_limit(self._book.settings, outcome.report, judged)
         outcome = self._without_bad(frame, settled, outcome, too_bad)
         self._meet_parked(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
-        commits, failed = self._commit_all(plan, outcome, verdicts, span)
+        sweeps = {name: each for name, each in sweeps.items() if name not in parked}
+        commits, failed = self._commit_all(plan, outcome, verdicts, span, sweeps)
         outcome, parked = without(outcome, failed), parked | failed
         phases.end("commit")
         copies = copied(self._dead_letters, self._book, plan, span, commits)
@@ -214,6 +223,7 @@ class MicroBatchSink:
             parked=tuple(sorted(parked.items())),
             parked_bad=tuple(sorted(too_bad)),
             dead_letters=copies,
+            **swept(outcome, sweeps, commits),
         )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
@@ -271,7 +281,7 @@ class MicroBatchSink:
 
     def _settle_schemas(
         self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
-    ) -> tuple[JobOutcome, tuple[tuple[str, Verdict], ...], BatchPlan]:
+    ) -> tuple[JobOutcome, tuple[tuple[str, SchemaVerdict], ...], BatchPlan]:
         """Apply reported changes and run again for the changed tables until none is left.
 
         Returns:
@@ -281,7 +291,7 @@ class MicroBatchSink:
         Raises:
             SchemaStopError: the settings forbid a change; nothing of the batch is committed.
         """
-        verdicts: list[tuple[str, Verdict]] = []
+        verdicts: list[tuple[str, SchemaVerdict]] = []
         frozen = dict(plan.frozen)
         run = plan.run
         ddl = outcome.report.ddl
@@ -331,14 +341,18 @@ class MicroBatchSink:
             self._discard(outcome.results)
             raise
 
-    def _settle_truncates(
-        self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
+    def _settle_deletes(
+        self,
+        frame: DataFrame,
+        plan: BatchPlan,
+        outcome: JobOutcome,
+        end: Mapping[str, Any],
+        sweeps: Mapping[str, Verdict],
     ) -> JobOutcome:
-        """Run again for the tables that the source truncated; what cannot be emptied is parked."""
-        if not outcome.report.truncates:
+        """Run again for tables that lose rows by truncates and snapshots; some are parked."""
+        if not (outcome.report.truncates or sweeps):
             return outcome
-        end = self._position.bounds(plan.batch_id)[1]
-        rerun = emptying_plan(self._book, plan, outcome.report, end)
+        rerun = emptying_plan(self._book, plan, outcome.report, end, sweeps)
         if rerun.only:
             again = set(rerun.only)
             self._discard(result for result in outcome.results if result.table in again)
@@ -376,8 +390,9 @@ class MicroBatchSink:
         self,
         plan: BatchPlan,
         outcome: JobOutcome,
-        verdicts: Sequence[tuple[str, Verdict]],
+        verdicts: Sequence[tuple[str, SchemaVerdict]],
         span: Span,
+        sweeps: Mapping[str, Verdict],
     ) -> tuple[dict[str, tuple[CommitResult, float]], dict[str, str]]:
         """Commit every table; (what was done, tables parked because theirs failed)."""
         by_table: dict[str, list[BucketResult]] = {}
@@ -386,17 +401,20 @@ class MicroBatchSink:
 
         def commit(name: str) -> tuple[CommitResult, float]:
             began = self._clock.monotonic_s()
-            topics = outcome.report.tables[name].topics
+            totals = outcome.report.tables.get(name, TableTotals())
             properties, offsets = commit_properties(
                 self._stream,
                 self._book.offsets(name),
                 span,
-                topics,
+                totals.topics,
                 floor_of(plan.floors, name),
             )
-            highest = outcome.report.tables[name].positions
-            properties |= positions_property(self._stream, plan.positions.get(name, {}), highest)
-            messages = [message for result in by_table[name] for message in result.messages]
+            known = plan.positions.get(name, {})
+            properties |= positions_property(self._stream, known, totals.positions)
+            if (told := sweeps.get(name)) is not None and (told.due or told.watch is not None):
+                properties |= sweep_property(self._stream, plan.identifier, told.watch)
+            results = by_table.get(name, ())
+            messages = [message for result in results for message in result.messages]
             done = self._book.commit(
                 name,
                 messages,
@@ -404,11 +422,11 @@ class MicroBatchSink:
                 properties,
                 offsets,
                 span,
-                event_time_ms=outcome.report.tables[name].event_time_ms,
+                event_time_ms=totals.event_time_ms,
             )
             return done, self._clock.monotonic_s() - began
 
-        names = sorted(by_table)
+        names = sorted({*by_table, *(name for name, each in sweeps.items() if each.due)})
         told = self._history.untold(plan, verdicts)
         if names or told:
             noted = {*names, *plan.skip} | ({self._book.history} if told else set())

@@ -14,7 +14,8 @@ Properties that every snapshot of the stream carries:
   `{topic: {partition: next offset}}`, cumulative over the topics that feed the table;
 * `lakeward.range.<stream>`  the micro-batch's exact ranges: JSON
   `{topic: {partition: [start, end]}}`;
-* `lakeward.positions.<stream>`  of tables in the order of the source, see `positions.stored`.
+* `lakeward.positions.<stream>`  of tables in the order of the source, see `positions.stored`;
+* `lakeward.sweep.<stream>`  of tables that new snapshots sweep, see `sweeps`.
 """
 
 import dataclasses
@@ -26,6 +27,7 @@ import orjson
 
 from ingest.plan import floor_of
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
+from ingest.sweeps import SWEEP_PROPERTY, Watch, parsed_watch
 from storage.errors import CorruptDataError, FencedError
 from storage.format.snapshot import Snapshot
 from storage.io.local import LocalFileIO
@@ -65,6 +67,7 @@ class TableProgress:
         span: ranges of the newest commit.
         snapshot_id: the snapshot that says so.
         positions: highest positions of a table in the order of the source.
+        watch: what it knows of snapshots; None = nothing.
     """
 
     identifier: int
@@ -72,6 +75,7 @@ class TableProgress:
     span: dict[str, dict[str, tuple[int, int]]]
     snapshot_id: int
     positions: StoredPositions = dataclasses.field(default_factory=dict)
+    watch: Watch | None = None
 
 
 def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
@@ -86,6 +90,9 @@ def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
         _span(properties.get(RANGE_PROPERTY + stream), snapshot),
         snapshot.id,
         parsed(properties.get(POSITIONS_PROPERTY + stream), snapshot.id),
+        parsed_watch(
+            properties.get(SWEEP_PROPERTY + stream), snapshot.commit_identifier, snapshot.id
+        ),
     )
 
 

@@ -28,6 +28,7 @@ from ingest.schema_sync import Decision, NewTable, Refused
 from ingest.settings import Settings
 from ingest.statements import Statements
 from ingest.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
+from ingest.sweeps import SWEEP_PROPERTY, parsed_watch
 from ingest.table_cache import Warehouse, catalog_of
 from ingest.table_faults import TABLE_FAULTS, lost_file, reason_of
 from ingest.taken_back import require_history
@@ -73,6 +74,7 @@ class TableBook:
         self.quarantine = settings.bad_records.table
         self.settings = settings
         self._stream = settings.pipeline.name
+        self._told = SWEEP_PROPERTY + self._stream
         self._clock = clock
         self._catalog = catalog_of(self.warehouse)
         self.file_io = self._catalog.file_io
@@ -461,7 +463,7 @@ class TableBook:
     ) -> CommitResult:
         """Commit one table's share of a batch and turn its page."""
         page = self._pages[name]
-        commit = page.table.new_commit(self._stream)
+        commit, told = page.table.new_commit(self._stream), properties.get(self._told)
         known = [offsets] if page.progress is None else [page.progress.offsets, offsets]
         result = commit.commit(
             messages,
@@ -469,6 +471,7 @@ class TableBook:
             properties=properties,
             watermark=watermark_of(self.settings, name, event_time_ms),
             before_publish=lambda latest: require_history(latest, name, self._stream, known),
+            ignore_empty=told is None,
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:
@@ -479,7 +482,8 @@ class TableBook:
             if newest is not None:
                 page.snapshot_id = newest
                 positions = parsed(properties.get(POSITIONS_PROPERTY + self._stream), newest)
-                page.progress = TableProgress(identifier, offsets, ranges, newest, positions)
+                watch = parsed_watch(told, identifier, newest)
+                page.progress = TableProgress(identifier, offsets, ranges, newest, positions, watch)
         return result
 
     def discard(self, name: str, messages: Sequence[CommitMessage]) -> None:

@@ -214,6 +214,9 @@ class Metrics:
         for table, runs in report.sorted_runs.items():
             self._metrics["table_sorted_runs_max"].labels(table).set(runs)
         self._record_compactions(report)
+        for outcome, tables in (("swept", report.swept), ("called_off", report.unswept)):
+            for table in tables:
+                self._metrics["table_sweeps_total"].labels(table, outcome).inc()
         for table, seconds in report.commit_seconds.items():
             self._metrics["commit_duration_seconds"].labels(table).observe(seconds)
         self._metrics["commit_retries_total"].labels("snapshot_exists").inc(report.commit_retries)
@@ -246,6 +249,7 @@ class Metrics:
             ("table_values_kept_total", report.values_kept),
             ("table_values_lost_total", report.values_lost),
             ("duplicate_events_total", report.repeated),
+            ("table_rows_swept_total", report.swept),
         ):
             for table, count in counts.items():
                 self._metrics[metric].labels(table).inc(count)

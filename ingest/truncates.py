@@ -33,6 +33,8 @@ __all__ = [
     "cuts_of",
     "deletes_of",
     "refuse_truncates",
+    "unordered",
+    "why_kept",
 ]
 
 _FIELDS = (pa.field(VALUE_KIND, pa.int8(), False), pa.field(OFFSET_COLUMN, pa.int64(), False))
@@ -137,7 +139,7 @@ def cuts_of(
         if table is None:
             continue
         topics = {*feeds.get(each.table, ()), each.topic}
-        reason = each.refusal or _unordered(topics, partitions) or _why_kept(table)
+        reason = each.refusal or unordered(topics, partitions) or why_kept(table)
         if reason:
             place = f"topic {each.topic}, partition {each.partition}, offset {each.offset}"
             text = f"the source truncated the table ({place}), but {reason}: {_WAY_OUT}"
@@ -148,7 +150,7 @@ def cuts_of(
     return {name: cut for name, cut in cuts.items() if name not in refused}, refused
 
 
-def _unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
+def unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
     """Why it is not known which records came before the event."""
     names = sorted(topics)
     if len(names) > 1:
@@ -158,11 +160,11 @@ def _unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
     return ""
 
 
-def _why_kept(table: FileStoreTable) -> str:
+def why_kept(table: FileStoreTable) -> str:
     """Why deletes would not leave a table as empty as it is in the source."""
     options = table.options
     if not table.schema.primary_keys:
-        return "append tables are not emptied"
+        return "append tables keep their rows"
     if options.ignore_delete:
         return "it ignores deletes"
     if options.rowkind_field is not None:

@@ -11,9 +11,7 @@ from ingest.setting_values import Settings
 
 __all__ = ["refuse_unbuilt"]
 
-_SETTINGS: Mapping[str, Callable[[Settings], bool]] = {
-    "source.on.resnapshot": lambda s: s.events.on_resnapshot != "upsert",
-}
+_SETTINGS: Mapping[str, Callable[[Settings], bool]] = {}
 
 
 def refuse_unbuilt(settings: Settings) -> None:

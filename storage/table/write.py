@@ -18,6 +18,7 @@ from storage.format.file_meta import CommitMessage, IndexType
 from storage.format.snapshot import CommitKind, Snapshot
 from storage.format.types import VALUE_KIND, RowKind
 from storage.lsm.lookup.store import LookupStore
+from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.lsm.write_rules import without_ignored
 from storage.options import require_writable
 from storage.table.append_compact import compact_unaware
@@ -99,12 +100,20 @@ class TableWrite:
         self._merged: list[CommitMessage] = []
         self._pinned: Snapshot | None = None
         self._begun = False
+        self._floor = -1
 
     def __enter__(self) -> "TableWrite":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def number_above(self, floor: int) -> None:
+        """Give rows from now on sequence numbers above a floor, in every bucket."""
+        self._floor = floor
+        for writer in self._writers.values():
+            if isinstance(writer, MergeTreeWriter):
+                writer.number_above(floor)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows in arrival order.
@@ -231,6 +240,8 @@ class TableWrite:
                 store=self._store,
             )
             writer.skip_sequence_numbers(self._skipped_numbers)
+            if isinstance(writer, MergeTreeWriter):
+                writer.number_above(self._floor)
             self._writers[(partition, bucket)] = writer
         return writer
 
