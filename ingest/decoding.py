@@ -42,6 +42,7 @@ from ingest.schema_answers import Answers, asks_types
 from ingest.schema_policies import change_policy
 from ingest.settings import Settings
 from ingest.source.records import RawBatch
+from ingest.source.source_settings import FileSourceSettings
 from ingest.sweeps import SnapshotMark
 from ingest.table_cache import Warehouse, schema_of
 from ingest.transforming import TableTransform
@@ -81,6 +82,8 @@ class Decoding:
         self._transforms: dict[str, TableTransform] = {}
         self._known: dict[tuple[str, int], TableTransform] = {}
         self._routing = settings.routing
+        self._sweeps = settings.sweeps
+        self._unbroken = isinstance(settings.source, FileSourceSettings)
         self._tables: dict[SourceTable, str] = {}
         self.feeds: dict[str, set[str]] = {}
         self.sources: dict[SourceTable, set[str]] = {}
@@ -198,7 +201,7 @@ class Decoding:
         """
         counts, found = result.counts, list[SnapshotMark]()
         reads = counts.get("op.r") or counts.get("pending") or result.bad
-        if not (self.settings.sweeps and reads):
+        if not (self._sweeps and reads):
             return found
         for at in places_with(raw.values, self._decoder.mark_words):
             event = self._decoder.snapshot_mark(raw, at)
@@ -218,7 +221,7 @@ class Decoding:
                     raw.partition,
                     offset,
                     first=event[1],
-                    behind=before == offset,
+                    behind=self._unbroken or before == offset,
                     refusal=refusal,
                 )
             )

@@ -95,6 +95,7 @@ class MapSide:
         self.report = RangeReport()
         self._plan = plan
         self._settings = settings
+        self._sweeps = settings.sweeps
         self._watermarks: dict[str, str | None] = {}
         self._warehouse = Warehouse.of(settings.sink)
         self._quarantine = settings.bad_records.table
@@ -169,7 +170,7 @@ class MapSide:
             floor = self._plan.floor(mark.table, mark.topic, mark.partition)
             if self._plan.wants(mark.table) and mark.offset >= floor:
                 self.report.snapshot_marks.append(mark)
-        if self._settings.sweeps:
+        if self._sweeps:
             for record in result.bad:
                 self.report.met_bad(raw.topic, raw.partition, record.target, record.offset)
 

@@ -190,7 +190,8 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         batches[:0] = deletes
         whole = restored(batches, table, _partition_of(first, table), _bucket_of(first))
         for batch, floor in _numbered(whole.rows, numbers):
-            writer.number_above(floor)
+            if floor >= 0:
+                writer.number_above(floor)
             _count_kinds(batch, rows)
             writer.write(batch)
         finishing = time.perf_counter()

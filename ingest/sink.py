@@ -191,8 +191,8 @@ class MicroBatchSink:
         self._check_replay(plan, span)
         self._refuse_truncates(outcome)
         outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
-        end = self._position.bounds(batch_id)[1]
-        sweeps = self._sweeps.decide(settled, outcome.report, span, end)
+        start, end = self._position.bounds(batch_id)
+        sweeps = self._sweeps.decide(settled, outcome.report, start, end)
         outcome = self._settle_deletes(frame, settled, outcome, end, sweeps)
         phases.end("schema")
         judged = {*plan.skip, *plan.parked, self._book.quarantine}

@@ -115,6 +115,10 @@ class StatusBoard:
             facts = self._tables.setdefault(table, {"rows": 0})
             facts["snapshot_id"] = snapshot_id
             facts["committed_at"] = self._now()
+        for table, rows in report.swept.items():
+            self._tables.setdefault(table, {"rows": 0})["last_sweep"] = {"rows": rows}
+        for table, reason in report.unswept.items():
+            self._tables.setdefault(table, {"rows": 0})["last_sweep"] = {"called_off": reason}
         for table, runs in report.sorted_runs.items():
             self._tables.setdefault(table, {"rows": 0})["sorted_runs_max"] = runs
 

@@ -21,10 +21,27 @@ from storage.errors import NotFoundError
 from storage.format.snapshot import CommitKind
 from storage.table.table import FileStoreTable
 
-__all__ = ["Facts", "Verdict", "decided", "highest_number", "others_since", "unsweepable"]
+__all__ = ["Facts", "Place", "Verdict", "decided", "highest_number", "others_since", "unsweepable"]
 
 _UNSEEN = "its beginning was not seen"
 _UNKNOWN = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """The partition that feeds a table, and its part of a batch.
+
+    Attributes:
+        topic: of the partition.
+        partition: its number.
+        start: first offset of the batch that the table does not have yet.
+        end: after its last.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +49,7 @@ class Facts:
     """What a batch brings to a table that is fed by one partition.
 
     Attributes:
-        topic: of the partition.
-        partition: its number.
-        start: first offset of the batch that the table does not have yet.
-        end: after its last.
+        place: the partition, and offsets.
         marks: by offset, none below `start`.
         reads: rows of snapshots in the topic, of any table.
         rows: whether the table gets rows.
@@ -48,10 +62,7 @@ class Facts:
         snapshot_id: of the table before the batch; 0 = none.
     """
 
-    topic: str
-    partition: int
-    start: int
-    end: int
+    place: Place
     marks: Sequence[SnapshotMark] = ()
     reads: int = 0
     rows: bool = False
@@ -118,7 +129,7 @@ def decided(before: Watch | None, facts: Facts) -> Verdict:
     numbers: Numbers | None = None
     if state == OPEN and since is not None:
         offset, floor = since, -1
-        if facts.top >= 0 or since > facts.start:
+        if facts.top >= 0 or since > facts.place.start:
             floor = facts.top + NUMBERS_APART
             numbers = Numbers(since, floor)
     watch = _after(state, facts, offset, floor, told)
@@ -128,9 +139,12 @@ def decided(before: Watch | None, facts: Facts) -> Verdict:
 
 def _begun(before: Watch | None, facts: Facts) -> tuple[str, str]:
     """The state before the first mark, and why it is off."""
-    if before is None or (before.topic, before.partition) != (facts.topic, facts.partition):
+    if before is None or (before.topic, before.partition) != (
+        facts.place.topic,
+        facts.place.partition,
+    ):
         return _UNKNOWN, ""
-    gap = facts.start > before.next
+    gap = facts.place.start != before.next  # a topic made anew begins below it
     if before.state == OFF:
         return OFF, before.why
     if before.state == QUIET:
@@ -145,7 +159,7 @@ def _doubt(facts: Facts, since: int) -> str:
     if facts.skipped:
         return "records of its topic were lost to retention"
     if facts.bad >= since:
-        return f"a record was bad (topic {facts.topic}, offset {facts.bad})"
+        return f"a record was bad (topic {facts.place.topic}, offset {facts.bad})"
     return ""
 
 
@@ -160,7 +174,7 @@ def _sweep(mark: SnapshotMark, facts: Facts, since: int | None, floor: int) -> S
         if floor < 0:
             return None  # nothing was there when the snapshot began
         return Sweep(mark.topic, mark.partition, mark.offset, 0, floor, facts.snapshot_id)
-    if facts.top < 0 and since <= facts.start:
+    if facts.top < 0 and since <= facts.place.start:
         return None
     return Sweep(mark.topic, mark.partition, mark.offset, since, None, facts.snapshot_id)
 
@@ -178,7 +192,9 @@ def _between(state: str, told: str, facts: Facts) -> tuple[str, str]:
 def _after(state: str, facts: Facts, offset: int, floor: int, told: str) -> Watch | None:
     if state == _UNKNOWN:
         return None
-    watch = Watch(topic=facts.topic, partition=facts.partition, next=facts.end, state=state)
+    watch = Watch(
+        topic=facts.place.topic, partition=facts.place.partition, next=facts.place.end, state=state
+    )
     if state == OPEN:
         return dataclasses.replace(watch, offset=offset, floor=floor, seen=facts.snapshot_id)
     return watch if state == QUIET else dataclasses.replace(watch, why=told)
@@ -213,11 +229,20 @@ def highest_number(table: FileStoreTable, snapshot_id: int) -> int:
     return max(found, default=-1)
 
 
-def others_since(table: FileStoreTable, stream: str, seen: int, newest: int) -> str:
-    """What other writers did to a table after one snapshot up to another; "" = nothing.
+def others_since(table: FileStoreTable, stream: str, seen: int, own: int, newest: int) -> str:
+    """What others did to a table after one snapshot up to another; "" = nothing.
 
     Compactions change no row.
+
+    Args:
+        table: the table.
+        stream: whose commits are not others'.
+        seen: up to which snapshot it is known.
+        own: the stream's newest snapshot.
+        newest: the table's.
     """
+    if newest < own:
+        return "the table was rolled back"
     for snapshot_id in range(seen + 1, newest + 1):
         try:
             snapshot = table.snapshots.read(snapshot_id)

@@ -8,15 +8,15 @@ the sweep with the watch that ends it. A table that has committed the batch is l
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ingest.plan import BatchPlan, floor_of
 from ingest.range_report import RangeReport
 from ingest.source.ranges import resume_token
-from ingest.stream_state import Span
 from ingest.sweep_decisions import (
     Facts,
+    Place,
     Verdict,
     decided,
     highest_number,
@@ -63,15 +63,19 @@ class SweepPlanner:
         }
 
     def decide(
-        self, plan: BatchPlan, report: RangeReport, span: Span, end: Mapping[str, Any]
+        self,
+        plan: BatchPlan,
+        report: RangeReport,
+        start: Mapping[str, Any],
+        end: Mapping[str, Any],
     ) -> dict[str, Verdict]:
         """What becomes of the tables that are swept, those whose watch says something new.
 
         Args:
             plan: of a run after which schemas are settled.
             report: of the runs so far.
-            span: ranges of the batch.
-            end: source offsets at the end of the batch, of all partitions.
+            start: source offsets at which the batch begins, of all partitions.
+            end: at which it ends.
         """
         book = self._book
         if not book.settings.sweeps:
@@ -82,7 +86,8 @@ class SweepPlanner:
             marks.setdefault(mark.table, []).append(mark)
         names = (marks.keys() | watches.keys() | report.tables.keys()) & plan.tables.keys()
         names -= {*plan.skip, *plan.parked, *book.to_park(), book.quarantine, book.history}
-        partitions = {topic: len(parts) for topic, parts in resume_token(end).items()}
+        begins, ends = resume_token(start), resume_token(end)
+        partitions = {topic: len(parts) for topic, parts in ends.items()}
         found: dict[str, Verdict] = {}
         for name in sorted(names):
             if not book.settings.sweeps_table(name):
@@ -95,9 +100,17 @@ class SweepPlanner:
                     self._warn_of(name, reason)
                 found[name] = Verdict(watch=None, due=watch is not None)
                 continue
-            facts = self._facts(plan, report, span, name, own, watch, min(topics, default=""))
-            if facts is None:
+            topic = min(topics, default="")
+            parts = ends.get(topic, {})
+            if len(parts) != 1:
                 continue
+            ((partition, last),) = parts.items()
+            begin = begins.get(topic, {}).get(partition, 0)
+            begin = max(begin, floor_of(plan.floors, name).get(topic, {}).get(partition, 0))
+            if last <= begin:
+                continue
+            place = Place(topic, int(partition), begin, last)
+            facts = self._facts(report, name, place, own, watch)
             verdict = found[name] = decided(watch, facts)
             if verdict.told:
                 _LOG.warning(
@@ -129,44 +142,29 @@ class SweepPlanner:
 
     def _facts(
         self,
-        plan: BatchPlan,
         report: RangeReport,
-        span: Span,
         name: str,
-        marks: list[SnapshotMark],
+        place: Place,
+        marks: Sequence[SnapshotMark],
         watch: Watch | None,
-        topic: str,
-    ) -> Facts | None:
-        """None when the batch has nothing for the table."""
-        parts = span.get(topic, {})
-        if len(parts) != 1:
-            return None
-        ((partition, (begin, end)),) = parts.items()
-        start = max(begin, floor_of(plan.floors, name).get(topic, {}).get(partition, 0))
-        if end <= start:
-            return None
-        number = int(partition)
+    ) -> Facts:
         table = self._book.table(name)
         newest = table.snapshots.latest_id() or 0
-        bad = max(
-            (report.bad_places.get((topic, number, target), -1) for target in (name, "")),
-            default=-1,
-        )
-        counts = report.counts.get(topic, Counter())
+        where = (place.topic, place.partition)
+        bad = max(report.bad_places.get((*where, target), -1) for target in (name, ""))
+        counts = report.counts.get(place.topic, Counter())
         others = ""
         if watch is not None and watch.state == OPEN:
-            others = others_since(table, self._stream, watch.seen, newest)
+            own = self._book.snapshot_id(name)
+            others = others_since(table, self._stream, watch.seen, own, newest)
         totals = report.tables.get(name)
         return Facts(
-            topic=topic,
-            partition=number,
-            start=start,
-            end=end,
+            place=place,
             marks=marks,
             reads=counts["op.r"] + counts["pending"],
             rows=totals is not None and totals.rows > 0,
-            bad=bad if bad >= start else -1,
-            skipped=(topic, number) in report.skipped,
+            bad=bad if bad >= place.start else -1,
+            skipped=where in report.skipped,
             others=others,
             top=highest_number(table, newest) if marks else -1,
             snapshot_id=newest,

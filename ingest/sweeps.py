@@ -59,7 +59,7 @@ class SnapshotMark:
         partition: of the topic.
         offset: in the partition.
         first: whether the snapshot begins there; else it ends.
-        behind: whether the record right before it was read with it, or it is the first one read.
+        behind: whether no record is missing right before it.
         refusal: why the table cannot be swept, as far as the routes tell; "" = it can.
     """
 

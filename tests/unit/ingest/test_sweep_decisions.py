@@ -10,7 +10,7 @@ from ingest.formats.events import SourceTable
 from ingest.formats.snapshot_marks import AVRO_WORDS, JSON_WORDS, places_with, snapshot_mark
 from ingest.registry.client import RegisteredSchema
 from ingest.settings import load_settings
-from ingest.sweep_decisions import Facts, decided
+from ingest.sweep_decisions import Facts, Place, decided
 from ingest.sweeps import (
     NUMBERS_APART,
     OFF,
@@ -42,8 +42,9 @@ def last(offset, *, behind=True):
 
 
 def facts(*marks, **more):
-    given = {"start": 10, "end": 20, "reads": len(marks), "rows": True, "top": 7, "snapshot_id": 4}
-    return Facts(topic="t", partition=0, marks=marks, **(given | more))
+    place = Place("t", 0, more.pop("start", 10), more.pop("end", 20))
+    given = {"reads": len(marks), "rows": True, "top": 7, "snapshot_id": 4}
+    return Facts(place=place, marks=marks, **(given | more))
 
 
 def seen(verdict):
@@ -103,6 +104,7 @@ def test_marks_of_one_batch(marks, state, sweep, numbers):
     ("doubt", "reason"),
     [
         ({"start": 11}, "passed over"),
+        ({"start": 0}, "passed over"),
         ({"bad": 19}, "offset 19"),
         ({"skipped": True}, "lost to retention"),
         ({"others": "somebody else"}, "somebody else"),

@@ -16,11 +16,13 @@ import pytest
 from ingest.plan import BatchPlan
 from ingest.sweeps import OFF, OPEN, QUIET, Numbers, Sweep
 from storage.format.schema import new_schema
+from storage.table.rollback import rollback_to
 from tests.unit.ingest import simulated_stream
 from tests.unit.ingest.simulated_stream import BIGINT, SimulatedSink, SimulatedStream, event
 from tests.unit.ingest.test_truncates import KINDS, NAMES, ODD, STRING, replayed, truncate
 
 FIRST, LAST = "first_in_data_collection", "last_in_data_collection"
+MARKS = (FIRST, "true", LAST)
 
 
 def read(table, key, n, mark="true"):
@@ -95,7 +97,8 @@ class Model:
         self.lake = {name: {} for name in NAMES}
         self.swept = 0
         self.interrupted = 0
-        self.bad = False
+        self.bad = 0
+        self.unswept = {name: {} for name in NAMES}
 
     def topic(self, name):
         return "ab"[NAMES.index(name) % 2]
@@ -103,10 +106,17 @@ class Model:
     def value(self, name):
         return self.rng.randrange(1, 4 if name == "moving" else 1000)
 
-    def traffic(self, count):
+    def traffic(self, count, bad=0.0):
         for _ in range(count):
             name = self.rng.choice(NAMES)
             source = self.source[name]
+            if bad and self.rng.random() < bad:
+                what = self.rng.choice(
+                    [BAD["no JSON"], read(name, 2, "bad", self.rng.choice(MARKS))]
+                )
+                self.stream.topics.add(self.topic(name), 0, *what)
+                self.bad += 1
+                continue
             if self.rng.random() < 0.08:
                 self.snapshot(name)
                 continue
@@ -117,10 +127,11 @@ class Model:
                 silent = self.rng.random() < 0.6
                 if not silent:
                     self.lake[name].pop(key, None)
+                    self.unswept[name].pop(key, None)
             else:
                 n = self.value(name)
                 record = event(name, key, n, op="u" if key in source else "c")
-                source[key] = self.lake[name][key] = n
+                source[key] = self.lake[name][key] = self.unswept[name][key] = n
                 silent = False
             if not silent:
                 self.stream.topics.add(self.topic(name), 0, *record)
@@ -133,6 +144,7 @@ class Model:
         until = None if whole else self.rng.randrange(1, len(source))
         snapshot(self.stream, name, source, self.topic(name), until=until)
         brought = dict(list(source.items())[:until])
+        self.unswept[name] |= brought
         if whole:
             self.swept += len(self.lake[name].keys() - source.keys())
             self.lake[name] = brought
@@ -147,14 +159,24 @@ class Model:
             found = replayed(self.stream.catalog.table(f"shop.{name}"))[0]
             assert found == self.lake[name], name
 
+    def check_nothing_lost(self):
+        """Where records are bad sweeps may be left out; no living row may be gone."""
+        for name in NAMES:
+            found, known = rows(self.stream, name), self.unswept[name]
+            assert found.items() <= known.items(), name
+            assert found.keys() >= self.source[name].keys() & known.keys(), name
+        for name in ("input", "lookup", "full"):
+            found = replayed(self.stream.catalog.table(f"shop.{name}"))[0]
+            assert found == rows(self.stream, name), name
 
-def act(stream, model, rng):
+
+def act(stream, model, rng, bad=0.0):
     what = rng.choices(
         ("traffic", "batch", "fuse", "restart", "pause", "resume", "lose", "fault"),
         (8, 12, 5, 1, 2, 2, 1, 1),
     )[0]
     if what == "traffic":
-        model.traffic(rng.randrange(10, 60))
+        model.traffic(rng.randrange(10, 60), bad)
     elif what == "batch":
         stream.batch()
     elif what == "fuse":
@@ -186,6 +208,23 @@ def test_any_history_ends_in_the_models_rows(every_kind, seed, monkeypatch):
     model.traffic(30)
     stream.drain()
     model.check()
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 30))],
+)
+def test_no_history_with_bad_records_loses_a_living_row(every_kind, seed, monkeypatch):
+    stream = every_kind
+    rng = random.Random(seed)
+    monkeypatch.setattr(SimulatedSink, "pieces", 1 + seed % 3)
+    model = Model(stream, rng)
+    for _ in range(25):
+        act(stream, model, rng, bad=0.04)
+    model.traffic(30)
+    stream.drain()
+    assert model.bad
+    model.check_nothing_lost()
 
 
 def test_histories_do_reach_what_they_are_about(tmp_path, monkeypatch):
@@ -287,6 +326,27 @@ def test_values_kept_across_the_beginning_of_a_snapshot(tmp_path, monkeypatch, n
         3: (1, "three"),
         4: (1, "four"),
     }
+
+
+def test_a_table_whose_key_has_partition_columns(tmp_path, monkeypatch):
+    stream = make(tmp_path, monkeypatch, names=[])
+    schema = new_schema(
+        [("id", BIGINT), ("n", BIGINT)],
+        primary_keys=("id", "n"),
+        partition_keys=("n",),
+        options={"bucket": "2", "changelog-producer": "lookup"},
+        now_ms=0,
+    )
+    stream.catalog.create_table("shop.parts", schema)
+    stream.restart()
+    put(stream, "parts", *((key, key % 3) for key in range(9)))
+    drain(stream)
+    stream.topics.add("a", 0, *read("parts", 0, 0, FIRST))
+    drain(stream)
+    for key in (4, 8):
+        stream.topics.add("a", 0, *read("parts", key, key % 3, LAST if key == 8 else "true"))
+    drain(stream)
+    assert rows(stream, "parts") == {0: 0, 4: 1, 8: 2}
 
 
 def test_a_snapshot_that_begins_again_counts_from_there(stream):
@@ -591,6 +651,16 @@ def test_rows_of_another_writer_call_it_off_and_compactions_do_not(stream, caplo
     assert_nothing_swept(stream)
     assert "somebody else wrote into the table" in reasons(caplog)
     assert_the_next_is_swept(stream)
+
+
+def test_a_rollback_calls_it_off(stream):
+    begin(stream)
+    stream.topics.add("a", 0, *read("plain", 2, 2))
+    drain(stream)
+    table = stream.catalog.table("shop.plain")
+    rollback_to(table, stream.book.snapshot_id("shop.plain") - 1)
+    end(stream)
+    assert_nothing_swept(stream)
 
 
 def use(stream, directory, policy):
