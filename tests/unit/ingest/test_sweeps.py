@@ -24,6 +24,16 @@ from tests.unit.ingest.test_truncates import KINDS, NAMES, ODD, STRING, replayed
 FIRST, LAST = "first_in_data_collection", "last_in_data_collection"
 MARKS = (FIRST, "true", LAST)
 
+FEW = [
+    *("input", "moving"),
+    *(
+        pytest.param(name, marks=pytest.mark.full)
+        for name in NAMES
+        if name not in ("input", "moving")
+    ),
+]
+"""Kinds of tables of which the quick run takes two; its histories have all."""
+
 
 def read(table, key, n, mark="true"):
     """A row of a snapshot."""
@@ -263,7 +273,7 @@ def test_what_a_snapshot_of_several_batches_does_not_bring_goes_at_its_end(
     assert watch(stream, name).state == QUIET
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FEW)
 def test_first_and_last_in_one_batch(tmp_path, monkeypatch, name):
     """What came right before the snapshot and is not in it goes, what came behind it stays."""
     stream = make(tmp_path, monkeypatch, names=[name])
@@ -276,7 +286,7 @@ def test_first_and_last_in_one_batch(tmp_path, monkeypatch, name):
     assert rows(stream, name) == {1: 2, 2: 1, 8: 2}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FEW)
 def test_a_row_written_right_before_the_snapshot_in_its_batch_goes(tmp_path, monkeypatch, name):
     stream = make(tmp_path, monkeypatch, names=[name])
     put(stream, name, (0, 1), (1, 1))
@@ -477,7 +487,7 @@ def test_numbers_after_the_mark_stay_above_it_whatever_compaction_drops(tmp_path
     assert rows(stream, "plain") == {1: 2, 2: 2}
 
 
-@pytest.mark.parametrize("where", ["begins", "ends", "both"])
+@pytest.mark.parametrize("where", ["begins", "ends", pytest.param("both", marks=pytest.mark.full)])
 @pytest.mark.parametrize("step", range(10))
 def test_a_death_at_every_step_of_the_batch(stream, where, step):
     for name in ("plain", "lookup"):
@@ -571,8 +581,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-@pytest.mark.parametrize("policy", ["quarantine", "skip"])
+@pytest.mark.parametrize(
+    ("what", "policy"),
+    [
+        ("a value", "quarantine"),
+        ("no JSON", "quarantine"),
+        ("no event", "skip"),
+        ("a value", "skip"),
+    ],
+)
 def test_a_bad_record_in_between_calls_it_off(tmp_path, monkeypatch, what, policy, caplog):
     more = f"tables:\n- {{match: shop.plain, bad.records: {policy}}}\n"
     stream = make(tmp_path, monkeypatch, more=more)
