@@ -133,7 +133,7 @@ def decided(before: Watch | None, facts: Facts) -> Verdict:
             floor = facts.top + NUMBERS_APART
             numbers = Numbers(since, floor)
     watch = _after(state, facts, offset, floor, told)
-    due = before is not None if watch is None else watch.tells_more_than(before)
+    due = state == OPEN or (before is not None and before.state == OPEN)
     return Verdict(watch=watch, due=due, swept=swept, sweep=sweep, numbers=numbers, told=news)
 
 

@@ -6,6 +6,7 @@ records, so a batch that is done again decides the same; the new watch is commit
 the sweep with the watch that ends it. A table that has committed the batch is left out of it.
 """
 
+import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,12 @@ __all__ = ["SweepPlanner"]
 _LOG = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rule:
+    sweeps: bool
+    softly: bool
+
+
 class SweepPlanner:
     """One per process.
 
@@ -43,6 +50,8 @@ class SweepPlanner:
         self._book = book
         self._stream = stream
         self._warned: set[tuple[str, str]] = set()
+        self._settings = book.settings
+        self._rules: dict[str, _Rule] = {}
 
     def numbers(self) -> dict[str, Numbers]:
         """Tables that a snapshot passes, and above which floor they are written meanwhile."""
@@ -52,14 +61,23 @@ class SweepPlanner:
             if watch.state == OPEN and watch.floor >= 0
         }
 
-    def _watches(self) -> dict[str, Watch]:
+    def _rule(self, name: str) -> _Rule:
+        """What the settings in force say, found once."""
         settings = self._book.settings
-        if not settings.sweeps:
+        if settings is not self._settings:
+            self._settings, self._rules = settings, {}
+        if name not in self._rules:
+            softly = settings.transform(name).soft_delete
+            self._rules[name] = _Rule(settings.sweeps_table(name), softly)
+        return self._rules[name]
+
+    def _watches(self) -> dict[str, Watch]:
+        if not self._book.settings.sweeps:
             return {}
         return {
             name: each.watch
             for name, each in self._book.progresses().items()
-            if each.watch is not None and settings.sweeps_table(name)
+            if each.watch is not None and self._rule(name).sweeps
         }
 
     def decide(
@@ -81,24 +99,25 @@ class SweepPlanner:
         if not book.settings.sweeps:
             return {}
         watches = self._watches()
+        opened = {name for name, watch in watches.items() if watch.state == OPEN}
         marks: dict[str, list[SnapshotMark]] = {}
         for mark in report.snapshot_marks:
             marks.setdefault(mark.table, []).append(mark)
-        names = (marks.keys() | watches.keys() | report.tables.keys()) & plan.tables.keys()
+        names = (marks.keys() | opened | report.tables.keys()) & plan.tables.keys()
         names -= {*plan.skip, *plan.parked, *book.to_park(), book.quarantine, book.history}
         begins, ends = resume_token(start), resume_token(end)
         partitions = {topic: len(parts) for topic, parts in ends.items()}
         found: dict[str, Verdict] = {}
         for name in sorted(names):
-            if not book.settings.sweeps_table(name):
+            if not self._rule(name).sweeps:
                 continue
             own = sorted(marks.get(name, ()), key=lambda mark: mark.offset)
             watch = watches.get(name)
             topics = {*report.feeds.get(name, ()), *book.offsets(name)}
             if reason := self._reason(name, topics, partitions, own):
-                if own or (watch is not None and watch.state == OPEN):
+                if own or name in opened:
                     self._warn_of(name, reason)
-                found[name] = Verdict(watch=None, due=watch is not None)
+                found[name] = Verdict(watch=None, due=name in opened)
                 continue
             topic = min(topics, default="")
             parts = ends.get(topic, {})
@@ -127,7 +146,7 @@ class SweepPlanner:
         marks: list[SnapshotMark],
     ) -> str:
         refusal = next((mark.refusal for mark in marks if mark.refusal), "")
-        if not refusal and self._book.settings.transform(name).soft_delete:
+        if not refusal and self._rule(name).softly:
             refusal = "its deletes are soft"
         most = max((partitions.get(topic, 1) for topic in topics), default=1)
         return unsweepable(self._book.table(name), topics, most, refusal)
@@ -149,7 +168,8 @@ class SweepPlanner:
         watch: Watch | None,
     ) -> Facts:
         table = self._book.table(name)
-        newest = table.snapshots.latest_id() or 0
+        is_open = watch is not None and watch.state == OPEN
+        newest = (table.snapshots.latest_id() or 0) if marks or is_open else 0
         where = (place.topic, place.partition)
         bad = max(report.bad_places.get((*where, target), -1) for target in (name, ""))
         counts = report.counts.get(place.topic, Counter())

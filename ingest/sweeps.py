@@ -130,7 +130,9 @@ class Watch:
     Attributes:
         topic: that feeds the table, the only one.
         partition: of the topic, the only one.
-        next: offset up to which records were looked at.
+        next: offset up to which records were looked at. While the snapshot is open every batch of
+            the partition is committed to the table, with rows or without; otherwise a batch that
+            brings no rows leaves a gap, behind which less is known.
         state: `OPEN`, `OFF` or `QUIET`.
         offset: where the open snapshot began.
         floor: largest sequence number that a row from before it can have.
@@ -147,16 +149,6 @@ class Watch:
     floor: int = -1
     seen: int = 0
     why: str = ""
-
-    def tells_more_than(self, other: "Watch | None") -> bool:
-        """Whether a commit is due for it, although the table gets no rows."""
-        if other is None or self.state == OPEN:
-            return True
-        return (self.state, self.topic, self.partition) != (
-            other.state,
-            other.topic,
-            other.partition,
-        )
 
 
 def sweep_property(stream: str, identifier: int, watch: Watch | None) -> dict[str, str]:

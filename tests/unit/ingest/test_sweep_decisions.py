@@ -175,8 +175,10 @@ def test_what_is_known_without_reads():
     assert decided(None, facts(rows=False)).watch is None
     assert decided(None, facts(bad=12)).watch is None
     lost = decided(QUIETED, facts(bad=12))
-    assert (lost.watch, lost.due) == (None, True)
+    assert (lost.watch, lost.due) == (None, False)
     assert not decided(QUIETED, facts(rows=False)).due, "a quiet table needs no commit of its own"
+    behind = facts(last(25), start=20, end=30)
+    assert decided(QUIETED, behind).sweep is None, "so what was not committed leaves a gap"
 
 
 def test_the_property_says_what_it_is_of():
