@@ -12,8 +12,9 @@ from storage.errors import InvalidRequestError, RetryableError
 __all__ = ["Followed", "follow"]
 
 _POLL_S = 0.5
-_SILENT_S = 30.0
-"""How long the connector may say nothing before the command wonders [s]."""
+_SILENT_S = 60.0
+"""How long the connector may say nothing before the command wonders [s]: it looks for signals in
+short moments each `signal.poll.interval.ms`, and was seen to take half a minute for the first."""
 
 _NEVER_MS = sys.maxsize
 

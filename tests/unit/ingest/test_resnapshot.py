@@ -234,7 +234,7 @@ def test_an_aborted_snapshot_is_an_error():
 def test_silence_makes_it_wonder_and_end_at_the_time_limit():
     clock, said = ManualClock(), Said()
     with pytest.raises(RetryableError, match="not complete"):
-        follow(SIGNAL, list, clock=clock, say=said, timeout_s=60)
+        follow(SIGNAL, list, clock=clock, say=said, timeout_s=90)
     assert len(said) == 1
     assert "signal.enabled.channels" in said[0]
 
