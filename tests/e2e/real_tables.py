@@ -168,6 +168,12 @@ class RandomChanges:
             self._tables = [*self._tables, table]
         self._tables = [table if each.name == table.name else each for each in self._tables]
 
+    def truncate(self, cursor: Any, statement: str, *names: str) -> None:
+        """Run a statement that empties tables."""
+        send(cursor, statement)
+        for name in names:
+            self._live[name].clear()
+
     def run(self, cursor: Any, transactions: int) -> None:
         """Transactions of 1-6 statements, each sent at once; a tenth is rolled back."""
         for _ in range(transactions):

@@ -206,6 +206,8 @@ class Source:
         made: tables that come later.
         several: see `RandomChanges`.
         settings: more of them for the connector.
+        prefix: of its topics; empty = one for the database and the number of tables.
+        partitions: of its topics.
     """
 
     def __init__(
@@ -218,14 +220,17 @@ class Source:
         made: tuple[RealTable, ...] = (),
         several: float = 0.0,
         settings: Mapping[str, str] | None = None,
+        prefix: str = "",
+        partitions: int = 3,
     ) -> None:
         self.tells_ddl = database == "mariadb"
-        self.prefix = f"e2e-{database}{len(tables)}"
+        self.prefix = prefix or f"e2e-{database}{len(tables)}"
         self.publication = self.prefix.replace("-", "_")
         self.bootstrap, self.worker = bootstrap, worker
         self.changes = RandomChanges(tables, seed=11, several=several)
         self._server, self._tables, self._made = server, tables, made
-        self._settings = settings or {}
+        self._settings, self._partitions = settings or {}, partitions
+        self._config: dict[str, str] = {}
 
     def config(self, directory: Path, *, evolve: bool = False, **more: Any) -> Path:
         """The pipeline's; `evolve` also follows the DDL that the connector tells."""
@@ -251,20 +256,27 @@ class Source:
                     cursor.execute(statement)
             cursor.execute("INSERT INTO fence (id, round) VALUES (1, 0)")
             self.changes.fill(cursor, 5)
+        listed = [self.collection(name) for name in names]
         if self.tells_ddl:
-            listed = [f"{self._server.database}.{name}" for name in names]
             config = mariadb_config(self._server, self.prefix, listed, self.bootstrap)
         else:
-            listed = [f"public.{name}" for name in names]
             config = postgres_config(self._server, self.prefix, listed)
-        config |= self._settings
-        self.worker.add(self.prefix, config, converter="json-schema", partitions=3)
+        self._config = {**config, **self._settings}
+        self.connect(self.prefix)
         # a snapshot that is begun twice would leave rows that were deleted between
         self.wait_until_quiet(5 * len(self._tables) + 1)
         yield
-        self.worker.remove(self.prefix)
+        self.worker.remove_all()
         drop(self._server, (*self.changes.tables, FENCE))
         undo(self._server, prepare)
+
+    def connect(self, name: str) -> None:
+        """Add the connector; under a name that it had not before it knows of no earlier one."""
+        self.worker.add(name, self._config, converter="json-schema", partitions=self._partitions)
+
+    def collection(self, name: str) -> str:
+        """What the connector calls a table."""
+        return f"{self._server.database if self.tells_ddl else 'public'}.{name}"
 
     def told(self) -> Capture:
         """Everything that the connector told."""
