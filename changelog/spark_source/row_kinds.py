@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The column `_row_kind`, `+I`, `-U`, `+U` or `-D`, in place of the stored kinds. Pure."""
 
+import functools
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +14,11 @@ __all__ = ["ROW_KIND", "told_batch", "told_schema", "untold_batch"]
 
 ROW_KIND = "_row_kind"
 
-_TEXTS = pa.array([kind.short for kind in sorted(RowKind)], pa.string())
+
+@functools.cache
+def _texts() -> pa.Array:
+    """By kind. Not made at import: the first array of Python objects imports pandas, a second."""
+    return pa.array([kind.short for kind in sorted(RowKind)], pa.string())
 
 
 def told_schema(schema: pa.Schema) -> pa.Schema:
@@ -22,7 +28,7 @@ def told_schema(schema: pa.Schema) -> pa.Schema:
 
 def told_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Changes, whose first column is `_VALUE_KIND`, as readers see them."""
-    kinds = _TEXTS.take(batch.column(0))
+    kinds = _texts().take(batch.column(0))
     return pa.RecordBatch.from_arrays([kinds, *batch.columns[1:]], schema=told_schema(batch.schema))
 
 
@@ -36,7 +42,7 @@ def untold_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     if place < 0:
         return batch
     texts = batch.column(place)
-    kinds = pc.index_in(texts, value_set=_TEXTS)
+    kinds = pc.index_in(texts, value_set=_texts())
     if kinds.null_count:
         raise InvalidRequestError(
             "a row has no kind",

@@ -69,7 +69,7 @@ def _encoded(
         return _joined([_constant(_PRESENT, len(column)), body])
     valid = column.is_valid()
     marks = pc.if_else(valid, _scalar(_PRESENT), _scalar(0))
-    return _joined([marks, pc.if_else(valid, body, _EMPTY)])
+    return _joined([marks, pc.if_else(valid, body, pa.scalar(b"", pa.binary()))])
 
 
 def _body(column: pa.Array, type_: DataType, name: str) -> pa.BinaryArray:
@@ -215,9 +215,6 @@ def _gathered(matrix: _Matrix, lengths: _Longs) -> pa.BinaryArray:
     return pa.Array.from_buffers(
         pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
-
-
-_EMPTY = pa.scalar(b"", pa.binary())
 
 
 def _scalar(byte: int) -> pa.Scalar:

@@ -18,7 +18,7 @@ from storage.options import TableOptions
 
 __all__ = ["accept_rows", "as_merged", "without_ignored"]
 
-_KIND_TEXTS = pa.array(["+I", "-U", "+U", "-D"])
+_KIND_TEXTS = ("+I", "-U", "+U", "-D")
 """Texts of the row kinds, each at the place of its code; lower case is understood, too."""
 
 
@@ -105,7 +105,8 @@ def _kinds_of(column: pa.Array, options: TableOptions) -> pa.Array:
             hint="give the column one of +I, -U, +U, -D",
             column=options.rowkind_field,
         )
-    codes = pc.index_in(pc.ascii_upper(column.cast(pa.string())), value_set=_KIND_TEXTS)
+    known = pa.array(_KIND_TEXTS)
+    codes = pc.index_in(pc.ascii_upper(column.cast(pa.string())), value_set=known)
     if codes.null_count:
         row = int(np.argmax(pc.is_null(codes).to_numpy(zero_copy_only=False)))
         raise InvalidRequestError(

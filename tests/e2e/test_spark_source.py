@@ -151,6 +151,7 @@ def test_a_stream_begins_with_the_whole_state_and_goes_on_where_it_was(spark, ch
     assert [row for rows in stream.run().values() for row in rows] == []
 
 
+@pytest.mark.full
 def test_a_failed_first_batch_is_read_again_as_it_was(spark, changing, tmp_path):
     stream = Stream(spark, changing, tmp_path / "place", read_changelog="true")
     stream.fail_in = 0

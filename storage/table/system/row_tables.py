@@ -7,6 +7,7 @@ their batches, with `_VALUE_KIND` (and `_SEQUENCE_NUMBER`), through `audit_log_b
 `binlog_batches`. Data plane: no Python object per row.
 """
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -36,7 +37,6 @@ __all__ = [
 ]
 
 ROW_KIND = "rowkind"
-_KIND_TEXTS = pa.array([kind.short for kind in sorted(RowKind)], pa.string())
 _SEQUENCE_OPTION = "table-read.sequence-number.enabled"
 
 
@@ -176,7 +176,13 @@ def _images(field: pa.Field) -> pa.Field:
 
 
 def _kind_texts(kinds: pa.Array) -> pa.Array:
-    return _KIND_TEXTS.take(kinds)
+    return _texts().take(kinds)
+
+
+@functools.cache
+def _texts() -> pa.Array:
+    """By kind. Not made at import: the first array of Python objects imports pandas, a second."""
+    return pa.array([kind.short for kind in sorted(RowKind)], pa.string())
 
 
 def _first_of_pairs(batch: pa.RecordBatch) -> np.ndarray:
