@@ -23,14 +23,19 @@ from changelog.spark_source.batch_reader import PushingReader, ScanReader
 from changelog.spark_source.batch_scan import batch_scan
 from changelog.spark_source.push_down import planning_filters
 from changelog.spark_source.sink import RowSink, partition_values
-from changelog.spark_source.source_options import READ_CHANGELOG, SourceOptions
+from changelog.spark_source.source_options import (
+    LIMITS,
+    READ_CHANGELOG,
+    READ_OPTIONS,
+    WRITE_OPTIONS,
+    SourceOptions,
+)
 from changelog.spark_source.spark_types import arrow_schema_of, chosen_columns, spark_schema
 from changelog.spark_source.stream_reader import ChangeStreamReader
 from changelog.spark_source.stream_view import StreamView, streamed_table
-from changelog.spark_source.writers import BatchWriter, StreamWriter
+from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter
 from changelog.stream_range import RangeLimit
 from storage.errors import InvalidOptionError
-from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.table import FileStoreTable
 
 __all__ = ["LakewardDataSource"]
@@ -66,6 +71,7 @@ class LakewardDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader; it takes filters in the process in which Spark asks for that."""
         parsed = self._parsed
+        parsed.refuse(WRITE_OPTIONS | LIMITS, "a batch read")
         whole = batch_scan(self._table, parsed.system_table, kinds=parsed.reads_changelog)
         columns = chosen_columns(schema, whole.schema)
         scan = batch_scan(
@@ -80,6 +86,7 @@ class LakewardDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader of the changes."""
         parsed = self._parsed
+        parsed.refuse(WRITE_OPTIONS, "a stream that reads")
         table, kinds = streamed_table(self._table), parsed.flag(READ_CHANGELOG)
         whole = StreamView(table, parsed.system_table, kinds=kinds)
         columns = chosen_columns(schema, whole.schema)
@@ -92,25 +99,26 @@ class LakewardDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch writer."""
-        own = self._parsed.own
-        user, identifier = own.get("commit.user"), own.get("commit.identifier")
-        if (user is None) is not (identifier is None):
+        parsed = self._parsed
+        user, number = parsed.own.get("commit.user"), None
+        if "commit.identifier" in parsed.own:
+            number = parsed.number("commit.identifier")
+        if number is not None and not user:
             raise InvalidOptionError(
-                "a commit is named by its user and its number",
-                hint="give `commit.user` and `commit.identifier`, or neither",
+                "a commit is named by its user and its number", missing="commit.user"
             )
+        name = CommitName(user, number) if user else None
         sink = self._sink(schema, overwrite)
-        if user is None or identifier is None:
-            name = f"spark-{self._table.ids.uuid()}"
-            return BatchWriter(sink, name, BATCH_COMMIT_IDENTIFIER)
-        return BatchWriter(sink, user, self._parsed.number("commit.identifier"))
+        return BatchWriter(sink, name, unnamed=f"spark-{self._table.ids.uuid()}")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A streaming writer; in complete mode every batch takes the place of all rows."""
+        self._parsed.refuse(WRITE_OPTIONS, "a stream that writes")
         return StreamWriter(self._sink(schema, overwrite, whole=True))
 
     def _sink(self, schema: StructType, overwrite: bool, *, whole: bool = False) -> RowSink:
         parsed = self._parsed
+        parsed.refuse(READ_OPTIONS, "a write")
         if parsed.system_table is not None:
             raise InvalidOptionError("a system table cannot be written", table=parsed.system_table)
         text = parsed.own.get("overwrite.partition")

@@ -9,7 +9,7 @@ every option of an object store. Spark gives all keys in lower case.
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from storage.errors import InvalidOptionError
 from storage.options import TABLE_OPTIONS, find_option
@@ -18,7 +18,14 @@ from storage.table.predicate import Predicate
 from storage.table.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 
-__all__ = ["OWN_OPTIONS", "READ_CHANGELOG", "SourceOptions"]
+__all__ = [
+    "LIMITS",
+    "OWN_OPTIONS",
+    "READ_CHANGELOG",
+    "READ_OPTIONS",
+    "WRITE_OPTIONS",
+    "SourceOptions",
+]
 
 READ_CHANGELOG = "read.changelog"
 
@@ -31,11 +38,15 @@ OWN_OPTIONS = {
     READ_CHANGELOG: "whether rows come with `_row_kind`; a stream of a keyed table must say it",
     "max.snapshots.per.trigger": "snapshots that one micro-batch takes in at most",
     "max.rows.per.trigger": "changes after which a micro-batch takes in no further snapshot",
-    "commit.user": "name of a batch write; with `commit.identifier` it is written at most once",
-    "commit.identifier": "number of a batch write, growing with every write of that user",
+    "commit.user": "name of a batch write, which then happens at most once per number",
+    "commit.identifier": "its number, growing; in a `foreachBatch` that of the micro-batch",
     "overwrite.partition": "what an overwrite replaces: `dt=2026-01-31,hh=10`",
 }
 """Options that are not the table's, with what they mean."""
+
+WRITE_OPTIONS = frozenset({"commit.user", "commit.identifier", "overwrite.partition"})
+LIMITS = frozenset({"max.snapshots.per.trigger", "max.rows.per.trigger"})
+READ_OPTIONS = frozenset({"columns", "filter", READ_CHANGELOG}) | LIMITS
 
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark keeps among those of the source."""
@@ -137,6 +148,20 @@ class SourceOptions:
             mark = f"{_MARK}{_BRANCH}{self.branch}" if self.branch else ""
             table = catalog.table(f"{self.table}{mark}")
         return table.with_options(self.table_options) if self.table_options else table
+
+    def refuse(self, keys: Iterable[str], what: str) -> None:
+        """Refuse options that would be ignored.
+
+        Args:
+            keys: of these options.
+            what: does not know them.
+
+        Raises:
+            InvalidOptionError: one is given.
+        """
+        for key in sorted(keys):
+            if key in self.own:
+                raise InvalidOptionError(f"{what} has no such option", hint="remove it", key=key)
 
     def count(self, key: str) -> int | None:
         """A whole number above zero; None where the option is not given.

@@ -4,8 +4,9 @@
 A streaming query is known by the id that its checkpoint holds: commit user `spark-<id>`, commit
 identifier = number of the micro-batch. A batch that is repeated after a crash finds its commit and
 changes nothing; a new checkpoint is a new user, whose numbers begin anew. A batch job has a user of
-its own and happens as often as it is run, unless `commit.user` and `commit.identifier` name it.
-Without them a commit that failed with unknown outcome may have happened all the same.
+its own and happens as often as it is run, unless `commit.user` and `commit.identifier` name it; in
+a `foreachBatch` `commit.user` is enough, query and micro-batch say the rest. Without a name a
+commit that failed with unknown outcome may have happened all the same.
 """
 
 import dataclasses
@@ -20,11 +21,13 @@ from pyspark.sql.datasource import (
 )
 
 from changelog.spark_source.sink import RowSink, TaskFiles
-from storage.errors import InternalError
+from storage.errors import InternalError, InvalidOptionError
+from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
 
-__all__ = ["BatchWriter", "StreamWriter"]
+__all__ = ["BatchWriter", "CommitName", "StreamWriter", "TaskMessage"]
 
 _QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
 _USER_PREFIX = "spark-"
 
 
@@ -34,11 +37,42 @@ class TaskMessage(WriterCommitMessage):
 
     Attributes:
         files: that it wrote.
-        query: id of the streaming query; None in a batch.
+        query: id of the streaming query that runs the task; None: none does.
+        batch: number of its micro-batch; None: none does.
     """
 
     files: TaskFiles
-    query: str | None
+    query: str | None = None
+    batch: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommitName:
+    """The name of a batch write.
+
+    Attributes:
+        user: commit user; of a micro-batch its query is added.
+        identifier: commit identifier; None: the number of the micro-batch.
+    """
+
+    user: str
+    identifier: int | None
+
+    def of(self, told: TaskMessage) -> tuple[str, int]:
+        """User and identifier.
+
+        Raises:
+            InvalidOptionError: there is no micro-batch, and no identifier.
+        """
+        if self.identifier is not None:
+            return self.user, self.identifier
+        if told.query is None or told.batch is None:
+            raise InvalidOptionError(
+                "a commit is named by its user and its number",
+                hint="give `commit.identifier`, too; only in a `foreachBatch` it is known",
+                user=self.user,
+            )
+        return f"{self.user}-{told.query}", told.batch
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -46,14 +80,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     Args:
         sink: of the table.
-        user: commit user.
-        identifier: commit identifier.
+        name: of the commit; None: a new one.
+        unnamed: commit user where there is no name.
     """
 
-    def __init__(self, sink: RowSink, user: str, identifier: int) -> None:
+    def __init__(self, sink: RowSink, name: CommitName | None, unnamed: str) -> None:
         self._sink = sink
-        self._user = user
-        self._identifier = identifier
+        self._name = name or CommitName(unnamed, BATCH_COMMIT_IDENTIFIER)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task."""
@@ -61,7 +94,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks wrote."""
-        self._sink.commit([one.files for one in _told(messages)], self._user, self._identifier)
+        told = _told(messages)
+        if told:
+            user, identifier = self._name.of(told[0])
+            self._sink.commit([one.files for one in told], user, identifier)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks wrote before one failed."""
@@ -101,7 +137,8 @@ def _written(sink: RowSink, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
     context = TaskContext.get()
     task = 0 if context is None else context.partitionId()
     query = None if context is None else context.getLocalProperty(_QUERY_ID)
-    return TaskMessage(sink.write(task, rows), query)
+    batch = None if context is None else context.getLocalProperty(_BATCH_ID)
+    return TaskMessage(sink.write(task, rows), query, None if batch is None else int(batch))
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:

@@ -53,8 +53,7 @@ def start(
     reader = reader.option("consumer-id", "sums").option("max.snapshots.per.trigger", "5")
 
     def keep(changed: DataFrame, batch: int) -> None:
-        writer = changed.write.format("lakeward").mode("append").option("commit.user", "sums")
-        writer.option("commit.identifier", batch).save(target)
+        changed.write.format("lakeward").mode("append").option("commit.user", "sums").save(target)
         after(batch)
 
     writer = sums(reader.load(table), group, value).writeStream.outputMode("update")

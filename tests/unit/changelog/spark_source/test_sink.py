@@ -8,8 +8,9 @@ import pytest
 
 from changelog.spark_source import sink as sink_module
 from changelog.spark_source.sink import RowSink, partition_values
-from changelog.spark_source.writers import BatchWriter, StreamWriter, TaskMessage
+from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter, TaskMessage
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
+from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.table_kit import data_files, make_table, named_files, rows_of, write
@@ -94,7 +95,7 @@ def test_a_failed_task_leaves_no_files_and_a_failed_commit_leaves_them(tmp_path)
         sink.write(0, [batch((1, "a")), batch(("one", "b"))])
     assert data_files(table) == set()
     written = TaskMessage(sink.write(0, [batch((1, "a"))]), "query")
-    for writer in (BatchWriter(sink, "u", 1), StreamWriter(sink)):
+    for writer in (BatchWriter(sink, None, "u"), StreamWriter(sink)):
         arguments = () if isinstance(writer, BatchWriter) else (3,)
         writer.abort([written], *arguments)  # a commit whose outcome is unknown
         assert len(data_files(table)) == 1
@@ -110,6 +111,24 @@ def test_streams_commit_under_the_name_of_their_query(tmp_path):
     writer.commit([], 5)
     newest = table.latest_snapshot()
     assert (newest.commit_user, newest.commit_identifier) == ("spark-q", 4)
+
+
+def test_batches_are_named_by_options_or_by_their_micro_batch(tmp_path):
+    table = make_table(tmp_path)
+    sink = sink_of(table)
+
+    def commit(name: CommitName | None, **place) -> tuple[str, int]:
+        files = sink.write(0, [batch((1, "a"))])
+        BatchWriter(sink, name, "unnamed").commit([TaskMessage(files, **place), None])
+        newest = table.latest_snapshot()
+        return newest.commit_user, newest.commit_identifier
+
+    assert commit(None) == ("unnamed", BATCH_COMMIT_IDENTIFIER)
+    assert commit(CommitName("job", 3)) == ("job", 3)
+    assert commit(CommitName("job", None), query="q", batch=0) == ("job-q", 0)
+    assert commit(CommitName("job", None), query="other", batch=0) == ("job-other", 0)
+    with pytest.raises(InvalidOptionError, match=r"commit\.identifier"):
+        commit(CommitName("job", None))
 
 
 def test_overwrites(tmp_path):

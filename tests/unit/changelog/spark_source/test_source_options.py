@@ -3,7 +3,12 @@
 
 import pytest
 
-from changelog.spark_source.source_options import SourceOptions
+from changelog.spark_source.source_options import (
+    LIMITS,
+    READ_OPTIONS,
+    WRITE_OPTIONS,
+    SourceOptions,
+)
 from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
 from storage.table.branches import create_branch
 from storage.table.predicate import Compare, Op
@@ -91,3 +96,12 @@ def test_a_table_is_opened_by_path_or_name_at_its_branch(tmp_path):
     assert SourceOptions.parse(named).open().layout.branch == "dev"
     with pytest.raises(NotFoundError):
         SourceOptions.parse({"warehouse": str(tmp_path), "table": "db.other"}).open()
+
+
+def test_options_that_would_be_ignored_are_refused():
+    found = SourceOptions.parse({"path": "/t", "commit.user": "u", "columns": "a"})
+    found.refuse(LIMITS, "a batch read")
+    with pytest.raises(InvalidOptionError, match=r"a batch read has no .* key=`commit\.user`"):
+        found.refuse(WRITE_OPTIONS, "a batch read")
+    with pytest.raises(InvalidOptionError, match="a write has no .* key=`columns`"):
+        found.refuse(READ_OPTIONS, "a write")
