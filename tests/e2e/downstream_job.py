@@ -34,6 +34,7 @@ def start(
     group: str,
     value: str,
     *,
+    snapshots: int = 50,
     after: Callable[[int], None] = lambda batch: None,
     **trigger,
 ) -> StreamingQuery:
@@ -46,11 +47,12 @@ def start(
         place: directory of the checkpoint.
         group: expression.
         value: expression.
+        snapshots: taken in by one batch at most.
         after: called when a batch is written, before Spark knows.
         trigger: of Spark.
     """
     reader = spark.readStream.format("lakeward").option("read.changelog", "true")
-    reader = reader.option("consumer-id", "sums").option("max.snapshots.per.trigger", "5")
+    reader = reader.option("consumer-id", "sums").option("max.snapshots.per.trigger", snapshots)
 
     def keep(changed: DataFrame, batch: int) -> None:
         changed.write.format("lakeward").mode("append").option("commit.user", "sums").save(target)

@@ -110,6 +110,7 @@ def test_sums_survive_failures_between_batch_and_checkpoint(spark, tmp_path, pro
                 "g",
                 "v",
                 after=fail if number < 12 else lambda batch: None,
+                snapshots=2,
                 availableNow=True,
             )
             with contextlib.suppress(StreamingQueryException):
@@ -124,7 +125,8 @@ class Job:
     """The job as a process."""
 
     def __init__(self, directory: Path, queries: dict[str, list[str]]) -> None:
-        self._log = (directory / "downstream.log").open("ab")
+        self._path = directory / "downstream.log"
+        self._log = self._path.open("ab")
         path = os.pathsep.join([str(ROOT), str(AUTOMATIC)])
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.e2e.downstream_job", json.dumps(queries)],
@@ -134,6 +136,12 @@ class Job:
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
+
+    def has_begun(self, before: dict[str, int], places: dict[str, str]) -> bool:
+        """Whether each query has planned a batch that it had not planned before."""
+        if self.process.poll() is not None:
+            raise AssertionError(self._path.read_text(errors="replace")[-8_000:])
+        return all(planned(place) > before[name] for name, place in places.items())
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -150,12 +158,12 @@ def planned(place: str) -> int:
 @pytest.mark.full
 def test_sums_survive_five_kills_while_the_daemon_writes(tmp_path):
     rng = random.Random(11)
-    load = Load(tmp_path / "events", seed=5, per_file=100)
+    load = Load(tmp_path / "events", seed=5, per_file=50)
     load.begin(400)
     kinds = {"orders": PRODUCERS["lookup"], "products": PRODUCERS["full-compaction"]}
     config = files_config(
         tmp_path,
-        trigger={"interval": "500ms", "max.records": 1_000},
+        trigger={"interval": "1s", "max.records": 2_000},
         table_properties={"bucket": "2", "snapshot.num-retained.max": "30"},
         tables=[{"match": f"shop.{one}", "table.properties": kind} for one, kind in kinds.items()],
     )
@@ -170,6 +178,7 @@ def test_sums_survive_five_kills_while_the_daemon_writes(tmp_path):
         ]
         for name in shape
     }
+    places = {name: arguments[2] for name, arguments in queries.items()}
     with DaemonProcess(config) as daemon:
         eventually(
             lambda: all(newest_snapshot(tmp_path / "warehouse", f"shop.{one}") for one in shape),
@@ -178,13 +187,11 @@ def test_sums_survive_five_kills_while_the_daemon_writes(tmp_path):
         )
         load.start()
         for _ in range(5):
-            before = {name: planned(queries[name][2]) for name in shape}
+            before = {name: planned(place) for name, place in places.items()}
             job = Job(tmp_path, queries)
             eventually(
-                lambda before=before: all(
-                    planned(queries[name][2]) > before[name] + 1 for name in shape
-                ),
-                timeout=240,
+                lambda job=job, before=before: job.has_begun(before, places),
+                timeout=300,
                 what="batches of the job",
             )
             time.sleep(rng.uniform(0.0, 3.0))
@@ -204,7 +211,7 @@ def test_sums_survive_five_kills_while_the_daemon_writes(tmp_path):
             expected = summed(table, *shape[name])
             eventually(
                 lambda name=name, expected=expected: kept(targets[name]) == expected,
-                timeout=300,
+                timeout=600,
                 what=f"the sums of {name}: {expected}",
             )
     finally:
