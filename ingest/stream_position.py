@@ -109,8 +109,13 @@ class StreamPosition:
         return state
 
     def start_from(self, state: CheckpointState) -> None:
-        """Throw away what the checkpoint says, for another state; one atomic step."""
+        """Throw away what the checkpoint says, for another state; one atomic step.
+
+        Then the note goes there too: recovered again before any batch, the stream starts there.
+        """
         state.save(self.checkpoint)
+        at = state.initial
+        self.progress.write(BatchNote(identifier=state.base - 1, start=at, end=at, tables=()))
         self._use(state)
 
     def recovered(self) -> CheckpointState:
@@ -121,10 +126,12 @@ class StreamPosition:
             DataLossError: a recovered place cannot be found.
         """
         progresses = self._book.progresses()
-        newest = max((progress.identifier for progress in progresses.values()), default=-1)
+        note = self.progress.read()
+        used = [progress.identifier for progress in progresses.values()]
+        newest = max([*used, -1 if note is None else note.identifier])
         parked = self._parking.parked()
         running = {name: each for name, each in progresses.items() if name not in parked}
-        recovered = recovered_offsets(self.progress.read(), running or progresses)
+        recovered = recovered_offsets(note, running or progresses)
         floors, bad_floors = recovered_floors(progresses, self._parking)
         taken = topics_taken_back(self._book.options(), self._settings.pipeline.name)
         if taken and recovered is not None:
