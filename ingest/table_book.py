@@ -470,7 +470,9 @@ class TableBook:
             identifier,
             properties=properties,
             watermark=watermark_of(self.settings, name, event_time_ms),
-            before_publish=lambda latest: require_history(latest, name, self._stream, known),
+            before_publish=lambda latest: require_history(
+                latest, page.table, name, self._stream, known
+            ),
             ignore_empty=told is None,
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}

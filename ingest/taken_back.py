@@ -11,7 +11,8 @@ on from its own memory or checkpoint would leave these rows out for good. So
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ingest.source.ranges import OffsetJson, normalize
@@ -46,20 +47,27 @@ def streams_of(snapshot: Snapshot | None) -> list[str]:
     )
 
 
-def note_taken_back(table: FileStoreTable, newest: Snapshot, target: str) -> FileStoreTable:
+def note_taken_back(
+    table: FileStoreTable,
+    newest: Snapshot,
+    target: str,
+    more: Mapping[str, Iterable[str]] = MappingProxyType({}),
+) -> FileStoreTable:
     """Note in a table's options that its history is about to go.
 
     Args:
         table: at the branch that streams write.
         newest: its newest snapshot.
         target: what it goes back to, for people.
+        more: further topics by stream, which the snapshot does not tell.
 
     Returns:
         The table with the note.
     """
     streams = {name: set(stored_offsets(newest, name) or ()) for name in streams_of(newest)}
-    for name, topics in _parsed(table.schema.options).get("streams", {}).items():
-        streams.setdefault(name, set()).update(topics)  # of a first time, not recovered from yet
+    known = _parsed(table.schema.options).get("streams", {})  # of a first time, not recovered yet
+    for name, topics in (*known.items(), *more.items()):
+        streams.setdefault(name, set()).update(topics)
     note = {"to": target, "streams": {name: sorted(streams[name]) for name in sorted(streams)}}
     return table.alter([SetOption(TAKEN_BACK_OPTION, json.dumps(note))])
 
@@ -109,13 +117,18 @@ def require_not_taken_back(options: Mapping[str, Mapping[str, str]], stream: str
 
 
 def require_history(
-    latest: Snapshot | None, table: str, stream: str, known: Collection[OffsetMap]
+    latest: Snapshot | None,
+    table: FileStoreTable,
+    name: str,
+    stream: str,
+    known: Sequence[OffsetMap],
 ) -> None:
-    """Stop a commit to a table whose history was taken back.
+    """Stop a commit to a table whose history was taken back, and leave the note if nobody has.
 
     Args:
         latest: the newest snapshot.
-        table: `database.table`.
+        table: the table.
+        name: `database.table`.
         stream: that commits.
         known: offsets of the stream that it may tell: those of the last commit, and of this one.
 
@@ -124,13 +137,31 @@ def require_history(
     """
     told = None if latest is None else stored_offsets(latest, stream)
     # engines that do not carry properties from snapshot to snapshot may have made the newest one
-    if told is not None and told not in known:
+    if latest is None or told is None or told in known:
+        return
+    if not _behind(told, known[0]):
         raise FencedError(
-            "the table was taken back since the stream wrote it, or another daemon writes it",
+            "another process committed to this table",
             detail=f"it holds {told}",
-            hint=_HINT,
-            table=table,
+            hint="two daemons run one stream: stop one of them",
+            table=name,
         )
+    note_taken_back(table.latest(), latest, f"snapshot {latest.id}", {stream: known[0]})
+    raise FencedError(
+        "the table was taken back since the stream wrote it",
+        detail=f"it holds {told}",
+        hint=_HINT,
+        table=name,
+    )
+
+
+def _behind(told: OffsetMap, committed: OffsetMap) -> bool:
+    """Whether a table holds less than was committed to it."""
+    return any(
+        told.get(topic, {}).get(key, -1) < offset
+        for topic, parts in committed.items()
+        for key, offset in parts.items()
+    )
 
 
 def lowered(

@@ -76,20 +76,27 @@ def test_a_note_that_cannot_be_read_stops_the_start():
 
 def test_a_commit_beside_a_rollback_ends_the_daemon(table):
     committed = {"t": {"0": 30}}
-    newest = reopened(table).latest_snapshot()
-    require_history(newest, "db.t", "shop", [committed, {"t": {"0": 40}}])
+    known = [committed, {"t": {"0": 40}}]
+    require_history(reopened(table).latest_snapshot(), table, "db.t", "shop", known)
     rollback_to(reopened(table), 2)
     with pytest.raises(FencedError, match="taken back"):
-        require_history(
-            reopened(table).latest_snapshot(), "db.t", "shop", [committed, {"t": {"0": 40}}]
-        )
+        require_history(reopened(table).latest_snapshot(), table, "db.t", "shop", known)
+    options = {"db.t": reopened(table).schema.options}
+    assert topics_taken_back(options, "shop") == {"db.t": ("t",)}, "nobody goes on after a restart"
+
+
+def test_a_second_daemon_ends_the_first(table):
+    known = [{"t": {"0": 20}}, {"t": {"0": 25}}]
+    with pytest.raises(FencedError, match="another process"):
+        require_history(reopened(table).latest_snapshot(), table, "db.t", "shop", known)
+    assert TAKEN_BACK_OPTION not in reopened(table).schema.options
 
 
 def test_what_does_not_tell_offsets_is_believed(tmp_path):
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, "a")])
-    require_history(table.latest_snapshot(), "db.t", "shop", [{"t": {"0": 1}}])
-    require_history(None, "db.t", "shop", [{"t": {"0": 1}}])
+    require_history(table.latest_snapshot(), table, "db.t", "shop", [{"t": {"0": 1}}])
+    require_history(None, table, "db.t", "shop", [{"t": {"0": 1}}])
 
 
 @pytest.mark.parametrize(
