@@ -103,5 +103,5 @@ def test_options_that_would_be_ignored_are_refused():
     found.refuse(LIMITS, "a batch read")
     with pytest.raises(InvalidOptionError, match=r"a batch read has no .* key=`commit\.user`"):
         found.refuse(WRITE_OPTIONS, "a batch read")
-    with pytest.raises(InvalidOptionError, match="a write has no .* key=`columns`"):
+    with pytest.raises(InvalidOptionError, match=r"a write has no .* key=`columns`"):
         found.refuse(READ_OPTIONS, "a write")
