@@ -15,6 +15,7 @@ import pytest
 
 from ingest.plan import BatchPlan
 from ingest.sweeps import OFF, OPEN, QUIET, Numbers, Sweep
+from storage.errors import FencedError
 from storage.format.schema import new_schema
 from storage.table.rollback import rollback_to
 from tests.unit.ingest import simulated_stream
@@ -670,13 +671,14 @@ def test_rows_of_another_writer_call_it_off_and_compactions_do_not(stream, caplo
     assert_the_next_is_swept(stream)
 
 
-def test_a_rollback_calls_it_off(stream):
+def test_a_rollback_ends_the_stream_before_anything_is_swept(stream):
     begin(stream)
     stream.topics.add("a", 0, *read("plain", 2, 2))
     drain(stream)
     table = stream.catalog.table("shop.plain")
     rollback_to(table, stream.book.snapshot_id("shop.plain") - 1)
-    end(stream)
+    with pytest.raises(FencedError, match="taken back"):
+        end(stream)
     assert_nothing_swept(stream)
 
 
