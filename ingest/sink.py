@@ -28,7 +28,6 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -191,9 +190,11 @@ class MicroBatchSink:
         self._check_replay(plan, span)
         self._refuse_truncates(outcome)
         outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
-        start, end = self._position.bounds(batch_id)
-        sweeps = self._sweeps.decide(settled, outcome.report, start, end)
-        outcome = self._settle_deletes(frame, settled, outcome, end, sweeps)
+        sweeps: dict[str, Verdict] = {}
+        if self._book.settings.sweeps:
+            bounds = self._position.bounds(batch_id)
+            sweeps = self._sweeps.decide(settled, outcome.report, *bounds)
+        outcome = self._settle_deletes(frame, settled, outcome, sweeps)
         phases.end("schema")
         judged = {*plan.skip, *plan.parked, self._book.quarantine}
         too_bad = over_limit(self._book.settings, outcome.report, judged)
@@ -346,12 +347,12 @@ class MicroBatchSink:
         frame: DataFrame,
         plan: BatchPlan,
         outcome: JobOutcome,
-        end: Mapping[str, Any],
         sweeps: Mapping[str, Verdict],
     ) -> JobOutcome:
         """Run again for tables that lose rows by truncates and snapshots; some are parked."""
         if not (outcome.report.truncates or sweeps):
             return outcome
+        end = self._position.bounds(plan.batch_id)[1]
         rerun = emptying_plan(self._book, plan, outcome.report, end, sweeps)
         if rerun.only:
             again = set(rerun.only)

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ingest.batch_report import BatchReport, LookupUse
 from ingest.metric_table import METRICS, PREFIX, STATES
 from ingest.schema_modes import ChangeKind, Outcome, Verdict
+from ingest.status_board import StatusBoard
 from ingest.telemetry import STALE_AFTER_S, Metrics
 from storage.clock import ManualClock
 
@@ -109,6 +110,21 @@ def test_compactions_changelog_and_lookups_are_counted(metrics):
     assert sample(metrics, "lookup_built_bytes_total") == 1800
     assert sample(metrics, "lookup_evicted_files_total") == 4
     assert sample(metrics, "lookup_disk_bytes") == 5_000
+
+
+def test_sweeps_are_counted_and_shown(metrics, clock):
+    report = dataclasses.replace(REPORT, swept={"a.b": 0, "a.c": 3}, unswept={"a.d": "bad"})
+    metrics.record(report)
+    metrics.record(report)
+    found = [sample(metrics, "table_rows_swept_total", table=name) for name in ("a.b", "a.c")]
+    assert found == [0, 6]
+    assert sample(metrics, "table_sweeps_total", table="a.b", outcome="swept") == 2
+    assert sample(metrics, "table_sweeps_total", table="a.d", outcome="called_off") == 2
+    board = StatusBoard("shop", clock)
+    board.record(report)
+    tables = board.document()["tables"]
+    assert tables["a.c"]["last_sweep"] == {"rows": 3}
+    assert tables["a.d"]["last_sweep"] == {"called_off": "bad"}
 
 
 def test_schema_changes_never_put_names_into_labels(metrics):
