@@ -11,8 +11,13 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ingest.session import build_session
-
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
 SIGN = "if(_row_kind in ('+I', '+U'), 1, -1)"
 
 
@@ -64,8 +69,11 @@ def start(
 
 
 def main() -> None:
-    """Run all queries until one of them fails."""
-    spark = build_session("sums", master="local[2,4]", conf={}, parallelism=2)
+    """Run all queries, in a session like anybody's, until one of them fails."""
+    builder = SparkSession.builder.master("local[2,4]").appName("sums")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
     for arguments in json.loads(sys.argv[1]).values():
         start(spark, *arguments, processingTime="300 milliseconds")
     spark.streams.awaitAnyTermination()

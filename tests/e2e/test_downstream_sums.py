@@ -133,7 +133,7 @@ class Job:
             stdout=self._log,
             stderr=self._log,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
             start_new_session=True,
         )
 
