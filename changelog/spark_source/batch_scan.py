@@ -5,7 +5,8 @@ What `FileStoreTable.to_arrow` and `system_table` give in one, here with the pla
 reading. Knows nothing of Spark.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from changelog.spark_source.pieces import (
 from changelog.spark_source.view_scan import ChangeScan, ViewScan, is_view
 from storage.errors import NotFoundError
 from storage.format.types import VALUE_KIND
+from storage.table.catalog_api import Catalog
 from storage.table.change_plan import ChangeSplit
 from storage.table.change_read import ChangeRead, additions
 from storage.table.fallback import FALLBACK_BRANCH, fallback_plan
@@ -26,11 +28,12 @@ from storage.table.incremental import incremental_splits, is_incremental
 from storage.table.predicate import Predicate, mask
 from storage.table.read import TableRead
 from storage.table.scan import Split, TableScan
+from storage.table.system.catalog_tables import catalog_system_table
 from storage.table.system.registry import SYSTEM_TABLES, system_table
 from storage.table.system.row_tables import read_optimized_scan
 from storage.table.table import FileStoreTable
 
-__all__ = ["batch_scan"]
+__all__ = ["batch_scan", "catalog_scan"]
 
 
 def batch_scan(
@@ -64,7 +67,7 @@ def batch_scan(
     elif is_view(name):
         scan = ViewScan(table, name, columns, predicate)
     elif name in SYSTEM_TABLES:
-        scan = MetadataScan(table, name, columns, predicate)
+        scan = MetadataScan(functools.partial(system_table, table, name), columns, predicate)
     else:
         raise NotFoundError(
             "there is no system table of this name",
@@ -73,6 +76,28 @@ def batch_scan(
             table=table.layout.root,
         )
     return scan
+
+
+def catalog_scan(
+    catalog: Catalog,
+    name: str,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+) -> BatchScan:
+    """A read of a system table of a catalog.
+
+    Args:
+        catalog: the catalog.
+        name: without `sys.`.
+        columns: in the order wanted; None: all.
+        predicate: rows wanted; None: all.
+
+    Raises:
+        NotFoundError: there is no such system table.
+        InvalidRequestError: a column is unknown.
+    """
+    whole = functools.partial(catalog_system_table, catalog, name)
+    return MetadataScan(whole, columns, predicate)
 
 
 class RowScan:
@@ -133,21 +158,28 @@ class RowScan:
 
 
 class MetadataScan:
-    """A system table made of metadata: one piece."""
+    """A system table made of metadata, of a table or of a catalog: one piece.
+
+    Args:
+        whole: makes all its rows; picklable.
+        columns: in the order wanted; None: all.
+        predicate: rows wanted; None: all.
+
+    Raises:
+        InvalidRequestError: a column is unknown.
+    """
 
     def __init__(
         self,
-        table: FileStoreTable,
-        name: str,
+        whole: Callable[[], pa.Table],
         columns: Sequence[str] | None,
         predicate: Predicate | None,
     ) -> None:
-        self._table = table
-        self._name = name
-        whole = system_table(table, name).schema
-        self._schema = selected(whole, columns)
+        self._whole = whole
+        schema = whole().schema
+        self._schema = selected(schema, columns)
         self._predicate = predicate
-        check_columns(whole, predicate)
+        check_columns(schema, predicate)
 
     @property
     def schema(self) -> pa.Schema:
@@ -161,6 +193,6 @@ class MetadataScan:
     def read(self, piece: Piece, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """See `BatchScan`."""
         wanted = joined(self._predicate, predicate)
-        for batch in system_table(self._table, self._name).combine_chunks().to_batches():
+        for batch in self._whole().combine_chunks().to_batches():
             rows = batch if wanted is None else batch.filter(mask(wanted, batch))
             yield rows.select(self._schema.names)

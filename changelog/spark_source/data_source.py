@@ -9,6 +9,7 @@ that plan and read; it carries the table it has opened, so all of them see one s
 """
 
 import functools
+from collections.abc import Sequence
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,7 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from changelog.spark_source.batch_reader import PushingReader, ScanReader
-from changelog.spark_source.batch_scan import batch_scan
+from changelog.spark_source.batch_scan import batch_scan, catalog_scan
+from changelog.spark_source.pieces import BatchScan
 from changelog.spark_source.push_down import planning_filters
 from changelog.spark_source.sink import RowSink, partition_values
 from changelog.spark_source.source_options import (
@@ -36,6 +38,7 @@ from changelog.spark_source.stream_view import StreamView, streamed_table
 from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter
 from changelog.stream_range import RangeLimit
 from storage.errors import InvalidOptionError
+from storage.table.predicate import Predicate
 from storage.table.table import FileStoreTable
 
 __all__ = ["LakewardDataSource"]
@@ -62,25 +65,13 @@ class LakewardDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Columns of the table or system table, with `_row_kind` where it is asked for."""
-        parsed = self._parsed
-        scan = batch_scan(
-            self._table, parsed.system_table, parsed.columns, kinds=parsed.reads_changelog
-        )
-        return spark_schema(scan.schema)
+        return spark_schema(self._scan(self._parsed.columns).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader; it takes filters in the process in which Spark asks for that."""
-        parsed = self._parsed
-        parsed.refuse(WRITE_OPTIONS | LIMITS, "a batch read")
-        whole = batch_scan(self._table, parsed.system_table, kinds=parsed.reads_changelog)
-        columns = chosen_columns(schema, whole.schema)
-        scan = batch_scan(
-            self._table,
-            parsed.system_table,
-            columns,
-            parsed.predicate,
-            kinds=parsed.reads_changelog,
-        )
+        self._parsed.refuse(WRITE_OPTIONS | LIMITS, "a batch read")
+        columns = chosen_columns(schema, self._scan().schema)
+        scan = self._scan(columns, self._parsed.predicate)
         return (PushingReader if planning_filters() else ScanReader)(scan, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -115,6 +106,15 @@ class LakewardDataSource(DataSource):
         """A streaming writer; in complete mode every batch takes the place of all rows."""
         self._parsed.refuse(WRITE_OPTIONS, "a stream that writes")
         return StreamWriter(self._sink(schema, overwrite, whole=True))
+
+    def _scan(
+        self, columns: Sequence[str] | None = None, predicate: Predicate | None = None
+    ) -> BatchScan:
+        parsed = self._parsed
+        if parsed.catalog_table is not None:
+            return catalog_scan(parsed.catalog(), parsed.catalog_table, columns, predicate)
+        kinds = parsed.reads_changelog
+        return batch_scan(self._table, parsed.system_table, columns, predicate, kinds=kinds)
 
     def _sink(self, schema: StructType, overwrite: bool, *, whole: bool = False) -> RowSink:
         parsed = self._parsed

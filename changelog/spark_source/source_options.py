@@ -54,6 +54,7 @@ _SPARKS = frozenset({"checkpointlocation", "queryname"})
 _STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "store.")
 _BRANCH = "branch_"
 _MARK = "$"
+_SYSTEM_DATABASE = "sys"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +134,16 @@ class SourceOptions:
             raise InvalidOptionError("option is neither true nor false", key=key, value=text)
         return text.strip().lower() == "true"
 
+    @property
+    def catalog_table(self) -> str | None:
+        """Name of a system table of the whole catalog, `sys.<name>`; None: of a table."""
+        database, _, name = (self.table or "").partition(".")
+        return name if database == _SYSTEM_DATABASE else None
+
+    def catalog(self) -> FileSystemCatalog:
+        """The catalog of the warehouse."""
+        return FileSystemCatalog(self.warehouse or "", options=self.store_options or None)
+
     def open(self) -> FileStoreTable:
         """The table, with the options given.
 
@@ -140,13 +151,12 @@ class SourceOptions:
             NotFoundError: there is no such table, branch, tag, or snapshot.
             InvalidOptionError: the options contradict each other or those of the table.
         """
-        store = self.store_options or None
         if self.path is not None:
+            store = self.store_options or None
             table = FileStoreTable.open(self.path, options=store, branch=self.branch)
         else:
-            catalog = FileSystemCatalog(self.warehouse or "", options=store)
             mark = f"{_MARK}{_BRANCH}{self.branch}" if self.branch else ""
-            table = catalog.table(f"{self.table}{mark}")
+            table = self.catalog().table(f"{self.table}{mark}")
         return table.with_options(self.table_options) if self.table_options else table
 
     def refuse(self, keys: Iterable[str], what: str) -> None:

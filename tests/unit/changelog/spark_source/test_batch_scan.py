@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from changelog.spark_source.batch_scan import batch_scan
+from changelog.spark_source.data_source import LakewardDataSource
 from changelog.spark_source.pieces import counts_of
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.table.branches import create_branch
@@ -132,6 +133,18 @@ def test_a_key_opens_one_file_and_a_partition_its_own(tmp_path):
     assert counted("k = 17") == (4, 4)
     assert counted("dt in ('d1', 'd3') and k between 8 and 11") == (2, 4)
     assert counted("v = 'y'") == (0, 0)
+
+
+def test_system_tables_of_the_catalog(table):
+    warehouse = table.layout.root.removesuffix("/db.db/t")
+    options = {"warehouse": warehouse, "table": "sys.all_table_options"}
+    found = LakewardDataSource(options)
+    assert found.schema().names == ["database_name", "table_name", "key", "value"]
+    only = {**options, "columns": "value", "filter": "key = 'changelog-producer'"}
+    source = LakewardDataSource(only)
+    reader = source.reader(source.schema())
+    (partition,) = reader.partitions()
+    assert [batch.to_pylist() for batch in reader.read(partition)] == [[{"value": "lookup"}]]
 
 
 def test_mistakes_are_named(table):
