@@ -194,3 +194,13 @@ def test_a_consumer_keeps_what_is_not_read_and_what_expired_is_said(spark, chang
     expire(changing)
     with pytest.raises(StreamingQueryException, match=r"snapshot with id 3 has expired.*hint"):
         other.run()
+
+
+@pytest.mark.full
+def test_views_of_sql(spark, table):
+    options = f"path '{table.layout.root}', `scan.snapshot-id` '2'"
+    spark.sql(f"create temporary view old using lakeward options ({options})")
+    try:
+        assert rows(spark.sql("select v from old where k = 2")) == [("y",)]
+    finally:
+        spark.sql("drop view old")
