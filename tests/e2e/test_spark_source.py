@@ -68,6 +68,7 @@ def test_a_schema_chooses_columns(spark, table):
     assert rows(reader.load(table.layout.root)) == [("x", "a"), ("zz", "b")]
 
 
+@pytest.mark.full
 def test_filters_are_taken_from_spark_where_its_setting_allows(spark, table, pushing):
     found = frame(spark, table).where("dt = 'b' and v like 'z%' and k is not null and k + 1 = 4")
     assert rows(found) == [("b", 3, "zz")]

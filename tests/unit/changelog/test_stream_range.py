@@ -46,8 +46,15 @@ def as_sent(place: StreamPlace) -> StreamPlace:
     return StreamPlace.from_json(place.to_json())
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("limit", [RangeLimit(), RangeLimit(snapshots=1), RangeLimit(rows=7)])
+@pytest.mark.parametrize(
+    ("mode", "limit"),
+    [
+        *((mode, RangeLimit()) for mode in MODES),
+        ("latest-full", RangeLimit(snapshots=1)),
+        ("from-snapshot", RangeLimit(snapshots=2)),
+        ("from-timestamp", RangeLimit(rows=7)),
+    ],
+)
 def test_ranges_hold_what_the_stream_holds(tmp_path, mode, limit):
     options = MODES[mode]
     table = make_table(tmp_path, options=LOOKUP)
