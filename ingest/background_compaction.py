@@ -55,6 +55,9 @@ class CompactionWatcher(Protocol):
     def record_lookup(self, use: LookupUse) -> None:
         """What it did with local copies of data files."""
 
+    def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
+        """Snapshots expired, or files removed that nothing named."""
+
 
 def kind_due(
     options: TableOptions,

@@ -45,12 +45,13 @@ class Maintenance:
     Args:
         book: the tables.
         clock: time.
-        watcher: hears about compactions.
+        watcher: hears about compactions, and what was removed.
     """
 
     def __init__(self, book: TableBook, clock: Clock, watcher: CompactionWatcher) -> None:
         self._book = book
         self._clock = clock
+        self._watcher = watcher
         self._upkeep = TableUpkeep()
         self._commits: dict[str, int] = {}
         self._pending: set[str] = set()
@@ -86,7 +87,8 @@ class Maintenance:
             self._submit(_sweep)
 
     def _clean(self, name: str) -> None:
-        self._orphans.clean(name, self._book.table(name))
+        gone = self._orphans.clean(name, self._book.table(name))
+        self._watcher.upkeep_done(name, orphans=gone)
 
     def _schedule(self, name: str) -> None:
         with self._lock:
@@ -120,6 +122,7 @@ class Maintenance:
                 exc_info=error,
             )
             return
+        self._watcher.upkeep_done(name, snapshots=expired)
         if expired:
             _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
 

@@ -227,6 +227,18 @@ METRICS: tuple[Metric, ...] = (
         "Bytes of data files that committed compactions wrote.",
         ("table", "kind"),
     ),
+    Metric(
+        "snapshots_expired_total",
+        "counter",
+        "Snapshots that the daemon removed because they have had their time.",
+        ("table",),
+    ),
+    Metric(
+        "orphan_files_removed_total",
+        "counter",
+        "Files that nothing named and the daemon removed (`maintenance.orphan.clean`).",
+        ("table",),
+    ),
     Metric("compaction_in_progress", "gauge", "1 while a table is compacted in the background."),
     Metric("table_changelog_rows_total", "counter", "Rows of committed changelog.", ("table",)),
     Metric(

@@ -285,6 +285,11 @@ class Metrics:
         )
         self._metrics["table_changelog_rows_total"].labels(table).inc(report.changelog_rows)
 
+    def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
+        """Add snapshots that expired, and files removed that nothing named."""
+        self._metrics["snapshots_expired_total"].labels(table).inc(snapshots)
+        self._metrics["orphan_files_removed_total"].labels(table).inc(orphans)
+
     def _record_offsets(self, report: BatchReport) -> None:
         with self._lock:
             for topic, offsets in report.end_offsets.items():

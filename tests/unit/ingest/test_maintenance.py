@@ -39,7 +39,8 @@ class Upkeep:
         self.clock = ManualClock()
         self.table = make_table(root, options=options, clock=self.clock)
         self.book = OneTableBook(reopened(self.table))
-        self.maintenance = Maintenance(self.book, self.clock, Metrics(ManualClock(), process=False))
+        self.metrics = Metrics(ManualClock(), process=False)
+        self.maintenance = Maintenance(self.book, self.clock, self.metrics)
         self.commits = 0
 
     def commit(self) -> None:
@@ -59,6 +60,10 @@ class Upkeep:
     def settle(self) -> None:
         self.maintenance._submit(lambda: None)
         self.maintenance._pool.submit(lambda: None).result()
+
+    def counted(self, name: str) -> float | None:
+        """What a metric of the table says."""
+        return self.metrics.registry.get_sample_value(f"lakeward_{name}", {"table": "db.t"})
 
     @property
     def tags(self) -> list[str]:
@@ -89,6 +94,7 @@ def test_snapshots_expire_now_and_then(upkeep):
     assert stream.snapshots == EXPIRE_EVERY_COMMITS - 1
     stream.commit()
     assert stream.snapshots == 1
+    assert stream.counted("snapshots_expired_total") == EXPIRE_EVERY_COMMITS - 1
 
 
 def test_tables_with_automatic_tags_are_looked_after_at_each_commit(upkeep):
@@ -188,6 +194,7 @@ def test_files_that_nothing_names_go_once_a_day(upkeep, caplog):
         stream.settle()
     assert not first.exists()
     assert [r.files for r in caplog.records if r.event == "orphans_removed"] == [1]
+    assert stream.counted("orphan_files_removed_total") == 1
     second = left_over(stream.table, "data-b-0.parquet")
     stream.clock.sleep(CLEAN_EVERY_S - 1)
     stream.maintenance.beat()
