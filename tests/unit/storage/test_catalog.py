@@ -11,13 +11,14 @@ from storage.errors import (
     InvalidRequestError,
     NotFoundError,
     StorageUnavailableError,
+    UnsupportedFeatureError,
 )
 from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import AddColumn, DropColumn
 from storage.format.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.io.object_store import ObjectStoreFileIO
-from storage.table.catalog import FileSystemCatalog
+from storage.table.catalog import Catalog, FileSystemCatalog
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened, rows_of, write
 
@@ -202,3 +203,27 @@ def test_a_drop_that_leaves_files_keeps_the_table(monkeypatch: pytest.MonkeyPatc
     assert catalog.exists("db.t")
     catalog.drop_table("db.t")
     assert not catalog.exists("db.t")
+
+
+def test_a_catalog_is_opened_by_its_kind(tmp_path):
+    found = Catalog.open(str(tmp_path), {"metastore": "FileSystem"})
+    assert isinstance(found, FileSystemCatalog)
+    assert isinstance(Catalog.open(str(tmp_path)), FileSystemCatalog)
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        Catalog.open(str(tmp_path), {"metastore": "hive"})
+    assert "filesystem" in caught.value.hint
+
+
+def test_other_kinds_say_where_tables_lie(tmp_path, monkeypatch):
+    """What a JDBC or Hive catalog adds: names from elsewhere; the rest is the same."""
+    monkeypatch.setattr(Catalog, "_kinds", dict(Catalog._kinds))
+
+    class Elsewhere(FileSystemCatalog, kind="elsewhere"):
+        def table_path(self, identifier):
+            return f"{self.warehouse}/anywhere/{identifier}"
+
+    catalog = Catalog.open(str(tmp_path), {"metastore": "elsewhere"})
+    schema = new_schema([("k", parse_type("INT NOT NULL"))], primary_keys=["k"], now_ms=0)
+    catalog.create_table("a.b", schema)
+    assert catalog.table("a.b").layout.root == f"{tmp_path}/anywhere/a.b"
+    assert catalog.exists("a.b")
