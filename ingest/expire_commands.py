@@ -7,7 +7,6 @@ nobody writes, and for other limits than the table's options say.
 
 import argparse
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -226,10 +225,14 @@ def _expire(arguments: argparse.Namespace) -> int:
 def _table(
     one_pass: _Pass, name: str, table: FileStoreTable, kinds: tuple[str, ...]
 ) -> list[list[Any]]:
-    steps: Mapping[str, Callable[[FileStoreTable, int], list[str]]] = {
-        kind: functools.partial(getattr(one_pass, kind)) for kind in KINDS
-    }
     now_ms = table.clock.now_ms()
+    steps: Mapping[str, Callable[[FileStoreTable, int], list[str]]] = {
+        "tags": one_pass.tags,
+        "partitions": one_pass.partitions,
+        "consumers": one_pass.consumers,
+        "snapshots": one_pass.snapshots,
+        "changelogs": one_pass.changelogs,
+    }
     found = ((kind, steps[kind](table, now_ms)) for kind in kinds)
     return [[name, kind, len(gone), gone] for kind, gone in found if gone]
 
