@@ -51,7 +51,7 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --check
-	$(BIN)/python -m ingest.settings --check
+	$(BIN)/python -m ingest.configuration.settings --check
 
 format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format .
@@ -77,7 +77,7 @@ demo: setup ## 100k Debezium events through the whole pipeline, on this machine,
 
 docs: setup ## regenerate the reference pages
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --write
-	$(BIN)/python -m ingest.settings --write
+	$(BIN)/python -m ingest.configuration.settings --write
 	$(BIN)/python -m ingest.transforms.reference_page --write
 
 clean: ## remove what these words made

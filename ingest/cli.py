@@ -15,25 +15,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ingest import checks, daemon, demo
-from ingest.compact_commands import add_compact_command
-from ingest.config_arguments import add_configuration, resolved
-from ingest.config_places import mistakes_of
+from ingest import daemon
+from ingest.commands import checks
+from ingest.commands.compact import add_compact_command
+from ingest.commands.config_arguments import add_configuration, resolved
+from ingest.commands.expire import add_expire_command
+from ingest.commands.orphan import add_orphan_command
+from ingest.commands.pipeline import add_pipeline_commands
+from ingest.commands.plan import add_plan_command
+from ingest.commands.quarantine import add_quarantine_commands
+from ingest.commands.recover import recover_offsets
+from ingest.commands.resnapshot import add_resnapshot_command
+from ingest.commands.simulate import add_simulate_command
+from ingest.commands.table import add_table_commands
+from ingest.commands.text_table import aligned
+from ingest.commands.verify import add_verify_command
+from ingest.configuration.config_places import mistakes_of
+from ingest.configuration.settings import Resolved
+from ingest.demo import show as demo
 from ingest.errors import ExitCode, kind_of
-from ingest.expire_commands import add_expire_command
 from ingest.logs import configure_logging
-from ingest.orphan_commands import add_orphan_command
-from ingest.pipeline_commands import add_pipeline_commands
-from ingest.plan_commands import add_plan_command
-from ingest.quarantine_commands import add_quarantine_commands
-from ingest.recover_commands import recover_offsets
-from ingest.resnapshot_commands import add_resnapshot_command
-from ingest.settings import Resolved
-from ingest.simulate_commands import add_simulate_command
-from ingest.table_commands import add_table_commands
-from ingest.telemetry import PAIMON_FORMAT, version_of
-from ingest.text_table import aligned
-from ingest.verify_commands import add_verify_command
+from ingest.observing.telemetry import PAIMON_FORMAT, version_of
 from storage.errors import InvalidRequestError, LakewardError
 
 __all__ = ["build_parser", "main"]

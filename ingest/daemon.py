@@ -29,26 +29,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ingest.batch_report import BatchReport
-from ingest.chunk import CHUNK_SPARK_SCHEMA
-from ingest.cold_tables import topic_waits
-from ingest.dead_letters import DeadLetters
+from ingest.bad_records.dead_letters import DeadLetters
+from ingest.configuration.settings import Settings
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of, kind_of
-from ingest.maintenance import Maintenance
-from ingest.observe import Observer
+from ingest.microbatch.batch_report import BatchReport
+from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
+from ingest.microbatch.cold_tables import topic_waits
+from ingest.microbatch.sink import MicroBatchSink, StopRequested
+from ingest.observing.observe import Observer
 from ingest.requests.desk import RequestDesk
 from ingest.requests.files import RequestFiles
 from ingest.requests.kinds import KINDS
 from ingest.requests.registry import Pipeline
 from ingest.session import build_session, default_master
-from ingest.settings import Settings
-from ingest.sink import MicroBatchSink, StopRequested
 from ingest.source.control import write_control, write_topic_waits
 from ingest.source.data_source import LakewardCdcSource
 from ingest.source.ranges import resume_token
-from ingest.stream_position import StreamPosition, newest_number
-from ingest.table_book import TableBook
-from ingest.taken_back import require_not_taken_back
+from ingest.stream.stream_position import StreamPosition, newest_number
+from ingest.stream.table_book import TableBook
+from ingest.stream.taken_back import require_not_taken_back
+from ingest.upkeep.maintenance import Maintenance
 from storage import errors
 from storage.clock import Clock, SystemClock
 from storage.errors import (

@@ -9,8 +9,8 @@ import dataclasses
 import enum
 import logging
 
-from ingest.schema_answers import SchemaStopError
-from ingest.truncates import TruncateStopError
+from ingest.deletions.truncates import TruncateStopError
+from ingest.evolution.schema_answers import SchemaStopError
 from storage.errors import (
     BadRecordError,
     CommitConflictError,

@@ -33,7 +33,7 @@ def _drop_archives() -> None:
 def main() -> None:
     """Prepare, then be `pyspark.daemon`."""
     _drop_archives()
-    for module in ("ingest.source.data_source", "ingest.reduce_side"):
+    for module in ("ingest.source.data_source", "ingest.microbatch.reduce_side"):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()

@@ -19,7 +19,7 @@ from ingest.formats.decode_plan import PlanColumn, RowPlan
 from ingest.formats.events import Toast
 from ingest.formats.semantic_types import Codec
 from ingest.formats.unavailable import Placeholder
-from ingest.halving import failing_positions
+from ingest.microbatch.halving import failing_positions
 from storage.errors import InternalError
 
 __all__ = ["TargetColumns", "convert_columns", "key_changes"]

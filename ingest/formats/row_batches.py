@@ -28,7 +28,7 @@ from ingest.formats.odd_values import storage_column
 from ingest.formats.semantic_types import Codec
 from ingest.formats.single_event import SingleRow
 from ingest.formats.unavailable import Placeholder
-from ingest.halving import failing_positions
+from ingest.microbatch.halving import failing_positions
 from storage.errors import InternalError
 from storage.format.types import VALUE_KIND, RowKind
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.formats.events import ChangeBatch, SchemaDelta, SourceTable
-from ingest.plan import BatchPlan
+from ingest.microbatch.plan import BatchPlan
 from ingest.positions.kinds import RECOGNISED_BY, PositionKind
 from ingest.positions.ordered_tables import POSITION_COLUMNS, epochs_of, position_kind
 from ingest.positions.stored import StoredPositions, merged_positions

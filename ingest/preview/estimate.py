@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.bucket_estimate import recommended_buckets
+from ingest.upkeep.bucket_estimate import recommended_buckets
 
 __all__ = ["Estimate", "estimate", "kept_share", "row_bytes"]
 

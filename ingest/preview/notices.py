@@ -4,11 +4,11 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
+from ingest.configuration.setting_values import Settings
+from ingest.evolution.schema_modes import Outcome
 from ingest.preview.outline import BadKind, Notice, TableOutline, TopicOutline
 from ingest.preview.rehearsal import Rehearsal
 from ingest.preview.source_columns import Observed
-from ingest.schema_modes import Outcome
-from ingest.setting_values import Settings
 from storage.options import TableOptions
 from storage.table.bucket_mode import BucketMode, bucket_mode
 

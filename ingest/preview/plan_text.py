@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator
 
+from ingest.commands.text_table import aligned, human_size
 from ingest.preview.outline import Outline, TableOutline
 from ingest.preview.type_policies import TYPES_PAGE
-from ingest.text_table import aligned, human_size
 
 __all__ = ["plan_text"]
 

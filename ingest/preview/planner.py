@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.decoders import json_values
+from ingest.configuration.setting_values import Settings
 from ingest.formats.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, ChangeBatch, SourceTable
+from ingest.microbatch.decoders import json_values
 from ingest.positions.ordered_tables import POSITION_COLUMNS
 from ingest.preview.estimate import Estimate, estimate, kept_share, row_bytes
 from ingest.preview.notices import Found, notices
@@ -16,7 +17,6 @@ from ingest.preview.rehearsal import Rehearsal, rehearse
 from ingest.preview.sample import TopicSample, topic_samples
 from ingest.preview.source_columns import Observed, observe
 from ingest.preview.type_policies import policies
-from ingest.setting_values import Settings
 from ingest.source.source_settings import redact_properties
 from ingest.transforms.rules import TransformRule
 from storage.clock import Clock

@@ -10,18 +10,18 @@ import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from ingest.decoding import Decoding
+from ingest.configuration.settings import Settings
+from ingest.evolution.schema_answers import SchemaStopError
+from ingest.evolution.schema_modes import Verdict
 from ingest.formats.events import BadRecord, ChangeBatch, SchemaDelta, SourceTable, Target
 from ingest.formats.schema_change_events import TableDdl
-from ingest.plan import BatchPlan
+from ingest.microbatch.decoding import Decoding
+from ingest.microbatch.plan import BatchPlan
+from ingest.microbatch.routing import Destination
+from ingest.microbatch.table_cache import Warehouse, catalog_of
 from ingest.preview.sample import TopicSample
-from ingest.routing import Destination
-from ingest.schema_answers import SchemaStopError
-from ingest.schema_modes import Verdict
-from ingest.settings import Settings
 from ingest.source.records import RawBatch
-from ingest.table_book import TableBook
-from ingest.table_cache import Warehouse, catalog_of
+from ingest.stream.table_book import TableBook
 from storage.clock import Clock, SystemClock
 from storage.errors import LakewardError
 from storage.format.schema import TableSchema

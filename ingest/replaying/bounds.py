@@ -4,9 +4,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.plan import floor_of
+from ingest.microbatch.plan import floor_of
 from ingest.source.ranges import OffsetMap, resume_token
-from ingest.table_book import TableBook
+from ingest.stream.table_book import TableBook
 
 __all__ = ["Bounds"]
 

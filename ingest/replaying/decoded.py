@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import pyarrow as pa
 
-from ingest.decoding import Decoding
+from ingest.configuration.settings import Settings
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, DecodeResult, SchemaDelta
-from ingest.plan import BatchPlan
+from ingest.microbatch.decoding import Decoding
+from ingest.microbatch.plan import BatchPlan
 from ingest.replaying.bounds import Bounds
 from ingest.replaying.reading import Kept, checked, raw_of, same_key
 from ingest.replaying.rows import KeyedRows, applies_again
-from ingest.settings import Settings
 from ingest.source.records import RawBatch
-from ingest.table_book import TableBook
+from ingest.stream.table_book import TableBook
 from storage.errors import InternalError, InvalidRequestError
 
 __all__ = ["Decoded", "PartRows", "Reader", "decoded"]

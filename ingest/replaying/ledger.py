@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import orjson
 
-from ingest.stream_folder import stream_folder
+from ingest.stream.stream_folder import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 from storage.table.table import FileStoreTable

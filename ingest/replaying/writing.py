@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, ipc_bytes
-from ingest.map_side import slices, split_rows
-from ingest.plan import BatchPlan
-from ingest.reduce_side import reduce_chunks
+from ingest.microbatch.chunk import OFFSET_COLUMN, Chunk, ChunkKind, ipc_bytes
+from ingest.microbatch.map_side import slices, split_rows
+from ingest.microbatch.plan import BatchPlan
+from ingest.microbatch.reduce_side import reduce_chunks
+from ingest.microbatch.table_cache import Warehouse
 from ingest.replaying.decoded import PartRows
-from ingest.table_cache import Warehouse
 from storage.format.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 

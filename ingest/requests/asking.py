@@ -17,8 +17,8 @@ from typing import Any
 
 import orjson
 
+from ingest.configuration.settings import Settings
 from ingest.requests.files import Answer, Request, RequestFiles
-from ingest.settings import Settings
 from storage import errors
 from storage.clock import Clock, SystemClock
 from storage.errors import LakewardError, RetryableError

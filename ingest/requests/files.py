@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import orjson
 
-from ingest.stream_folder import stream_folder
+from ingest.stream.stream_folder import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 

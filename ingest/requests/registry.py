@@ -39,10 +39,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingest.settings import Settings
+from ingest.configuration.settings import Settings
 from ingest.source.ranges import OffsetJson
-from ingest.stream_position import StreamPosition
-from ingest.table_book import TableBook
+from ingest.stream.stream_position import StreamPosition
+from ingest.stream.table_book import TableBook
 from storage.clock import Clock
 from storage.errors import InvalidRequestError
 

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ingest import checks
+from ingest.commands import checks
+from ingest.configuration.settings import Settings
 from ingest.requests.registry import Outcome, Pipeline, RequestKind
-from ingest.settings import Settings
 from ingest.transforms.rule_names import key_recipe
 from storage.errors import InvalidOptionError, InvalidRequestError
 

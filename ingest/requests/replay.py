@@ -24,9 +24,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingest.bad_records.quarantine import NEW, REPLAYED
+from ingest.bad_records.quarantine_choice import Choice, chosen
 from ingest.formats.events import BadRecord
-from ingest.quarantine import NEW, REPLAYED
-from ingest.quarantine_choice import Choice, chosen
 from ingest.replaying.bounds import Bounds
 from ingest.replaying.decoded import Decoded, PartRows, decoded
 from ingest.replaying.ledger import Ledger, LedgerFile, newest_identifier, replay_user

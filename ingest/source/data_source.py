@@ -25,10 +25,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from ingest.chunk import CHUNK_SPARK_SCHEMA
-from ingest.map_side import map_task
+from ingest.configuration.settings import Settings
+from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
+from ingest.microbatch.map_side import map_task
 from ingest.positions.ordered_tables import SOURCE
-from ingest.settings import Settings
 from ingest.source.control import draining, topic_waits
 from ingest.source.gating import TopicGate
 from ingest.source.open import Source, open_source
@@ -53,7 +53,7 @@ class CdcPartition(InputPartition):
 
 
 class LakewardCdcSource(DataSource):
-    """`spark.readStream.format("lakeward_cdc")`: rows are chunks (`ingest.chunk`)."""
+    """`spark.readStream.format("lakeward_cdc")`: rows are chunks (`ingest.microbatch.chunk`)."""
 
     @classmethod
     def name(cls) -> str:

@@ -2,8 +2,8 @@
 """Settings of the sources as frozen values with a JSON round trip.
 
 Owns which keys a source has, their defaults and the checks between them. Reading YAML, `${ENV}`
-and `${file:}` belong to `ingest.settings`, which builds these values. They travel as JSON text in
-a Spark option, hence the round trip; `repr` never shows a secret.
+and `${file:}` belong to `ingest.configuration.settings`, which builds these values. They travel as
+JSON text in a Spark option, hence the round trip; `repr` never shows a secret.
 """
 
 import dataclasses

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.halving import failing_positions
+from ingest.microbatch.halving import failing_positions
 from ingest.transforms.cells import Kernel, Mask, Partial, Values, checked
 from ingest.transforms.type_rules import STRING, is_floating, is_integer, is_temporal, is_text
 from ingest.transforms.zones import to_instants, to_walls

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.halving import failing_positions
+from ingest.microbatch.halving import failing_positions
 from storage.format.cast_arrays import CastError
 from storage.format.types import DataType
 

@@ -5,8 +5,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ingest.commands.text_table import plain
 from ingest.errors import ExitCode, exit_code_of
-from ingest.text_table import plain
 from ingest.verification.compare import Kind
 from ingest.verification.planning import LeftOut
 

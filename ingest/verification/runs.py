@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingest.configuration.setting_values import Settings
 from ingest.formats.events import SOURCE_TABLE_OPTION
-from ingest.setting_values import Settings
 from ingest.source.source_settings import KafkaSourceSettings
 from ingest.verification.compare import find_candidates, ranges_for, scan
 from ingest.verification.lake import FilesSide, TableSide, parquet_schema

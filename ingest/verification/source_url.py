@@ -11,7 +11,7 @@ import re
 import urllib.parse
 from collections.abc import Mapping
 
-from ingest.settings_sources import interpolate
+from ingest.configuration.settings_sources import interpolate
 
 __all__ = ["SourceUrl"]
 

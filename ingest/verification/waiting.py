@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ingest.observe import LAG_POLL_S
-from ingest.parking import Parking
-from ingest.setting_values import Settings
+from ingest.configuration.setting_values import Settings
+from ingest.observing.observe import LAG_POLL_S
 from ingest.source.lag import LagProbe
-from ingest.stream_progress import ProgressFile, read_offset_log
-from ingest.stream_state import CheckpointState, progress_of
+from ingest.stream.parking import Parking
+from ingest.stream.stream_progress import ProgressFile, read_offset_log
+from ingest.stream.stream_state import CheckpointState, progress_of
 from storage.clock import Clock
 from storage.errors import InvalidRequestError, RetryableError
 from storage.table.table import FileStoreTable

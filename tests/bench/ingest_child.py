@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ingest import daemon
-from ingest.batch_report import BatchReport
-from ingest.settings import load_settings
+from ingest.configuration.settings import load_settings
+from ingest.microbatch.batch_report import BatchReport
 from tests.bench.measure import look
 
 

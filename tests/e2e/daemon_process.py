@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from ingest.configuration.settings import load_settings
 from ingest.daemon import Daemon
-from ingest.settings import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest.demo_events import DemoShop, Event, Mix, topic_of
+from ingest.demo.shop_events import DemoShop, Event, Mix, topic_of
 from storage.table.catalog import FileSystemCatalog
 from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ingest.chunk import CHUNK_ARROW_SCHEMA
+from ingest.microbatch.chunk import CHUNK_ARROW_SCHEMA
 from ingest.source.data_source import LakewardCdcReader, LakewardCdcSource
 from ingest.source.open import open_range
 

@@ -14,9 +14,9 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from ingest.configuration.settings import load_settings
 from ingest.daemon import Daemon
 from ingest.errors import ExitCode
-from ingest.settings import load_settings
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain, eventually, kafka_config, newest_snapshot
 from tests.unit.ingest.avro_events import Writer, envelope, event, key_schema, optional

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ingest.compact_runs import Selection, compact_tables, selected
+from ingest.configuration.settings import load_settings
 from ingest.daemon import Daemon
-from ingest.settings import load_settings
-from ingest.stream_position import StreamPosition
+from ingest.stream.stream_position import StreamPosition
+from ingest.upkeep.compact_runs import Selection, compact_tables, selected
 from storage.format.snapshot import CommitKind
 from storage.table.catalog import FileSystemCatalog
 from storage.table.compact_plan import CompactRequest

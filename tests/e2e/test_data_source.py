@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from ingest.chunk import CHUNK_SPARK_SCHEMA
+from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
 from ingest.source.control import write_control
 from ingest.source.initial import initial_offsets
 from ingest.source.source_settings import FileSourceSettings

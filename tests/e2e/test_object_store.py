@@ -13,10 +13,11 @@ import time
 import pytest
 import yaml
 
-from ingest import checks, cli
-from ingest.demo_events import DemoShop, write_archive
+from ingest import cli
+from ingest.commands import checks
+from ingest.configuration.settings import load_settings
+from ingest.demo.shop_events import DemoShop, write_archive
 from ingest.errors import ExitCode
-from ingest.settings import load_settings
 from storage.clock import ManualClock
 from storage.errors import NotFoundError, StorageUnavailableError
 from storage.io.faulty import Fault, FaultyFileIO, SimulatedCrash

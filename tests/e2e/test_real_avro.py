@@ -8,10 +8,10 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from ingest.checks import online
+from ingest.commands.checks import online
+from ingest.configuration.settings import load_settings
 from ingest.daemon import Daemon
 from ingest.errors import ExitCode
-from ingest.settings import load_settings
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e import mariadb_tables, postgres_tables
 from tests.e2e.connect_worker import mariadb_config, postgres_config

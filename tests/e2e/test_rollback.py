@@ -4,9 +4,9 @@
 import pytest
 
 from ingest import cli
+from ingest.commands.recover import recover_offsets
+from ingest.configuration.settings import load_settings
 from ingest.daemon import Daemon
-from ingest.recover_commands import recover_offsets
-from ingest.settings import load_settings
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import DaemonProcess, drain
 from tests.e2e.test_parking import MixedStream, config_of, rows_of, wait_until

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from ingest.configuration.settings import load_settings
 from ingest.daemon import Daemon
 from ingest.errors import ExitCode
-from ingest.settings import load_settings
 from storage.format.schema_changes import AddColumn
 from storage.format.type_text import parse_type, type_name
 from storage.table.catalog import FileSystemCatalog

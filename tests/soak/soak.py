@@ -25,7 +25,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from ingest.demo_events import DemoShop, Mix, archive_line
+from ingest.demo.shop_events import DemoShop, Mix, archive_line
 from storage.table.consumers import delete_consumer, write_consumer
 from storage.table.invariants import violations
 from storage.table.table import FileStoreTable

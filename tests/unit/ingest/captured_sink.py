@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingest.evolution.schema_sync import NewTable, reconcile
 from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.events import (
@@ -21,7 +22,6 @@ from ingest.formats.events import (
 )
 from ingest.formats.type_mapping import TypeMapping
 from ingest.registry.client import AVRO, RegisteredSchema, SchemaId
-from ingest.schema_sync import NewTable, reconcile
 from storage.format.schema import TableSchema
 from storage.format.schema_changes import evolve
 from tests.unit.ingest.captured_events import Capture

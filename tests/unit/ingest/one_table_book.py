@@ -3,7 +3,7 @@
 
 import types
 
-from ingest.setting_values import MaintenanceSettings
+from ingest.configuration.setting_values import MaintenanceSettings
 from storage.table.table import FileStoreTable
 from tests.table_kit import NAME
 

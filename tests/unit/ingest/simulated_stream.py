@@ -12,22 +12,22 @@ from collections import Counter, defaultdict
 
 import orjson
 
-from ingest.chunk import chunks_of
-from ingest.decoding import Decoding
-from ingest.map_side import MapSide
-from ingest.parking import Parking
-from ingest.range_report import BatchTotals
-from ingest.reduce_side import _reduced
-from ingest.settings import load_settings
-from ingest.sink import JobOutcome, MicroBatchSink
+from ingest.configuration.settings import load_settings
+from ingest.microbatch.chunk import chunks_of
+from ingest.microbatch.decoding import Decoding
+from ingest.microbatch.map_side import MapSide
+from ingest.microbatch.range_report import BatchTotals
+from ingest.microbatch.reduce_side import _reduced
+from ingest.microbatch.sink import JobOutcome, MicroBatchSink
+from ingest.microbatch.table_cache import Warehouse
 from ingest.source import initial
 from ingest.source.ranges import SourceRange, normalize
 from ingest.source.records import RawBatch
-from ingest.stream_position import StreamPosition
-from ingest.stream_progress import ProgressFile
-from ingest.stream_state import CheckpointState
-from ingest.table_book import TableBook
-from ingest.table_cache import Warehouse
+from ingest.stream.parking import Parking
+from ingest.stream.stream_position import StreamPosition
+from ingest.stream.stream_progress import ProgressFile
+from ingest.stream.stream_state import CheckpointState
+from ingest.stream.table_book import TableBook
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 from storage.format.schema import new_schema

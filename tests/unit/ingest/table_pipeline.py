@@ -4,17 +4,17 @@ what the sink does, without Spark."""
 
 import itertools
 
-from ingest.chunk import chunks_of
-from ingest.decoding import Decoding
-from ingest.map_side import MapSide
-from ingest.plan import BatchPlan
-from ingest.range_report import BatchTotals
-from ingest.reduce_side import reduce_chunks
-from ingest.settings import load_settings
+from ingest.configuration.settings import load_settings
+from ingest.microbatch.chunk import chunks_of
+from ingest.microbatch.decoding import Decoding
+from ingest.microbatch.map_side import MapSide
+from ingest.microbatch.plan import BatchPlan
+from ingest.microbatch.range_report import BatchTotals
+from ingest.microbatch.reduce_side import reduce_chunks
+from ingest.microbatch.table_cache import Warehouse
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from ingest.table_book import TableBook
-from ingest.table_cache import Warehouse
+from ingest.stream.table_book import TableBook
 from storage.clock import ManualClock
 
 

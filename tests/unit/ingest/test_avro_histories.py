@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
+from ingest.configuration.setting_avro import AvroSettings
 from ingest.registry import client
 from ingest.registry.registry_settings import SchemaRegistrySettings
-from ingest.setting_avro import AvroSettings
 from storage.clock import ManualClock
 from tests.unit.ingest.avro_events import TOPIC, Writer, envelope, event, key_schema
 from tests.unit.ingest.simulated_stream import QUARANTINE, SimulatedStream

@@ -5,14 +5,14 @@ import dataclasses
 
 import pytest
 
-from ingest.chunk import ChunkKind
+from ingest.bad_records.quarantine import quarantine_schema
+from ingest.configuration.settings import load_settings
 from ingest.daemon import _error_in
-from ingest.decoding import Decoding
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
-from ingest.quarantine import quarantine_schema
-from ingest.reduce_side import reduce_chunks
-from ingest.settings import load_settings
-from ingest.table_cache import Warehouse
+from ingest.microbatch.chunk import ChunkKind
+from ingest.microbatch.decoding import Decoding
+from ingest.microbatch.reduce_side import reduce_chunks
+from ingest.microbatch.table_cache import Warehouse
 from storage.errors import InvalidRequestError, RetryableError
 from storage.format.schema import new_schema
 from storage.format.types import AtomicType, TypeRoot

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from ingest import cli
-from ingest import settings as settings_module
-from ingest.setting_avro import AvroSettings
-from ingest.settings import Settings, load_settings, resolve
+from ingest.configuration import settings as settings_module
+from ingest.configuration.setting_avro import AvroSettings
+from ingest.configuration.settings import Settings, load_settings, resolve
 from storage.errors import InvalidOptionError
 
 EXAMPLE = Path(settings_module.__file__).with_name("examples") / "debezium-avro.yaml"

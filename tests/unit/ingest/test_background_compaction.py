@@ -6,10 +6,10 @@ from concurrent.futures import Future
 
 import pytest
 
-from ingest import background_compaction
-from ingest.background_compaction import BackgroundCompaction, kind_due
-from ingest.batch_report import BatchReport
-from ingest.telemetry import Metrics
+from ingest.microbatch.batch_report import BatchReport
+from ingest.observing.telemetry import Metrics
+from ingest.upkeep import background_compaction
+from ingest.upkeep.background_compaction import BackgroundCompaction, kind_due
 from storage.clock import ManualClock
 from storage.errors import StorageUnavailableError
 from storage.format.snapshot import CommitKind

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from ingest.bad_counts import BadCounts
-from ingest.bad_limits import RATIO_COUNTS_FROM, over_limit
+from ingest.bad_records.bad_counts import BadCounts
+from ingest.bad_records.bad_limits import RATIO_COUNTS_FROM, over_limit
+from ingest.configuration.settings import load_settings
 from ingest.formats.events import BadRecord
-from ingest.range_report import RangeReport, TableTotals
-from ingest.settings import load_settings
+from ingest.microbatch.range_report import RangeReport, TableTotals
 from tests.unit.ingest.simulated_stream import BATCH, QUARANTINE, SimulatedStream, event
 
 RULES = """
@@ -37,7 +37,7 @@ def limited(directory, monkeypatch, rules):
     path = directory / "shop.yaml"
     path.write_text(path.read_text() + rules)
     stream.settings = load_settings(path)
-    monkeypatch.setattr("ingest.bad_limits.RATIO_COUNTS_FROM", 4)
+    monkeypatch.setattr("ingest.bad_records.bad_limits.RATIO_COUNTS_FROM", 4)
     stream.open()
     return stream
 

@@ -3,11 +3,11 @@ import socket
 
 import pytest
 
-from ingest import checks
+from ingest.commands import checks
+from ingest.configuration.settings import load_settings
 from ingest.errors import ExitCode
 from ingest.requests.reload import _check as would_start
 from ingest.requests.reload import changed, fixed_changes
-from ingest.settings import load_settings
 from storage.errors import InvalidOptionError
 from tests.unit.ingest.stub_registry import stub_registry
 

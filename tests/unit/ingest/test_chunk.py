@@ -3,7 +3,7 @@ import pickle
 
 import pyarrow as pa
 
-from ingest.chunk import (
+from ingest.microbatch.chunk import (
     CHUNK_ARROW_SCHEMA,
     Chunk,
     ChunkKind,
@@ -13,7 +13,7 @@ from ingest.chunk import (
     ipc_batch,
     ipc_bytes,
 )
-from ingest.range_report import BatchTotals, RangeReport, TableTotals
+from ingest.microbatch.range_report import BatchTotals, RangeReport, TableTotals
 
 
 def test_rows_survive_a_chunk():

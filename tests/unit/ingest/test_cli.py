@@ -8,7 +8,8 @@ import logging
 import pyarrow as pa
 import pytest
 
-from ingest import checks, cli
+from ingest import cli
+from ingest.commands import checks
 from ingest.errors import AccessDeniedError, ExitCode
 from storage.errors import FencedError
 from storage.format.schema import new_schema

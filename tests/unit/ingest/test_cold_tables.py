@@ -6,8 +6,9 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from ingest.cold_tables import topic_waits
-from ingest.settings import load_settings
+from ingest.configuration.settings import load_settings
+from ingest.microbatch.cold_tables import topic_waits
+from ingest.observing.telemetry import Metrics
 from ingest.source import data_source
 from ingest.source.control import (
     draining,
@@ -21,7 +22,6 @@ from ingest.source.data_source import LakewardCdcReader
 from ingest.source.gating import MOST_WAITING, TopicGate
 from ingest.source.kafka import KafkaSource
 from ingest.source.source_settings import FileSourceSettings, KafkaSourceSettings
-from ingest.telemetry import Metrics
 from storage.clock import ManualClock
 
 

@@ -9,12 +9,12 @@ import signal
 import pytest
 import yaml
 
-from ingest import compact_runs
 from ingest.cli import main
-from ingest.compact_commands import progress_text, show_progress
-from ingest.compact_runs import Selection, TableRun, exit_code, selected
+from ingest.commands.compact import progress_text, show_progress
+from ingest.commands.progress_line import ProgressLog, TerminalLine
 from ingest.errors import ExitCode
-from ingest.progress_line import ProgressLog, TerminalLine
+from ingest.upkeep import compact_runs
+from ingest.upkeep.compact_runs import Selection, TableRun, exit_code, selected
 from storage.clock import ManualClock
 from storage.errors import (
     CorruptDataError,

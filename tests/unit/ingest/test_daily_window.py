@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from ingest.daily_window import DailyWindow
+from ingest.upkeep.daily_window import DailyWindow
 
 
 def at(text):

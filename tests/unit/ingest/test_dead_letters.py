@@ -7,9 +7,9 @@ import datetime
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest import dead_letters
-from ingest.dead_letters import DeadLetter, DeadLetters, letter_of
-from ingest.settings import load_settings
+from ingest.bad_records import dead_letters
+from ingest.bad_records.dead_letters import DeadLetter, DeadLetters, letter_of
+from ingest.configuration.settings import load_settings
 from ingest.source.source_settings import KafkaSourceSettings
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError, RetryableError

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from ingest.batch_report import BatchReport
-from ingest.http_server import HttpServer, StatusBoard
-from ingest.telemetry import Metrics
+from ingest.microbatch.batch_report import BatchReport
+from ingest.observing.http_server import HttpServer, StatusBoard
+from ingest.observing.telemetry import Metrics
 from storage.clock import ManualClock
 from storage.errors import InternalError
 

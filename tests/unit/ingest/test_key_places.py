@@ -3,7 +3,7 @@
 
 import pickle
 
-from ingest.key_places import KeyPlaces, KeySketch
+from ingest.microbatch.key_places import KeyPlaces, KeySketch
 from ingest.source.records import RawBatch
 from tests.unit.ingest.debezium_events import decoder, dumps, message, schema
 

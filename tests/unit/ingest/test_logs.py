@@ -25,14 +25,14 @@ def logs():
 
 def test_lines_are_json_off_a_terminal(logs):
     stream = logs()
-    logging.getLogger("ingest.sink").info(
+    logging.getLogger("ingest.microbatch.sink").info(
         "batch %s done", 7, extra={"event": "batch", "batch_id": 7, "duration_s": 1.5}
     )
     line = json.loads(stream.getvalue())
     assert line.pop("ts").endswith("Z")
     assert line == {
         "level": "info",
-        "logger": "ingest.sink",
+        "logger": "ingest.microbatch.sink",
         "event": "batch",
         "msg": "batch 7 done",
         "batch_id": 7,

@@ -6,11 +6,11 @@ import pathlib
 
 import pytest
 
-from ingest.batch_report import BatchReport
-from ingest.maintenance import EXPIRE_EVERY_COMMITS, SWEEP_EVERY_S, Maintenance
-from ingest.orphan_duty import CLEAN_EVERY_S, FIRST_CLEAN_S
-from ingest.setting_values import MaintenanceSettings
-from ingest.telemetry import Metrics
+from ingest.configuration.setting_values import MaintenanceSettings
+from ingest.microbatch.batch_report import BatchReport
+from ingest.observing.telemetry import Metrics
+from ingest.upkeep.maintenance import EXPIRE_EVERY_COMMITS, SWEEP_EVERY_S, Maintenance
+from ingest.upkeep.orphan_duty import CLEAN_EVERY_S, FIRST_CLEAN_S
 from storage.clock import ManualClock
 from storage.errors import StorageUnavailableError
 from storage.io.faulty import Fault, FaultyFileIO

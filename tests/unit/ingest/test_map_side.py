@@ -7,16 +7,16 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from ingest.chunk import ChunkKind, chunks_of
-from ingest.decoding import Decoding
+from ingest.bad_records.quarantine import quarantine_schema
 from ingest.formats.events import BadRecord, DecodeResult
-from ingest.map_side import MapSide
-from ingest.plan import BatchPlan
-from ingest.quarantine import quarantine_schema
-from ingest.reduce_side import reduce_chunks
+from ingest.microbatch.chunk import ChunkKind, chunks_of
+from ingest.microbatch.decoding import Decoding
+from ingest.microbatch.map_side import MapSide
+from ingest.microbatch.plan import BatchPlan
+from ingest.microbatch.reduce_side import reduce_chunks
+from ingest.microbatch.table_cache import Warehouse
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from ingest.table_cache import Warehouse
 from storage.errors import InternalError
 from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn
@@ -304,7 +304,7 @@ def raw_with_headers(pieces, start):
 
 @pytest.mark.parametrize("target_bytes", [1, 8 << 20])
 def test_values_that_did_not_change_move_with_the_key(catalog, settings, monkeypatch, target_bytes):
-    monkeypatch.setattr("ingest.map_side.CHUNK_TARGET_BYTES", target_bytes)
+    monkeypatch.setattr("ingest.microbatch.map_side.CHUNK_TARGET_BYTES", target_bytes)
     table = make_table(catalog)
     missing = "__debezium_unavailable_value"
     batches = (
@@ -342,7 +342,7 @@ def test_values_do_not_move_where_another_task_may_have_the_old_row(catalog, set
 
 def test_pieces_of_rows_that_are_not_combined_keep_their_order(catalog, settings, monkeypatch):
     """All changes of a key count, so the last one must come last, however small the chunks."""
-    monkeypatch.setattr("ingest.map_side.CHUNK_TARGET_BYTES", 1)
+    monkeypatch.setattr("ingest.microbatch.map_side.CHUNK_TARGET_BYTES", 1)
     table = make_table(catalog, **{"changelog-producer": "input"})
     plan = plan_of({"shop.items": 0})
     chunks, _ = run_map(settings, plan, [raw([event("u", 1, f"n{at}") for at in range(30)])])

@@ -4,8 +4,8 @@
 import pytest
 import yaml
 
+from ingest.configuration.settings import load_settings
 from ingest.positions.ordered_tables import EPOCHS_OPTION, ordering_refused, position_options
-from ingest.settings import load_settings
 from ingest.source.ranges import SourceRange, whole_partitions
 from storage.errors import InvalidOptionError
 from storage.format.schema import new_schema

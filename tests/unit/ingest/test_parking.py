@@ -3,8 +3,8 @@
 
 import pytest
 
-from ingest.parking import Parking, higher
-from ingest.table_faults import faults_to_park, lost_file, reason_of
+from ingest.stream.parking import Parking, higher
+from ingest.stream.table_faults import faults_to_park, lost_file, reason_of
 from storage.errors import (
     CorruptDataError,
     FencedError,

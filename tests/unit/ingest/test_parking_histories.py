@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import pytest
 
-from ingest.table_book import TableBook
+from ingest.stream.table_book import TableBook
 from storage.errors import DataLossError, InvalidRequestError
 from tests.unit.ingest.simulated_stream import (
     BATCH,

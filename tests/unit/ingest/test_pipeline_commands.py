@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from ingest import cli
+from ingest.configuration.settings import load_settings
 from ingest.requests.asking import request_files
-from ingest.settings import load_settings
-from ingest.stream_state import CheckpointState
+from ingest.stream.stream_state import CheckpointState
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
 
 

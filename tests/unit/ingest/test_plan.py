@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ingest.plan import BatchPlan
+from ingest.microbatch.plan import BatchPlan
 from storage.errors import InternalError
 
 

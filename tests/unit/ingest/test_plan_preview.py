@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from ingest import cli
+from ingest.configuration.settings import load_settings
 from ingest.preview import sample
 from ingest.preview.outline import Outline
 from ingest.preview.plan_text import plan_text
 from ingest.preview.planner import outline_of, planned
 from ingest.preview.rehearsal import rehearse
 from ingest.preview.sample import TopicSample, topic_samples
-from ingest.settings import load_settings
 from ingest.source.kafka import KafkaSource
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import KafkaSourceSettings

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ingest import cli
-from ingest.bad_classes import BAD_CLASSES, bad_class
-from ingest.quarantine import missing_columns, quarantine_schema
-from ingest.quarantine_choice import Choice, chosen
-from ingest.record_text import hex_dump, record_text
+from ingest.bad_records.bad_classes import BAD_CLASSES, bad_class
+from ingest.bad_records.quarantine import missing_columns, quarantine_schema
+from ingest.bad_records.quarantine_choice import Choice, chosen
+from ingest.bad_records.record_text import hex_dump, record_text
 from ingest.requests.asking import request_files
-from ingest.table_book import TableBook
+from ingest.stream.table_book import TableBook
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError
 from storage.format.schema import new_schema

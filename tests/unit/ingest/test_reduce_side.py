@@ -4,10 +4,10 @@
 import pyarrow as pa
 import pytest
 
-from ingest.chunk import OFFSET_COLUMN, Chunk, ChunkKind, ipc_bytes
-from ingest.plan import BatchPlan
-from ingest.reduce_side import reduce_chunks
-from ingest.table_cache import Warehouse
+from ingest.microbatch.chunk import OFFSET_COLUMN, Chunk, ChunkKind, ipc_bytes
+from ingest.microbatch.plan import BatchPlan
+from ingest.microbatch.reduce_side import reduce_chunks
+from ingest.microbatch.table_cache import Warehouse
 from storage.format.binary_row import encode_row
 from storage.format.schema import new_schema
 from storage.format.snapshot import CommitKind

@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from ingest.configuration.settings import load_settings
 from ingest.formats.events import MOVED
 from ingest.replaying import ledger as ledgers
 from ingest.replaying.reading import same_key, source_records
@@ -17,7 +18,6 @@ from ingest.replaying.rows import KeyedRows
 from ingest.requests import replay as replays
 from ingest.requests.registry import Pipeline
 from ingest.requests.replay import drop_bad, replay
-from ingest.settings import load_settings
 from ingest.source.open import open_source
 from ingest.source.ranges import resume_token
 from ingest.source.records import RawBatch

@@ -5,13 +5,13 @@ import dataclasses
 
 import pytest
 
+from ingest.configuration.settings import load_settings
 from ingest.requests.asking import AskOptions, ask_and_wait, request_files
 from ingest.requests.desk import LOOK_EVERY_S, RequestDesk
 from ingest.requests.files import KEPT_MS, RequestFiles
 from ingest.requests.kinds import KINDS
 from ingest.requests.registry import Outcome, RequestKind, tables_argument, text_argument
 from ingest.requests.reload import fixed_changes
-from ingest.settings import load_settings
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError, RetryableError, StorageUnavailableError
 from storage.io.local import LocalFileIO

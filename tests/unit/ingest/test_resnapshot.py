@@ -10,9 +10,10 @@ import json
 import orjson
 import pytest
 
-from ingest import cli, resnapshot_commands
-from ingest.snapshot_following import follow
-from ingest.snapshot_signals import SnapshotSignal, SourceName, notification, source_name
+from ingest import cli
+from ingest.commands import resnapshot as resnapshot_commands
+from ingest.resnapshot.snapshot_following import follow
+from ingest.resnapshot.snapshot_signals import SnapshotSignal, SourceName, notification, source_name
 from ingest.source import topic_tail
 from ingest.source.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.source.topic_tail import TopicTail

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.formats.events import HELD_ONLY, MOVED, UNAVAILABLE_COLUMN
-from ingest.restore import restored
+from ingest.microbatch.restore import restored
 from storage.format.schema import new_schema
 from storage.format.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog

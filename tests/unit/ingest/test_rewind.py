@@ -3,10 +3,10 @@
 
 import pytest
 
-from ingest.parking import ParkedTable, Parking
-from ingest.plan import ANY_TABLE, BatchPlan
-from ingest.rewind import back_to, entered, passed, recovered_floors, rewound
-from ingest.stream_state import (
+from ingest.microbatch.plan import ANY_TABLE, BatchPlan
+from ingest.stream.parking import ParkedTable, Parking
+from ingest.stream.rewind import back_to, entered, passed, recovered_floors, rewound
+from ingest.stream.stream_state import (
     CheckpointState,
     TableProgress,
     commit_properties,

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from ingest.cli import main
-from ingest.taken_back import (
+from ingest.stream.taken_back import (
     forget_taken_back,
     require_not_taken_back,
     topics_taken_back,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from ingest.configuration.settings import load_settings
 from ingest.formats.events import SourceTable
-from ingest.routing import Destination, Route, Routing, Shard
-from ingest.settings import load_settings
+from ingest.microbatch.routing import Destination, Route, Routing, Shard
 from storage.errors import InvalidOptionError
 
 CUSTOMERS = SourceTable("inventory", "", "customers", "shop")

@@ -3,13 +3,13 @@
 
 import pytest
 
+from ingest.evolution.schema_answers import Answers, asks_types
+from ingest.evolution.schema_draft import Draft
+from ingest.evolution.schema_modes import ChangePolicy
+from ingest.evolution.schema_steps import Place
+from ingest.evolution.schema_sync import reconcile
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.events import Target
-from ingest.schema_answers import Answers, asks_types
-from ingest.schema_draft import Draft
-from ingest.schema_modes import ChangePolicy
-from ingest.schema_steps import Place
-from ingest.schema_sync import reconcile
 from storage.format.schema_changes import evolve
 from tests.unit.ingest.debezium_events import (
     batch,

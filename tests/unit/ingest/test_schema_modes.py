@@ -3,12 +3,19 @@
 
 import pytest
 
+from ingest.evolution.schema_draft import Draft
+from ingest.evolution.schema_modes import (
+    ChangeKind,
+    ChangePolicy,
+    Mode,
+    Outcome,
+    Ruling,
+    kinds_named,
+)
+from ingest.evolution.schema_steps import Place
+from ingest.evolution.schema_sync import NewTable, Refused, reconcile
 from ingest.formats.column_names import ColumnNames, free_name
 from ingest.formats.events import ObservedField, SchemaDelta
-from ingest.schema_draft import Draft
-from ingest.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, kinds_named
-from ingest.schema_steps import Place
-from ingest.schema_sync import NewTable, Refused, reconcile
 from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn, evolve
 from storage.format.type_text import parse_type, type_name

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
+from ingest.configuration.settings import load_settings
+from ingest.evolution.history_writer import HistoryWriter
+from ingest.evolution.schema_answers import Answers, SchemaStopError, asks_types
+from ingest.evolution.schema_policies import change_policy
 from ingest.formats.column_names import ColumnNames
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.events import SourceTable, Target
 from ingest.formats.schema_change_events import read_schema_change
-from ingest.history_writer import HistoryWriter
-from ingest.plan import BatchPlan
-from ingest.routing import Destination
-from ingest.schema_answers import Answers, SchemaStopError, asks_types
-from ingest.schema_policies import change_policy
-from ingest.settings import load_settings
-from ingest.table_book import TableBook
+from ingest.microbatch.plan import BatchPlan
+from ingest.microbatch.routing import Destination
+from ingest.stream.table_book import TableBook
 from storage.clock import ManualClock
 from storage.format.schema_changes import AddColumn, RenameColumn
 from storage.format.type_text import parse_type

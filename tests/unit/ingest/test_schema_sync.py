@@ -3,9 +3,9 @@ import itertools
 
 import pytest
 
+from ingest.evolution.schema_sync import Decision, NewTable, Refused, reconcile
 from ingest.formats.events import ObservedField, SchemaDelta, SourceTable
 from ingest.formats.widening import union_type
-from ingest.schema_sync import Decision, NewTable, Refused, reconcile
 from storage.format.schema import new_schema
 from storage.format.schema_changes import AddColumn, UpdateType, evolve
 from storage.format.type_text import parse_type

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest import settings as settings_module
-from ingest.config_places import SeveralMistakesError, mistakes_of
-from ingest.setting_table import NOT_YET, SECTIONS, SETTINGS
-from ingest.settings import Settings, load_settings, resolve
-from ingest.settings_page import settings_page
+from ingest.configuration import settings as settings_module
+from ingest.configuration.config_places import SeveralMistakesError, mistakes_of
+from ingest.configuration.setting_table import NOT_YET, SECTIONS, SETTINGS
+from ingest.configuration.settings import Settings, load_settings, resolve
+from ingest.configuration.settings_page import settings_page
 from ingest.source.source_settings import FileSourceSettings, KafkaSourceSettings
 from storage.errors import InvalidOptionError, NotFoundError, UnsupportedFeatureError
 

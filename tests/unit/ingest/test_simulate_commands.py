@@ -4,7 +4,7 @@ import json
 import pytest
 
 from ingest.cli import main
-from ingest.simulate_commands import chart
+from ingest.commands.simulate import chart
 
 QUICK = ("--commits", "30", "--rows", "50", "--keys", "1k")
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.observing.telemetry import Metrics
 from ingest.source.records import RawBatch
-from ingest.table_book import TableBook
-from ingest.telemetry import Metrics
+from ingest.stream.table_book import TableBook
 from storage.clock import SystemClock
 from storage.format.schema_changes import SetOption
 from storage.table.compact_plan import CompactRequest

@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ingest.stream_progress import BatchNote, ProgressFile, read_offset_log, recovered_offsets
-from ingest.stream_state import CheckpointState, TableProgress, commit_properties
+from ingest.stream.stream_progress import (
+    BatchNote,
+    ProgressFile,
+    read_offset_log,
+    recovered_offsets,
+)
+from ingest.stream.stream_state import CheckpointState, TableProgress, commit_properties
 from storage.errors import CorruptDataError
 from storage.io.local import LocalFileIO
 

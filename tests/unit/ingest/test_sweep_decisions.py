@@ -6,12 +6,9 @@ import json
 import orjson
 import pytest
 
-from ingest.formats.events import SourceTable
-from ingest.formats.snapshot_marks import AVRO_WORDS, JSON_WORDS, places_with, snapshot_mark
-from ingest.registry.client import RegisteredSchema
-from ingest.settings import load_settings
-from ingest.sweep_decisions import Facts, Place, decided
-from ingest.sweeps import (
+from ingest.configuration.settings import load_settings
+from ingest.deletions.sweep_decisions import Facts, Place, decided
+from ingest.deletions.sweeps import (
     NUMBERS_APART,
     OFF,
     OPEN,
@@ -23,6 +20,9 @@ from ingest.sweeps import (
     parsed_watch,
     sweep_property,
 )
+from ingest.formats.events import SourceTable
+from ingest.formats.snapshot_marks import AVRO_WORDS, JSON_WORDS, places_with, snapshot_mark
+from ingest.registry.client import RegisteredSchema
 from storage.errors import CorruptDataError, InvalidOptionError
 from tests.unit.ingest.avro_events import Schemas, Writer, batch, decoder, envelope
 from tests.unit.ingest.avro_events import event as avro_event

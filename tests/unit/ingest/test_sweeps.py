@@ -13,8 +13,8 @@ from collections import defaultdict
 import orjson
 import pytest
 
-from ingest.plan import BatchPlan
-from ingest.sweeps import OFF, OPEN, QUIET, Numbers, Sweep
+from ingest.deletions.sweeps import OFF, OPEN, QUIET, Numbers, Sweep
+from ingest.microbatch.plan import BatchPlan
 from storage.errors import FencedError
 from storage.format.schema import new_schema
 from storage.table.rollback import rollback_to

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ingest.formats.events import ObservedField, SchemaDelta, SourceTable
-from ingest.table_book import TableBook
+from ingest.stream.table_book import TableBook
 from storage.clock import ManualClock
 from storage.format.types import AtomicType, TypeRoot
 from tests.unit.ingest.lake_settings import lake_settings

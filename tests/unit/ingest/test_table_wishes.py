@@ -7,11 +7,11 @@ import json
 import pyarrow as pa
 import pytest
 
-from ingest import new_tables
-from ingest.event_time import highest_ms
-from ingest.settings import load_settings
+from ingest.configuration.settings import load_settings
+from ingest.evolution import new_tables
+from ingest.microbatch.event_time import highest_ms
 from ingest.source.records import RawBatch
-from ingest.table_book import TableBook
+from ingest.stream.table_book import TableBook
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError
 from tests.unit.ingest.local_stream import LocalStream

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from ingest.stream_state import OFFSETS_PROPERTY
-from ingest.taken_back import (
+from ingest.stream.stream_state import OFFSETS_PROPERTY
+from ingest.stream.taken_back import (
     TAKEN_BACK_OPTION,
     forget_taken_back,
     lowered,

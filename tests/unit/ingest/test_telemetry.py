@@ -5,11 +5,11 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.batch_report import BatchReport, LookupUse
-from ingest.metric_table import METRICS, PREFIX, STATES
-from ingest.schema_modes import ChangeKind, Outcome, Verdict
-from ingest.status_board import StatusBoard
-from ingest.telemetry import STALE_AFTER_S, Metrics
+from ingest.evolution.schema_modes import ChangeKind, Outcome, Verdict
+from ingest.microbatch.batch_report import BatchReport, LookupUse
+from ingest.observing.metric_table import METRICS, PREFIX, STATES
+from ingest.observing.status_board import StatusBoard
+from ingest.observing.telemetry import STALE_AFTER_S, Metrics
 from storage.clock import ManualClock
 
 

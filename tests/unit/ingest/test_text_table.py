@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from ingest.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
+from ingest.commands.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
 
 
 def test_numbers_go_right_and_texts_left():

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from ingest.checks import offline
+from ingest.commands.checks import offline
+from ingest.configuration.settings import load_settings
 from ingest.requests.reload import fixed_changes
-from ingest.settings import load_settings
 from ingest.transforms.rules import TransformRule
 from storage.errors import InvalidOptionError
 

@@ -13,15 +13,15 @@ import orjson
 import pytest
 
 from changelog.stream_scan import read_changelog
-from ingest import map_side
+from ingest.deletions.truncates import Cut, TruncateStopError
 from ingest.formats.canal_json import CanalJson
 from ingest.formats.dms_json import DmsJson
 from ingest.formats.envelopes import DialectOptions
 from ingest.formats.events import SourceTable
 from ingest.formats.ogg_json import OggJson
 from ingest.formats.truncate_events import truncated_table
-from ingest.plan import BatchPlan
-from ingest.truncates import Cut, TruncateStopError
+from ingest.microbatch import map_side
+from ingest.microbatch.plan import BatchPlan
 from storage.format.schema import new_schema
 from storage.format.types import AtomicType, RowKind, TypeRoot
 from tests.unit.ingest import simulated_stream

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from ingest.cli import main
-from ingest.parking import Parking
-from ingest.stream_state import OFFSETS_PROPERTY
-from ingest.taken_back import TAKEN_BACK_OPTION, topics_taken_back
+from ingest.stream.parking import Parking
+from ingest.stream.stream_state import OFFSETS_PROPERTY
+from ingest.stream.taken_back import TAKEN_BACK_OPTION, topics_taken_back
 from storage.format.schema import new_schema
 from storage.format.schema_changes import SetOption
 from storage.format.type_text import parse_type

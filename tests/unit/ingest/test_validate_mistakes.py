@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest import checks, cli
+from ingest import cli
+from ingest.commands import checks
 
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "validate"
 

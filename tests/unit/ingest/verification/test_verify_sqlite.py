@@ -10,9 +10,9 @@ from decimal import Decimal
 import pytest
 
 from ingest import cli
+from ingest.configuration.setting_values import TableRule
+from ingest.configuration.settings import load_settings
 from ingest.errors import ExitCode
-from ingest.setting_values import TableRule
-from ingest.settings import load_settings
 from ingest.verification import compare, database_side, lake, runs
 from storage.clock import ManualClock
 from tests.unit.ingest.verification.kit import Pair

@@ -7,11 +7,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ingest.parking import Parking
-from ingest.settings import load_settings
+from ingest.configuration.settings import load_settings
 from ingest.source.lag import LagProbe
-from ingest.stream_progress import BatchNote, ProgressFile
-from ingest.stream_state import CheckpointState, commit_properties
+from ingest.stream.parking import Parking
+from ingest.stream.stream_progress import BatchNote, ProgressFile
+from ingest.stream.stream_state import CheckpointState, commit_properties
 from ingest.verification import runs
 from ingest.verification.runs import Request
 from ingest.verification.waiting import KafkaLag, LagWait, StatusLag

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`-c FILE` and `--set KEY=VALUE`: how commands of a pipeline name its configuration."""
+
+import argparse
+
+from ingest.configuration.settings import Resolved, resolve
+
+__all__ = ["add_configuration", "resolved"]
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Add the two options."""
+    parser.add_argument(
+        "-c",
+        "--config",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="YAML file; may be repeated, later ones win; - is standard input",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        type=_pair,
+        help="one setting, over files and environment",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError("write KEY=VALUE")
+    return key.strip(), value
+
+
+def resolved(arguments: argparse.Namespace) -> Resolved:
+    """The settings that the options name."""
+    return resolve(arguments.config, dict(arguments.set))

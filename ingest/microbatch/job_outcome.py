@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark jobs of one micro-batch bring back, and how two of them become one."""
+
+import dataclasses
+from collections.abc import Collection
+
+from ingest.microbatch.range_report import BatchTotals, RangeReport
+from ingest.microbatch.reduce_side import BucketResult
+from storage.errors import InternalError
+
+__all__ = ["JobOutcome", "replaced", "without"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """Everything that came back from one Spark job."""
+
+    totals: BatchTotals
+    results: tuple[BucketResult, ...]
+
+    @property
+    def report(self) -> RangeReport:
+        """All tasks' reports added up."""
+        return self.totals.report
+
+
+def without(outcome: JobOutcome, tables: Collection[str]) -> JobOutcome:
+    """The outcome without the work of some tables."""
+    if not tables:
+        return outcome
+    report = dataclasses.replace(outcome.report)
+    report.tables = {n: t for n, t in report.tables.items() if n not in tables}
+    report.deltas = [delta for delta in report.deltas if delta.target not in tables]
+    kept = tuple(result for result in outcome.results if result.table not in tables)
+    return JobOutcome(BatchTotals(report), kept)
+
+
+def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> JobOutcome:
+    """The first run's outcome with the work of `tables`, the quarantine among them, of the second.
+
+    Raises:
+        InternalError: the two did not read the same offsets.
+    """
+    if again.totals.span != first.totals.span:
+        raise InternalError("a second run of a batch read other offsets")
+    kept = tuple(result for result in first.results if result.table not in tables)
+    report = dataclasses.replace(
+        first.report,
+        deltas=list(again.report.deltas),
+        bad=again.report.bad,
+        bad_records=again.report.bad_records,
+    )
+    report.tables = {
+        name: totals for name, totals in first.report.tables.items() if name not in tables
+    } | again.report.tables
+    report.keys.add(again.report.keys)
+    report.met_bad_too(again.report)
+    failures = {n: e for n, e in first.report.failures.items() if n not in tables}
+    report.failures = failures | again.report.failures
+    return JobOutcome(BatchTotals(report), kept + again.results)

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the outside what the daemon does: logs, metrics, status board, lag poll, HTTP endpoint.
+
+One object, so that the daemon and the sink speak of events and not of gauges. Nothing here may
+stop a batch: a failed lag poll is counted and its series go stale by age.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+
+from ingest.commands.text_table import human_time
+from ingest.configuration.settings import Settings
+from ingest.evolution.schema_modes import Outcome
+from ingest.microbatch.batch_report import BatchReport
+from ingest.observing.http_server import HttpServer
+from ingest.observing.status_board import StatusBoard
+from ingest.observing.telemetry import Metrics
+from ingest.source.lag import LagProbe
+from ingest.source.ranges import OffsetMap
+from ingest.source.source_settings import SourceSettings
+from ingest.stream.parking import ParkedTable
+from ingest.stream.table_book import TableBook
+from storage.clock import Clock
+from storage.errors import LakewardError
+
+__all__ = ["LAG_POLL_S", "Observer"]
+
+_LOG = logging.getLogger(__name__)
+
+LAG_POLL_S = 15.0
+"""Time between two looks at the source's watermarks [s]; one cheap request a partition each."""
+
+
+class Observer:
+    """See the module. Context manager: entering opens the endpoint, leaving closes it.
+
+    Args:
+        settings: the pipeline's settings.
+        clock: time.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self.metrics = Metrics(clock)
+        self.board = StatusBoard(settings.pipeline.name, clock)
+        self._server: HttpServer | None = None
+        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._poller: threading.Thread | None = None
+        self._committed: dict[tuple[str, int], int] = {}
+
+    def __enter__(self) -> "Observer":
+        shown = self._settings.metrics
+        if shown.enabled:
+            server = HttpServer(self.metrics, self.board, host=shown.host, port=shown.port)
+            self._server = server.start()
+            _LOG.info("endpoint open", extra={"event": "endpoint", "url": server.url})
+        self.board.set_condition("configuration", ok=True)
+        self.board.set_fact("warehouse", self._settings.sink.warehouse)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._changed.set()
+        if self._poller is not None:
+            self._poller.join(timeout=LAG_POLL_S)
+        if self._server is not None:
+            self._server.close()
+
+    def started(self, spark: SparkSession) -> None:
+        """The Spark session is up; begin to watch the source."""
+        self.board.set_condition("session", ok=True)
+        self.board.set_fact("spark", spark.version)
+        self._state("running")
+        self._poller = threading.Thread(target=self._poll, name="lag", daemon=True)
+        self._poller.start()
+        _LOG.info(
+            "running",
+            extra={
+                "event": "running",
+                "pipeline": self._settings.pipeline.name,
+                "warehouse": self._settings.sink.warehouse,
+                "master": spark.sparkContext.master,
+            },
+        )
+
+    def use_settings(self, settings: Settings) -> None:
+        """Watch another source from now on."""
+        self._settings = settings
+        self._changed.set()
+
+    def resuming_at(self, offsets: OffsetMap) -> None:
+        """Where the stream goes on, so that lag is right before the first batch."""
+        self.metrics.record_committed(offsets)
+        self.board.set_offsets(offsets)
+        self._remember(offsets)
+
+    def _remember(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        self._committed |= {
+            (topic, int(partition)): offset
+            for topic, parts in offsets.items()
+            for partition, offset in parts.items()
+        }
+
+    def beat(self) -> None:
+        """The main loop is alive."""
+        self.board.beat()
+
+    def batch_started(self, batch_id: int) -> None:
+        """A batch passed the gate."""
+        self.board.batch_started(batch_id)
+        self.metrics.batch_started()
+
+    def batch(self, report: BatchReport) -> None:
+        """A batch is committed in all its tables."""
+        self.metrics.record(report)
+        self.board.record(report)
+        self._remember(report.end_offsets)
+        for topic, found in sorted(report.ordering_violations.items()):
+            key, partition, other = min(found)
+            _LOG.warning(
+                "a key is in two partitions: the order of its changes is not known; see "
+                "source.ordering",
+                extra={
+                    "event": "ordering_violation",
+                    "topic": topic,
+                    "key_hash": f"{key:016x}",
+                    "partitions": [partition, other],
+                    "keys": len(found),
+                },
+            )
+        for table, rows in sorted(report.swept.items()):
+            _LOG.info(
+                "a snapshot of the source ended; rows that it did not bring are deleted",
+                extra={"event": "swept", "table": table, "rows": rows},
+            )
+        _LOG.log(
+            logging.DEBUG if report.events == 0 else logging.INFO,
+            "batch done",
+            extra={
+                "event": "batch",
+                "batch_id": report.batch_id,
+                "identifier": report.identifier,
+                "outcome": report.outcome,
+                "events": report.events,
+                "rows": report.rows,
+                "quarantined": report.bad_records,
+                "tables": len(report.snapshots),
+                "duration_s": round(report.duration_s, 3),
+                **{
+                    f"{phase}_s": round(seconds, 3)
+                    for phase, seconds in report.phases.items()
+                    if not phase.startswith("task_")
+                },
+            },
+        )
+        for table, said in report.schema_verdicts:
+            _LOG.log(
+                logging.INFO if said.outcome is Outcome.APPLIED else logging.WARNING,
+                "schema change %s",
+                said.outcome.value,
+                extra={"event": "schema_change", "table": table, "change": said.text},
+            )
+        for table, reason in report.parked:
+            _LOG.error(
+                "table parked, the others go on",
+                extra={"event": "table_parked", "table": table, "reason": reason},
+            )
+
+    def tables(self, book: TableBook) -> None:
+        """Which tables are written, parked, or behind the others."""
+        parked = book.parking.parked()
+        states: dict[str, str] = dict.fromkeys(book.progresses(), "running")
+        states |= dict.fromkeys(book.parking.behind, "behind") | dict.fromkeys(parked, "parked")
+        self.metrics.set_table_states(states)
+        self.board.set_table_states(
+            {name: {"state": state, **_why(parked.get(name))} for name, state in states.items()}
+        )
+
+    def failed(self, error: BaseException) -> None:
+        """The query ended with an error; it is tried again or the process ends."""
+        self.metrics.batch_failed()
+        self.board.failed(error)
+
+    def running(self) -> None:
+        """Batches go on after a pause."""
+        self._state("running")
+
+    def draining(self) -> None:
+        """No further batch begins."""
+        self._state("draining")
+
+    def ended(self, *, failed: bool) -> None:
+        """The process is about to end."""
+        self._state("failed" if failed else "idle")
+
+    def _state(self, state: str) -> None:
+        self.metrics.set_state(state)
+        self.board.set_state(state)
+
+    def _poll(self) -> None:
+        while not self._ended.is_set():
+            self._changed.clear()
+            self._poll_source(self._settings.source)
+
+    def _poll_source(self, source: SourceSettings) -> None:
+        with LagProbe(source) as probe:
+            while not self._ended.is_set():
+                try:
+                    self.metrics.record_watermarks(probe.poll(dict(self._committed)))
+                    self.board.set_condition("source", ok=True)
+                except (LakewardError, OSError) as error:
+                    self.metrics.source_error("transport")
+                    self.board.set_condition("source", ok=False, reason=str(error))
+                    _LOG.warning(
+                        "the source does not answer", extra={"event": "lag_poll", "error": error}
+                    )
+                if self._changed.wait(LAG_POLL_S):
+                    return
+
+
+def _why(entry: ParkedTable | None) -> dict[str, str]:
+    if entry is None:
+        return {}
+    return {"reason": entry.reason, "by": entry.by, "parked_at": human_time(entry.parked_ms)}

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a pipeline and its tables, from the warehouse and, if it answers, its daemon."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ingest.commands.text_table import aligned, human_time
+from ingest.configuration.settings import Settings
+from ingest.microbatch.table_cache import Warehouse, catalog_of
+from ingest.requests.asking import daemon_status, request_files
+from ingest.source.ranges import resume_token
+from ingest.source.source_settings import FileSourceSettings
+from ingest.stream.parking import ParkedTable, Parking
+from ingest.stream.stream_progress import BatchNote, ProgressFile
+from ingest.stream.stream_state import TableProgress, progress_of
+from storage.errors import LakewardError
+from storage.table.catalog import FileSystemCatalog
+
+__all__ = ["pipeline_status", "status_text"]
+
+
+def pipeline_status(settings: Settings) -> dict[str, Any]:
+    """Everything as plain values.
+
+    `daemon` is None when none answers; tables have `state` (`running`, `parked`, `behind`,
+    `unreadable`), `snapshot`, `committed_ms`, and parked ones `reason`, `by`, `parked_ms`.
+    `missed` counts offsets of Kafka: of a parked table those of its topics that were read since,
+    of one that is behind those that it has to go.
+    """
+    catalog = catalog_of(Warehouse.of(settings.sink))
+    stream = settings.pipeline.name
+    parking = Parking(catalog.file_io, settings.sink.warehouse, stream)
+    parking.load()
+    note = ProgressFile(catalog.file_io, settings.sink.warehouse, stream).read()
+    daemon = daemon_status(settings)
+    return {
+        "pipeline": stream,
+        "warehouse": settings.sink.warehouse,
+        "daemon": None if daemon is None else _of_daemon(daemon),
+        "batch": None if note is None else {"identifier": note.identifier, "end": note.end},
+        "tables": _tables(settings, catalog, parking, note, daemon),
+        "requests": [
+            {"id": each.id, "kind": each.kind, "made_ms": each.made_ms}
+            for each in request_files(settings).waiting()
+        ],
+    }
+
+
+def _of_daemon(document: Mapping[str, Any]) -> dict[str, Any]:
+    lags = [
+        facts["lag"]
+        for parts in document.get("source", {}).values()
+        for facts in parts.values()
+        if "lag" in facts
+    ]
+    return {
+        "state": document.get("state"),
+        "version": document.get("version"),
+        "uptime_s": document.get("uptime_s"),
+        "lag_records": sum(lags) if lags else None,
+        "last_batch": document.get("batch", {}).get("last"),
+        "not_ready": [
+            facts["reason"] for facts in document.get("conditions", {}).values() if not facts["ok"]
+        ],
+    }
+
+
+def _tables(
+    settings: Settings,
+    catalog: FileSystemCatalog,
+    parking: Parking,
+    note: BatchNote | None,
+    daemon: Mapping[str, Any] | None,
+) -> dict[str, dict[str, Any]]:
+    parked = parking.parked()
+    stream = settings.pipeline.name
+    counted = not isinstance(settings.source, FileSourceSettings)
+    end = {} if note is None else resume_token(note.end)
+    names = [
+        f"{db}.{table}" for db in catalog.list_databases() for table in catalog.list_tables(db)
+    ]
+
+    def look(name: str) -> tuple[TableProgress | None, int | None, str]:
+        try:
+            table = catalog.table(name)
+            progress = progress_of(table, stream)
+            latest = table.snapshots.latest()
+        except (LakewardError, OSError) as error:
+            return None, None, str(error)
+        return progress, None if latest is None else latest.time_ms, ""
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        looks = dict(zip(names, pool.map(look, names), strict=True))
+    result: dict[str, dict[str, Any]] = {}
+    for name in sorted({*names, *parked}):
+        progress, committed_ms, trouble = looks.get(name, (None, None, ""))
+        entry = parked.get(name)
+        if progress is None and entry is None and not trouble:
+            continue  # none of this stream's
+        state = "behind" if name in parking.behind else "unreadable" if trouble else "running"
+        facts: dict[str, Any] = {
+            "state": state if entry is None else "parked",
+            "snapshot": None if progress is None else progress.snapshot_id,
+            "committed_ms": committed_ms,
+        }
+        if entry is not None:
+            facts |= _parked(entry)
+            if counted:
+                since = resume_token(entry.since)
+                feeding = {topic: end[topic] for topic in entry.topics if topic in end}
+                facts["missed"] = _distance(since, feeding)
+        elif state == "behind" and counted:
+            facts["missed"] = _distance(end, parking.held)
+        elif trouble:
+            facts["reason"] = trouble
+        if daemon is not None:
+            shown = daemon.get("tables", {}).get(name, {})
+            facts |= {key: shown[key] for key in ("freshness_s",) if key in shown}
+        result[name] = facts
+    return result
+
+
+def _distance(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> int:
+    return sum(
+        max(0, offset - start.get(topic, {}).get(key, 0))
+        for topic, parts in end.items()
+        for key, offset in parts.items()
+    )
+
+
+def _parked(entry: ParkedTable) -> dict[str, Any]:
+    since = resume_token(entry.since)
+    return {
+        "reason": entry.reason,
+        "by": entry.by,
+        "parked_ms": entry.parked_ms,
+        "topics": list(entry.topics),
+        "since": {topic: since[topic] for topic in entry.topics if topic in since},
+    }
+
+
+def status_text(status: Mapping[str, Any]) -> str:
+    """The same for people."""
+    daemon = status["daemon"]
+    lines = [f"pipeline {status['pipeline']}, warehouse {status['warehouse']}"]
+    if daemon is None:
+        lines.append("no daemon answers; what follows is from the warehouse")
+    else:
+        lag = daemon["lag_records"]
+        lines.append(
+            f"daemon {daemon['state']}, up {daemon['uptime_s']:.0f} s"
+            + ("" if lag is None else f", lag {lag}")
+        )
+        lines += [f"  not ready: {reason}" for reason in daemon["not_ready"]]
+    rows = [
+        [name, f["state"], f["snapshot"], _time(f["committed_ms"]), f.get("missed", "")]
+        for name, f in status["tables"].items()
+    ]
+    if rows:
+        lines += ["", aligned(["table", "state", "snapshot", "committed", "missed"], rows)]
+    for name, facts in status["tables"].items():
+        if facts["state"] == "parked":
+            when = human_time(facts["parked_ms"])
+            lines.append(f"\n{name} parked by the {facts['by']} at {when}: {facts['reason']}")
+        elif facts.get("reason"):
+            lines.append(f"\n{name}: {facts['reason']}")
+    if status["requests"]:
+        lines.append("\nwaiting requests:")
+        lines += [
+            f"  {each['kind']} ({each['id']}), since {human_time(each['made_ms'])}"
+            for each in status["requests"]
+        ]
+    return "\n".join(lines)
+
+
+def _time(time_ms: int | None) -> str:
+    return "" if time_ms is None else human_time(time_ms)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stream's own note beside the tables: which micro-batch is being committed.
+
+Written durably before the first table of a batch is committed, to
+`<warehouse>/.lakeward/<stream>/progress.json`. It closes a gap that table properties alone leave
+when a checkpoint is lost in the middle of a commit: a table that the batch created or fed from a
+new topic, and that was not reached yet, knows nothing of those offsets, while its neighbours are
+past them. If every table of the note has the note's identifier, the stream goes on at the note's
+end; if one has not, at its start, and the tables' floors drop what they hold already.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ingest.source.ranges import initial_from_stored
+from ingest.stream.stream_folder import stream_folder
+from ingest.stream.stream_state import TableProgress
+from storage.errors import CorruptDataError
+from storage.io.file_io import FileIO
+
+__all__ = ["BatchNote", "ProgressFile", "read_offset_log", "recovered_offsets"]
+
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNote:
+    """One micro-batch on its way into the tables.
+
+    Attributes:
+        identifier: its commit identifier.
+        start: source offsets where it begins, in the source's own form.
+        end: source offsets where it ends.
+        tables: every table it commits to.
+    """
+
+    identifier: int
+    start: Mapping[str, Any]
+    end: Mapping[str, Any]
+    tables: tuple[str, ...]
+
+    def complete(self, progresses: Mapping[str, TableProgress]) -> bool:
+        """Whether all tables of the note were committed."""
+        return all(
+            name in progresses and progresses[name].identifier >= self.identifier
+            for name in self.tables
+        )
+
+
+class ProgressFile:
+    """Reads and writes the note.
+
+    Args:
+        file_io: store of the warehouse.
+        warehouse: its root.
+        stream: the stream's name.
+    """
+
+    def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
+        self._io = file_io
+        self.path = f"{stream_folder(warehouse, stream)}/progress.json"
+
+    def write(self, note: BatchNote) -> None:
+        """Replace the note durably."""
+        raw = {
+            "version": _VERSION,
+            "identifier": note.identifier,
+            "start": note.start,
+            "end": note.end,
+            "tables": list(note.tables),
+        }
+        self._io.overwrite_bytes(self.path, orjson.dumps(raw, option=orjson.OPT_INDENT_2))
+
+    def read(self) -> BatchNote | None:
+        """The newest note, or None when the stream never committed.
+
+        Raises:
+            CorruptDataError: the file is damaged.
+        """
+        if not self._io.exists(self.path):
+            return None
+        try:
+            raw = orjson.loads(self._io.read_bytes(self.path))
+            return BatchNote(
+                identifier=int(raw["identifier"]),
+                start=raw["start"],
+                end=raw["end"],
+                tables=tuple(raw["tables"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(
+                "the stream's progress file cannot be read",
+                hint="remove it: the stream then starts over and drops what its tables hold",
+                path=self.path,
+            ) from error
+
+
+def recovered_offsets(
+    note: BatchNote | None, progresses: Mapping[str, TableProgress]
+) -> Mapping[str, Any] | None:
+    """Where to start when the checkpoint is new but the tables are not; None = from the settings.
+
+    Without a note the smallest offset of every partition over all tables is taken, and a partition
+    that some table does not name is read from its beginning.
+    """
+    if not progresses:
+        return None if note is None or note.complete(progresses) else note.start
+    if note is None:
+        return initial_from_stored(_stored(progresses.values()))
+    return note.end if note.complete(progresses) else note.start
+
+
+def _stored(progresses: Iterable[TableProgress]) -> list[Mapping[str, Any]]:
+    return [progress.offsets for progress in progresses]
+
+
+def read_offset_log(checkpoint: Path, batch_id: int) -> Mapping[str, Any] | None:
+    """The source's end offset of a planned batch, as Spark wrote it before running the batch.
+
+    Returns:
+        The offset, or None when the log has no such batch (batch -1).
+    """
+    path = checkpoint / "offsets" / str(batch_id)
+    if not path.exists():
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        raw = orjson.loads(lines[-1])
+    except (ValueError, IndexError) as error:
+        raise CorruptDataError("Spark's offset log cannot be read", path=path) from error
+    if not isinstance(raw, dict):
+        raise CorruptDataError("Spark's offset log holds no offset map", path=path)
+    return raw
