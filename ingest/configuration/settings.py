@@ -63,7 +63,6 @@ from ingest.configuration.settings_sources import (
 from ingest.configuration.shown_settings import shown_settings
 from ingest.configuration.sweep_checks import check_sweeps
 from ingest.configuration.transform_checks import check_transforms
-from ingest.configuration.unbuilt import refuse_unbuilt
 from ingest.formats.type_mapping import TypeMapping
 from ingest.microbatch.event_time import check_watermarks
 from ingest.microbatch.routing import Route
@@ -172,7 +171,6 @@ def _resolved(
     mistakes.check()
     settings = _build(values, parsed_rules, parsed_routes)
     for check in (
-        refuse_unbuilt,
         _check_routes,
         check_transforms,
         _check_tables,
