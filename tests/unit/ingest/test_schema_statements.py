@@ -179,7 +179,7 @@ OLD, NEW = row(1, qty=1), row(2, amount=2)
     "order",
     [
         order
-        for order in set(itertools.permutations(["old", "new", "ddl", "late"]))
+        for order in itertools.permutations(["old", "new", "ddl", "late"])
         if order.index("old") < order.index("late")
     ],
     ids="-".join,
