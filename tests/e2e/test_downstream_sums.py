@@ -91,7 +91,7 @@ def test_sums_survive_failures_between_batch_and_checkpoint(spark, tmp_path, pro
         if failing.random() < 0.5:
             raise RuntimeError("planned failure")
 
-    for number in range(1, 13):
+    for number in range(1, 10):
         rows = []
         for key in rng.integers(0, 60, 25).tolist():
             gone = live.pop(key, None)
@@ -101,7 +101,7 @@ def test_sums_survive_failures_between_batch_and_checkpoint(spark, tmp_path, pro
             live[key] = (key, f"g{rng.integers(0, 4)}", int(rng.integers(-50, 50)))
             rows.append(("+I", *live[key]))
         write(table, number, rows, stream=True)
-        if number % 4 == 0:
+        if number % 3 == 0:
             query = start(
                 spark,
                 table.layout.root,
@@ -109,7 +109,7 @@ def test_sums_survive_failures_between_batch_and_checkpoint(spark, tmp_path, pro
                 place,
                 "g",
                 "v",
-                after=fail if number < 12 else lambda batch: None,
+                after=fail if number < 9 else lambda batch: None,
                 snapshots=2,
                 availableNow=True,
             )
