@@ -17,7 +17,7 @@ from changelog.starting import Beginning, first_scan, starting_point
 from storage.errors import InvalidRequestError
 from storage.format.snapshot import Snapshot
 from storage.table.change_plan import ChangePlanner, ChangeSplit
-from storage.table.consumers import write_consumer
+from storage.table.consumers import delete_consumer, write_consumer
 from storage.table.lost_files import judging_losses
 from storage.table.predicate import Predicate
 from storage.table.scan import Split
@@ -27,6 +27,8 @@ from storage.table.table import FileStoreTable
 __all__ = ["START", "RangeLimit", "StreamPlace", "StreamRange"]
 
 _NO_PRODUCER = "none"
+_BEGINNING = "-beginning"
+"""Follows the name of a consumer in that of another, which keeps the state a stream begins with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,15 +199,20 @@ class StreamRange:
         consumer = self._table.options.consumer_id
         if consumer and place.next_id:
             write_consumer(self._table, consumer, place.next_id)
+            delete_consumer(self._table, consumer + _BEGINNING)
 
     def hold_beginning(self, end: StreamPlace) -> None:
         """The same before the first range, which ends at a place, has been read.
 
-        Of one with a whole state nothing is recorded: a stream that begins anew would go on after
-        the state instead of beginning with it.
+        A whole state is kept under a name of its own until the range has been read: under the
+        stream's, one that begins anew would go on after the state instead of beginning with it.
         """
-        if end.first_id is not None and not end.whole_state:
-            self.hold(StreamPlace(next_id=end.first_id))
+        consumer = self._table.options.consumer_id
+        if consumer and end.first_id is not None:
+            if end.whole_state:
+                write_consumer(self._table, consumer + _BEGINNING, end.first_id - 1)
+            else:
+                write_consumer(self._table, consumer, end.first_id)
 
     def _begin(self) -> Beginning | None:
         beginning = self._starting()

@@ -162,10 +162,15 @@ def test_a_consumer_holds_back_expiry_and_never_stands_for_a_state(tmp_path):
     ranges = StreamRange(table.with_options({"consumer-id": "c"}))
     end = ranges.advance(START)
     ranges.hold_beginning(end)
-    assert all_consumers(table) == {}  # who begins anew begins with the state
+    assert all_consumers(table) == {"c-beginning": 4}
+    grow(table, 3, 3)
+    expire(table)
+    assert rows_between(table, START, as_sent(end)), "the state is kept until it is read"
+    anew = StreamRange(table.with_options({"consumer-id": "c"})).advance(START)
+    assert anew.whole_state, "who begins anew begins with the state"
     ranges.hold(end)
     assert all_consumers(table) == {"c": 5}
-    grow(table, 3, 5)
+    grow(table, 4, 5)
     expire(table)
     assert table.snapshots.ids()[0] == 5
     follower = StreamRange(table.with_options({"consumer-id": "c"}))
