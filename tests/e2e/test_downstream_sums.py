@@ -126,10 +126,14 @@ class Job:
 
     def __init__(self, directory: Path, queries: dict[str, list[str]]) -> None:
         self._path = directory / "downstream.log"
-        self._log = self._path.open("ab")
+        self._queries = queries
+        self._start()
+
+    def _start(self) -> None:
+        self._log = self._path.open("wb")
         path = os.pathsep.join([str(ROOT), str(AUTOMATIC)])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.downstream_job", json.dumps(queries)],
+            [sys.executable, "-m", "tests.e2e.downstream_job", json.dumps(self._queries)],
             stdout=self._log,
             stderr=self._log,
             cwd=ROOT,
@@ -140,7 +144,11 @@ class Job:
     def has_begun(self, before: dict[str, int], places: dict[str, str]) -> bool:
         """Whether each query has planned a batch that it had not planned before."""
         if self.process.poll() is not None:
-            raise AssertionError(self._path.read_text(errors="replace")[-8_000:])
+            log = self._path.read_text(errors="replace")
+            # Spark gives a worker ten seconds to start, which a busy machine may not have
+            assert "Python worker failed to connect back" in log, log[-8_000:]
+            self.kill()
+            self._start()
         return all(planned(place) > before[name] for name, place in places.items())
 
     def kill(self) -> None:
