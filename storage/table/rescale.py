@@ -7,11 +7,13 @@ partition is read again. So rows of others never get lost, and a rescale that wa
 finished by the next. Partitions that still have the old number can be read, not written; a writer
 that opened the table before is stopped by its commit (`publish`) and must open it anew.
 
-Rows are written as they are read: merged, with new sequence numbers. No changelog is told.
+Rows are written as they are read: merged, with new sequence numbers. No changelog is told; where
+compaction tells it, or reads leave out what compaction has not seen, everything is compacted first.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from storage.errors import CommitConflictError, FileConflictError, InvalidRequestError
@@ -19,6 +21,8 @@ from storage.format.file_meta import CommitMessage, CompactIncrement, DataIncrem
 from storage.format.schema_changes import SetOption
 from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.table.bucket_mode import BucketMode, bucket_mode
+from storage.table.compact_plan import CompactRequest
+from storage.table.compact_table import compact_table
 from storage.table.core import TableCore
 from storage.table.drop_partitions import PartitionFiles, live_partitions
 from storage.table.index_files import index_entries
@@ -122,7 +126,7 @@ def rescale(
         table = table.alter([SetOption("bucket", str(buckets))])
     done: list[RescaledPartition] = []
     while work:
-        job = _Rescale(table.with_options(_WRITER_OPTIONS), work, on_progress)
+        job = _Rescale(table.with_options(_WRITER_OPTIONS), work, tuple(partitions), on_progress)
         for one in work:
             job.partition(one)
         done += work
@@ -138,8 +142,10 @@ class _Rescale:
         self,
         table: FileStoreTable,
         work: Sequence[RescaledPartition],
+        partitions: tuple[Mapping[str, Any], ...],
         on_progress: Callable[[RescaleProgress], None],
     ) -> None:
+        self._partitions = partitions
         self._table = table
         self._work = work
         self._on_progress = on_progress
@@ -177,6 +183,8 @@ class _Rescale:
             self._plan()
         snapshot = self._snapshot
         assert snapshot is not None
+        if not self._told(snapshot, partition):
+            raise _ChangedError
         read = table.new_read()
         user = f"rescale-{table.ids.uuid()}"
         with table.new_write(user, overwrite=True) as writer:
@@ -206,8 +214,26 @@ class _Rescale:
             delete_uncommitted(table, messages)
             raise
 
+    def _told(self, snapshot: Snapshot, partition: bytes) -> bool:
+        """Whether compaction has seen all rows of a partition.
+
+        Where it makes the changelog, or reads leave out what it has not seen, rows would be lost.
+        """
+        options = self._table.options
+        least = 0
+        if options.changelog_producer == "full-compaction":
+            least = options.num_levels - 1
+        elif options.needs_lookup:
+            least = 1
+        entries = live_entries(self._table, snapshot, partition=partition)
+        return all(entry.file.level >= least for entry in entries)
+
     def _plan(self) -> None:
-        """Read on from the newest snapshot."""
+        """Read on from the newest snapshot, in which compaction has seen what it must."""
+        options = self._table.options
+        if options.needs_lookup or options.changelog_producer == "full-compaction":
+            with ThreadPoolExecutor(1, "rescale") as worker:
+                compact_table(self._table, CompactRequest(partitions=self._partitions), worker)
         snapshot = self._table.latest_snapshot()
         assert snapshot is not None, "there were partitions"
         self._snapshot, self._splits = snapshot, {}

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.errors import CommitConflictError, InvalidRequestError
 from storage.format.snapshot import CommitKind
 from storage.io.faulty import Fault, FaultyFileIO, SimulatedCrash
@@ -76,6 +77,32 @@ def test_tables_of_every_kind(tmp_path, options):
         assert len(before) == len(ROWS)
     assert rows_of(table) == before
     check_table(table)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"deletion-vectors.enabled": "true"},
+        {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+        {"changelog-producer": "lookup"},
+        {"changelog-producer": "full-compaction"},
+        {"merge-engine": "first-row"},
+    ],
+)
+def test_rows_that_no_compaction_has_seen_are_kept_and_told(tmp_path, options):
+    table = make_table(
+        tmp_path, columns=COLUMNS, keys=("p", "k"), partitions=("p",), options=options
+    )
+    write(table, 1, [("+I", "a", 1, "old")], full=True)
+    write(table, 2, [("+I", "a", 2, "new"), ("+I", "b", 3, "new")], compaction=False)
+    before = table.latest_snapshot().id
+    rescale(reopened(table), 3)
+    table = reopened(table)
+    assert rows_of(table) == [("a", 1, "old"), ("a", 2, "new"), ("b", 3, "new")]
+    if "changelog-producer" in options:
+        ids = range(before, table.latest_snapshot().id + 1)
+        told = [read_snapshot_changelog(table, one).to_pylist() for one in ids]
+        assert sorted(row["k"] for rows in told for row in rows) == [2, 3]
 
 
 def test_an_append_table_with_buckets(tmp_path):
