@@ -34,10 +34,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.full]
 LATER = {"table_indexes", "binlog", "file_key_ranges", "buckets"}
 """Not known to the connector's 0.9."""
 
-CHANGED = {
-    "partition": "written [3] then, {3} now",
-    "branches": "tags list their branches then",
-}
+CHANGED = {("files", "partition"), ("partitions", "partition")}
+"""Texts that later releases write otherwise; compared with Java 2.0.0 in `test_system_tables`."""
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +86,7 @@ def test_spark_prints_the_same(spark: SparkPeer, table: FileStoreTable) -> None:
             differing.append((name, "order", common))
         for column in common:
             found = [[row[column] for row in shown(one, common)] for one in (ours, theirs)]
-            if found[0] != found[1]:
+            if found[0] != found[1] and (name, column) not in CHANGED:
                 differing.append((name, column, found))
     assert differing == []
 

@@ -6,6 +6,8 @@ Source: SEMANTICS.md §I. Options of time travel choose the snapshot of the firs
 
 import itertools
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -137,10 +139,17 @@ def statistics_table(table: TableCore) -> pa.Table:
                 "schema_id": found.schema_id,
                 "mergedRecordCount": found.merged_record_count,
                 "mergedRecordSize": found.merged_record_size,
-                "colstat": json.dumps(written.get("colStats"), indent=2, ensure_ascii=False),
+                "colstat": _as_jackson(written.get("colStats") or {}),
             }
         )
     return columns(_STATISTICS, rows, nullable="mergedRecordCount mergedRecordSize colstat")
+
+
+def _as_jackson(value: Mapping[str, Any]) -> str:
+    """JSON text with the blanks that Java's writer puts into it."""
+    if not value:
+        return "{ }"
+    return json.dumps(value, indent=2, separators=(",", " : "), ensure_ascii=False)
 
 
 def aggregation_fields_table(table: TableCore) -> pa.Table:
