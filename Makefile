@@ -58,10 +58,10 @@ format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 
 test: setup $(PEERS)/.ready $(JAVA_PEER) ## what CI runs: unit, golden, conformance, short property, crash and end-to-end runs
-	$(BIN)/python -m pytest -m "not full" -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not full" -n $(JOBS) $(PYTEST_ARGS)
 
 test-all: setup peers ## everything, long profiles included
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
 	$(BIN)/python -m tests.golden tests/golden/data/public
 	$(BIN)/python -m tests.conformance
 	$(BIN)/python -m tests.property --histories 2000

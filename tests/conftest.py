@@ -2,29 +2,34 @@
 """What holds for every test."""
 
 import itertools
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 
 _NUMBERS = itertools.count()
 
-_HERE = Path(__file__).parent
-_ONE_AT_A_TIME = tuple(_HERE / name for name in ("bench", "e2e", "interop", "soak"))
+_HEAVY = ("tests/bench/", "tests/e2e/", "tests/interop/", "tests/soak/")
 """Rooms whose tests start servers and several processes each, or measure."""
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
 settings.load_profile("unhurried")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes (`-n`), one of them takes everything heavy, in turn."""
-    for item in items:
-        if any(item.path.is_relative_to(room) for room in _ONE_AT_A_TIME):
-            item.add_marker(pytest.mark.xdist_group("heavy"))
+class _HeavyInTurn(LoadScopeScheduling):
+    """One process takes all heavy tests, in turn; the others share the rest, test by test."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "heavy" if nodeid.startswith(_HEAVY) else nodeid
+
+
+@pytest.hookimpl
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """How tests are shared out with `-n`."""
+    return _HeavyInTurn(config, log)
 
 
 @pytest.fixture(autouse=True)
