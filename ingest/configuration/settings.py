@@ -83,7 +83,7 @@ __all__ = ["Resolved", "Settings", "TableRule", "load_settings", "resolve"]
 _Rule = TypeVar("_Rule")
 _MAPS = tuple(row.key for row in SETTINGS if row.kind.mapping)
 _BY_KEY = {row.key: row for row in SETTINGS}
-_PAGE = Path(__file__).with_name("CONFIGURATION.md")
+_PAGE = Path(__file__).resolve().parents[1] / "CONFIGURATION.md"
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 

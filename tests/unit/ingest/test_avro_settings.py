@@ -12,7 +12,7 @@ from ingest.configuration.setting_avro import AvroSettings
 from ingest.configuration.settings import Settings, load_settings, resolve
 from storage.errors import InvalidOptionError
 
-EXAMPLE = Path(settings_module.__file__).with_name("examples") / "debezium-avro.yaml"
+EXAMPLE = Path(settings_module.__file__).parents[1] / "examples/debezium-avro.yaml"
 COMMENTED = {"ssl", "timeout", "retry", "avro"}
 KAFKA = """
 sink: {warehouse: /data/warehouse}
