@@ -26,7 +26,7 @@ __all__ = ["connect_worker", "mariadb_server", "postgres_server", "registry"]
 pytestmark = [pytest.mark.full, pytest.mark.kafka, pytest.mark.spark]
 
 
-@pytest.mark.parametrize("database", ["postgres"])
+@pytest.mark.parametrize("database", ["postgres", "mariadb"])
 def test_rows_that_were_deleted_while_nobody_looked_go_with_a_new_snapshot(
     database, kafka_broker, connect_worker, request, tmp_path, capsys
 ):
