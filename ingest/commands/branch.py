@@ -6,16 +6,8 @@ What takes history away that a stream wrote leaves a note for it (`taken_back`).
 
 import argparse
 
-from ingest.commands.table_arguments import (
-    add_dry_run,
-    add_verb,
-    catalog_of,
-    emit,
-    parse_moment_ms,
-    parse_positive,
-    table_of,
-    tell,
-)
+from ingest.commands.argument_values import parse_moment_ms, parse_positive
+from ingest.commands.table_arguments import add_dry_run, add_verb, catalog_of, emit, table_of, tell
 from ingest.commands.text_table import human_time
 from ingest.stream.parking import Parking
 from ingest.stream.taken_back import note_taken_back, streams_of

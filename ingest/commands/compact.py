@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ingest.commands.argument_values import parse_duration_ms, parse_partition, parse_positive
 from ingest.commands.progress_line import ProgressLine, open_progress
 from ingest.commands.stop_signal import StopSignal
-from ingest.commands.table_arguments import parse_duration_ms, parse_partition, parse_positive
 from ingest.commands.table_selection import add_selection, chosen_tables, selected_catalog
 from ingest.commands.text_table import aligned, human_size, json_line
 from ingest.upkeep.compact_runs import (

@@ -3,6 +3,7 @@
 
 import argparse
 
+from ingest.commands.argument_values import parse_pair
 from ingest.configuration.settings import Resolved, resolve
 
 __all__ = ["add_configuration", "resolved"]
@@ -23,16 +24,9 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        type=_pair,
+        type=parse_pair,
         help="one setting, over files and environment",
     )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError("write KEY=VALUE")
-    return key.strip(), value
 
 
 def resolved(arguments: argparse.Namespace) -> Resolved:

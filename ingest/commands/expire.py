@@ -11,16 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingest.commands.argument_values import parse_duration_ms, parse_pair, parse_positive
 from ingest.commands.progress_line import ProgressLine, open_progress
 from ingest.commands.stop_signal import StopSignal
-from ingest.commands.table_arguments import (
-    add_dry_run,
-    add_json,
-    emit,
-    parse_duration_ms,
-    parse_pair,
-    parse_positive,
-)
+from ingest.commands.table_arguments import add_dry_run, add_json, emit
 from ingest.commands.table_selection import add_selection, chosen_tables, selected_catalog
 from ingest.errors import exit_code_of, kind_of
 from ingest.stream.taken_back import streams_of

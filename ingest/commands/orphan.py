@@ -5,9 +5,10 @@ import argparse
 import logging
 from typing import Any
 
+from ingest.commands.argument_values import parse_duration_ms
 from ingest.commands.progress_line import open_progress
 from ingest.commands.stop_signal import StopSignal
-from ingest.commands.table_arguments import add_dry_run, add_json, emit, parse_duration_ms
+from ingest.commands.table_arguments import add_dry_run, add_json, emit
 from ingest.commands.table_selection import add_selection, chosen_tables, selected_catalog
 from ingest.commands.text_table import human_size
 from ingest.errors import exit_code_of, kind_of

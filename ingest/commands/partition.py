@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv, dataset, json
 
+from ingest.commands.argument_values import parse_partition
 from ingest.commands.table_arguments import (
     add_dry_run,
     add_partitions,
     add_verb,
     emit,
-    parse_partition,
     table_of,
     tell,
 )

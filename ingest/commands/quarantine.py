@@ -14,6 +14,7 @@ import pyarrow as pa
 from ingest.bad_records.bad_classes import bad_class
 from ingest.bad_records.quarantine_choice import GROUP_COLUMNS, Choice, chosen, counted
 from ingest.bad_records.record_text import record_text
+from ingest.commands.argument_values import parse_positive
 from ingest.commands.config_arguments import add_configuration, resolved
 from ingest.commands.pipeline import add_waiting, ask_command
 from ingest.commands.text_table import aligned, json_line, rows_of
@@ -62,7 +63,11 @@ def add_quarantine_commands(parent: "argparse._SubParsersAction[argparse.Argumen
     show = _add(verbs, "show", "single records: bytes, error, what to do", _show)
     show.add_argument("place", nargs="*", metavar="TOPIC PARTITION OFFSET", help="this record")
     show.add_argument(
-        "--newest", type=_count, default=1, metavar="N", help="else the newest N (default: 1)"
+        "--newest",
+        type=parse_positive,
+        default=1,
+        metavar="N",
+        help="else the newest N (default: 1)",
     )
     show.add_argument("--whole", action="store_true", help="long values to the end")
     _add_filters(show)
@@ -108,13 +113,6 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="only quarantined since: 2h, 7d, or a moment as 2026-05-01T10:00:00+00:00",
     )
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("not a number of records")
-    return number
 
 
 def _choice(arguments: argparse.Namespace) -> Choice:

@@ -6,14 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ingest.commands.argument_values import parse_partition, parse_positive
 from ingest.commands.progress_line import open_progress
 from ingest.commands.table_arguments import (
     add_dry_run,
     add_partitions,
     add_verb,
     emit,
-    parse_partition,
-    parse_positive,
     table_of,
     tell,
 )

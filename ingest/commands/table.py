@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ingest.commands.argument_values import parse_moment_ms, parse_pair
 from ingest.commands.branch import add_branch_commands
 from ingest.commands.partition import add_partition_commands
 from ingest.commands.rewrite import add_rewrite_commands
@@ -22,8 +23,6 @@ from ingest.commands.table_arguments import (
     add_warehouse,
     catalog_of,
     emit,
-    parse_moment_ms,
-    parse_pair,
     table_of,
 )
 from ingest.commands.tag import add_tag_commands

@@ -5,13 +5,12 @@ Every command prints aligned text, or with `--json` one JSON object per line.
 """
 
 import argparse
-import datetime
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ingest.commands.argument_values import parse_pair, parse_partition
 from ingest.commands.text_table import aligned, json_line
-from ingest.configuration.setting_kinds import duration
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 
@@ -24,11 +23,6 @@ __all__ = [
     "add_warehouse",
     "catalog_of",
     "emit",
-    "parse_duration_ms",
-    "parse_moment_ms",
-    "parse_pair",
-    "parse_partition",
-    "parse_positive",
     "table_of",
     "tell",
 ]
@@ -106,47 +100,6 @@ def add_verb(
     add_json(parser)
     parser.set_defaults(run=run)
     return parser
-
-
-def parse_pair(text: str) -> tuple[str, str]:
-    """`KEY=VALUE`, for argparse."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError("write KEY=VALUE")
-    return key.strip(), value
-
-
-def parse_partition(text: str) -> dict[str, str]:
-    """`COLUMN=VALUE[,COLUMN=VALUE…]`, for argparse."""
-    return dict(parse_pair(part) for part in text.split(","))
-
-
-def parse_positive(text: str) -> int:
-    """A whole number from 1, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("not a number greater than 0")
-    return int(text)
-
-
-def parse_duration_ms(text: str) -> int:
-    """A time such as `30s`, `12h` or `7d` [ms], for argparse."""
-    try:
-        return int(float(duration.parse(text)) * 1000)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not {error}") from error
-
-
-def parse_moment_ms(text: str) -> int:
-    """A moment in ISO 8601 (without zone: UTC), or epoch milliseconds [epoch ms]."""
-    if text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError("write 2024-01-31T12:00:00 or epoch ms") from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def catalog_of(arguments: argparse.Namespace) -> FileSystemCatalog:

@@ -5,15 +5,26 @@ import argparse
 from pathlib import Path
 
 from ingest.commands.table_arguments import add_store_options
+from ingest.configuration.setting_values import Settings
 from ingest.configuration.settings import load_settings
 from ingest.upkeep.compact_runs import Selection
 from storage.table.catalog import FileSystemCatalog
 
-__all__ = ["add_selection", "chosen_tables", "selected_catalog"]
+__all__ = [
+    "add_place",
+    "add_selection",
+    "catalog_at",
+    "chosen_tables",
+    "selected_catalog",
+    "settings_at",
+]
 
 
-def add_selection(parser: argparse.ArgumentParser) -> "argparse._ArgumentGroup":
-    """Add where the tables are and which; the group takes what else narrows them."""
+def add_place(
+    parser: argparse.ArgumentParser,
+    about_config: str = "configuration of a pipeline: its warehouse and store are used",
+) -> None:
+    """Add where the tables are: `--warehouse` or `-c`, and options of the store."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--warehouse", metavar="DIR", help="directory of the databases, or s3://bucket/directory"
@@ -23,9 +34,29 @@ def add_selection(parser: argparse.ArgumentParser) -> "argparse._ArgumentGroup":
         "--config",
         action="append",
         metavar="FILE",
-        help="configuration of a pipeline: its warehouse and store are used; may be repeated",
+        help=f"{about_config}; may be repeated",
     )
     add_store_options(parser)
+
+
+def settings_at(arguments: argparse.Namespace) -> Settings | None:
+    """Of the configuration that `add_place` named; None where it named a warehouse."""
+    if arguments.config is None:
+        return None
+    return load_settings([text if text == "-" else Path(text) for text in arguments.config])
+
+
+def catalog_at(arguments: argparse.Namespace, settings: Settings | None) -> FileSystemCatalog:
+    """The catalog of that place."""
+    given = dict(arguments.store_option)
+    if settings is None:
+        return FileSystemCatalog(arguments.warehouse, options=given)
+    return FileSystemCatalog(settings.sink.warehouse, options={**settings.sink.options, **given})
+
+
+def add_selection(parser: argparse.ArgumentParser) -> "argparse._ArgumentGroup":
+    """Add where the tables are and which; the group takes what else narrows them."""
+    add_place(parser)
     which = parser.add_argument_group("which tables")
     which.add_argument("tables", nargs="*", metavar="TABLE", help="database.table")
     which.add_argument("--database", metavar="NAME", help="all tables of a database")
@@ -52,8 +83,4 @@ def chosen_tables(arguments: argparse.Namespace) -> Selection:
 
 def selected_catalog(arguments: argparse.Namespace) -> FileSystemCatalog:
     """The catalog of the warehouse that the arguments name."""
-    given = dict(arguments.store_option)
-    if arguments.config is None:
-        return FileSystemCatalog(arguments.warehouse, options=given)
-    sink = load_settings([text if text == "-" else Path(text) for text in arguments.config]).sink
-    return FileSystemCatalog(sink.warehouse, options={**sink.options, **given})
+    return catalog_at(arguments, settings_at(arguments))

@@ -4,14 +4,8 @@
 import argparse
 from typing import Any
 
-from ingest.commands.table_arguments import (
-    add_verb,
-    emit,
-    parse_duration_ms,
-    parse_positive,
-    table_of,
-    tell,
-)
+from ingest.commands.argument_values import parse_duration_ms, parse_positive
+from ingest.commands.table_arguments import add_verb, emit, table_of, tell
 from ingest.commands.text_table import human_time
 from storage.errors import NotFoundError
 from storage.table.consumers import all_consumers, delete_consumer, write_consumer

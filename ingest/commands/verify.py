@@ -7,19 +7,16 @@ The words and what is printed; the work is in `ingest.verification`.
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
+from ingest.commands.argument_values import parse_count, parse_duration_s, parse_positive
+from ingest.commands.table_selection import add_place, catalog_at, settings_at
 from ingest.commands.text_table import json_line
-from ingest.configuration.setting_kinds import duration
-from ingest.configuration.setting_values import Settings
-from ingest.configuration.settings import load_settings
 from ingest.logs import configure_logging
 from ingest.verification.outcome import TableOutcome, exit_code
 from ingest.verification.runs import Request, opened_database, selected_tables, verify_tables
 from ingest.verification.source_url import SourceUrl
 from storage.clock import SystemClock
-from storage.table.catalog import FileSystemCatalog
 from storage.table.predicate_text import parse_predicate
 
 __all__ = ["add_verify_command"]
@@ -72,32 +69,18 @@ def add_verify_command(parent: "argparse._SubParsersAction[argparse.ArgumentPars
     _add_choice(parser)
     _add_waiting(parser)
     parser.add_argument(
-        "--show", type=_whole, default=10, metavar="N", help="keys shown of each kind (default: 10)"
+        "--show",
+        type=parse_positive,
+        default=10,
+        metavar="N",
+        help="keys shown of each kind (default: 10)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object per table and line")
     parser.set_defaults(run=_verify, parser=parser)
 
 
 def _add_lake(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--warehouse", metavar="DIR", help="directory of the databases, or s3://bucket/directory"
-    )
-    where.add_argument(
-        "-c",
-        "--config",
-        action="append",
-        metavar="FILE",
-        help="configuration of the pipeline: its warehouse, its masks, its topics; may be repeated",
-    )
-    parser.add_argument(
-        "--store-option",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="of an object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
-    )
+    add_place(parser, "configuration of the pipeline: its warehouse, its masks, its topics")
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
@@ -146,14 +129,14 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--page-rows",
-        type=_whole,
+        type=parse_positive,
         default=10_000,
         metavar="N",
         help="rows read from the source at a time, and rows of a range (default: 10000)",
     )
     group.add_argument(
         "--limit",
-        type=_whole,
+        type=parse_positive,
         default=100_000,
         metavar="N",
         help="stop looking after so many keys that differ (default: 100000)",
@@ -168,11 +151,11 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
         help="first, and before each recheck, wait until the lake has all that the source had",
     )
     group.add_argument(
-        "--wait-timeout", type=_duration, default=600.0, metavar="TIME", help="default: 10m"
+        "--wait-timeout", type=parse_duration_s, default=600.0, metavar="TIME", help="default: 10m"
     )
     group.add_argument(
         "--settle",
-        type=_duration,
+        type=parse_duration_s,
         default=5.0,
         metavar="TIME",
         help="time the connector gets to send what the source had (default: 5s)",
@@ -187,24 +170,17 @@ def _add_waiting(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--rechecks",
-        type=_count,
+        type=parse_count,
         metavar="N",
         help="read keys that differ again so often; 0 = report them at once "
         "(default: 1, with --wait-for 2)",
     )
     group.add_argument(
         "--recheck-wait",
-        type=_duration,
+        type=parse_duration_s,
         metavar="TIME",
         help="time between (default: 0, with --wait-for 30s)",
     )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError("write KEY=VALUE")
-    return key.strip(), value
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -216,26 +192,6 @@ def _range(text: str) -> tuple[str | None, str | None]:
     if not dots or not (low or high):
         raise argparse.ArgumentTypeError("write LOW..HIGH")
     return low or None, high or None
-
-
-def _duration(text: str) -> float:
-    try:
-        return float(duration.parse(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not {error}") from error
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError("not a number")
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    number = _count(text)
-    if not number:
-        raise argparse.ArgumentTypeError("not a number greater than 0")
-    return number
 
 
 def _request(arguments: argparse.Namespace) -> Request:
@@ -266,8 +222,8 @@ def _request(arguments: argparse.Namespace) -> Request:
 def _verify(arguments: argparse.Namespace) -> int:
     configure_logging(level="info")
     request = _request(arguments)
-    settings = _settings(arguments)
-    catalog = _catalog(arguments, settings)
+    settings = settings_at(arguments)
+    catalog = catalog_at(arguments, settings)
     tables = selected_tables(catalog, arguments.tables)
     database: Any = None
     if arguments.source is not None:
@@ -283,19 +239,6 @@ def _verify(arguments: argparse.Namespace) -> int:
         if database is not None:
             database.close()
     return exit_code(outcomes)
-
-
-def _settings(arguments: argparse.Namespace) -> Settings | None:
-    if arguments.config is None:
-        return None
-    return load_settings([text if text == "-" else Path(text) for text in arguments.config])
-
-
-def _catalog(arguments: argparse.Namespace, settings: Settings | None) -> FileSystemCatalog:
-    options = dict(arguments.store_option)
-    if settings is None:
-        return FileSystemCatalog(arguments.warehouse, options=options)
-    return FileSystemCatalog(settings.sink.warehouse, options={**settings.sink.options, **options})
 
 
 def _print(outcome: TableOutcome, *, as_json: bool) -> None:
