@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.deletions.delete_rows import as_deletes
 from ingest.deletions.sweeps import Sweep
-from ingest.formats.events import OFFSET_COLUMN
 from ingest.source.ranges import SourceRange
 from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.key_order import sort_and_group
@@ -23,7 +23,6 @@ SWEEP_PIECE = SourceRange("", 0, 0, 0)
 whatever the batch has of a key comes later."""
 
 _BEFORE_ALL = -1
-_FIELDS = (pa.field(VALUE_KIND, pa.int8(), False), pa.field(OFFSET_COLUMN, pa.int64(), False))
 
 
 def untouched(table: FileStoreTable, sweep: Sweep) -> Iterator[pa.RecordBatch]:
@@ -45,18 +44,13 @@ def untouched(table: FileStoreTable, sweep: Sweep) -> Iterator[pa.RecordBatch]:
     plan = table.new_scan().with_snapshot(sweep.snapshot_id).with_all_levels().plan()
     whole = TableRead(table, kinds=True)
     keys = TableRead(table, table.schema.trimmed_primary_keys, kinds=True)
-    schema = pa.schema([*table.new_read().schema, *_FIELDS])
     for split in plan.splits:
         if not _may_have(split, sweep.floor):
             continue
         if sweep.floor is not None and not any(_found(keys, split, sweep.floor)):
             continue
         for rows in _found(whole, split, sweep.floor):
-            count = rows.num_rows
-            kinds = pa.repeat(pa.scalar(int(RowKind.DELETE), pa.int8()), count)
-            offsets = pa.repeat(pa.scalar(_BEFORE_ALL, pa.int64()), count)
-            columns = [rows.column(name) for name in table.schema.field_names]
-            yield pa.RecordBatch.from_arrays([*columns, kinds, offsets], schema=schema)
+            yield as_deletes(table, rows, _BEFORE_ALL)
 
 
 def _may_have(split: Split, floor: int | None) -> bool:

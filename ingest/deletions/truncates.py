@@ -20,10 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.formats.events import OFFSET_COLUMN
+from ingest.deletions.delete_rows import as_deletes
 from ingest.positions.ordered_tables import position_kind
 from storage.errors import LakewardError
-from storage.format.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 
 __all__ = [
@@ -36,8 +35,6 @@ __all__ = [
     "unordered",
     "why_kept",
 ]
-
-_FIELDS = (pa.field(VALUE_KIND, pa.int8(), False), pa.field(OFFSET_COLUMN, pa.int64(), False))
 
 _WAY_OUT = "set `source.on.truncate: ignore`, reload and resume the table; then empty it by hand"
 
@@ -195,10 +192,6 @@ def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
     # rows of level 0 too, which batch reads of some tables leave out
     plan = table.new_scan().with_snapshot(cut.snapshot_id).with_all_levels().plan()
     read = table.new_read()
-    schema = pa.schema([*read.schema, *_FIELDS])
     for split in plan.splits:
         for batch in read.to_batches(split):
-            count = batch.num_rows
-            kinds = pa.repeat(pa.scalar(int(RowKind.DELETE), pa.int8()), count)
-            offsets = pa.repeat(pa.scalar(cut.offset, pa.int64()), count)
-            yield pa.RecordBatch.from_arrays([*batch.columns, kinds, offsets], schema=schema)
+            yield as_deletes(table, batch, cut.offset)
