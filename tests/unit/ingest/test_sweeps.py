@@ -6,6 +6,7 @@ tables and lost checkpoints are compared with a model; the changelog, replayed f
 give the same rows.
 """
 
+import functools
 import random
 import re
 from collections import defaultdict
@@ -19,8 +20,18 @@ from storage.errors import FencedError
 from storage.format.schema import new_schema
 from storage.table.rollback import rollback_to
 from tests.unit.ingest import simulated_stream
+from tests.unit.ingest.emptied_tables import (
+    KINDS,
+    NAMES,
+    ODD,
+    STRING,
+    act,
+    drain,
+    make_tables,
+    replayed,
+    truncate,
+)
 from tests.unit.ingest.simulated_stream import BIGINT, SimulatedSink, SimulatedStream, event
-from tests.unit.ingest.test_truncates import KINDS, NAMES, ODD, STRING, replayed, truncate
 
 FIRST, LAST = "first_in_data_collection", "last_in_data_collection"
 MARKS = (FIRST, "true", LAST)
@@ -48,16 +59,7 @@ def make(directory, monkeypatch, policy="sweep", more="", names=("plain", "looku
     stream = SimulatedStream(
         directory, monkeypatch, f", on.resnapshot: {policy}, on.truncate: apply", more
     )
-    for name in names:
-        schema = new_schema(
-            [("id", BIGINT), ("n", BIGINT)],
-            primary_keys=("id",),
-            partition_keys=("n",) if name == "moving" else (),
-            options=KINDS[name],
-            now_ms=0,
-        )
-        stream.catalog.create_table(f"shop.{name}", schema)
-    stream.restart()
+    make_tables(stream, names)
     return stream
 
 
@@ -83,11 +85,6 @@ def snapshot(stream, table, rows, topic="a", partition=0, *, until=None):
     for at, (key, n) in enumerate(rows[:until]):
         mark = LAST if at == len(rows) - 1 else FIRST if at == 0 else "true"
         stream.topics.add(topic, partition, *read(table, key, n, mark))
-
-
-def drain(stream):
-    while stream.batch():
-        pass
 
 
 def watch(stream, table):
@@ -181,30 +178,6 @@ class Model:
             assert found == rows(self.stream, name), name
 
 
-def act(stream, model, rng, bad=0.0):
-    what = rng.choices(
-        ("traffic", "batch", "fuse", "restart", "pause", "resume", "lose", "fault"),
-        (8, 12, 5, 1, 2, 2, 1, 1),
-    )[0]
-    if what == "traffic":
-        model.traffic(rng.randrange(10, 60), bad)
-    elif what == "batch":
-        stream.batch()
-    elif what == "fuse":
-        stream.fuse.left = rng.randrange(16)
-    elif what == "restart":
-        stream.restart()
-    elif what == "pause":
-        stream.pause(f"shop.{rng.choice(NAMES)}")
-    elif what == "resume":
-        stream.resume(*stream.book.parking.parked())
-    elif what == "fault":
-        stream.faults = {f"shop.{rng.choice(NAMES)}"}
-    else:
-        stream.lose_checkpoint()
-    return what
-
-
 @pytest.mark.parametrize(
     "seed",
     [*range(2), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 40))],
@@ -215,7 +188,7 @@ def test_any_history_ends_in_the_models_rows(every_kind, seed, monkeypatch):
     monkeypatch.setattr(SimulatedSink, "pieces", 1 + seed % 3)
     model = Model(stream, rng)
     for _ in range(25):
-        act(stream, model, rng)
+        act(stream, rng, model.traffic)
     model.traffic(30)
     stream.drain()
     model.check()
@@ -231,7 +204,7 @@ def test_no_history_with_bad_records_loses_a_living_row(every_kind, seed, monkey
     monkeypatch.setattr(SimulatedSink, "pieces", 1 + seed % 3)
     model = Model(stream, rng)
     for _ in range(25):
-        act(stream, model, rng, bad=0.04)
+        act(stream, rng, functools.partial(model.traffic, bad=0.04))
     model.traffic(30)
     stream.drain()
     assert model.bad
@@ -245,7 +218,7 @@ def test_histories_do_reach_what_they_are_about(tmp_path, monkeypatch):
         rng = random.Random(1)
         model = Model(stream, rng)
         for _ in range(25):
-            seen[act(stream, model, rng)] += 1
+            seen[act(stream, rng, model.traffic)] += 1
         seen["deaths"], seen["swept"] = stream.deaths, model.swept
         seen["interrupted"] = model.interrupted
     assert min(seen[name] for name in ("deaths", "swept", "interrupted", "batch")) > 0, seen

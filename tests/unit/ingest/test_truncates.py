@@ -12,7 +12,6 @@ from collections import defaultdict
 import orjson
 import pytest
 
-from changelog.stream_scan import read_changelog
 from ingest.deletions.truncates import Cut, TruncateStopError
 from ingest.formats.canal_json import CanalJson
 from ingest.formats.dms_json import DmsJson
@@ -23,41 +22,24 @@ from ingest.formats.truncate_events import truncated_table
 from ingest.microbatch import map_side
 from ingest.microbatch.plan import BatchPlan
 from storage.format.schema import new_schema
-from storage.format.types import AtomicType, RowKind, TypeRoot
+from storage.format.types import RowKind
 from tests.unit.ingest import simulated_stream
+from tests.unit.ingest.emptied_tables import (
+    NAMES,
+    ODD,
+    STRING,
+    act,
+    drain,
+    make_tables,
+    replayed,
+    truncate,
+)
 from tests.unit.ingest.simulated_stream import BIGINT, SimulatedSink, SimulatedStream, event
-
-STRING = AtomicType(TypeRoot.VARCHAR, length=2_147_483_647)
-
-KINDS = {
-    "plain": {"bucket": "3"},
-    "input": {"bucket": "2", "changelog-producer": "input"},
-    "lookup": {"bucket": "1", "changelog-producer": "lookup"},
-    "full": {"bucket": "1", "changelog-producer": "full-compaction"},
-    "dynamic": {"bucket": "-1"},
-    "vectors": {"bucket": "1", "deletion-vectors.enabled": "true"},
-    "moving": {"bucket": "-1"},  # from partition to partition: `n` is no part of the key
-}
-NAMES = tuple(sorted(KINDS))
-
-
-def truncate(table):
-    source = {"db": "shop", "table": table, "ts_ms": 1}
-    return None, orjson.dumps({"op": "t", "source": source, "ts_ms": 2})
 
 
 def make(directory, monkeypatch, policy="apply", more="", names=("plain", "lookup")):
     stream = SimulatedStream(directory, monkeypatch, f", on.truncate: {policy}", more)
-    for name in names:
-        schema = new_schema(
-            [("id", BIGINT), ("n", BIGINT)],
-            primary_keys=("id",),
-            partition_keys=("n",) if name == "moving" else (),
-            options=KINDS[name],
-            now_ms=0,
-        )
-        stream.catalog.create_table(f"shop.{name}", schema)
-    stream.restart()
+    make_tables(stream, names)
     return stream
 
 
@@ -106,45 +88,6 @@ class Model:
             assert replayed(self.stream.catalog.table(f"shop.{name}"))[0] == self.rows[name], name
 
 
-def replayed(table):
-    """(rows of a changelog replayed from nothing, kinds seen)."""
-    rows, kinds = {}, set()
-    options = {"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}
-    for batch in read_changelog(table, options=options):
-        for change in batch.rows.to_pylist():
-            kind = RowKind(change["_VALUE_KIND"])
-            kinds.add(kind)
-            if kind in (RowKind.INSERT, RowKind.UPDATE_AFTER):
-                rows[change["id"]] = change["n"]
-            elif kind is RowKind.DELETE:
-                rows.pop(change["id"])
-    return rows, kinds
-
-
-def act(stream, model, rng):
-    what = rng.choices(
-        ("traffic", "batch", "fuse", "restart", "pause", "resume", "lose", "fault"),
-        (8, 12, 5, 1, 2, 2, 1, 1),
-    )[0]
-    if what == "traffic":
-        model.traffic(rng.randrange(10, 60))
-    elif what == "batch":
-        stream.batch()
-    elif what == "fuse":
-        stream.fuse.left = rng.randrange(16)
-    elif what == "restart":
-        stream.restart()
-    elif what == "pause":
-        stream.pause(f"shop.{rng.choice(NAMES)}")
-    elif what == "resume":
-        stream.resume(*stream.book.parking.parked())
-    elif what == "fault":
-        stream.faults = {f"shop.{rng.choice(NAMES)}"}
-    else:
-        stream.lose_checkpoint()
-    return what
-
-
 @pytest.mark.parametrize(
     "seed",
     [*range(2), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 40))],
@@ -155,7 +98,7 @@ def test_any_history_ends_in_the_models_rows(every_kind, seed, monkeypatch):
     monkeypatch.setattr(SimulatedSink, "pieces", 1 + seed % 3)
     model = Model(stream, rng)
     for _ in range(25):
-        act(stream, model, rng)
+        act(stream, rng, model.traffic)
     stream.drain()
     model.check()
 
@@ -163,11 +106,6 @@ def test_any_history_ends_in_the_models_rows(every_kind, seed, monkeypatch):
 def fill(stream, table, count=5, topic="a", partition=0):
     for key in range(count):
         stream.topics.add(topic, partition, *event(table, key, key + 1))
-
-
-def drain(stream):
-    while stream.batch():
-        pass
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -330,15 +268,6 @@ def test_a_table_fed_by_two_topics_is_parked(stream):
     assert "several topics (a, b)" in parked_reason(stream, "plain")
 
 
-ODD = {
-    "first-row": {"merge-engine": "first-row"},
-    "aggregation": {"merge-engine": "aggregation", "aggregation.remove-record-on-delete": "true"},
-    "it ignores deletes": {"ignore-delete": "true"},
-    "rowkind.field": {"rowkind.field": "kind"},
-    "in the order of n": {"sequence.field": "n"},
-}
-
-
 @pytest.mark.parametrize("reason", ODD)
 def test_a_table_whose_deletes_may_leave_rows_is_parked(stream, reason):
     schema = new_schema(
@@ -426,7 +355,7 @@ def test_histories_do_reach_what_they_are_about(tmp_path, monkeypatch):
         rng = random.Random(1)
         model = Model(stream, rng)
         for _ in range(25):
-            seen[act(stream, model, rng)] += 1
+            seen[act(stream, rng, model.traffic)] += 1
         seen["deaths"], seen["truncates"] = stream.deaths, model.truncates
     assert min(seen[name] for name in ("deaths", "truncates", "batch")) > 0, seen
 
