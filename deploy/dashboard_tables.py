@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The second dashboard: every table's rows, commits, files and compaction."""
+
+from deploy.dashboard_parts import BAD, GOOD, WARN, Panel, Row, dashboard, query
+
+__all__ = ["TABLES"]
+
+_T = '{{S}, table=~"$table"}'
+"""Selection of the tables chosen above."""
+
+
+def _each(metric: str, function: str = "max") -> str:
+    return f"{function} by (table) (lakeward_{metric}{_T})"
+
+
+def _rate(metric: str, by: str, more: str = "") -> str:
+    inner = _T.removesuffix("}") + more + "}"
+    return f"sum by ({by}) (rate(lakeward_{metric}{inner}[~]))"
+
+
+def _grown(metric: str, by: str) -> str:
+    return f"sum by ({by}) (increase(lakeward_{metric}{_T}[~]))"
+
+
+def _share(metric: str, part: str) -> str:
+    return f"histogram_quantile({part}, sum by (le) (rate(lakeward_{metric}_bucket{_T}[~])))"
+
+
+_ALL = Row(
+    "All tables",
+    (
+        Panel(
+            title="Tables",
+            text="One line for each table: how it stands, how old it is, what it holds.",
+            queries=(
+                query(_each("table_freshness_seconds")),
+                query(f"time() - {_each('table_last_commit_timestamp_seconds')}"),
+                query(f"sum by (table) ({_rate('table_rows_written_total', 'table')})"),
+                query(_each("table_records", "sum")),
+                query(_each("table_bytes", "sum")),
+                query(_each("table_files", "sum")),
+                query(_each("table_buckets", "sum")),
+                query(_each("table_sorted_runs_max")),
+                query(_each("table_snapshot_id")),
+                query(_each("table_snapshots", "sum")),
+                query(_each("table_schema_id")),
+                query(
+                    'max by (table) (lakeward_table_state{{S}, table=~"$table", state="parked"})'
+                ),
+            ),
+            kind="table",
+            width=24,
+            height=9,
+            columns=(
+                ("table", "Table"),
+                ("Value #A", "Freshness"),
+                ("Value #B", "Last commit"),
+                ("Value #C", "Rows/s"),
+                ("Value #D", "Records"),
+                ("Value #E", "Bytes"),
+                ("Value #F", "Files"),
+                ("Value #G", "Buckets"),
+                ("Value #H", "Most runs"),
+                ("Value #I", "Snapshot"),
+                ("Value #J", "Kept"),
+                ("Value #K", "Schema"),
+                ("Value #L", "Parked"),
+            ),
+            units=(
+                ("Freshness", "s"),
+                ("Last commit", "s"),
+                ("Rows/s", "short"),
+                ("Records", "short"),
+                ("Bytes", "bytes"),
+            ),
+        ),
+        Panel(
+            title="States",
+            text="Tables by state. Behind = resumed, and catching up with the others.",
+            queries=(query(f"sum by (state) (lakeward_table_state{_T})", "{{state}}"),),
+            stacked=True,
+        ),
+        Panel(
+            title="Write amplification",
+            text="Bytes of data files written, those of compactions too, for one byte of new "
+            "rows, over six hours. 3 to 10 is usual for tables with a primary key.",
+            queries=(
+                query(
+                    "(sum by (table) (rate(lakeward_table_bytes_written_total"
+                    '{{S}, table=~"$table", type="data"}[6h])) '
+                    "+ (sum by (table) (rate("
+                    'lakeward_compaction_written_bytes_total{{S}, table=~"$table"}[6h])) '
+                    "or 0 * sum by (table) (rate(lakeward_table_bytes_written_total"
+                    '{{S}, table=~"$table", type="data"}[6h])))) '
+                    "/ (sum by (table) (rate(lakeward_table_bytes_written_total"
+                    '{{S}, table=~"$table", type="data"}[6h])) > 0)',
+                    "{{table}}",
+                ),
+            ),
+        ),
+        Panel(
+            title="Rows of the busiest bucket",
+            text="Over the mean of the buckets that the last batch wrote: 1 = even. A hot "
+            "bucket holds up its batch: more buckets, or another bucket key.",
+            queries=(query(_each("table_bucket_skew_ratio"), "{{table}}"),),
+        ),
+    ),
+)
+
+_BACKGROUND = Row(
+    "Compaction in the background, lookups, upkeep",
+    (
+        Panel(
+            title="Tables that wait",
+            text="For compaction in the background, and whether one is being compacted.",
+            queries=(
+                query("sum(lakeward_compaction_pending{{S}})", "waiting"),
+                query("sum(lakeward_compaction_in_progress{{S}})", "in work"),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Longest wait",
+            text="How long the first of them has waited.",
+            queries=(query("max(lakeward_compaction_oldest_pending_seconds{{S}})", "oldest"),),
+            unit="s",
+            width=6,
+        ),
+        Panel(
+            title="Busy",
+            text="Share of the last 5 minutes in which a table was compacted. At 1 there is "
+            "more to do than one thread can: `lakeward compact` in a process of its own.",
+            queries=(query("max(lakeward_compaction_busy_ratio{{S}})", "busy"),),
+            unit="percentunit",
+            width=6,
+            maximum=1,
+            steps=((GOOD, None), (WARN, 0.9)),
+        ),
+        Panel(
+            title="Duration of passes",
+            text="Compaction of one table in the background.",
+            queries=(
+                query(
+                    "histogram_quantile(0.5, sum by (le) (rate("
+                    "lakeward_compaction_pass_duration_seconds_bucket{{S}}[~])))",
+                    "median",
+                ),
+                query(
+                    "histogram_quantile(0.99, sum by (le) (rate("
+                    "lakeward_compaction_pass_duration_seconds_bucket{{S}}[~])))",
+                    "99th percentile",
+                ),
+            ),
+            unit="s",
+            width=6,
+        ),
+        Panel(
+            title="Lookups served by a local copy",
+            text="Share of the data files that lookups wanted and found on the local disk.",
+            queries=(
+                query(
+                    "sum(rate(lakeward_lookup_hits_total{{S}}[~])) "
+                    "/ (sum(rate(lakeward_lookup_hits_total{{S}}[~])) "
+                    "+ sum(rate(lakeward_lookup_misses_total{{S}}[~])) > 0)",
+                    "hits",
+                ),
+            ),
+            unit="percentunit",
+            width=6,
+            maximum=1,
+        ),
+        Panel(
+            title="Local copies on disk",
+            text="Of the fullest machine. Bounded by `lookup.cache-max-disk-size`.",
+            queries=(query("max(lakeward_lookup_disk_bytes{{S}})", "on disk"),),
+            unit="bytes",
+            width=6,
+        ),
+        Panel(
+            title="Local copies made and removed",
+            text="Bytes built, and files removed for want of room or of use. Both high: the "
+            "cache is too small.",
+            queries=(
+                query("sum(rate(lakeward_lookup_built_bytes_total{{S}}[~]))", "bytes/s"),
+                query(
+                    "sum(rate(lakeward_lookup_evicted_files_total{{S}}[~]))",
+                    "files removed/s",
+                ),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Upkeep",
+            text="Snapshots that had their time, and files removed that nothing named.",
+            queries=(
+                query(
+                    "sum(increase(lakeward_snapshots_expired_total{{S}}[~]))",
+                    "snapshots",
+                ),
+                query(
+                    "sum(increase(lakeward_orphan_files_removed_total{{S}}[~]))",
+                    "files",
+                ),
+            ),
+            width=6,
+        ),
+    ),
+)
+
+_ONE = Row(
+    "$table",
+    (
+        Panel(
+            title="Rows written",
+            text="Rows committed a second, by kind, and of the changelog.",
+            queries=(
+                query(_rate("table_rows_written_total", "kind"), "{{kind}}"),
+                query(_rate("table_changelog_rows_total", "table"), "changelog"),
+            ),
+            unit="cps",
+            width=6,
+        ),
+        Panel(
+            title="Freshness and delay",
+            text="Age of the newest visible change; time from change to commit (median, 99th "
+            "percentile). Alert: LakewardFreshness.",
+            queries=(
+                query(_each("table_freshness_seconds"), "freshness"),
+                query(_share("table_commit_delay_seconds", "0.5"), "delay, median"),
+                query(_share("table_commit_delay_seconds", "0.99"), "delay, 99th percentile"),
+            ),
+            unit="s",
+            width=6,
+            steps=((GOOD, None), (BAD, 300)),
+        ),
+        Panel(
+            title="Commits",
+            text="By kind and outcome; a conflict is a compaction that was dropped.",
+            queries=(query(_rate("commits_total", "kind, outcome"), "{{kind}} {{outcome}}"),),
+            unit="cps",
+            width=6,
+        ),
+        Panel(
+            title="Commit duration",
+            text="With its retries.",
+            queries=(
+                query(_share("commit_duration_seconds", "0.5"), "median"),
+                query(_share("commit_duration_seconds", "0.99"), "99th percentile"),
+            ),
+            unit="s",
+            width=6,
+        ),
+        Panel(
+            title="Sorted runs in a bucket",
+            text="Most and mean, against where compaction begins and where writers wait. "
+            "Alert: LakewardCompactionBehind from 80 % of the latter.",
+            queries=(
+                query(_each("table_sorted_runs_max"), "most"),
+                query(_each("table_sorted_runs_avg"), "mean"),
+                query(_each("table_sorted_runs_compaction_trigger"), "compaction begins"),
+                query(_each("table_sorted_runs_stop_trigger"), "writers wait"),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Level-0 files in a bucket",
+            text="Most and mean: what batches wrote and no compaction has taken in.",
+            queries=(
+                query(_each("table_level0_files_max"), "most"),
+                query(_each("table_level0_files_avg"), "mean"),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Compaction, bytes",
+            text="Read and written by compactions, and written by batches.",
+            queries=(
+                query(_rate("compaction_read_bytes_total", "table"), "read"),
+                query(_rate("compaction_written_bytes_total", "table"), "written"),
+                query(_rate("table_bytes_written_total", "type"), "by batches: {{type}}"),
+            ),
+            unit="Bps",
+            width=6,
+        ),
+        Panel(
+            title="Compaction, buckets",
+            text="Compacted a second by kind and outcome, and cores that were busy with it.",
+            queries=(
+                query(_rate("compactions_total", "kind, outcome"), "{{kind}} {{outcome}}"),
+                query(_rate("compaction_seconds_total", "table"), "cores busy"),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Files",
+            text="Live data files, and files that batches write in an hour.",
+            queries=(
+                query(_each("table_files", "sum"), "live"),
+                query(
+                    "sum by (type) (increase("
+                    'lakeward_table_files_written_total{{S}, table=~"$table"}[1h]))',
+                    "written in an hour: {{type}}",
+                ),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Size",
+            text="Of live data files.",
+            queries=(query(_each("table_bytes", "sum"), "bytes"),),
+            unit="bytes",
+            width=6,
+        ),
+        Panel(
+            title="Buckets and partitions",
+            text="That hold files.",
+            queries=(
+                query(_each("table_buckets", "sum"), "buckets"),
+                query(_each("table_partitions", "sum"), "partitions"),
+            ),
+            width=6,
+        ),
+        Panel(
+            title="Rows that need a look",
+            text="Delivered again or late; values not sent and not found; rows deleted by "
+            "sweeps; bad records.",
+            queries=(
+                query(_grown("duplicate_events_total", "table"), "delivered again"),
+                query(_grown("table_values_kept_total", "table"), "values kept from older rows"),
+                query(_grown("table_values_lost_total", "table"), "values lost"),
+                query(_grown("table_rows_swept_total", "table"), "rows swept"),
+                query(_grown("quarantined_rows_total", "class"), "bad: {{class}}"),
+            ),
+            width=6,
+        ),
+    ),
+    repeat="table",
+)
+
+TABLES = dashboard(
+    uid="lakeward-tables",
+    title="Lakeward / Tables and compaction",
+    text="Every table's rows, commits, files, sorted runs and compaction.",
+    rows=(_ALL, _BACKGROUND, _ONE),
+    variables=("namespace", "job", "table"),
+)
