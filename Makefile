@@ -7,13 +7,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 SPARK_PEER := .venv-spark-peer
+IMAGE_TOOLS := .venv-image
 JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
 # one of the processes takes the heavy tests in turn, the others the rest
 JOBS ?= 2
 MINUTES ?= 2
 
-.PHONY: help setup peers check format test test-all bench soak demo docs clean
+.PHONY: help setup peers check format test test-all bench soak demo docs image-tools image-check sbom clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -38,6 +39,11 @@ $(SPARK_PEER)/.ready: tests/interop/requirements-spark-peer.txt tests/interop/ar
 
 $(JAVA_PEER): tests/interop/artifacts.py | $(VENV)/.ready
 	$(BIN)/python -m tests.interop.artifacts core
+	@touch $@
+
+$(IMAGE_TOOLS)/.ready: tests/image/requirements-tools.txt
+	@test -x $(IMAGE_TOOLS)/bin/python || $(PYTHON) -m venv $(IMAGE_TOOLS)
+	$(IMAGE_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/image/requirements-tools.txt
 	@touch $@
 
 setup: $(VENV)/.ready ## create .venv with the locked dependencies (does nothing when it is up to date)
@@ -75,10 +81,19 @@ soak: setup ## a daemon under load with compaction beside it for MINUTES; rows a
 demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
 	$(BIN)/lakeward demo
 
+image-tools: $(IMAGE_TOOLS)/.ready
+
+image-check: setup image-tools ## Dockerfile, wheel, locks, compose file; the wheel as a pod runs it; needs no container engine
+	$(BIN)/python -m pytest tests/image $(PYTEST_ARGS)
+
+sbom: setup image-tools ## bill of materials of the image's Python environment, in build/sbom.json
+	$(BIN)/python -m tests.image.sbom $(IMAGE_TOOLS)/bin/cyclonedx-py build/sbom.json
+
 docs: setup ## regenerate the reference pages
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --write
 	$(BIN)/python -m ingest.configuration.settings --write
 	$(BIN)/python -m ingest.transforms.reference_page --write
+	$(BIN)/python -m tests.image.image_lock --write
 
 clean: ## remove what these words made
-	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) .cache/paimon demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) $(IMAGE_TOOLS) .cache/paimon demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -31,6 +31,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.bad_records.dead_letters import DeadLetters
 from ingest.configuration.settings import Settings
+from ingest.container.pods import default_parallelism
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of, kind_of
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
@@ -212,7 +213,8 @@ class Daemon:
         return spark
 
     def _parallelism(self) -> int:
-        return self._settings.spark.parallelism or os.cpu_count() or 2
+        spark = self._settings.spark
+        return spark.parallelism or default_parallelism(spark.master, spark.conf)
 
     def _supervise(self, spark: SparkSession) -> int:
         failures = 0

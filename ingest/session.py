@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Spark session, with the settings that SPARK.md's experiments ask for."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -8,14 +9,22 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-__all__ = ["build_session", "default_master"]
+from ingest.container.limits import available_cores, heap_of, memory_limit
+from ingest.container.pods import is_kubernetes, pod_properties
+
+__all__ = ["build_session", "default_master", "spark_properties"]
+
+_LOG = logging.getLogger(__name__)
 
 _PACKAGES_ROOT = Path(__file__).resolve().parent.parent
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_STACK = "-Xss16m"
+"""stop() during a running action overflows the default stack (SPARK.md §9)."""
 
 
 def default_master() -> str:
     """`local[N,4]`: plain local mode never retries a task (SPARK.md §3)."""
-    return f"local[{os.cpu_count() or 2},4]"
+    return f"local[{available_cores()},4]"
 
 
 def build_session(
@@ -29,13 +38,28 @@ def build_session(
         conf: the user's settings; they win.
         parallelism: shuffle partitions; about the number of cores, never 200 (SPARK.md §8).
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # executors are given this path, too: the same image, or the same machine
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     _export_python_path()
+    settings = spark_properties(master, conf, parallelism)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def spark_properties(
+    master: str,
+    conf: Mapping[str, str],
+    parallelism: int,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """All of Spark's properties; `conf`, the user's, wins."""
     settings = {
-        # stop() during a running action overflows the default stack (SPARK.md §9)
-        "spark.driver.extraJavaOptions": "-Xss16m -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
-        "spark.driver.memory": "2g",
+        _JAVA_OPTIONS: f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
         "spark.python.daemon.module": "ingest.worker_daemon",
         # chunks go from one process to the next through the page cache: compressing them only costs
         "spark.shuffle.compress": "false",
@@ -54,13 +78,26 @@ def build_session(
     }
     if master.startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"
+    if is_kubernetes(master):
+        settings.update(pod_properties(os.environ if environ is None else environ, conf))
+    if "spark.driver.memory" not in conf:
+        settings["spark.driver.memory"] = _driver_memory()
     settings.update(conf)
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+    if "-Xss" not in settings[_JAVA_OPTIONS]:
+        settings[_JAVA_OPTIONS] = f"{_STACK} {settings[_JAVA_OPTIONS]}"
+    return settings
+
+
+def _driver_memory() -> str:
+    limit = memory_limit()
+    if limit is None:
+        return "2g"
+    heap = heap_of(limit)
+    _LOG.info(
+        "heap sized by the container's memory limit",
+        extra={"event": "heap", "heap_mib": heap, "limit_mib": limit >> 20},
+    )
+    return f"{heap}m"
 
 
 def _export_python_path() -> None:

@@ -412,14 +412,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="spark.master",
         kind=text,
-        doc="Spark master URL. Default: `local[N,4]` with one slot per core.",
+        doc="Spark master URL. Default: `local[N,4]` with one slot per core. "
+        "`k8s://https://kubernetes.default.svc`: executors as pods (deploy/README.md).",
     ),
     Setting(
         key="spark.parallelism",
         kind=integer(1),
         unit="tasks",
-        doc="Tasks per stage. Default: the number of cores of this machine. On a cluster set it to "
-        "the executors' cores.",
+        doc="Tasks per stage. Default: the cores that this process may use, or those of all "
+        "executor pods. On other clusters set it to the executors' cores.",
     ),
     Setting(
         key="spark.conf",

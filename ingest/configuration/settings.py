@@ -63,6 +63,7 @@ from ingest.configuration.settings_sources import (
 from ingest.configuration.shown_settings import shown_settings
 from ingest.configuration.sweep_checks import check_sweeps
 from ingest.configuration.transform_checks import check_transforms
+from ingest.container.pods import default_parallelism
 from ingest.formats.type_mapping import TypeMapping
 from ingest.microbatch.event_time import check_watermarks
 from ingest.microbatch.routing import Route
@@ -426,7 +427,8 @@ def _source(values: Mapping[str, Any]) -> SourceSettings:
         "fail_on_data_loss": values["source.fail.on.data.loss"],
         "max_records": values["pipeline.trigger.max.records"],
         "max_bytes": values["pipeline.trigger.max.bytes"],
-        "parallelism": values["spark.parallelism"] or os.cpu_count() or 2,
+        "parallelism": values["spark.parallelism"]
+        or default_parallelism(values["spark.master"], values["spark.conf"] or {}),
     }
     if values["source.topic.discovery.interval"] is not None:
         common["discovery_interval_s"] = values["source.topic.discovery.interval"]
