@@ -14,20 +14,14 @@ from changelog.spark_source.pieces import (
     BatchScan,
     Piece,
     check_columns,
-    joined,
     selected,
 )
 from changelog.spark_source.view_scan import ChangeScan, ViewScan, is_view
 from storage.errors import NotFoundError
-from storage.format.types import VALUE_KIND
 from storage.table.catalog_api import Catalog
-from storage.table.change_plan import ChangeSplit
-from storage.table.change_read import ChangeRead, additions
-from storage.table.fallback import FALLBACK_BRANCH, fallback_plan
-from storage.table.incremental import incremental_splits, is_incremental
-from storage.table.predicate import Predicate, mask
-from storage.table.read import TableRead
-from storage.table.scan import Split, TableScan
+from storage.table.predicate import Predicate, both, mask
+from storage.table.row_scan import RowScan
+from storage.table.scan import TableScan
 from storage.table.system.catalog_tables import catalog_system_table
 from storage.table.system.registry import SYSTEM_TABLES, system_table
 from storage.table.system.row_tables import read_optimized_scan
@@ -63,7 +57,8 @@ def batch_scan(
     if name is None and kinds:
         scan = ChangeScan(table, columns, predicate)
     elif name is None or name == "ro":
-        scan = RowScan(table, columns, predicate, read_optimized=name == "ro")
+        kind = ReadOptimizedScan if name == "ro" else RowScan
+        scan = kind(table, columns, predicate)
     elif is_view(name):
         scan = ViewScan(table, name, columns, predicate)
     elif name in SYSTEM_TABLES:
@@ -100,61 +95,13 @@ def catalog_scan(
     return MetadataScan(whole, columns, predicate)
 
 
-class RowScan:
-    """The rows of a table: of a state, or those that changes brought; or its `$ro`."""
+class ReadOptimizedScan(RowScan):
+    """`$ro`: what needs no merging."""
 
-    def __init__(
-        self,
-        table: FileStoreTable,
-        columns: Sequence[str] | None,
-        predicate: Predicate | None,
-        *,
-        read_optimized: bool = False,
-    ) -> None:
-        self._tables: tuple[FileStoreTable, ...] = (table,)
-        self._columns = tuple(table.schema.field_names if columns is None else columns)
-        self._predicate = predicate
-        self._optimized = read_optimized
-        self._changes = not read_optimized and is_incremental(table)
-        if FALLBACK_BRANCH in table.schema.options and not (self._changes or read_optimized):
-            self._tables = table.with_fallback()
-        self._reader(0, None)  # refuses what cannot be read before there are tasks
+    _mixes = False
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns wanted."""
-        whole = self._tables[0].schema.arrow_schema
-        return pa.schema([whole.field(name) for name in self._columns])
-
-    def plan(self, predicate: Predicate | None) -> Sequence[Piece]:
-        """See `BatchScan`."""
-        wanted = joined(self._predicate, predicate)
-        table = self._tables[0]
-        if self._changes:
-            return [(0, split) for split in incremental_splits(table, wanted)]
-        if len(self._tables) > 1:
-            return fallback_plan(table, self._tables[1], wanted)
-        scan = read_optimized_scan(table) if self._optimized else TableScan(table)
-        return [(0, split) for split in scan.with_filter(wanted).plan().splits]
-
-    def read(self, piece: Piece, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
-        """See `BatchScan`."""
-        number, split = piece
-        reader = self._reader(number, predicate)
-        if isinstance(reader, TableRead) and isinstance(split, Split):
-            schema = self.schema
-            for batch in reader.to_batches(split):
-                yield batch if number == 0 else batch.cast(schema)
-        elif isinstance(reader, ChangeRead) and isinstance(split, ChangeSplit):
-            for batch in map(additions, reader.to_batches(split)):
-                if batch.num_rows:
-                    yield batch.drop_columns([VALUE_KIND])
-
-    def _reader(self, number: int, predicate: Predicate | None) -> TableRead | ChangeRead:
-        wanted = joined(self._predicate, predicate)
-        if self._changes:
-            return ChangeRead(self._tables[number], self._columns, wanted)
-        return TableRead(self._tables[number], self._columns, wanted)
+    def _scan(self, table: FileStoreTable) -> TableScan:
+        return read_optimized_scan(table)
 
 
 class MetadataScan:
@@ -192,7 +139,7 @@ class MetadataScan:
 
     def read(self, piece: Piece, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """See `BatchScan`."""
-        wanted = joined(self._predicate, predicate)
+        wanted = both(self._predicate, predicate)
         for batch in self._whole().combine_chunks().to_batches():
             rows = batch if wanted is None else batch.filter(mask(wanted, batch))
             yield rows.select(self._schema.names)

@@ -11,8 +11,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.table.change_plan import ChangeSplit
-from storage.table.predicate import And, Predicate, columns_of
+from storage.table.predicate import Predicate, columns_of
+from storage.table.row_scan import Piece
 from storage.table.scan import Split
 
 __all__ = [
@@ -21,12 +21,8 @@ __all__ = [
     "ScanCounts",
     "check_columns",
     "counts_of",
-    "joined",
     "selected",
 ]
-
-Piece = tuple[int, Split | ChangeSplit | None]
-"""What one task reads: the number of a reader, and a split for it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,13 +74,6 @@ def counts_of(pieces: Sequence[Piece]) -> ScanCounts:
         files=len({file.file_name for file in files}),
         bytes=sum(file.file_size for file in files),
     )
-
-
-def joined(first: Predicate | None, second: Predicate | None) -> Predicate | None:
-    """Both conditions."""
-    if first is None or second is None:
-        return second if first is None else first
-    return And((first, second))
 
 
 def selected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

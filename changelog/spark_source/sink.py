@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from changelog.spark_source.row_kinds import ROW_KIND, untold_batch
+from changelog.row_kinds import ROW_KIND, untold_batch
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.file_meta import CommitMessage
 from storage.format.types import VALUE_KIND

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from changelog.row_kinds import told_batch, told_schema
 from changelog.spark_source.pieces import check_columns, selected
-from changelog.spark_source.row_kinds import told_batch, told_schema
 from changelog.spark_source.view_scan import is_view, shown_batches, view_schema
 from changelog.stream_read import StreamRead
 from storage.errors import UnsupportedFeatureError

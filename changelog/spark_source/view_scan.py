@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from changelog.spark_source.pieces import Piece, check_columns, joined, selected
-from changelog.spark_source.row_kinds import told_batch, told_schema
+from changelog.row_kinds import told_batch, told_schema
+from changelog.spark_source.pieces import Piece, check_columns, selected
 from changelog.stream_read import StreamRead
 from storage.table.change_plan import ChangeSplit
 from storage.table.change_read import ChangeRead
 from storage.table.incremental import incremental_splits, is_incremental
-from storage.table.predicate import And, Predicate, columns_of, conjuncts, mask
+from storage.table.predicate import And, Predicate, both, columns_of, conjuncts, mask
 from storage.table.read import TableRead
 from storage.table.scan import Split, TableScan
 from storage.table.system.row_tables import (
@@ -93,7 +93,7 @@ class ViewScan:
 
     def read(self, piece: Piece, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """See `BatchScan`."""
-        wanted, split = joined(self._predicate, predicate), piece[1]
+        wanted, split = both(self._predicate, predicate), piece[1]
         if split is None:
             return
         for batch in self._shown(split, predicate):
@@ -116,7 +116,7 @@ class ViewScan:
         if self._name == "binlog":
             return None  # a pair is one row, whose columns are lists
         own = set(self._table.schema.field_names)
-        parts = conjuncts(joined(self._predicate, predicate))
+        parts = conjuncts(both(self._predicate, predicate))
         early = tuple(part for part in parts if columns_of(part) <= own)
         return And(early) if early else None
 
@@ -140,7 +140,7 @@ class ChangeScan(ViewScan):
     def _shown(
         self, split: Split | ChangeSplit, predicate: Predicate | None
     ) -> Iterator[pa.RecordBatch]:
-        wanted = joined(self._predicate, predicate)
+        wanted = both(self._predicate, predicate)
         needed = {*self._schema.names, *(() if wanted is None else columns_of(wanted))}
         columns = [name for name in self._table.schema.field_names if name in needed]
         reader = StreamRead(

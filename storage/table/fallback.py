@@ -6,50 +6,19 @@ is read comes from there, every other one from the fallback branch.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
-import pyarrow as pa
-
-from storage.errors import InvalidRequestError
+from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.schema import TableSchema
 from storage.format.type_text import type_name
 from storage.options import require_readable
 from storage.table.core import TableCore
 from storage.table.live_files import live_state
 from storage.table.predicate import Predicate
-from storage.table.read import TableRead
-from storage.table.scan import Plan, Split, TableScan
+from storage.table.scan import Split, TableScan
 
-__all__ = ["FALLBACK_BRANCH", "fallback_plan", "read_with_fallback"]
+__all__ = ["FALLBACK_BRANCH", "fallback_plan", "no_travel_with_fallback"]
 
 FALLBACK_BRANCH = "scan.fallback-branch"
-
-
-def read_with_fallback(
-    table: TableCore,
-    fallback: TableCore,
-    columns: Sequence[str] | None,
-    predicate: Predicate | None,
-) -> pa.Table:
-    """The newest rows of both, in the schema of the first.
-
-    Args:
-        table: at the branch that is read.
-        fallback: the same table at the branch that stands in.
-        columns: in the order wanted; None = all.
-        predicate: rows wanted; None = all.
-
-    Raises:
-        InvalidRequestError: the branches differ in columns or primary keys.
-        UnsupportedFeatureError: reading would return wrong rows; names the option.
-    """
-    found = fallback_plan(table, fallback, predicate)
-    own, others = (tuple(split for number, split in found if number == which) for which in (0, 1))
-    reader = TableRead(table, columns, predicate)
-    first = reader.to_table(Plan(snapshot_id=None, splits=own))
-    rest = TableRead(fallback, columns, predicate)
-    second = rest.to_table(Plan(snapshot_id=None, splits=others))
-    return pa.concat_tables([first, second.cast(reader.schema)])
 
 
 def fallback_plan(
@@ -62,7 +31,9 @@ def fallback_plan(
         fallback: the same table at the branch that stands in.
         predicate: rows wanted; None = all.
 
-    Raises: as `read_with_fallback`.
+    Raises:
+        InvalidRequestError: the branches differ in columns or primary keys.
+        UnsupportedFeatureError: reading would return wrong rows; names the option.
     """
     require_readable(table.options)
     _check_alike(table.schema, fallback.schema)
@@ -75,6 +46,15 @@ def fallback_plan(
         found += [(0, split) for split in plan.splits]
     rest = TableScan(fallback).with_filter(predicate).plan()
     return found + [(1, split) for split in rest.splits if split.partition not in own]
+
+
+def no_travel_with_fallback() -> UnsupportedFeatureError:
+    """What to raise where such a table is to be read as it was."""
+    return UnsupportedFeatureError(
+        "time travel on a table with a fallback branch is not implemented",
+        hint=f"take the option away: with_options({{'{FALLBACK_BRANCH}': None}})",
+        option=FALLBACK_BRANCH,
+    )
 
 
 def _check_alike(schema: TableSchema, other: TableSchema) -> None:

@@ -12,16 +12,15 @@ import pyarrow as pa
 
 from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
 from storage.format.snapshot import CommitKind, Snapshot
-from storage.format.types import VALUE_KIND
 from storage.table.auto_tags import TagPeriod
 from storage.table.change_plan import ChangePlanner, ChangeSplit
-from storage.table.change_read import ChangeRead, additions
+from storage.table.change_read import ChangeRead
 from storage.table.core import TableCore
 from storage.table.predicate import Predicate
 from storage.table.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
 from storage.table.tags import all_tags, get_tag
 
-__all__ = ["incremental_changes", "incremental_rows", "incremental_splits", "is_incremental"]
+__all__ = ["incremental_changes", "incremental_splits", "is_incremental"]
 
 _BETWEEN = "incremental-between"
 _BETWEEN_TIMES = "incremental-between-timestamp"
@@ -107,19 +106,6 @@ def incremental_changes(
     """
     read = ChangeRead(table, columns, predicate, sequence_numbers=sequence_numbers)
     return read.to_table(incremental_splits(table, predicate))
-
-
-def incremental_rows(
-    table: TableCore,
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-) -> pa.Table:
-    """The same as a plain read shows it: rows that came, without kinds; -U and -D are left out."""
-    read = ChangeRead(table, columns, predicate)
-    found = read.to_table(incremental_splits(table, predicate))
-    schema = pa.schema([field for field in read.schema if field.name != VALUE_KIND])
-    batches = [additions(batch).drop_columns([VALUE_KIND]) for batch in found.to_batches()]
-    return pa.Table.from_batches(batches, schema=schema)
 
 
 _Plan = Callable[[Snapshot], tuple[ChangeSplit, ...]]

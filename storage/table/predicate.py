@@ -28,6 +28,7 @@ __all__ = [
     "Op",
     "Or",
     "Predicate",
+    "both",
     "columns_of",
     "conjuncts",
     "literal_scalar",
@@ -149,6 +150,13 @@ def conjuncts(predicate: Predicate | None) -> tuple[Predicate, ...]:
     if isinstance(predicate, And):
         return tuple(one for part in predicate.parts for one in conjuncts(part))
     return (predicate,)
+
+
+def both(first: Predicate | None, second: Predicate | None) -> Predicate | None:
+    """Both conditions; None = all rows."""
+    if first is None or second is None:
+        return second if first is None else first
+    return And((first, second))
 
 
 def normalised(predicate: Predicate) -> Predicate:

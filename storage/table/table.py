@@ -3,7 +3,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -12,7 +12,6 @@ from storage.errors import (
     CommitConflictError,
     InvalidOptionError,
     NotFoundError,
-    UnsupportedFeatureError,
 )
 from storage.format.file_meta import CommitMessage, DataFileMeta
 from storage.format.layout import TableLayout
@@ -30,13 +29,14 @@ from storage.table.bucket_writers import open_merge_tree_writer
 from storage.table.commit import FileStoreCommit
 from storage.table.core import TableCore
 from storage.table.dynamic_bucket import AssignerShare
-from storage.table.fallback import FALLBACK_BRANCH, read_with_fallback
-from storage.table.incremental import incremental_rows, is_incremental
+from storage.table.fallback import FALLBACK_BRANCH, no_travel_with_fallback
 from storage.table.live_files import live_files
 from storage.table.predicate import Predicate
+from storage.table.predicate_text import parse_predicate
 from storage.table.read import TableRead
 from storage.table.row_delete import DeleteResult, delete_where
-from storage.table.scan import Plan, TableScan
+from storage.table.row_scan import RowScan
+from storage.table.scan import TableScan
 from storage.table.table_rules import check_table
 from storage.table.time_travel import TimeTravel, travel_of
 from storage.table.uncommitted import delete_uncommitted
@@ -286,26 +286,27 @@ class FileStoreTable(TableCore):
         snapshot = None if snapshot_id is None else self.snapshots.read(snapshot_id)
         return open_merge_tree_writer(self, partition, bucket, snapshot)
 
-    def to_arrow(
+    def scan(
         self,
-        snapshot_id: int | None = None,
+        filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
-        predicate: Predicate | None = None,
+        snapshot: int | None = None,
         *,
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
         version: str | None = None,
-    ) -> pa.Table:
-        """All rows of a snapshot.
+    ) -> RowScan:
+        """Choose rows; they are read when the scan is asked for them.
 
         Without any way of choosing the snapshot it is the one that the table's options choose,
         else the newest; the newest is read in this schema, others in the schema that they had.
 
         Args:
-            snapshot_id: this one.
+            filter: rows wanted, as text (`price > 5 and item like 't%'`) or as a predicate;
+                None = all.
             columns: in the order wanted; None = all.
-            predicate: rows wanted; None = all.
+            snapshot: this one.
             tag: the one a tag keeps.
             timestamp_ms: the newest that was committed at or before this time [epoch ms].
             watermark: the first that has reached this watermark [epoch ms].
@@ -313,32 +314,50 @@ class FileStoreTable(TableCore):
 
         Raises:
             NotFoundError: there is no such snapshot (any more), or tag.
-            InvalidRequestError: a column is unknown, or snapshots are chosen in two ways.
+            InvalidRequestError: a column is unknown, the filter cannot be parsed, or snapshots are
+                chosen in two ways.
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
+        predicate = parse_predicate(filter) if isinstance(filter, str) else filter
         travel = TimeTravel(
-            snapshot_id=snapshot_id,
+            snapshot_id=snapshot,
             tag=tag,
             timestamp_ms=timestamp_ms,
             watermark=watermark,
             version=version,
         )
-        if travel.to_newest:
-            travel = travel_of(self.schema.options)
-            if is_incremental(self):
-                return incremental_rows(self, columns, predicate)
-        if FALLBACK_BRANCH in self.schema.options:
-            if not travel.to_newest:
-                raise _no_travel_with_fallback()
-            return read_with_fallback(*self.with_fallback(), columns, predicate)
-        snapshot = travel.resolve(self)
-        files_since_ms = travel.oldest_file_ms(self)
-        table = self
-        if snapshot is not None and not travel.to_newest:
-            table = self.with_schema(snapshot.schema_id)
-        scan = table.new_scan().with_filter(predicate).with_files_since(files_since_ms)
-        plan = Plan(snapshot_id=None, splits=()) if snapshot is None else scan.plan(snapshot)
-        return table.new_read(columns, predicate).to_table(plan)
+        return RowScan(self, columns, predicate, travel=travel)
+
+    def to_arrow(
+        self,
+        snapshot_id: int | None = None,
+        columns: Sequence[str] | None = None,
+        predicate: str | Predicate | None = None,
+        *,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+        version: str | None = None,
+    ) -> pa.Table:
+        """All rows of a snapshot at once; arguments and errors as of `scan`."""
+        return self.scan(
+            predicate,
+            columns,
+            snapshot_id,
+            tag=tag,
+            timestamp_ms=timestamp_ms,
+            watermark=watermark,
+            version=version,
+        ).to_arrow()
+
+    def to_batches(
+        self,
+        filter: str | Predicate | None = None,
+        columns: Sequence[str] | None = None,
+        snapshot: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows batch by batch, in bounded memory; see `scan` for more ways to choose."""
+        return self.scan(filter, columns, snapshot).to_batches()
 
     def with_fallback(self) -> "tuple[FileStoreTable, FileStoreTable]":
         """This table and the same at its fallback branch, both without that option.
@@ -348,7 +367,7 @@ class FileStoreTable(TableCore):
             NotFoundError: there is no such branch.
         """
         if not travel_of(self.schema.options).to_newest:
-            raise _no_travel_with_fallback()
+            raise no_travel_with_fallback()
         table = self.with_options({FALLBACK_BRANCH: None})
         fallback = self.at_branch(self.schema.options[FALLBACK_BRANCH])
         return table, fallback.with_options({FALLBACK_BRANCH: None})
@@ -404,14 +423,6 @@ def _manifest_store(
         codec=_CODECS.get(compression, "zstandard"),
         zstd_level=int(level) if level.isdecimal() else 1,
         drop_stats_of_deleted=drop_stats == "true",
-    )
-
-
-def _no_travel_with_fallback() -> UnsupportedFeatureError:
-    return UnsupportedFeatureError(
-        "time travel on a table with a fallback branch is not implemented",
-        hint=f"take the option away: with_options({{'{FALLBACK_BRANCH}': None}})",
-        option=FALLBACK_BRANCH,
     )
 
 

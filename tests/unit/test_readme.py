@@ -10,29 +10,36 @@ from ingest.configuration.settings import load_settings
 README = pathlib.Path(__file__).parents[2] / "README.md"
 
 
-def example(directory, monkeypatch, title):
-    """What the first Python example below a heading leaves behind.
+def example(directory, monkeypatch, title, number=0):
+    """What a Python example below a heading leaves behind.
 
     Its paths are made absolute: other processes may have been started elsewhere.
     """
     _, _, section = README.read_text(encoding="utf-8").partition(f"## {title}\n")
     script = directory / "example.py"
-    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert block is not None
-    text = re.sub(r'"(lake(?:/[\w./]*)?)"', rf'"{directory}/\1"', block.group(1))
+    block = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
+    text = re.sub(r'"(lake(?:/[\w./]*)?)"', rf'"{directory}/\1"', block)
     script.write_text(text, encoding="utf-8")
     monkeypatch.chdir(directory)
     return runpy.run_path(str(script))
 
 
 def test_every_example_is_run():
-    """The third by tests/e2e/test_readme_spark.py."""
-    assert README.read_text(encoding="utf-8").count("```python\n") == 3
+    """The last by tests/e2e/test_readme_spark.py."""
+    assert README.read_text(encoding="utf-8").count("```python\n") == 4
 
 
 def test_tables_from_python(tmp_path, monkeypatch):
     rows = example(tmp_path, monkeypatch, "Tables from Python")["orders"].to_arrow().to_pylist()
     assert [row["item"] for row in sorted(rows, key=lambda row: row["id"])] == ["tea", "cup"]
+
+
+def test_tables_for_others_over_arrow(tmp_path, monkeypatch, capsys):
+    example(tmp_path, monkeypatch, "Tables from Python")
+    capsys.readouterr()
+    frame = example(tmp_path, monkeypatch, "Tables from Python", 1)["frame"]
+    assert frame.item() == 11.5
+    assert "cup" in capsys.readouterr().out
 
 
 def test_changes_as_a_stream(tmp_path, monkeypatch, capsys):
