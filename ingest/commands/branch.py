@@ -65,6 +65,7 @@ def add_branch_commands(verbs: "argparse._SubParsersAction[argparse.ArgumentPars
         words, "delete", "remove branches; `lakeward orphans` removes their data", _delete
     )
     delete.add_argument("names", nargs="+", metavar="NAME")
+    add_dry_run(delete)
     rename = add_verb(words, "rename", "give a branch another name; nobody may write it", _rename)
     rename.add_argument("name", metavar="NAME")
     rename.add_argument("new_name", metavar="NEW")
@@ -130,9 +131,15 @@ def _create(arguments: argparse.Namespace) -> int:
 
 def _delete(arguments: argparse.Namespace) -> int:
     table = table_of(arguments)
-    for name in arguments.names:
+    branches = {name: table.at_branch(name).snapshots.ids() for name in arguments.names}
+    for name, ids in branches.items():
+        text = f"branch {name} with {len(ids)} snapshots"
+        facts = {"branch": name, "snapshots": len(ids), "deleted": not arguments.dry_run}
+        if arguments.dry_run:
+            tell(arguments, f"{text} would be deleted (nothing was changed)", facts)
+            continue
         drop_branch(table, name)
-        tell(arguments, f"branch {name} is deleted", {"branch": name, "deleted": True})
+        tell(arguments, f"{text} is deleted", facts)
     return 0
 
 

@@ -5,11 +5,11 @@ import argparse
 from typing import Any
 
 from ingest.commands.argument_values import parse_duration_ms, parse_positive
-from ingest.commands.table_arguments import add_verb, emit, table_of, tell
+from ingest.commands.table_arguments import add_dry_run, add_verb, emit, table_of, tell
 from ingest.commands.text_table import human_time
 from storage.errors import NotFoundError
 from storage.table.consumers import all_consumers, delete_consumer, write_consumer
-from storage.table.tags import all_tags, create_tag, delete_tag, rename_tag, replace_tag
+from storage.table.tags import all_tags, create_tag, delete_tag, get_tag, rename_tag, replace_tag
 
 __all__ = ["add_tag_commands"]
 
@@ -41,6 +41,7 @@ def add_tag_commands(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]
     _add_target(replace)
     delete = add_verb(words, "delete", "remove tags, and the files that only they keep", _delete)
     delete.add_argument("names", nargs="+", metavar="NAME")
+    add_dry_run(delete)
     rename = add_verb(words, "rename", "give a tag another name", _rename)
     rename.add_argument("name", metavar="NAME")
     rename.add_argument("new_name", metavar="NEW")
@@ -54,6 +55,7 @@ def add_tag_commands(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]
     move.add_argument("next_snapshot", type=parse_positive, metavar="SNAPSHOT")
     remove = add_verb(words, "delete", "remove consumers", _delete_consumers)
     remove.add_argument("names", nargs="+", metavar="NAME")
+    add_dry_run(remove)
 
 
 _CREATE_EXAMPLES = """\
@@ -109,11 +111,20 @@ def _replace(arguments: argparse.Namespace) -> int:
 
 def _delete(arguments: argparse.Namespace) -> int:
     table = table_of(arguments)
-    for name in arguments.names:
-        if not delete_tag(table, name):
-            raise NotFoundError(f"Tag '{name}' doesn't exist.", table=arguments.table)
-        tell(arguments, f"tag {name} is deleted", {"tag": name, "deleted": True})
+    tags = [get_tag(table, name) for name in arguments.names]
+    for tag in tags:
+        if not arguments.dry_run:
+            delete_tag(table, tag.name)
+        text = f"tag {tag.name} of snapshot {tag.snapshot.id}"
+        facts = {"tag": tag.name, "snapshot": tag.snapshot.id, "deleted": not arguments.dry_run}
+        tell(arguments, _deleted(text, arguments), facts)
     return 0
+
+
+def _deleted(what: str, arguments: argparse.Namespace) -> str:
+    if arguments.dry_run:
+        return f"{what} would be deleted (nothing was changed)"
+    return f"{what} is deleted"
 
 
 def _rename(arguments: argparse.Namespace) -> int:
@@ -136,8 +147,14 @@ def _set_consumer(arguments: argparse.Namespace) -> int:
 
 def _delete_consumers(arguments: argparse.Namespace) -> int:
     table = table_of(arguments)
+    known = all_consumers(table)
     for name in arguments.names:
-        if not delete_consumer(table, name):
+        if name not in known:
             raise NotFoundError("there is no such consumer", consumer=name, table=arguments.table)
-        tell(arguments, f"consumer {name} is deleted", {"consumer": name, "deleted": True})
+    for name in arguments.names:
+        if not arguments.dry_run:
+            delete_consumer(table, name)
+        text = f"consumer {name}, which was to go on at snapshot {known[name]},"
+        facts = {"consumer": name, "next_snapshot": known[name], "deleted": not arguments.dry_run}
+        tell(arguments, _deleted(text, arguments), facts)
     return 0

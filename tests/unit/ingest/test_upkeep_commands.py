@@ -127,6 +127,10 @@ def test_tags(on_table):
     on_table("tag replace", "t2", "--snapshot", 3)
     _, rows, _ = on_table("tag ls")
     assert [(row["tag"], row["snapshot"], row["retain_s"]) for row in rows] == [("t2", 3, None)]
+    assert on_table("tag delete", "t2", "--dry-run")[1] == [
+        {"tag": "t2", "snapshot": 3, "deleted": False}
+    ]
+    assert on_table("tag delete", "t2", "missing")[0] == 78  # then none of them goes
     assert on_table("tag delete", "t2")[0] == 0
     assert on_table("tag delete", "t2")[0] == 78
     assert on_table("tag ls")[1] == []
@@ -135,6 +139,9 @@ def test_tags(on_table):
 def test_consumers(on_table):
     on_table("consumer set", "reader", 3)
     assert on_table("consumer ls")[1] == [{"consumer": "reader", "next_snapshot": 3}]
+    assert on_table("consumer delete", "reader", "--dry-run")[1] == [
+        {"consumer": "reader", "next_snapshot": 3, "deleted": False}
+    ]
     assert on_table("consumer delete", "reader")[0] == 0
     assert on_table("consumer delete", "reader")[0] == 78
 
@@ -154,6 +161,7 @@ def test_branches(on_table, warehouse):
     assert on_table("branch forward", "c")[0] == 0
     assert ids(warehouse) == [1, 2, 3]
     assert ("a", 77, "branch") in rows_of(table_of(warehouse))
+    assert on_table("branch delete", "c", "--dry-run")[1][0]["snapshots"] == 2
     assert on_table("branch delete", "c")[0] == 0
     assert on_table("branch ls")[1] == []
 
