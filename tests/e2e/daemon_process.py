@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -80,18 +81,31 @@ def _write_config(
 
 
 class DaemonProcess:
-    """`lakeward run` as a child process; logs go to a file beside the configuration."""
+    """`lakeward run` as a child process; logs go to a file beside the configuration.
 
-    def __init__(self, config: Path, *arguments: str) -> None:
+    Args:
+        config: the configuration.
+        arguments: of the command.
+        inside: words before it, such as a program that executes it somewhere else.
+        environment: added to this process's.
+    """
+
+    def __init__(
+        self,
+        config: Path,
+        *arguments: str,
+        inside: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log_path = config.parent / f"{config.stem}.log"
         self._log = self.log_path.open("ab")
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "ingest.cli", "run", "-c", str(config), *arguments]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ingest.cli", "run", "-c", str(config), *arguments],
+            [*inside, *command],
             stdout=self._log,
             stderr=self._log,
             cwd=config.parent,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
             start_new_session=True,
         )
 

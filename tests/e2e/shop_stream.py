@@ -4,7 +4,7 @@
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,14 +68,21 @@ class ShopStream:
                 self.send(events)
         self.flush()
 
-    def changes(self, count: int, *, heartbeat_every: int = 2_000) -> None:
+    def changes(self, count: int, *, heartbeat_every: int = 2_000, mix: Mix = MIX) -> None:
         """`count` changes over all tables, with heartbeats among them."""
         sent = 0
-        for events in self.shop.stream(count, MIX):
+        for events in self.shop.stream(count, mix):
             self.send(events)
             if (sent + len(events)) // heartbeat_every > sent // heartbeat_every:
                 self.heartbeat()
             sent += len(events)
+        self.flush()
+
+    def everything_again(self) -> None:
+        """Every row that there is, as it is, sent once more."""
+        for table in TABLES:
+            for key in self.shop.live_keys(table):
+                self.send(self.shop.update_row(table, key))
         self.flush()
 
     def heartbeat(self) -> None:
@@ -145,6 +152,13 @@ def sorted_rows(table: pa.Table, key: str) -> pa.Table:
 def assert_tables_equal_model(warehouse: Path, shop: DemoShop) -> None:
     """Rows are the model's, values and types, and every table keeps its invariants."""
     tables = open_tables(warehouse)
+    assert_rows_equal_model(tables, shop)
+    for table in tables.values():
+        check_table(table)
+
+
+def assert_rows_equal_model(tables: Mapping[str, FileStoreTable], shop: DemoShop) -> None:
+    """Rows are the model's, values and types."""
     assert set(tables) == set(TABLES)
     for name in TABLES:
         expected = shop.expected(name)
@@ -156,12 +170,15 @@ def assert_tables_equal_model(warehouse: Path, shop: DemoShop) -> None:
             one, two = found[column].combine_chunks(), expected[column].combine_chunks()
             assert one.type == two.type, (name, column)
             assert one.equals(two), (name, column)
-        check_table(tables[name])
 
 
 def quarantined(warehouse: Path) -> set[Place]:
     """Where the quarantined records came from."""
-    table = FileSystemCatalog(str(warehouse)).table("lakeward._quarantine")
+    return quarantined_places(FileSystemCatalog(str(warehouse)).table("lakeward._quarantine"))
+
+
+def quarantined_places(table: FileStoreTable) -> set[Place]:
+    """The same of the quarantine table of any warehouse; each is there once."""
     rows = table.to_arrow(columns=["topic", "partition", "offset"]).to_pylist()
     places = [(row["topic"], row["partition"], row["offset"]) for row in rows]
     assert len(places) == len(set(places))
