@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
@@ -43,7 +43,6 @@ from tests.e2e.shop_stream import (
     TABLES,
     ShopStream,
     assert_identifiers_never_repeat,
-    assert_rows_equal_model,
     quarantined_places,
 )
 from tests.soak.replay import replayed, rows_by_key
@@ -72,6 +71,19 @@ class Evidence:
     exits: list[int] = dataclasses.field(default_factory=list)
     recovered_s: float | None = None
     notes: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Stream(Protocol):
+    """What feeds the topics, and the rows that the tables must have."""
+
+    topics: list[str]
+    corrupt: set[Place]
+
+    def changes(self, count: int) -> None:
+        """Write so many changes."""
+
+    def assert_rows(self, tables: Mapping[str, FileStoreTable]) -> None:
+        """The tables have the rows, values and types."""
 
 
 class Stage:
@@ -103,12 +115,13 @@ class Stage:
         lake: Callable[[], FileSystemCatalog] | None = None,
         inside: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        stream: Stream | None = None,
     ) -> None:
         self.drill: Drill = DRILLS[drill]
         self.directory = directory
         self.broker = broker
         self.checkpoint = Path((pipeline or {}).get("checkpoint", directory / "checkpoint"))
-        self.stream = ShopStream(broker.address, seed=SEED, partitions=2)
+        self.stream: Any = stream or ShopStream(broker.address, seed=SEED, partitions=2)
         self.topics = [topic for topic in self.stream.topics if not topic.startswith("__")]
         self.config = directory / "shop.yaml"
         self.log_path = directory / "shop.log"
@@ -156,10 +169,12 @@ class Stage:
 
     # --- the daemon
 
-    def configure(self, **sections: Mapping[str, Any]) -> None:
+    def configure(self, *, tables: Sequence[Any] = (), **sections: Mapping[str, Any]) -> None:
         """Write the configuration again with other values in some sections."""
         for name, values in sections.items():
             self._raw[name] = {**self.section(name), **values}
+        if tables:
+            self._raw["tables"] = list(tables)
         self.config.write_text(yaml.safe_dump(self._raw))
 
     def start(self, *arguments: str) -> None:
@@ -183,6 +198,12 @@ class Stage:
         code = self.running.wait(timeout)
         self.evidence.exits.append(code)
         return code
+
+    def goes_on(self) -> None:
+        """What the platform does: a daemon that has given up is started again."""
+        if not self.running.alive:
+            self.ended(30)
+            self.start()
 
     def terminate(self, timeout: float = 180.0) -> None:
         """SIGTERM; it must end clean."""
@@ -302,9 +323,12 @@ class Stage:
         yield
         self._fault_ended = time.monotonic()
 
-    def log(self, event: str = "", *, since_fault: bool = False) -> list[dict[str, Any]]:
-        """Lines of the daemon's log, of one event or all."""
-        lines = log_lines(self.log_path, self._fault_log if since_fault else 0)
+    def log(
+        self, event: str = "", *, since_fault: bool = False, this_run: bool = False
+    ) -> list[dict[str, Any]]:
+        """Lines of the daemon's log, of one event or all, from some place on."""
+        begin = self._runs[-1] if this_run else self._fault_log if since_fault else 0
+        lines = log_lines(self.log_path, begin)
         return [line for line in lines if event in ("", line.get("event"))]
 
     # --- the judgement
@@ -327,10 +351,18 @@ class Stage:
         catalog = self._lake()
         return {name: catalog.table(f"shop.{name}") for name in catalog.list_tables("shop")}
 
+    def commit_users(self) -> set[str]:
+        """Of all snapshots."""
+        return {
+            table.snapshots.read(number).commit_user
+            for table in self.tables().values()
+            for number in table.snapshots.ids()
+        }
+
     def judge_tables(self) -> None:
         """Rows, changelog, chains, files, identifiers, quarantine."""
         tables = self.tables()
-        assert_rows_equal_model(tables, self.stream.shop)
+        self.stream.assert_rows(tables)
         for name, table in tables.items():
             check_table(table, rows=True)
             assert_identifiers_never_repeat(table)
@@ -339,10 +371,13 @@ class Stage:
             replay = replayed(table)
             assert not replay.wrong, (name, replay.wrong[:5])
             assert replay.rows == rows_by_key(table), name
-        if self.stream.corrupt:
-            quarantine = self._lake().table("lakeward._quarantine")
-            check_table(quarantine)
-            assert quarantined_places(quarantine) == self.stream.corrupt
+        assert self.quarantine_rows() == self.stream.corrupt
+
+    def quarantine_rows(self) -> set[Place]:
+        """Where the records came from that are in quarantine."""
+        table = self._lake().table("lakeward._quarantine")
+        check_table(table)
+        return quarantined_places(table)
 
     def judge_counts(self) -> None:
         """Batches of the log, and the counters, against what was written to the topics."""

@@ -16,12 +16,13 @@ import socketserver
 import threading
 from typing import Literal
 
-Fault = Literal["drop answer", "drop request", "503", "delay"]
+Fault = Literal["drop answer", "drop request", "500", "503", "delay"]
 
-_BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 31\r\n\r\n"
-    b"<Error><Code>SlowDown</Code></E"
-)
+_REFUSALS = {
+    "500": b"HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+    "503": b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 31\r\n\r\n"
+    b"<Error><Code>SlowDown</Code></E",
+}
 
 
 @dataclasses.dataclass
@@ -111,8 +112,8 @@ class _Connection(socketserver.StreamRequestHandler):
         fault = None if rule is None else rule.fault
         if fault == "drop request":
             return
-        if fault == "503":
-            self.wfile.write(_BUSY)
+        if fault in _REFUSALS:
+            self.wfile.write(_REFUSALS[fault])
             return
         if rule is not None and fault == "delay":
             self.server.proxy.ended.wait(rule.seconds)

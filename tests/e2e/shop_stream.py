@@ -115,6 +115,10 @@ class ShopStream:
             self.produced += 1
         self._producer.poll(0)
 
+    def assert_rows(self, tables: Mapping[str, FileStoreTable]) -> None:
+        """The tables have the model's rows, values and types."""
+        assert_rows_equal_model(tables, self.shop)
+
     def flush(self) -> None:
         """Wait until everything is acknowledged."""
         assert self._producer.flush(60) == 0
