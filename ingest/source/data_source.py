@@ -158,5 +158,5 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _source(self) -> Source:
         if self._opened is None:
-            self._opened = open_source(self._settings)
+            self._opened = open_source(self._settings, checkpoint=self._checkpoint)
         return self._opened

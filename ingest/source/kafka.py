@@ -13,6 +13,8 @@ records of open transactions are not part of any range.
   show this for a moment, it must last `REGRESSION_GRACE_S` to be believed. With
   `fail_on_data_loss` off the partition is then read from its beginning: its end offset in the plan
   is below its start.
+- A topic with another id than the offsets are of was created anew, however long it is by now
+  (`topic_identities`): the same as a log that ends below our position.
 - When the brokers do not answer, `latest` returns `start`: an error would end the query.
 """
 
@@ -20,7 +22,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from ingest.source.kafka_client import admin_config, broker_error, data_loss, is_transient
@@ -35,6 +37,7 @@ from ingest.source.ranges import (
     split_ranges,
 )
 from ingest.source.source_settings import KafkaSourceSettings, selects_topic
+from ingest.source.topic_identities import TopicIdentities
 from storage.clock import Clock, SystemClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
 
@@ -55,6 +58,8 @@ _WATERMARK_CACHE_S = 0.2
 _EMPTY_DISCOVERY_S = 5.0
 _REQUEST_TIMEOUT_S = 15.0
 _EARLIEST, _LATEST = -2, -1
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What a broker says that gives topics no ids."""
 
 
 class KafkaSource:
@@ -63,9 +68,15 @@ class KafkaSource:
     Args:
         settings: topics and connection.
         clock: for caches and grace periods.
+        identities: which topics the stream's offsets are of; None = that is not looked at.
     """
 
-    def __init__(self, settings: KafkaSourceSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: KafkaSourceSettings,
+        clock: Clock | None = None,
+        identities: TopicIdentities | None = None,
+    ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._client: AdminClient | None = None
@@ -76,6 +87,9 @@ class KafkaSource:
         self._marked_s: float | None = None
         self._frozen = False
         self._regressed_s: dict[Pair, float] = {}
+        self._identities = identities
+        self._ids: dict[str, str] = {}
+        self._planned = False
 
     def initial(self) -> OffsetJson:
         """See `Source`."""
@@ -141,7 +155,8 @@ class KafkaSource:
         if marks is None:
             return dict(start)
         known = resume_token(start)
-        begin = self._effective_start(known, marks)
+        renewed = self._renewed(known)
+        begin = self._effective_start(known, marks, renewed)
         ends = _offset_map({pair: high for pair, (_, high) in marks.items()})
         ends |= {topic: begin[topic] for topic in held if topic in begin}
         weights = None
@@ -152,6 +167,8 @@ class KafkaSource:
         for (topic, key), (low, _) in marks.items():
             if key not in known.get(topic, {}):
                 end.setdefault(topic, {})[key] = low
+            elif topic in renewed and known[topic][key] > low:  # an end below the start says so
+                end[topic][key] = min(end[topic][key], known[topic][key] - 1)
         result = normalize(end)
         return dict(start) if result == start else result
 
@@ -194,6 +211,7 @@ class KafkaSource:
 
     def plan(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[SourceRange]]:
         """See `Source`."""
+        self._require_same_topics(resume_token(start))
         return split_ranges(
             resume_token(start), resume_token(end), parallelism=self._settings.parallelism
         )
@@ -219,11 +237,34 @@ class KafkaSource:
             self._marks = {}
             return None
 
-    def _effective_start(self, start: OffsetMap, marks: Watermarks) -> OffsetMap:
+    def _renewed(self, start: OffsetMap) -> frozenset[str]:
+        """Topics whose offsets are of an older one of that name; see `topic_identities`."""
+        if self._identities is None:
+            return frozenset()
+        allowed = not self._settings.fail_on_data_loss
+        return self._identities.renewed(start, self._ids, allowed=allowed)
+
+    def _require_same_topics(self, start: OffsetMap) -> None:
+        """The first batch of a process may have been planned by an earlier one, on other topics."""
+        if self._planned or self._identities is None or not self._settings.fail_on_data_loss:
+            return
+        self._planned = True
+        try:
+            self.watermarks()
+        except RetryableError:
+            return  # who reads the ranges waits for the brokers
+        self._renewed(start)
+
+    def _effective_start(
+        self, start: OffsetMap, marks: Watermarks, renewed: Collection[str]
+    ) -> OffsetMap:
         """`start`, with lost offsets passed over where the settings allow it."""
         begin = {topic: dict(entry) for topic, entry in start.items()}
         for (topic, key), (low, high) in marks.items():
             wanted = start.get(topic, {}).get(key)
+            if wanted is not None and topic in renewed:
+                begin[topic][key] = low
+                continue
             if wanted is None or low <= wanted <= high:
                 self._regressed_s.pop((topic, key), None)
                 continue
@@ -268,7 +309,29 @@ class KafkaSource:
             if selects_topic(self._settings, topic)
             for partition in sorted(metadata.topics[topic].partitions)
         )
+        self._ids = self._topic_ids() if self._identities is not None else {}
         self._discovered_s = self._clock.monotonic_s()
+
+    def _topic_ids(self) -> dict[str, str]:
+        """Of the topics that are read; of brokers that give none, none."""
+        topics = sorted({topic for topic, _ in self._pairs})
+        if not topics:
+            return {}
+        found: dict[str, str] = {}
+        try:
+            futures = self._admin().describe_topics(
+                TopicCollection(topics), request_timeout=_REQUEST_TIMEOUT_S
+            )
+        except KafkaException as error:
+            raise broker_error(error) from error
+        for topic, future in futures.items():
+            try:
+                found[topic] = str(future.result().topic_id)
+            except KafkaException as error:
+                if is_transient(error.args[0]):
+                    continue  # it may be about to go: the next look tells
+                raise broker_error(error, topic=topic) from error
+        return {topic: number for topic, number in found.items() if number != _NO_ID}
 
     def _query_watermarks(self) -> Watermarks:
         """Both ends of every partition whose leader answered.

@@ -6,6 +6,7 @@ entry points `open_source` and `open_range`. Everything else takes settings and 
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from ingest.source.file_lines import read_range
@@ -15,6 +16,7 @@ from ingest.source.kafka_consume import consume
 from ingest.source.ranges import OffsetJson, SourceRange
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import KafkaSourceSettings, SourceSettings
+from ingest.source.topic_identities import TopicIdentities
 from storage.clock import Clock, SystemClock
 
 __all__ = ["Source", "open_range", "open_source"]
@@ -81,10 +83,19 @@ class Source(Protocol):
         """Release clients; the source can be used again."""
 
 
-def open_source(settings: SourceSettings, clock: Clock | None = None) -> Source:
-    """The planning side for `settings`; connects on first use."""
+def open_source(
+    settings: SourceSettings, clock: Clock | None = None, *, checkpoint: Path | None = None
+) -> Source:
+    """The planning side for `settings`; connects on first use.
+
+    Args:
+        settings: the source.
+        clock: time.
+        checkpoint: of the stream that is planned; it keeps there which topics its offsets are of.
+    """
     if isinstance(settings, KafkaSourceSettings):
-        return KafkaSource(settings, clock or SystemClock())
+        identities = None if checkpoint is None else TopicIdentities(checkpoint)
+        return KafkaSource(settings, clock or SystemClock(), identities)
     return FileSource(settings, clock or SystemClock())
 
 

@@ -73,7 +73,8 @@ class DrillBroker:
     def retention_takes(self, upto: dict[Place, int]) -> None:
         """Delete all records below the offsets, as retention does."""
         places = [TopicPartition(topic, number, end) for (topic, number), end in upto.items()]
-        for future in self.admin().delete_records(places).values():
+        admin = self.admin()  # it must live as long as its futures
+        for future in admin.delete_records(places).values():
             future.result(30)
 
     def _answers(self) -> bool:

@@ -16,10 +16,10 @@ _HEAD = """# Failure drills
 
 What Lakeward does when something around it fails, and where you see it. Every row is an automated
 test (`tests/drills`): a daemon reads from a real Kafka broker, the fault happens, and afterwards
-the tables must equal the model row by row, the changelog replayed from empty must give the same rows,
-snapshots must form a chain without gap with every file there, no batch may have been done twice,
-and the counters must agree with what was written to the topics. Metric, log line and readiness of
-the row are checked while the fault lasts.
+the tables must equal the model row by row, the changelog replayed from empty must give the same
+rows, snapshots must form a chain without gap with every file there, no batch may have been done
+twice, and the counters must agree with what was written to the topics. Metric, log line and
+readiness of the row are checked while the fault lasts.
 
     make drills                               # all, in turn; a table at the end, build/drills.json
     .venv/bin/python -m pytest tests/drills -k broker_restarts

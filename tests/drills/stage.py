@@ -293,7 +293,7 @@ class Stage:
             status = self.watch.status()
             source = status.get("source", {})
             return not status.get("batch", {"in_progress": True})["in_progress"] and all(
-                source.get(topic, {}).get(str(number), {}).get("committed", 0) >= end
+                source.get(topic, {}).get(str(number), {}).get("committed", 0) == end
                 for (topic, number), end in ends.items()
             )
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_END, Producer, TopicPartition
@@ -18,6 +19,7 @@ from ingest.source.lag import LagProbe
 from ingest.source.open import open_range
 from ingest.source.ranges import SourceRange, offsets_from_json, offsets_to_json
 from ingest.source.source_settings import KafkaSourceSettings
+from ingest.source.topic_identities import TopicIdentities
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
 
@@ -77,9 +79,11 @@ def cluster(kafka_broker: str) -> Iterator[Cluster]:
     kafka_consume._IDLE.clear()
 
 
-def source_of(settings: KafkaSourceSettings) -> tuple[KafkaSource, ManualClock]:
+def source_of(
+    settings: KafkaSourceSettings, checkpoint: Path | None = None
+) -> tuple[KafkaSource, ManualClock]:
     clock = ManualClock()
-    return KafkaSource(settings, clock), clock
+    return KafkaSource(settings, clock, checkpoint and TopicIdentities(checkpoint)), clock
 
 
 def advance(source: KafkaSource, clock: ManualClock, start: dict, **limits) -> dict:
@@ -335,6 +339,29 @@ def test_a_topic_created_anew_stops_the_stream_or_is_read_from_its_beginning(clu
     assert values(read(lossy, end, after)) == list(range(10))
     cluster.produce(topic, [10])
     assert values(read(lossy, after, advance(lossy, lossy_clock, after))) == [10]
+
+
+def test_a_topic_created_anew_that_grew_past_the_old_one_is_known_by_its_id(cluster, tmp_path):
+    topic = cluster.topic()
+    cluster.produce(topic, range(5))
+    strict_settings = cluster.settings(topic)
+    lossy_settings = cluster.settings(topic, fail_on_data_loss=False)
+    strict, clock = source_of(strict_settings, tmp_path / "strict")
+    lossy, lossy_clock = source_of(lossy_settings, tmp_path / "lossy")
+    end = advance(strict, clock, strict.initial())
+    assert advance(lossy, lossy_clock, strict.initial()) == end == {topic: {"0": 5}}
+    recreate(cluster, topic, range(8))
+    for source in (strict, source_of(strict_settings, tmp_path / "strict")[0]):
+        with pytest.raises(DataLossError, match="created anew"):
+            advance(source, clock, end)
+    with pytest.raises(DataLossError, match="created anew"):  # planned by an earlier process
+        source_of(strict_settings, tmp_path / "strict")[0].plan({topic: {"0": 3}}, end)
+    found = []
+    for _ in range(3):
+        after = advance(lossy, lossy_clock, end)
+        found += values(read(lossy, end, after))
+        end = after
+    assert found == list(range(8))
 
 
 def test_a_topic_that_is_gone_stops_the_stream_after_a_while(cluster):

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic that was created anew is told from the one that the offsets are of."""
+
+import pytest
+
+from ingest.source.topic_identities import TopicIdentities
+from storage.errors import DataLossError
+
+START = {"t": {"0": 5, "1": 7}, "u": {"0": 1}}
+
+
+def test_the_same_topics_are_nothing_new_and_new_ones_are_noted(tmp_path):
+    one = TopicIdentities(tmp_path)
+    assert one.renewed({}, {"t": "a"}, allowed=False) == frozenset()
+    assert one.renewed(START, {"t": "a", "u": "b"}, allowed=False) == frozenset()
+    again = TopicIdentities(tmp_path)
+    assert again.renewed(START, {"t": "a", "u": "b"}, allowed=False) == frozenset()
+    assert again.renewed(START, {}, allowed=False) == frozenset()  # away for a moment
+
+
+def test_another_topic_is_refused_at_every_start(tmp_path):
+    TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
+    for _ in range(2):
+        with pytest.raises(DataLossError, match="created anew"):
+            TopicIdentities(tmp_path).renewed(START, {"t": "c"}, allowed=False)
+
+
+def test_a_stream_that_may_goes_over_once_and_a_crash_before_changes_nothing(tmp_path):
+    TopicIdentities(tmp_path).renewed(START, {"t": "a", "u": "b"}, allowed=True)
+    now = {"t": "c", "u": "b"}
+    for _ in range(2):  # the end that was planned was not logged: asked again
+        assert TopicIdentities(tmp_path).renewed(START, now, allowed=True) == {"t"}
+    moved = {**START, "t": {"0": 4, "1": 6}}
+    assert TopicIdentities(tmp_path).renewed(moved, now, allowed=True) == frozenset()
+    # the offsets of old come again, and are of the new one this time
+    assert TopicIdentities(tmp_path).renewed(START, now, allowed=False) == frozenset()
+
+
+def test_a_lost_file_takes_the_topics_as_they_are(tmp_path):
+    TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
+    (tmp_path / "topics.json").unlink()
+    assert TopicIdentities(tmp_path).renewed(START, {"t": "c"}, allowed=False) == frozenset()
