@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 JOBS ?= 2
 MINUTES ?= 2
 
-.PHONY: help setup peers check format test test-all bench soak demo docs image-tools image-check sbom clean
+.PHONY: help setup peers check format test test-all bench soak drills demo docs image-tools image-check sbom clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -78,6 +78,9 @@ bench: setup $(PEERS)/.ready ## measure against the floor and against peers; pri
 soak: setup ## a daemon under load with compaction beside it for MINUTES; rows and changelog checked, JSON in build/
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --json build/soak.json
 
+drills: setup ## failure drills, all in turn: broker, topics, processes, disks, stores, clock; a table at the end, JSON in build/
+	$(BIN)/python -m pytest tests/drills -q $(PYTEST_ARGS)
+
 demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
 	$(BIN)/lakeward demo
 
@@ -93,6 +96,7 @@ docs: setup ## regenerate the reference pages
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --write
 	$(BIN)/python -m ingest.configuration.settings --write
 	$(BIN)/python -m ingest.transforms.reference_page --write
+	$(BIN)/python -m tests.drills.page --write
 	$(BIN)/python -m tests.image.image_lock --write
 
 clean: ## remove what these words made

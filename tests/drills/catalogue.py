@@ -65,7 +65,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("source_errors_total", "rises"),),
         events=("lag_poll",),
         unready="kafka did not answer",
-        alerts=(),
+        alerts=("LakewardSourcePollFailing",),
     ),
     Drill(
         name="broker_is_away_for_a_minute",
@@ -74,7 +74,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("source_errors_total", "rises"),),
         events=("lag_poll",),
         unready="kafka did not answer",
-        alerts=(),
+        alerts=("LakewardSourcePollFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="topic_is_created_anew",
@@ -84,7 +84,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("fatal",),
         unready=None,
-        alerts=(),
+        alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65, 65),
     ),
     Drill(
@@ -95,7 +95,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("fatal",),
         unready=None,
-        alerts=(),
+        alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65,),
     ),
     Drill(
@@ -106,7 +106,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(_SKIPPED,),
         events=("fatal",),
         unready=None,
-        alerts=(),
+        alerts=("LakewardDown", "LakewardCrashLooping", "LakewardDataLoss"),
         exits=(65,),
     ),
     Drill(
@@ -116,7 +116,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("running", "batch"),
         unready=None,
-        alerts=(),
+        alerts=("LakewardCrashLooping",),
     ),
     Drill(
         name="jvm_is_killed",
@@ -125,7 +125,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("fatal", "running", "batch"),
         unready=None,
-        alerts=(),
+        alerts=("LakewardCrashLooping",),
         exits=(1,),
     ),
     Drill(
@@ -135,7 +135,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("batch",),
         unready="",
-        alerts=(),
+        alerts=("LakewardExecutorsLost",),
     ),
     Drill(
         name="stopped_during_a_long_batch",
@@ -145,7 +145,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("state", "is set", (("state", "draining"),)),),
         events=("drain", "batch"),
         unready=None,
-        alerts=(),
+        alerts=("LakewardDown",),
     ),
     Drill(
         name="disk_is_full_while_files_are_written",
@@ -154,7 +154,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("batches_total", "rises", (("outcome", "failed"),)),),
         events=("restart",),
         unready="the last batch failed",
-        alerts=(),
+        alerts=("LakewardDiskFilling", "LakewardQueryFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="disk_is_full_while_committing",
@@ -163,7 +163,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("batches_total", "rises", (("outcome", "failed"),)),),
         events=("restart",),
         unready="the last batch failed",
-        alerts=(),
+        alerts=("LakewardDiskFilling", "LakewardQueryFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="disk_of_the_checkpoint_is_full",
@@ -172,7 +172,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("batches_total", "rises", (("outcome", "failed"),)),),
         events=("restart",),
         unready="the last batch failed",
-        alerts=(),
+        alerts=("LakewardDiskFilling", "LakewardQueryFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="store_answers_500",
@@ -182,7 +182,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("batches_total", "rises", (("outcome", "failed"),)),),
         events=("restart",),
         unready="the last batch failed",
-        alerts=(),
+        alerts=("LakewardStoreErrors", "LakewardQueryFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="store_is_slow",
@@ -191,7 +191,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("batch_duration_seconds_count", "rises"),),
         events=("batch",),
         unready="",
-        alerts=(),
+        alerts=("LakewardFreshness", "LakewardDelayBudgetFast"),
     ),
     Drill(
         name="registry_is_down",
@@ -201,7 +201,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("batches_total", "rises", (("outcome", "failed"),)),),
         events=("restart",),
         unready="the schema registry does not answer",
-        alerts=(),
+        alerts=("LakewardQueryFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="clock_is_set_back",
@@ -210,7 +210,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("last_success_timestamp_seconds", "falls"),),
         events=("batch",),
         unready="",
-        alerts=(),
+        alerts=("LakewardClockSkew",),
     ),
     Drill(
         name="schema_poison_on_one_table",
@@ -221,7 +221,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("table_state", "is set", (("state", "parked"),)),),
         events=("table_parked", "caught_up"),
         unready="",
-        alerts=(),
+        alerts=("LakewardTableParked", "LakewardSchemaRefused"),
     ),
 )
 
