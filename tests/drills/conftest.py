@@ -65,6 +65,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         if each.events:
             told = ", ".join(f"{event} x{count}" for event, count in each.events.items())
             terminalreporter.write_line(f"    log: {told}")
+        if each.alerts:
+            terminalreporter.write_line(f"    alerts when it lasts: {', '.join(each.alerts)}")
         for reason in each.unready[:2]:
             terminalreporter.write_line(f"    not ready: {reason[:120]}")
         for name, value in each.notes.items():

@@ -23,6 +23,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ import yaml
 from storage.table.catalog import FileSystemCatalog
 from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
+from tests.drills.alarms import available, firing
 from tests.drills.catalogue import DRILLS, Drill, Shown
 from tests.drills.drill_broker import DrillBroker, Place
 from tests.drills.watching import Sample, Watch, log_lines
@@ -67,6 +69,7 @@ class Evidence:
     starts: int = 0
     shown: dict[str, str] = dataclasses.field(default_factory=dict)
     events: dict[str, int] = dataclasses.field(default_factory=dict)
+    alerts: list[str] = dataclasses.field(default_factory=list)
     unready: list[str] = dataclasses.field(default_factory=list)
     exits: list[int] = dataclasses.field(default_factory=list)
     recovered_s: float | None = None
@@ -433,6 +436,14 @@ class Stage:
         elif row.unready is not None:
             assert all(s.ready for s in after), reasons
         assert tuple(self.evidence.exits) == row.exits, self.evidence.exits
+        if available():
+            end = self._fault_ended or math.inf
+            gone = bool(row.exits) or "LakewardDown" in row.alerts
+            fired = firing(before, [s for s in after if s.at <= end], gone=gone)
+            self.evidence.alerts = sorted(fired)
+            early = {name for name, already in fired.items() if already}
+            assert not early, f"alerts that fire without any fault: {early}"
+            assert set(row.alerts) <= set(fired), f"alerts that fire: {sorted(fired)}"
 
     def _judge_metric(self, shown: Shown, before: list[Sample], after: list[Sample]) -> None:
         labels = dict(shown.labels)

@@ -25,6 +25,7 @@ class Sample:
 
     Attributes:
         at: when [monotonic seconds].
+        wall: when [epoch seconds].
         run: which start of the daemon.
         values: sample name without prefix -> label set -> value.
         ready: the answer of `/readyz`.
@@ -32,6 +33,7 @@ class Sample:
     """
 
     at: float
+    wall: float
     run: int
     values: Mapping[str, Mapping[Labels, float]]
     ready: bool
@@ -88,9 +90,8 @@ class Watch:
             except (OSError, ValueError):
                 return None
             facts = json.loads(body)
-            sample = Sample(
-                time.monotonic(), run, values, facts["ready"], tuple(facts.get("reasons", ()))
-            )
+            reasons = tuple(facts.get("reasons", ()))
+            sample = Sample(time.monotonic(), time.time(), run, values, facts["ready"], reasons)
             self.samples.append(sample)
             return sample
 

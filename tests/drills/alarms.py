@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which alerts fire when what a drill showed lasts: the shipped rules over its samples.
+
+A drill takes a minute, alerts wait for up to half an hour. So its samples are stretched into series
+for Prometheus' own rule tester: half an hour as before the fault, then an hour as at the end of the
+fault. What grew while the fault lasted goes on growing as fast: counters, lag and freshness. A
+timestamp that moved on goes on doing so, one that stood still stands. A daemon that was gone stays
+gone, or starts again every two minutes, as the drill says.
+"""
+
+import math
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.drills.watching import Labels, Sample
+
+__all__ = ["RULES", "available", "firing"]
+
+RULES = Path(__file__).resolve().parents[2] / "deploy" / "alerts" / "lakeward.yaml"
+
+BEFORE_MIN = 40
+FAULT_MIN = 60
+_END_MIN = BEFORE_MIN + FAULT_MIN
+_START_EVERY_MIN = 2
+_PLACE = {"job": "lakeward", "namespace": "lake", "instance": "lakeward-0"}
+_GROWING = ("_total", "_bucket", "_count", "_sum", "lag_seconds", "freshness_seconds")
+_FIRED = re.compile(r"alertname:\s*(\w+), time:\s*(\w+)")
+
+
+def available() -> bool:
+    """Whether Prometheus' tester is installed."""
+    return shutil.which("promtool") is not None
+
+
+def alert_names() -> list[str]:
+    """Of the shipped rules."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule]
+
+
+def firing(before: Sequence[Sample], during: Sequence[Sample], *, gone: bool) -> dict[str, bool]:
+    """Alerts that fire at some time of the hour of the fault; whether already before it.
+
+    Args:
+        before: samples up to the fault.
+        during: samples while it lasts.
+        gone: whether the process ends by it.
+    """
+    found: dict[str, bool] = {}
+    for name, minute in _fires(list(_series(before, during, gone=gone))):
+        found[name] = found.get(name, False) or minute < BEFORE_MIN
+    return found
+
+
+def _fires(series: list[dict[str, str]]) -> Iterator[tuple[str, int]]:
+    """Alert and minute, for every five minutes in which it fires."""
+    tests = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
+        for name in alert_names()
+        for minute in range(0, _END_MIN + 1, 5)
+    ]
+    with tempfile.TemporaryDirectory(prefix="lakeward-alarms-") as folder:
+        path = Path(folder, "test.yaml")
+        document = {
+            "rule_files": [str(RULES)],
+            "evaluation_interval": "1m",
+            "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": tests}],
+        }
+        path.write_text(yaml.safe_dump(document))
+        done = subprocess.run(
+            ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
+        )
+    said = done.stdout + done.stderr
+    found = [(name, _minutes(time)) for name, time in _FIRED.findall(said)]
+    if done.returncode and not found:
+        raise AssertionError(f"promtool does not take the samples: {said[:2000]}")
+    yield from found
+
+
+def _minutes(text: str) -> int:
+    hours, _, rest = text.rpartition("h")
+    return 60 * int(hours or 0) + int(rest.partition("m")[0] or 0)
+
+
+def _series(
+    before: Sequence[Sample], during: Sequence[Sample], *, gone: bool
+) -> Iterator[dict[str, str]]:
+    up = [1.0] * BEFORE_MIN + [0.0 if gone else 1.0] * (FAULT_MIN + 1)
+    yield _one("up", frozenset(), up)
+    if not before:
+        return
+    healthy = before[-1]
+    window = [sample for sample in during if sample.run == healthy.run] or [healthy]
+    first, last = (healthy, window[-1])
+    elapsed_s = max(1.0, last.at - first.at)
+    names = sorted({*healthy.values, *last.values})
+    for name in names:
+        places = {*healthy.values.get(name, {}), *last.values.get(name, {})}
+        for labels in sorted(places, key=sorted):
+            old = healthy.values.get(name, {}).get(labels)
+            new = last.values.get(name, {}).get(labels)
+            fault: list[float | None]
+            if gone:
+                fault = _starting(name, old) or [None] * (FAULT_MIN + 1)
+            else:
+                fault = _going_on(name, old, new, elapsed_s, last.wall - first.wall, first.wall)
+            calm = [_calm(name, old, minute, first.wall) for minute in range(BEFORE_MIN)]
+            yield _one(f"lakeward_{name}", labels, [*calm, *fault])
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith("_timestamp_seconds")
+
+
+def _calm(name: str, value: float | None, minute: int, wall: float) -> float | None:
+    """Before the fault nothing changes, and what is so old stays so old."""
+    if value is None or not _is_time(name) or name.startswith("start_"):
+        return value if not name.startswith("start_") else 0.0
+    return 60.0 * minute - (wall - value)
+
+
+def _starting(name: str, old: float | None) -> list[float | None] | None:
+    """A daemon that starts again and again is seen for a moment each time."""
+    if name != "start_timestamp_seconds" or old is None:
+        return None
+    minutes = range(BEFORE_MIN, _END_MIN + 1)
+    return [60.0 * (at - at % _START_EVERY_MIN) for at in minutes]
+
+
+def _going_on(
+    name: str,
+    old: float | None,
+    new: float | None,
+    elapsed_s: float,
+    wall_s: float,
+    wall: float,
+) -> list[float | None]:
+    if new is None:
+        return [None] * (FAULT_MIN + 1)
+    begin = 60.0 * BEFORE_MIN
+    if _is_time(name):
+        if name.startswith("start_"):
+            return [0.0] * (FAULT_MIN + 1)
+        stands = old is not None and new == old
+        age = wall + wall_s - new
+        if stands or age > wall_s:
+            return [begin + (new - wall)] * (FAULT_MIN + 1)
+        return [begin + 60.0 * minute - age for minute in range(FAULT_MIN + 1)]
+    slope = 0.0
+    if name.endswith(_GROWING):
+        slope = max(0.0, (new - (old or 0.0)) / elapsed_s)
+    return [new + slope * 60.0 * minute for minute in range(FAULT_MIN + 1)]
+
+
+def _one(name: str, labels: Labels, values: Sequence[float | None]) -> dict[str, str]:
+    pairs: dict[str, Any] = {**dict(labels), **_PLACE}
+    text = ",".join(f'{key}="{_quoted(value)}"' for key, value in sorted(pairs.items()))
+    return {"series": f"{name}{{{text}}}", "values": " ".join(map(_number, values))}
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value) or math.isinf(value):
+        return "_"
+    return f"{value:.3f}".rstrip("0").rstrip(".")
