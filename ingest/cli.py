@@ -85,6 +85,12 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--dry-run", action="store_true", help="with --recover-offsets: only show, and end"
     )
+    run.add_argument(
+        "--take-over",
+        action="store_true",
+        help="end the daemon that owns the stream, for when it cannot be stopped; it commits "
+        "nothing any more",
+    )
     run.set_defaults(run=_run)
     validate = commands.add_parser(
         "validate",
@@ -148,12 +154,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run and not arguments.recover_offsets:
         raise InvalidRequestError("--dry-run goes with --recover-offsets only")
     if arguments.recover_offsets:
-        recover_offsets(settings, dry_run=arguments.dry_run)
+        recover_offsets(settings, dry_run=arguments.dry_run, take_over=arguments.take_over)
         if arguments.dry_run:
             return 0
     again = "-" not in arguments.config
     reread = (lambda: resolved(arguments).settings) if again else None
-    return daemon.run(settings, once=arguments.once, reread=reread)
+    return daemon.run(settings, once=arguments.once, reread=reread, take_over=arguments.take_over)
 
 
 def _validate(arguments: argparse.Namespace) -> int:

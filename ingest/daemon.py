@@ -46,6 +46,9 @@ from ingest.session import build_session, default_master
 from ingest.source.control import write_control, write_topic_waits
 from ingest.source.data_source import LakewardCdcSource
 from ingest.source.ranges import resume_token
+from ingest.stream.fencing import lost_or, settle
+from ingest.stream.lease import StreamHeldError
+from ingest.stream.owned_stream import lease_of
 from ingest.stream.stream_position import StreamPosition, newest_number
 from ingest.stream.table_book import TableBook
 from ingest.stream.taken_back import require_not_taken_back
@@ -84,6 +87,7 @@ def run(
     once: bool = False,
     on_batch: Callable[[BatchReport], None] | None = None,
     reread: Callable[[], Settings] | None = None,
+    take_over: bool = False,
 ) -> int:
     """Run the pipeline until it is told to stop, or, with `once`, until the backlog is done.
 
@@ -92,7 +96,8 @@ def run(
     Returns:
         The process's exit code.
     """
-    return Daemon(settings, once=once, on_batch=on_batch, reread=reread).run()
+    daemon = Daemon(settings, once=once, on_batch=on_batch, reread=reread, take_over=take_over)
+    return daemon.run()
 
 
 class Daemon:
@@ -105,6 +110,7 @@ class Daemon:
         session: a running Spark session to use and to leave running; None = one of its own.
         clock: time.
         reread: reads the settings again, for `reload`; None = they cannot be.
+        take_over: end another daemon that owns the stream.
     """
 
     def __init__(
@@ -116,6 +122,7 @@ class Daemon:
         session: SparkSession | None = None,
         clock: Clock | None = None,
         reread: Callable[[], Settings] | None = None,
+        take_over: bool = False,
     ) -> None:
         self._settings = settings
         self._once = once
@@ -127,7 +134,9 @@ class Daemon:
         self._book = TableBook(settings, self._clock)
         self._observer = Observer(settings, self._clock)
         self._maintenance = Maintenance(self._book, self._clock, self._observer.metrics)
-        self._position = StreamPosition(settings, self._book)
+        self._take_over = take_over
+        self._lease = lease_of(settings, self._book, self._clock)
+        self._position = StreamPosition(settings, self._book, self._lease.ownership)
         self._batches_done = 0
         self._reread = reread
         self._turning = False
@@ -187,7 +196,32 @@ class Daemon:
             self._drain_source()
 
     def _run(self) -> int:
+        """Work while the stream is ours."""
+        try:
+            self._lease.acquire(
+                take_over=self._take_over, stopping=self._stop.is_set, waiting=self._wait_for_owner
+            )
+        except StreamHeldError:
+            if self._stop.is_set():
+                return 0
+            raise
+        with self._lease.keep(self._lost):
+            self._observer.owning(self._lease.ownership.epoch)
+            return self._work()
+
+    def _wait_for_owner(self, reason: str) -> None:
+        self._observer.beat()
+        self._observer.board.set_condition("owner", ok=False, reason=reason)
+
+    def _lost(self, error: FencedError) -> None:
+        """The stream is another's now; the main thread ends the query."""
+        self._observer.board.set_condition("owner", ok=False, reason=str(error))
+        self._draining.set()
+
+    def _work(self) -> int:
         self._book.load()
+        settle(self._book, self._lease.ownership)
+        self._book.parking.guard = self._lease.ownership.require
         require_not_taken_back(self._book.options(), self._settings.pipeline.name)
         self._position.open()
         self._observer.resuming_at(resume_token(self._position.recorded()))
@@ -229,6 +263,9 @@ class Daemon:
             self._turning = False
             failure = self._watch(query, sink, spark)
             sink.close()
+            if failure is not None:
+                failure = lost_or(failure, self._lease.ownership)
+            failure = self._lease.lost or failure
             if failure is None and self._turning and not self._stop.is_set():
                 self._observer.running()
                 continue
@@ -305,6 +342,9 @@ class Daemon:
             while not query.awaitTermination(0.5):
                 self._observer.beat()
                 self._maintenance.beat()
+                if self._lease.lost is not None:
+                    _end(query)
+                    break
                 if self._stop.is_set():
                     self._drain(query, sink)
                     break
@@ -370,8 +410,7 @@ class Daemon:
         deadline = self._clock.monotonic_s() + _RECORD_TIMEOUT_S
         while query.isActive and not self._recorded(sink) and self._clock.monotonic_s() < deadline:
             self._clock.sleep(0.05)
-        with contextlib.suppress(PySparkException):
-            query.stop()
+        _end(query)
 
     def _recorded(self, sink: MicroBatchSink) -> bool:
         """Whether Spark's commit log has the batch that the sink finished last."""
@@ -405,6 +444,11 @@ class Daemon:
         finally:
             for restored, handler in previous.items():
                 signal.signal(restored, handler)
+
+
+def _end(query: StreamingQuery) -> None:
+    with contextlib.suppress(PySparkException):
+        query.stop()
 
 
 def _cause(failure: BaseException | None, error: PySparkException) -> BaseException | None:

@@ -11,42 +11,38 @@ from typing import Any
 from ingest.commands.text_table import aligned
 from ingest.configuration.settings import Settings
 from ingest.microbatch.plan import ANY_TABLE, floor_of
-from ingest.requests.asking import daemon_status
 from ingest.source.ranges import resume_token
+from ingest.stream.owned_stream import owned_stream
 from ingest.stream.stream_position import StreamPosition
 from ingest.stream.stream_state import CheckpointState
 from ingest.stream.table_book import TableBook
 from ingest.stream.taken_back import forget_taken_back, topics_taken_back
 from storage.clock import SystemClock
-from storage.errors import InvalidRequestError
 
 __all__ = ["offsets_table", "recover_offsets"]
 
 
-def recover_offsets(settings: Settings, *, dry_run: bool) -> None:
+def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = False) -> None:
     """Show the recovered offsets and, unless it is a dry run, make them the checkpoint's.
 
     Raises:
-        InvalidRequestError: the pipeline's daemon runs.
+        StreamHeldError: the pipeline's daemon runs.
         RetryableError: the source did not answer.
     """
-    if not dry_run and daemon_status(settings) is not None:
-        raise InvalidRequestError(
-            "a daemon of this pipeline runs",
-            hint="stop it first: it would go on writing from the old checkpoint",
-            pipeline=settings.pipeline.name,
-        )
-    book = TableBook(settings, SystemClock())
-    book.load(create=False)
-    position = StreamPosition(settings, book)
-    state = position.recovered()
-    print(offsets_table(state, sorted({*book.progresses(), *book.parking.parked()})))
     if dry_run:
+        book = TableBook(settings, SystemClock())
+        book.load(create=False)
+        state = StreamPosition(settings, book).recovered()
+        print(offsets_table(state, sorted({*book.progresses(), *book.parking.parked()})))
         print("\nnothing was changed")
         return
-    position.start_from(state)
-    for name in topics_taken_back(book.options(), settings.pipeline.name):
-        forget_taken_back(book.table(name), settings.pipeline.name)
+    with owned_stream(settings, take_over=take_over) as (book, ownership):
+        position = StreamPosition(settings, book, ownership)
+        state = position.recovered()
+        print(offsets_table(state, sorted({*book.progresses(), *book.parking.parked()})))
+        position.start_from(state)
+        for name in topics_taken_back(book.options(), settings.pipeline.name):
+            forget_taken_back(book.table(name), settings.pipeline.name)
     print(f"\nthe checkpoint starts here now; next commit identifier {state.base}")
 
 

@@ -24,6 +24,7 @@ from ingest.configuration.setting_kinds import (
     text_list,
     text_map,
 )
+from ingest.configuration.setting_life import LIFE_SETTINGS
 from ingest.configuration.setting_table_avro import AVRO_SETTINGS
 from ingest.formats.dialects import FORMATS
 from ingest.formats.type_mapping import MAPPING_WORDS
@@ -110,6 +111,7 @@ SETTINGS: tuple[Setting, ...] = (
         "files: its records stay in the source until the time is up or 10,000 are there. `--once` "
         "waits for nothing. Default: every batch.",
     ),
+    *LIFE_SETTINGS,
     Setting(
         key="source.type",
         kind=choice("kafka", "files"),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ingest.configuration.setting_avro import AvroSettings, avro_from_json, redacted_avro
+from ingest.configuration.setting_life import LifeSettings
 from ingest.formats.debezium_json import DebeziumOptions
 from ingest.formats.envelopes import DialectOptions
 from ingest.formats.type_mapping import TypeMapping
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+
+_LIFE = LifeSettings()
 
 QUARANTINE_NAME = "_quarantine"
 """Name of the quarantine table in the default database."""
@@ -202,6 +205,7 @@ class Settings:
         metrics: HTTP endpoint.
         log: logging.
         spark: engine.
+        life: of the daemon: ownership, stopping, outages.
     """
 
     pipeline: PipelineSettings
@@ -219,6 +223,7 @@ class Settings:
     spark: SparkSettings
     events: EventSettings = EventSettings()
     avro: AvroSettings | None = None
+    life: LifeSettings = _LIFE
 
     def table_properties(self, table: str) -> dict[str, str]:
         """Options for creating `database.table`: the sink's, then each matching rule's."""
@@ -340,6 +345,7 @@ class Settings:
                 spark=SparkSettings(**raw["spark"]),
                 events=EventSettings(**raw["events"]),
                 avro=avro_from_json(raw["avro"]),
+                life=LifeSettings(**raw["life"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidOptionError("malformed settings", detail=str(error)) from error

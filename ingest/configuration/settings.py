@@ -28,6 +28,7 @@ from ingest.configuration.dead_letter_checks import check_dead_letters
 from ingest.configuration.ordering_rules import check_ordering
 from ingest.configuration.setting_avro import avro_settings
 from ingest.configuration.setting_kinds import Setting
+from ingest.configuration.setting_life import LifeSettings
 from ingest.configuration.setting_rules import (
     not_yet,
     parse_setting,
@@ -370,6 +371,7 @@ def _build(
             notification_topic=values["source.debezium.notification.topic"],
         ),
         avro=avro_settings(values),
+        life=LifeSettings.of(values),
     )
 
 

@@ -5,6 +5,7 @@ Decided on the driver, before a table is made: a batch that is done again finds 
 made the first time, whatever the answer would be now.
 """
 
+import logging
 from collections.abc import Sequence
 
 from ingest.configuration.setting_values import Settings
@@ -19,7 +20,9 @@ from ingest.upkeep.bucket_estimate import recommended_buckets
 from ingest.upkeep.compaction_duty import created_options
 from storage.format.schema import TableSchema
 
-__all__ = ["BYTES_PER_STORED_BYTE", "decided"]
+__all__ = ["BYTES_PER_STORED_BYTE", "decided", "tell_notes"]
+
+_LOG = logging.getLogger(__name__)
 
 BYTES_PER_STORED_BYTE = 4
 """Bytes of events for one of data files, about: envelopes repeat names and are not compressed."""
@@ -75,3 +78,11 @@ def _buckets(settings: Settings, name: str, deltas: Sequence[SchemaDelta]) -> in
         return recommended_buckets(0)
     topics = {delta.topic for delta in deltas}
     return recommended_buckets(topic_bytes(settings.source, topics) // BYTES_PER_STORED_BYTE)
+
+
+def tell_notes(name: str, decision: Decision) -> None:
+    """Log in what a table that was made differs from what was asked for."""
+    for told in decision.notes:
+        _LOG.warning(
+            "a new table is not all that was asked for", extra={"table": name, "reason": told}
+        )

@@ -54,6 +54,11 @@ METRICS: tuple[Metric, ...] = (
         ("version", "pyspark", "python", "paimon_format"),
     ),
     Metric("state", "gauge", "What the daemon does: exactly one state is 1.", ("state",)),
+    Metric(
+        "driver_epoch",
+        "gauge",
+        "How many times the stream was begun to be owned, this time included; stored with it.",
+    ),
     # source
     Metric("source_records_total", "counter", "Committed source records.", ("topic",)),
     Metric("source_bytes_total", "counter", "Committed key and value bytes."),

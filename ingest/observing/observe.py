@@ -191,6 +191,12 @@ class Observer:
         self.metrics.batch_failed()
         self.board.failed(error)
 
+    def owning(self, epoch: int) -> None:
+        """The stream is ours, as its owner of this number."""
+        self.board.set_condition("owner", ok=True)
+        self.board.set_fact("epoch", epoch)
+        self.metrics.set_epoch(epoch)
+
     def running(self) -> None:
         """Batches go on after a pause."""
         self._state("running")

@@ -18,7 +18,7 @@ from storage.errors import InternalError
 
 __all__ = ["CONDITIONS", "StatusBoard"]
 
-CONDITIONS = ("configuration", "session", "source", "last_batch")
+CONDITIONS = ("configuration", "owner", "session", "source", "last_batch")
 """Readiness conditions; all but `last_batch` are false until the daemon says otherwise."""
 
 _HEARTBEAT_S = 600.0

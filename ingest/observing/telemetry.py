@@ -131,6 +131,10 @@ class Metrics:
         for each in STATES:
             self._metrics["state"].labels(each).set(1 if each == state else 0)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Which owner of the stream this process is."""
+        self._metrics["driver_epoch"].set(epoch)
+
     def set_table_states(self, states: Mapping[str, str]) -> None:
         """Say which of `TABLE_STATES` each table is in."""
         for table, state in states.items():

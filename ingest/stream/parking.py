@@ -18,7 +18,7 @@ behind, and the offsets below which all others have everything.
 
 import dataclasses
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import orjson
@@ -65,6 +65,9 @@ class _Content:
 class Parking:
     """The file and its content. Thread-safe; every change is durable when the call returns.
 
+    Attributes:
+        guard: called before each change; raises when another process owns the stream.
+
     Args:
         file_io: store of the warehouse.
         warehouse: its root.
@@ -76,6 +79,7 @@ class Parking:
         self.path = f"{stream_folder(warehouse, stream)}/parked.json"
         self._lock = threading.Lock()
         self._content = _Content()
+        self.guard: Callable[[], None] = _unguarded
 
     def load(self) -> None:
         """Read the file; none is the same as an empty one.
@@ -208,11 +212,16 @@ class Parking:
                 self._replace(behind=(), held={})
 
     def _replace(self, **changes: Any) -> None:
+        self.guard()
         content = dataclasses.replace(self._content, **changes)
         raw = {"version": _VERSION, **dataclasses.asdict(content)}
         data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
         self._io.overwrite_bytes(self.path, data)
         self._content = content
+
+
+def _unguarded() -> None:
+    """Nobody else is there."""
 
 
 def higher(

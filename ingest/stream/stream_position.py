@@ -20,6 +20,7 @@ from ingest.configuration.settings import Settings
 from ingest.microbatch.plan import ANY_TABLE
 from ingest.source.initial import initial_offsets, rewind_offsets
 from ingest.source.ranges import OffsetJson, resume_token
+from ingest.stream.ownership import Ownership
 from ingest.stream.rewind import back_to, entered, passed, recovered_floors, rewound
 from ingest.stream.stream_progress import (
     BatchNote,
@@ -47,14 +48,19 @@ class StreamPosition:
     Args:
         settings: the pipeline's settings.
         book: the stream's tables.
+        ownership: this process's hold on the stream; None = only to look.
     """
 
-    def __init__(self, settings: Settings, book: TableBook) -> None:
+    def __init__(
+        self, settings: Settings, book: TableBook, ownership: Ownership | None = None
+    ) -> None:
         self._settings = settings
         self._book = book
         self._parking = book.parking
         self.checkpoint = Path(settings.pipeline.checkpoint)
-        self.progress = ProgressFile(book.file_io, settings.sink.warehouse, settings.pipeline.name)
+        self.progress = ProgressFile(
+            book.file_io, settings.sink.warehouse, settings.pipeline.name, ownership
+        )
         self._state: CheckpointState | None = None
         self._settling = threading.Lock()
 

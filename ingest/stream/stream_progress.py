@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stream's own note beside the tables: which micro-batch is being committed.
 
-Written durably before the first table of a batch is committed, to
-`<warehouse>/.lakeward/<stream>/progress.json`. It closes a gap that table properties alone leave
-when a checkpoint is lost in the middle of a commit: a table that the batch created or fed from a
-new topic, and that was not reached yet, knows nothing of those offsets, while its neighbours are
-past them. If every table of the note has the note's identifier, the stream goes on at the note's
-end; if one has not, at its start, and the tables' floors drop what they hold already.
+Written durably before the first table of a batch is committed, into the records of the stream's
+owner (`ingest.stream.ownership`). It closes a gap that table properties alone leave when a
+checkpoint is lost in the middle of a commit: a table that the batch created or fed from a new
+topic, and that was not reached yet, knows nothing of those offsets, while its neighbours are past
+them. If every table of the note has the note's identifier, the stream goes on at the note's end; if
+one has not, at its start, and the tables' floors drop what they hold already.
+
+It also tells the next owner which tables an earlier one may still be about to commit to.
 """
 
 import dataclasses
@@ -17,14 +19,13 @@ from typing import Any
 import orjson
 
 from ingest.source.ranges import initial_from_stored
+from ingest.stream.ownership import OwnerRecord, Ownership, newest_record
 from ingest.stream.stream_folder import stream_folder
 from ingest.stream.stream_state import TableProgress
-from storage.errors import CorruptDataError
+from storage.errors import CorruptDataError, InternalError
 from storage.io.file_io import FileIO
 
 __all__ = ["BatchNote", "ProgressFile", "read_offset_log", "recovered_offsets"]
-
-_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +44,36 @@ class BatchNote:
     end: Mapping[str, Any]
     tables: tuple[str, ...]
 
+    def raw(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "identifier": self.identifier,
+            "start": dict(self.start),
+            "end": dict(self.end),
+            "tables": list(self.tables),
+        }
+
+    @staticmethod
+    def of(raw: Mapping[str, Any]) -> "BatchNote":
+        """From what `raw` made."""
+        return BatchNote(
+            identifier=int(raw["identifier"]),
+            start=raw["start"],
+            end=raw["end"],
+            tables=tuple(raw["tables"]),
+        )
+
+    def missing(self, progresses: Mapping[str, TableProgress]) -> list[str]:
+        """Tables that have not been committed yet."""
+        return [
+            name
+            for name in self.tables
+            if name not in progresses or progresses[name].identifier < self.identifier
+        ]
+
     def complete(self, progresses: Mapping[str, TableProgress]) -> bool:
         """Whether all tables of the note were committed."""
-        return all(
-            name in progresses and progresses[name].identifier >= self.identifier
-            for name in self.tables
-        )
+        return not self.missing(progresses)
 
 
 class ProgressFile:
@@ -58,45 +83,56 @@ class ProgressFile:
         file_io: store of the warehouse.
         warehouse: its root.
         stream: the stream's name.
+        ownership: this process's hold on the stream; None = for reading only.
     """
 
-    def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
+    def __init__(
+        self, file_io: FileIO, warehouse: str, stream: str, ownership: Ownership | None = None
+    ) -> None:
         self._io = file_io
-        self.path = f"{stream_folder(warehouse, stream)}/progress.json"
+        self._warehouse = warehouse
+        self._stream = stream
+        self._ownership = ownership
+        self.old_path = f"{stream_folder(warehouse, stream)}/progress.json"
 
     def write(self, note: BatchNote) -> None:
-        """Replace the note durably."""
-        raw = {
-            "version": _VERSION,
-            "identifier": note.identifier,
-            "start": note.start,
-            "end": note.end,
-            "tables": list(note.tables),
-        }
-        self._io.overwrite_bytes(self.path, orjson.dumps(raw, option=orjson.OPT_INDENT_2))
+        """Make a note the newest, durably.
+
+        Raises:
+            FencedError: another process owns the stream.
+        """
+        if self._ownership is None:
+            raise InternalError("a progress note was written without owning the stream")
+        self._ownership.note(note.raw())
 
     def read(self) -> BatchNote | None:
         """The newest note, or None when the stream never committed.
 
         Raises:
-            CorruptDataError: the file is damaged.
+            CorruptDataError: it cannot be read.
+            StateFormatError: it is of a later version.
         """
-        if not self._io.exists(self.path):
+        raw = self.read_raw(newest_record(self._io, self._warehouse, self._stream))
+        return None if raw is None else BatchNote.of(raw)
+
+    def read_raw(self, newest: OwnerRecord | None) -> Mapping[str, Any] | None:
+        """The note in a record; a stream that never had an owner may have one of format 1."""
+        if newest is not None:
+            return newest.note
+        try:
+            data = self._io.read_bytes(self.old_path)
+        except FileNotFoundError:
             return None
         try:
-            raw = orjson.loads(self._io.read_bytes(self.path))
-            return BatchNote(
-                identifier=int(raw["identifier"]),
-                start=raw["start"],
-                end=raw["end"],
-                tables=tuple(raw["tables"]),
-            )
+            raw = orjson.loads(data)
+            BatchNote.of(raw)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptDataError(
                 "the stream's progress file cannot be read",
                 hint="remove it: the stream then starts over and drops what its tables hold",
-                path=self.path,
+                path=self.old_path,
             ) from error
+        return {key: value for key, value in raw.items() if key != "version"}
 
 
 def recovered_offsets(

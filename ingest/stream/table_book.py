@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ingest.bad_records.quarantine import missing_columns, quarantine_schema
 from ingest.configuration.settings import Settings
 from ingest.deletions.sweeps import SWEEP_PROPERTY, parsed_watch
-from ingest.evolution.new_tables import decided
+from ingest.evolution.new_tables import decided, tell_notes
 from ingest.evolution.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
 from ingest.evolution.schema_history import CHANGES_OPTION, HISTORY_NAME, with_note
 from ingest.evolution.schema_modes import Outcome
@@ -27,6 +27,7 @@ from ingest.microbatch.event_time import watermark_of
 from ingest.microbatch.table_cache import Warehouse, catalog_of
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
+from ingest.stream.epochs import epoch_property, require_epoch
 from ingest.stream.parking import Parking
 from ingest.stream.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
 from ingest.stream.table_faults import TABLE_FAULTS, lost_file, reason_of
@@ -43,6 +44,7 @@ from storage.errors import (
 from storage.format.file_meta import CommitMessage
 from storage.format.schema import TableSchema
 from storage.format.schema_changes import SetOption
+from storage.format.snapshot import Snapshot
 from storage.table.commit import CommitResult
 from storage.table.table import FileStoreTable
 
@@ -88,6 +90,7 @@ class TableBook:
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
+        self._epoch = 0
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tables")
 
     @property
@@ -139,8 +142,7 @@ class TableBook:
             table.alter(lacks)
 
     def _create(self, name: str, schema: TableSchema) -> None:
-        database, _, _ = name.partition(".")
-        self._catalog.create_database(database, ignore_if_exists=True)
+        self._catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
         self._catalog.create_table(name, schema, ignore_if_exists=True)
 
     def _open(self, name: str) -> _Page:
@@ -175,6 +177,10 @@ class TableBook:
                 page.table = self._open(name).table
             except TABLE_FAULTS as error:
                 self.park(name, reason_of(error))
+
+    def use_epoch(self, epoch: int) -> None:
+        """Commit as this owner of the stream from now on (`ingest.stream.epochs`)."""
+        self._epoch = epoch
 
     def use_floors(
         self, floors: Mapping[str, OffsetMap], bad_floors: Mapping[str, OffsetMap] | None = None
@@ -233,7 +239,7 @@ class TableBook:
         return error
 
     def answers(self) -> bool:
-        """Whether the warehouse answers: what fails then is of one table, not of the store."""
+        """Whether the warehouse answers: what fails is of one table then, not of the store."""
         try:
             self._pages[self.quarantine].table.latest().snapshots.latest()
         except (LakewardError, OSError):
@@ -415,11 +421,7 @@ class TableBook:
             options = {**schema.options, CHANGES_OPTION: note}
             self._create(name, dataclasses.replace(schema, options=options))
             self._pages[name] = self._open(name)
-            for told in decision.notes:
-                _LOG.warning(
-                    "a new table is not all that was asked for",
-                    extra={"table": name, "reason": told},
-                )
+            tell_notes(name, decision)
             return ("create table",)
         if isinstance(decision.action, Refused) or not decision.action:
             return ()
@@ -465,14 +467,18 @@ class TableBook:
         page = self._pages[name]
         commit, told = page.table.new_commit(self._stream), properties.get(self._told)
         known = [offsets] if page.progress is None else [page.progress.offsets, offsets]
+
+        def require(latest: Snapshot | None) -> None:
+            seen = page.snapshot_id
+            require_epoch(latest, page.table, self._stream, self._epoch, seen=seen)
+            require_history(latest, page.table, name, self._stream, known)
+
         result = commit.commit(
             messages,
             identifier,
-            properties=properties,
+            properties={**properties, **epoch_property(self._stream, self._epoch)},
             watermark=watermark_of(self.settings, name, event_time_ms),
-            before_publish=lambda latest: require_history(
-                latest, page.table, name, self._stream, known
-            ),
+            before_publish=require,
             ignore_empty=told is None,
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}

@@ -18,6 +18,7 @@ from ingest.commands import checks
 from ingest.configuration.settings import load_settings
 from ingest.demo.shop_events import DemoShop, write_archive
 from ingest.errors import ExitCode
+from ingest.stream.ownership import newest_record
 from storage.clock import ManualClock
 from storage.errors import NotFoundError, StorageUnavailableError
 from storage.io.faulty import Fault, FaultyFileIO, SimulatedCrash
@@ -412,5 +413,5 @@ def test_the_daemon_fills_an_object_store(s3_server, root, spark, tmp_path):
     found = table.to_arrow().select(expected.column_names).sort_by("id")
     assert found.cast(expected.schema) == expected.sort_by("id")
     check_table(table)
-    assert catalog.file_io.exists(f"{root}/.lakeward/shop/progress.json")
+    assert newest_record(catalog.file_io, root, "shop").note is not None
     assert not list(tmp_path.glob("warehouse*"))

@@ -23,6 +23,8 @@ from ingest.microbatch.table_cache import Warehouse
 from ingest.source import initial
 from ingest.source.ranges import SourceRange, normalize
 from ingest.source.records import RawBatch
+from ingest.stream.fencing import settle
+from ingest.stream.owned_stream import lease_of
 from ingest.stream.parking import Parking
 from ingest.stream.stream_position import StreamPosition
 from ingest.stream.stream_progress import ProgressFile
@@ -216,12 +218,20 @@ class SimulatedStream:
         while True:
             with contextlib.suppress(Died):
                 self.book = TableBook(self.settings, self.clock)
+                self.ownership = self._owned()
                 self.book.load()
-                self.position = StreamPosition(self.settings, self.book)
+                settle(self.book, self.ownership)
+                self.position = StreamPosition(self.settings, self.book, self.ownership)
                 self.position.open()
                 self._start()
                 return
             self.deaths += 1
+
+    def _owned(self):
+        """The stream, taken over from whoever had it."""
+        lease = lease_of(self.settings, self.book, self.clock)
+        lease.acquire(take_over=True)
+        return lease.ownership
 
     def _start(self):
         self.sink = SimulatedSink(
@@ -294,6 +304,10 @@ class SimulatedStream:
         """A clean stop and start."""
         self.open()
 
+    def leave(self):
+        """A clean stop, with nothing started."""
+        self.ownership.leave(settled=True)
+
     def lose_checkpoint(self):
         """The checkpoint's volume is gone."""
         shutil.rmtree(self.directory / "checkpoint", ignore_errors=True)
@@ -324,7 +338,11 @@ class SimulatedStream:
         """Commit identifiers of the stream in a table, oldest first, one per batch."""
         snapshots = self.catalog.table(table).snapshots
         found = [snapshots.read(number) for number in snapshots.ids()]
-        return [s.commit_identifier for s in found if s.commit_kind.value == "APPEND"]
+        return [
+            s.commit_identifier
+            for s in found
+            if s.commit_kind.value == "APPEND" and s.commit_user == "shop"
+        ]
 
 
 class _Never:

@@ -54,7 +54,7 @@ def get(metrics, board):
 
 
 def make_ready(board):
-    for condition in ("configuration", "session", "source"):
+    for condition in ("configuration", "owner", "session", "source"):
         board.set_condition(condition, ok=True)
     board.set_state("running")
 

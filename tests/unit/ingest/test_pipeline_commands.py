@@ -118,6 +118,7 @@ def test_a_checkpoint_that_is_wrong_is_thrown_away_and_nothing_is_lost_or_double
     stream.resume("shop.orders")
     state = tmp_path / "checkpoint/lakeward.json"
     state.write_text("{")  # damaged
+    stream.leave()
     monkeypatch.setattr(cli.daemon, "run", lambda settings, **more: 0)
     code, out, _ = lakeward(capsys, "run", "-c", tmp_path / "shop.yaml", "--recover-offsets")
     assert code == 0
@@ -139,5 +140,6 @@ def test_dry_run_alone_is_a_mistake(stream, tmp_path, capsys):
 
 
 def test_a_note_is_what_it_says(stream, tmp_path):
-    note = orjson.loads((tmp_path / "lake/.lakeward/shop/progress.json").read_bytes())
+    newest = max((tmp_path / "lake/.lakeward/shop/owner").glob("record-*"))
+    note = orjson.loads(newest.read_bytes())["note"]
     assert note["end"] == {"a": {"0": 15}, "b": {"0": 15}}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from ingest.stream.owner import Owner
+from ingest.stream.ownership import Ownership
 from ingest.stream.stream_progress import (
     BatchNote,
     ProgressFile,
@@ -8,7 +10,7 @@ from ingest.stream.stream_progress import (
     recovered_offsets,
 )
 from ingest.stream.stream_state import CheckpointState, TableProgress, commit_properties
-from storage.errors import CorruptDataError
+from storage.errors import CorruptDataError, InternalError
 from storage.io.local import LocalFileIO
 
 NOTE = BatchNote(
@@ -24,15 +26,33 @@ def progress(identifier, offsets=None):
 
 
 def test_note_survives_the_file(tmp_path):
-    file = ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop")
+    place = (LocalFileIO(durable=False), str(tmp_path), "shop")
+    ownership = Ownership(*place, Owner.this_process(0))
+    file = ProgressFile(*place, ownership)
     assert file.read() is None
+    ownership.take(None, note=None, settled=True)
     file.write(NOTE)
+    assert ProgressFile(*place).read() == NOTE
+
+
+def test_who_does_not_own_the_stream_writes_no_note(tmp_path):
+    with pytest.raises(InternalError, match="without owning"):
+        ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop").write(NOTE)
+
+
+def test_the_note_of_the_first_format_is_read(tmp_path):
+    file = ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop")
+    (tmp_path / ".lakeward/shop").mkdir(parents=True)
+    (tmp_path / ".lakeward/shop/progress.json").write_text(
+        '{"version": 1, "identifier": 7, "start": {"t": {"0": 10, "1": 4}}, '
+        '"end": {"t": {"0": 20, "1": 9}}, "tables": ["a.x", "a.y"]}'
+    )
     assert file.read() == NOTE
 
 
 def test_damaged_note_is_named(tmp_path):
     file = ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop")
-    file.write(NOTE)
+    (tmp_path / ".lakeward/shop").mkdir(parents=True)
     (tmp_path / ".lakeward/shop/progress.json").write_text("{")
     with pytest.raises(CorruptDataError, match="progress"):
         file.read()

@@ -9,6 +9,8 @@ import pytest
 
 from ingest.configuration.settings import load_settings
 from ingest.source.lag import LagProbe
+from ingest.stream.owner import Owner
+from ingest.stream.ownership import Ownership
 from ingest.stream.parking import Parking
 from ingest.stream.stream_progress import BatchNote, ProgressFile
 from ingest.stream.stream_state import CheckpointState, commit_properties
@@ -118,7 +120,10 @@ def test_batches_that_bring_the_table_nothing_count(pipeline):
     commit(table, 1, 4)
     lag = KafkaLag(settings, table, "shop.t")
     lag.note_ends()
-    note = ProgressFile(table.file_io, settings.sink.warehouse, "shop")
+    place = (table.file_io, settings.sink.warehouse, "shop")
+    ownership = Ownership(*place, Owner.this_process(0))
+    ownership.take(None, note=None, settled=True)
+    note = ProgressFile(*place, ownership)
     batch = BatchNote(identifier=2, start={"a": {"0": 5}}, end={"a": {"0": 8}}, tables=("shop.t",))
     note.write(batch)
     assert lag.behind() == {"a/0": 5}  # the batch is on its way into the table
