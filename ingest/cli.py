@@ -31,7 +31,7 @@ from ingest.commands.table import add_table_commands
 from ingest.commands.text_table import aligned
 from ingest.commands.verify import add_verify_command
 from ingest.configuration.config_places import mistakes_of
-from ingest.configuration.settings import Resolved
+from ingest.configuration.settings import Resolved, Settings
 from ingest.demo import show as demo
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging
@@ -149,7 +149,8 @@ examples:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    settings = resolved(arguments).settings
+    given = resolved(arguments)
+    settings = given.settings
     configure_logging(level=settings.log.level, form=settings.log.format)
     if arguments.dry_run and not arguments.recover_offsets:
         raise InvalidRequestError("--dry-run goes with --recover-offsets only")
@@ -157,9 +158,19 @@ def _run(arguments: argparse.Namespace) -> int:
         recover_offsets(settings, dry_run=arguments.dry_run, take_over=arguments.take_over)
         if arguments.dry_run:
             return 0
-    again = "-" not in arguments.config
-    reread = (lambda: resolved(arguments).settings) if again else None
-    return daemon.run(settings, once=arguments.once, reread=reread, take_over=arguments.take_over)
+
+    def reread() -> Settings:
+        nonlocal given
+        given = resolved(arguments)
+        return given.settings
+
+    return daemon.run(
+        settings,
+        once=arguments.once,
+        reread=None if "-" in arguments.config else reread,
+        take_over=arguments.take_over,
+        shown=lambda: given.lines,
+    )
 
 
 def _validate(arguments: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
 from ingest.microbatch.cold_tables import topic_waits
 from ingest.microbatch.sink import MicroBatchSink, StopRequested
-from ingest.observing.observe import Observer
+from ingest.observing.observe import Observer, ShownSettings
 from ingest.requests.desk import RequestDesk
 from ingest.requests.files import RequestFiles
 from ingest.requests.kinds import KINDS
@@ -49,6 +49,7 @@ from ingest.source.ranges import resume_token
 from ingest.stream.fencing import lost_or, settle
 from ingest.stream.lease import StreamHeldError
 from ingest.stream.owned_stream import lease_of
+from ingest.stream.pausing import Pausing
 from ingest.stream.stream_position import StreamPosition, newest_number
 from ingest.stream.table_book import TableBook
 from ingest.stream.taken_back import require_not_taken_back
@@ -88,6 +89,7 @@ def run(
     on_batch: Callable[[BatchReport], None] | None = None,
     reread: Callable[[], Settings] | None = None,
     take_over: bool = False,
+    shown: ShownSettings | None = None,
 ) -> int:
     """Run the pipeline until it is told to stop, or, with `once`, until the backlog is done.
 
@@ -96,8 +98,14 @@ def run(
     Returns:
         The process's exit code.
     """
-    daemon = Daemon(settings, once=once, on_batch=on_batch, reread=reread, take_over=take_over)
-    return daemon.run()
+    return Daemon(
+        settings,
+        once=once,
+        on_batch=on_batch,
+        reread=reread,
+        take_over=take_over,
+        shown=shown,
+    ).run()
 
 
 class Daemon:
@@ -111,6 +119,7 @@ class Daemon:
         clock: time.
         reread: reads the settings again, for `reload`; None = they cannot be.
         take_over: end another daemon that owns the stream.
+        shown: tells the settings that were read last, for `/config`.
     """
 
     def __init__(
@@ -123,6 +132,7 @@ class Daemon:
         clock: Clock | None = None,
         reread: Callable[[], Settings] | None = None,
         take_over: bool = False,
+        shown: ShownSettings | None = None,
     ) -> None:
         self._settings = settings
         self._once = once
@@ -132,7 +142,7 @@ class Daemon:
         self._stop = threading.Event()
         self._checkpoint = Path(settings.pipeline.checkpoint)
         self._book = TableBook(settings, self._clock)
-        self._observer = Observer(settings, self._clock)
+        self._observer = Observer(settings, self._clock, shown)
         self._maintenance = Maintenance(self._book, self._clock, self._observer.metrics)
         self._take_over = take_over
         self._lease = lease_of(settings, self._book, self._clock)
@@ -142,11 +152,11 @@ class Daemon:
         self._turning = False
         self._waits: dict[str, float] | None = None
         self._draining = threading.Event()
-        self._desk = RequestDesk(
-            RequestFiles(self._book.file_io, settings.sink.warehouse, settings.pipeline.name),
-            KINDS,
-            self._clock,
-        )
+        place = (self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
+        self._pausing = Pausing(*place)
+        files = RequestFiles(*place)
+        self._desk = RequestDesk(files, KINDS, self._clock, self._observer.answered)
+        self._observer.let_control(files, drain=self.request_stop, hurry=self._desk.hurry)
 
     def run(self) -> int:
         """See `run`."""
@@ -161,7 +171,7 @@ class Daemon:
                     extra={"event": "fatal", "action": kind.action},
                     exc_info=error,
                 )
-                self._observer.ended(failed=True)
+                self._observer.ended(error)
                 return exit_code_of(error)
 
     def request_stop(self) -> None:
@@ -190,10 +200,19 @@ class Daemon:
 
     def _open_source(self) -> None:
         self._let_wait()
-        write_control(self._checkpoint, drain=False)
         self._draining.clear()
+        self._let_flow()
         if self._stop.is_set():  # told to stop in between
             self._drain_source()
+
+    def _let_flow(self) -> None:
+        """The source offers new offsets unless the stream is paused or drains."""
+        paused = self._pausing.pause
+        shut = paused is not None or self._draining.is_set()
+        write_control(self._checkpoint, drain=shut)
+        if not shut and self._draining.is_set():  # told to stop in between
+            write_control(self._checkpoint, drain=True)
+        self._observer.paused(paused)
 
     def _run(self) -> int:
         """Work while the stream is ours."""
@@ -222,6 +241,7 @@ class Daemon:
         self._book.load()
         settle(self._book, self._lease.ownership)
         self._book.parking.guard = self._lease.ownership.require
+        self._pausing.load()
         require_not_taken_back(self._book.options(), self._settings.pipeline.name)
         self._position.open()
         self._observer.resuming_at(resume_token(self._position.recorded()))
@@ -284,6 +304,7 @@ class Daemon:
                 extra={"event": "restart", "wait_s": wait, "failures": failures},
                 exc_info=failure,
             )
+            self._observer.trying_again(failure)
             if self._stop.wait(wait):
                 return 0
             self._book.load()
@@ -359,6 +380,7 @@ class Daemon:
                     with sink.idle(self._observer.beat):
                         opened = functools.partial(self._pipeline, spark, sink.last_batch_id)
                         self._desk.serve(opened, stopped=False)
+                        self._let_flow()
                     self._observer.tables(self._book)
         except PySparkException as error:
             return _cause(sink.failure, error)
@@ -393,6 +415,8 @@ class Daemon:
             stopping=self._stop.is_set,
             reread=self._reread,
             use=self._use,
+            pausing=self._pausing,
+            compact=self._maintenance.compact,
         )
 
     def _use(self, settings: Settings) -> None:

@@ -61,7 +61,7 @@ class ExitCode(enum.IntEnum):
 
 _MEANINGS = {
     ExitCode.OK: "a clean end, a requested stop included",
-    ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed",
+    ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed; `status --check`: not all is well",
     ExitCode.USAGE: "wrong command line",
     ExitCode.DIFFERENT: "verify: a table differs from its source",
     ExitCode.DATA: "data: source records are gone, bytes violate the format, or `plan --strict` "

@@ -9,13 +9,13 @@ from ingest.configuration.settings import Resolved, resolve
 __all__ = ["add_configuration", "resolved"]
 
 
-def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Add the two options."""
+def add_configuration(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add the two options; without `required` there may be no file."""
     parser.add_argument(
         "-c",
         "--config",
         action="append",
-        required=True,
+        required=required,
         metavar="FILE",
         help="YAML file; may be repeated, later ones win; - is standard input",
     )

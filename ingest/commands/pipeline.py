@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingest.commands.config_arguments import add_configuration, resolved
-from ingest.observing.pipeline_status import pipeline_status, status_text
+from ingest.commands.status import add_status_command
 from ingest.requests.asking import AskOptions, ask_and_wait
 
 __all__ = ["add_pipeline_commands", "add_waiting", "ask_command"]
 
 _PAUSE = """Parks tables: their events are left alone from the next batch on, and the other tables
-flow. Nothing is lost: `resume` reads again what was left out, as far as the source still has it."""
+flow. Nothing is lost: `resume` reads again what was left out, as far as the source still has it.
+
+With --stream the whole stream: it reads nothing more after the batch that is planned, restarts
+included, until `resume --stream`. The daemon lives on and keeps its place in the source."""
 
 _RESUME = """Writes parked tables again. The stream goes back to where they were parked; rows that
 other tables have already are dropped on the way. It needs the source's records since then: when
-retention took them, the command says so, and the table stays parked."""
+retention took them, the command says so, and the table stays parked. With --stream a stream that
+was paused as a whole goes on."""
 
 _RELOAD = """The daemon reads its configuration files again (SIGHUP does the same) and goes on with
 the new settings after the batch in progress: topics, routes, tables, trigger. With any mistake, or
@@ -31,26 +35,20 @@ _EXAMPLES = """\
 examples:
   lakeward {name} -c shop.yaml shop.orders shop.items
   lakeward {name} -c shop.yaml shop.orders --no-wait
+  lakeward {name} -c shop.yaml --stream
 """
 
 
 def add_pipeline_commands(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the commands; each sets `run` to a function of the parsed arguments."""
-    status = parent.add_parser(
-        "status",
-        help="state of a pipeline and its tables: running, parked, why, how far behind",
-        description="What the warehouse says about a pipeline, and its daemon if one answers.",
-    )
-    add_configuration(status)
-    status.add_argument("--json", action="store_true", help="as one JSON object")
-    status.set_defaults(run=_status)
-    pause = _add(parent, "pause", "park tables: the others flow", _PAUSE)
-    pause.add_argument("tables", nargs="+", metavar="TABLE", help="database.table")
+    add_status_command(parent)
+    pause = _add(parent, "pause", "park tables: the others flow; or the whole stream", _PAUSE)
+    _add_what(pause)
     pause.add_argument("--reason", metavar="TEXT", help="shown by `status` and the status page")
     pause.add_argument("--unknown", action="store_true", help="also tables that do not exist (yet)")
     pause.set_defaults(run=_pause)
-    resume = _add(parent, "resume", "write parked tables again", _RESUME)
-    resume.add_argument("tables", nargs="+", metavar="TABLE", help="database.table")
+    resume = _add(parent, "resume", "write parked tables again; or go on with the stream", _RESUME)
+    _add_what(resume)
     resume.add_argument(
         "--skip-missed",
         action="store_true",
@@ -79,6 +77,17 @@ def _add(
     add_configuration(parser)
     add_waiting(parser)
     return parser
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="database.table")
+    parser.add_argument("--stream", action="store_true", help="the whole stream, not tables")
+    parser.set_defaults(parser=parser)
+
+
+def _check_what(arguments: argparse.Namespace) -> None:
+    if arguments.stream == bool(arguments.tables):
+        arguments.parser.error("name tables, or say --stream for the whole stream")
 
 
 def add_waiting(parser: argparse.ArgumentParser) -> None:
@@ -113,6 +122,9 @@ def ask_command(arguments: argparse.Namespace, kind: str, request: Mapping[str, 
 
 
 def _pause(arguments: argparse.Namespace) -> int:
+    _check_what(arguments)
+    if arguments.stream:
+        return ask_command(arguments, "pause_stream", {"reason": arguments.reason or ""})
     request = {
         "tables": arguments.tables,
         "reason": arguments.reason or "",
@@ -122,6 +134,9 @@ def _pause(arguments: argparse.Namespace) -> int:
 
 
 def _resume(arguments: argparse.Namespace) -> int:
+    _check_what(arguments)
+    if arguments.stream:
+        return ask_command(arguments, "resume_stream", {})
     request = {"tables": arguments.tables, "skip_missed": arguments.skip_missed}
     return ask_command(arguments, "resume", request)
 
@@ -129,9 +144,3 @@ def _resume(arguments: argparse.Namespace) -> int:
 def _reload(arguments: argparse.Namespace) -> int:
     resolved(arguments)  # a mistake shows here at once
     return ask_command(arguments, "reload", {})
-
-
-def _status(arguments: argparse.Namespace) -> int:
-    status = pipeline_status(resolved(arguments).settings)
-    print(json.dumps(status, indent=2) if arguments.json else status_text(status))
-    return 0

@@ -32,6 +32,9 @@ __all__ = [
 
 _CREDENTIALS = re.compile(r"://[^/\s]+@")
 _HIDDEN = "********"
+_WHOLLY_SECRET = frozenset({"alerts.webhook.urls", "alerts.webhook.headers"})
+"""Settings whose values are secrets by any name; addresses of webhooks often are."""
+
 _FIRST_KEY = {"tables": "match", "route": "source-table"}
 
 
@@ -199,6 +202,8 @@ def suggestion(key: str, known: Iterable[str]) -> str:
 
 def shown_value(key: str, value: object) -> str:
     """A value without secrets: references stay references, secret names are starred."""
+    if key in _WHOLLY_SECRET:
+        return _HIDDEN
     if isinstance(value, Mapping):
         texts = {str(name): _shown_scalar(item) for name, item in value.items()}
         redact = redacted_options if key == "sink.options" else redact_properties

@@ -26,6 +26,7 @@ from ingest.configuration.setting_kinds import (
 )
 from ingest.configuration.setting_life import LIFE_SETTINGS
 from ingest.configuration.setting_table_avro import AVRO_SETTINGS
+from ingest.configuration.setting_table_operating import OPERATING_SETTINGS
 from ingest.formats.dialects import FORMATS
 from ingest.formats.type_mapping import MAPPING_WORDS
 
@@ -49,6 +50,8 @@ SECTIONS = {
     "bad.records": "What happens to records that cannot be decoded.",
     "maintenance": "What is done to tables beside writing them.",
     "metrics": "The HTTP endpoint with metrics, health, readiness and status.",
+    "control": "What may be done over the endpoint, besides looking (`ingest/STATUS_API.md`).",
+    "alerts": "Who is told when something happens that a person should know.",
     "log": "Logs go to standard error.",
     "spark": "The engine. Defaults run everything on this machine.",
 }
@@ -399,6 +402,7 @@ SETTINGS: tuple[Setting, ...] = (
         default=9108,
         doc="Port; 0 takes any free one and logs which.",
     ),
+    *OPERATING_SETTINGS,
     Setting(
         key="log.level",
         kind=choice("debug", "info", "warning", "error"),
@@ -433,8 +437,6 @@ SETTINGS: tuple[Setting, ...] = (
 
 NOT_YET: tuple[str, ...] = (
     "transform",
-    "alerts",
-    "control",
     "source.debezium.ignore",
     "metrics.labels",
     "metrics.per.table",

@@ -13,6 +13,13 @@ from typing import Any, TypeVar
 
 from ingest.configuration.setting_avro import AvroSettings, avro_from_json, redacted_avro
 from ingest.configuration.setting_life import LifeSettings
+from ingest.configuration.setting_operating import (
+    NO_ALERTS,
+    NO_CONTROL,
+    AlertSettings,
+    ControlSettings,
+    redacted_operating,
+)
 from ingest.formats.debezium_json import DebeziumOptions
 from ingest.formats.envelopes import DialectOptions
 from ingest.formats.type_mapping import TypeMapping
@@ -206,6 +213,8 @@ class Settings:
         log: logging.
         spark: engine.
         life: of the daemon: ownership, stopping, outages.
+        control: control over HTTP.
+        alerts: webhooks.
     """
 
     pipeline: PipelineSettings
@@ -224,6 +233,8 @@ class Settings:
     events: EventSettings = EventSettings()
     avro: AvroSettings | None = None
     life: LifeSettings = _LIFE
+    control: ControlSettings = NO_CONTROL
+    alerts: AlertSettings = NO_ALERTS
 
     def table_properties(self, table: str) -> dict[str, str]:
         """Options for creating `database.table`: the sink's, then each matching rule's."""
@@ -315,14 +326,15 @@ class Settings:
         return dataclasses.replace(options, **facts)
 
     def to_json(self) -> str:
-        """JSON text, secrets included; see `from_json`."""
+        """JSON text, secrets included, without what only the driver needs; see `from_json`."""
         values = _plain(self)
+        del values["control"], values["alerts"]
         values["source"] = json.loads(self.source.to_json())
         return json.dumps(values, sort_keys=True)
 
     @staticmethod
     def from_json(text: str | bytes) -> "Settings":
-        """Inverse of `to_json`.
+        """Inverse of `to_json`; `control` and `alerts` are as if nothing was set.
 
         Raises:
             InvalidOptionError: the text was not made by this version's `to_json`.
@@ -358,6 +370,7 @@ class Settings:
             source["properties"] = redact_properties(source["properties"])
         values["source"] = source
         values["avro"] = redacted_avro(values["avro"])
+        values |= redacted_operating(values["control"], values["alerts"])
         values["spark"]["conf"] = redact_properties(values["spark"]["conf"])
         values["sink"]["options"] = redacted_options(values["sink"]["options"])
         values["sink"]["table_properties"] = redact_properties(values["sink"]["table_properties"])

@@ -29,6 +29,7 @@ from ingest.configuration.ordering_rules import check_ordering
 from ingest.configuration.setting_avro import avro_settings
 from ingest.configuration.setting_kinds import Setting
 from ingest.configuration.setting_life import LifeSettings
+from ingest.configuration.setting_operating import operating_settings
 from ingest.configuration.setting_rules import (
     not_yet,
     parse_setting,
@@ -372,6 +373,7 @@ def _build(
         ),
         avro=avro_settings(values),
         life=LifeSettings.of(values),
+        **operating_settings(values),
     )
 
 

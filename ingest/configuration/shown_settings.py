@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from ingest.configuration.setting_operating import shown_operating
 from ingest.configuration.setting_rules import shown_value
 from ingest.configuration.setting_table import SETTINGS
 from ingest.configuration.setting_values import Settings, TableRule
@@ -27,13 +28,14 @@ def shown_settings(
         "sink.warehouse": settings.sink.warehouse,
         "sink.table.properties": settings.sink.table_properties,
     }
+    hidden = shown_operating(settings.control, settings.alerts)
     for row in SETTINGS:
         entry = given.get(row.key)
         origin = "default" if entry is None else entry.origin
         value: object = row.default if entry is None else entry.value
         value = derived.get(row.key, value)
         if value is not None:
-            yield row.key, shown_value(row.key, value), origin
+            yield row.key, hidden.get(row.key) or shown_value(row.key, value), origin
     for rule in settings.tables:
         parts = [f"primary.key={','.join(rule.primary_key)}"] if rule.primary_key else []
         parts += [f"{k}={v}" for k, v in redact_properties(rule.table_properties).items()]

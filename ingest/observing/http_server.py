@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One port for people and machines: `/metrics`, `/healthz`, `/readyz`, `/api/status`, and `/`.
+"""One port for people and machines.
 
-Liveness says only what a restart can heal (the main loop still beats); readiness says whether the
-pipeline does its work, with a reason for each condition that does not hold. There is no
-authentication: bind it to a private address.
+`/` the status page, `/api/status` what it shows, `/metrics`, `/healthz`, `/readyz`, `/config`; POST
+only what `control` allows. Liveness says only what a restart can heal (the main loop still beats,
+the engine's process lives); readiness says whether the pipeline does its work, with a reason for
+each condition that does not hold. Reading needs no authentication: bind it to a private address.
 """
 
-import html
+import dataclasses
+import gzip
 import http.server
 import json
 import logging
 import threading
+import urllib.parse
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+from ingest.observing.control import Control
 from ingest.observing.status_board import StatusBoard
+from ingest.observing.status_document import status_document, table_document
+from ingest.observing.status_page import status_page
 from ingest.observing.telemetry import Metrics
 
 __all__ = ["HttpServer", "StatusBoard"]
@@ -23,12 +29,33 @@ __all__ = ["HttpServer", "StatusBoard"]
 _LOG = logging.getLogger(__name__)
 
 _JSON = "application/json; charset=utf-8"
+_TEXT = "text/plain; charset=utf-8"
+_MOST_BODY = 64 * 1024
+_ZIPPED_FROM = 4096
 
-Answer = tuple[HTTPStatus, str, bytes]
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One request: names of headers as the client wrote them, the query's last values."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Answer:
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class HttpServer:
-    """Serves metrics and status on a daemon thread.
+    """Serves metrics, status and control on a daemon thread.
 
     1. The constructor binds the port, so that a taken port is an error at start.
     2. `start` begins to answer; `close` ends it. It is also a context manager of both.
@@ -38,14 +65,27 @@ class HttpServer:
         board: what the other pages show.
         host: address to listen on.
         port: port; 0 = any free one, see `port`.
+        control: what POST may do; None = nothing.
+        more: further members of `/api/status`.
 
     Raises:
         OSError: the address cannot be bound.
     """
 
-    def __init__(self, metrics: Metrics, board: StatusBoard, *, host: str, port: int) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        board: StatusBoard,
+        *,
+        host: str,
+        port: int,
+        control: Control | None = None,
+        more: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
         self._metrics = metrics
         self._board = board
+        self._control = control
+        self._more = more
         self._server = _Server((host, port), self._answer)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="http", daemon=True, args=(0.2,)
@@ -79,53 +119,84 @@ class HttpServer:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _answer(self, path: str, headers: Mapping[str, str]) -> Answer | None:
-        if path == "/metrics":
-            body, content_type = self._metrics.exposition(headers.get("Accept", ""))
-            return HTTPStatus.OK, content_type, body
-        if path == "/healthz":
-            healthy, document = self._board.health()
-            return _json(document, ok=healthy)
-        if path == "/readyz":
-            ready, document = self._board.readiness()
-            return _json(document, ok=ready)
-        if path == "/api/status":
-            return _json(self._status(), ok=True)
-        if path == "/":
-            page = _page(self._status())
-            return HTTPStatus.OK, "text/html; charset=utf-8", page.encode()
-        return None
+    def _answer(self, call: _Call) -> _Answer:
+        if call.method == "POST":
+            return self._controlled(call)
+        page = self._pages().get(call.path)
+        if page is None:
+            if Control.knows(call.path):
+                status, text = HTTPStatus.METHOD_NOT_ALLOWED, "this is for POST\n"
+                return _Answer(status, _TEXT, text.encode(), {"Allow": "POST"})
+            hint = f"try {' '.join(self._pages())}\n"
+            return _Answer(HTTPStatus.NOT_FOUND, _TEXT, hint.encode())
+        return page(call)
 
-    def _status(self) -> dict[str, Any]:
-        document = self._board.document()
-        for table, seconds in self._metrics.freshness_s().items():
-            document["tables"].setdefault(table, {})["freshness_s"] = round(seconds, 3)
-        for (topic, partition), lag in self._metrics.lag().items():
-            parts = document["source"].setdefault(topic, {})
-            parts.setdefault(str(partition), {})["lag"] = lag
-        return document
+    def _pages(self) -> Mapping[str, Callable[[_Call], _Answer]]:
+        return {
+            "/": self._page,
+            "/metrics": self._exposition,
+            "/healthz": lambda call: _json(*self._board.health()),
+            "/readyz": lambda call: _json(*self._board.readiness()),
+            "/api/status": self._status,
+            "/config": lambda call: _json(True, self._board.settings()),
+        }
+
+    def _page(self, call: _Call) -> _Answer:
+        del call
+        page = status_page()
+        return _Answer(
+            HTTPStatus.OK,
+            "text/html; charset=utf-8",
+            page.body,
+            {"Content-Security-Policy": page.policy},
+        )
+
+    def _exposition(self, call: _Call) -> _Answer:
+        body, content_type = self._metrics.exposition(call.headers.get("Accept", ""))
+        return _Answer(HTTPStatus.OK, content_type, body)
+
+    def _status(self, call: _Call) -> _Answer:
+        if "table" in call.query:
+            found = table_document(self._board, self._metrics, call.query["table"])
+            if found is None:
+                return _Answer(HTTPStatus.NOT_FOUND, _JSON, _compact({"error": "no such table"}))
+            return _Answer(HTTPStatus.OK, _JSON, _compact(found))
+        more = {"control": {"enabled": self._control is not None and self._control.enabled}}
+        more |= {} if self._more is None else self._more()
+        document = status_document(self._board, self._metrics, more)
+        return _Answer(HTTPStatus.OK, _JSON, _compact(document))
+
+    def _controlled(self, call: _Call) -> _Answer:
+        if self._control is None or not Control.knows(call.path):
+            status = HTTPStatus.METHOD_NOT_ALLOWED if call.path in self._pages() else None
+            text = b"nothing to POST to here\n"
+            return _Answer(status or HTTPStatus.NOT_FOUND, _TEXT, text)
+        if len(call.body) > _MOST_BODY:
+            return _Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TEXT, b"too long\n")
+        reply = self._control.call(call.path, call.headers, call.body, call.address)
+        return _Answer(reply.status, _JSON, _compact(reply.document), reply.headers)
 
 
-def _json(document: Mapping[str, Any], *, ok: bool) -> Answer:
+def _json(ok: bool, document: Mapping[str, Any]) -> _Answer:
     status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, _JSON, (json.dumps(document, indent=2, default=str) + "\n").encode()
+    return _Answer(status, _JSON, (json.dumps(document, indent=2, default=str) + "\n").encode())
+
+
+def _compact(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, separators=(",", ":"), default=str) + "\n").encode()
 
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(
-        self,
-        address: tuple[str, int],
-        answer: Callable[[str, Mapping[str, str]], Answer | None],
-    ) -> None:
+    def __init__(self, address: tuple[str, int], answer: Callable[[_Call], _Answer]) -> None:
         self.answer = answer
         super().__init__(address, _Handler)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """GET and HEAD only; everything else is answered by the base class with 501."""
+    """GET, HEAD and POST; everything else is answered by the base class with 501."""
 
     server: _Server
     server_version = "lakeward"
@@ -134,87 +205,48 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a page."""
-        self._send(body_too=True)
+        self._send("GET", b"")
 
     def do_HEAD(self) -> None:
         """Answer a page's headers."""
-        self._send(body_too=False)
+        self._send("HEAD", b"")
 
-    def _send(self, *, body_too: bool) -> None:
-        path = self.path.partition("?")[0]
-        answer = self.server.answer(path, dict(self.headers))
-        if answer is None:
-            hint = b"try / /metrics /healthz /readyz /api/status\n"
-            answer = (HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", hint)
-        status, content_type, body = answer
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
+    def do_POST(self) -> None:
+        """Answer an action."""
+        length = self.headers.get("Content-Length", "0")
+        count = int(length) if length.isdecimal() else 0
+        self._send("POST", self.rfile.read(min(count, _MOST_BODY + 1)))
+
+    def _send(self, method: str, body: bytes) -> None:
+        path, _, query = self.path.partition("?")
+        answer = self.server.answer(
+            _Call(
+                method=method,
+                path=path,
+                query=dict(urllib.parse.parse_qsl(query)),
+                headers=dict(self.headers),
+                body=body,
+                address=str(self.client_address[0]),
+            )
+        )
+        headers = {
+            "Content-Type": answer.content_type,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            **answer.headers,
+        }
+        data = answer.body
+        if len(data) >= _ZIPPED_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+            data = gzip.compress(data, compresslevel=2)
+            headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        self.send_response(answer.status)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
         self.end_headers()
-        if body_too:
-            self.wfile.write(body)
+        if method != "HEAD":
+            self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are debug noise."""
         _LOG.debug("http request", extra={"request": format % args})
-
-
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem}"
-    "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.2rem .8rem .2rem 0;"
-    "border-bottom:1px solid #8884}.bad{color:#b00020}h1 small{font-weight:400;color:#777}"
-)
-
-
-def _page(status: Mapping[str, Any]) -> str:
-    """The status page: reloads itself, needs nothing from elsewhere."""
-    rows = [
-        [
-            table,
-            facts.get("state", "running"),
-            facts.get("snapshot_id", ""),
-            facts.get("rows", 0),
-            facts.get("freshness_s", ""),
-        ]
-        for table, facts in sorted(status["tables"].items())
-    ]
-    offsets = [
-        [topic, partition, facts.get("committed", ""), facts.get("lag", "")]
-        for topic, parts in sorted(status["source"].items())
-        for partition, facts in sorted(parts.items())
-    ]
-    reasons = [c["reason"] for c in status["conditions"].values() if not c["ok"]]
-    reasons += [
-        f"{table} is parked: {facts.get('reason', '')}"
-        for table, facts in sorted(status["tables"].items())
-        if facts.get("state") == "parked"
-    ]
-    batch = status["batch"]
-    latest = batch.get("last") or {}
-    errors = [[e["at"], e["type"], e["message"]] for e in status["errors"]]
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>",
-        f"<title>{_e(status['pipeline'])} · Lakeward</title><style>{_STYLE}</style>",
-        f"<h1>{_e(status['pipeline'])} <small>{_e(status['state'])}</small></h1>",
-        "".join(f"<p class=bad>{_e(reason)}</p>" for reason in reasons),
-        f"<p>Batch {_e(latest.get('batch_id', '–'))}: {_e(latest.get('outcome', 'none yet'))}, "
-        f"{_e(latest.get('events', 0))} events in {_e(latest.get('duration_s', 0))} s. "
-        f"Up {_e(status['uptime_s'])} s, version {_e(status['version'])}.</p>",
-        _html_table(["table", "state", "snapshot", "rows written", "freshness [s]"], rows),
-        _html_table(["topic", "partition", "next offset", "lag"], offsets),
-        _html_table(["errors", "type", "message"], errors) if errors else "",
-        "<p><a href=/metrics>metrics</a> · <a href=/api/status>status as JSON</a> · "
-        "<a href=/readyz>readiness</a> · <a href=/healthz>health</a></p></html>",
-    ]
-    return "\n".join(parts)
-
-
-def _html_table(head: list[str], rows: list[list[Any]]) -> str:
-    titles = "".join(f"<th>{_e(each)}" for each in head)
-    body = "".join("<tr>" + "".join(f"<td>{_e(cell)}" for cell in row) for row in rows)
-    return f"<h2>{_e(head[0])}</h2><table><tr>{titles}{body}</table>" if rows else ""
-
-
-def _e(value: object) -> str:
-    return html.escape(str(value))

@@ -12,7 +12,7 @@ __all__ = ["METRICS", "PREFIX", "STATES", "TABLE_STATES", "Metric"]
 
 PREFIX = "lakeward_"
 
-STATES = ("starting", "running", "idle", "draining", "failed")
+STATES = ("starting", "running", "paused", "idle", "draining", "failed")
 """Values of `lakeward_state`; exactly one is 1."""
 
 TABLE_STATES = ("running", "parked", "behind")
@@ -58,6 +58,12 @@ METRICS: tuple[Metric, ...] = (
         "driver_epoch",
         "gauge",
         "How many times the stream was begun to be owned, this time included; stored with it.",
+    ),
+    Metric(
+        "webhook_events_total",
+        "counter",
+        "Events for webhooks: sent, failed (given up) or dropped (too many waited).",
+        ("outcome",),
     ),
     # source
     Metric("source_records_total", "counter", "Committed source records.", ("topic",)),

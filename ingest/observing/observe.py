@@ -7,7 +7,7 @@ stop a batch: a failed lag poll is counted and its series go stale by age.
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from pyspark.sql import SparkSession
@@ -16,23 +16,31 @@ from ingest.commands.text_table import human_time
 from ingest.configuration.settings import Settings
 from ingest.evolution.schema_modes import Outcome
 from ingest.microbatch.batch_report import BatchReport
+from ingest.observing.alerts import Alerts
+from ingest.observing.control import Control
 from ingest.observing.http_server import HttpServer
 from ingest.observing.status_board import StatusBoard
 from ingest.observing.telemetry import Metrics
+from ingest.requests.files import Answer, RequestFiles
 from ingest.source.lag import LagProbe
 from ingest.source.ranges import OffsetMap
 from ingest.source.source_settings import SourceSettings
 from ingest.stream.parking import ParkedTable
+from ingest.stream.pausing import Pause
 from ingest.stream.table_book import TableBook
 from storage.clock import Clock
 from storage.errors import LakewardError
 
-__all__ = ["LAG_POLL_S", "Observer"]
+__all__ = ["LAG_POLL_S", "Observer", "ShownSettings"]
 
 _LOG = logging.getLogger(__name__)
 
 LAG_POLL_S = 15.0
 """Time between two looks at the source's watermarks [s]; one cheap request a partition each."""
+
+
+ShownSettings = Callable[[], Sequence[tuple[str, str, str]]]
+"""Tells the settings in force: key, value without secrets, origin."""
 
 
 class Observer:
@@ -41,12 +49,21 @@ class Observer:
     Args:
         settings: the pipeline's settings.
         clock: time.
+        shown: tells the settings in force with their origins; None = they came from a program.
     """
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, shown: ShownSettings | None = None
+    ) -> None:
         self._settings = settings
+        self._clock = clock
+        self._shown = shown
         self.metrics = Metrics(clock)
         self.board = StatusBoard(settings.pipeline.name, clock)
+        name = settings.pipeline.name
+        self._alerts = Alerts(name, settings.alerts, clock, self.metrics.webhook_called)
+        self._control: Control | None = None
+        self._paused: Pause | None = None
         self._server: HttpServer | None = None
         self._ended = threading.Event()
         self._changed = threading.Event()
@@ -56,11 +73,18 @@ class Observer:
     def __enter__(self) -> "Observer":
         shown = self._settings.metrics
         if shown.enabled:
-            server = HttpServer(self.metrics, self.board, host=shown.host, port=shown.port)
+            server = HttpServer(
+                self.metrics,
+                self.board,
+                host=shown.host,
+                port=shown.port,
+                control=self._control,
+                more=lambda: {"alerts": self._alerts.document()},
+            )
             self._server = server.start()
             _LOG.info("endpoint open", extra={"event": "endpoint", "url": server.url})
         self.board.set_condition("configuration", ok=True)
-        self.board.set_fact("warehouse", self._settings.sink.warehouse)
+        self._show_settings()
         return self
 
     def __exit__(
@@ -73,12 +97,34 @@ class Observer:
         self._changed.set()
         if self._poller is not None:
             self._poller.join(timeout=LAG_POLL_S)
+        self._alerts.close()
         if self._server is not None:
             self._server.close()
+
+    def let_control(
+        self, files: RequestFiles, *, drain: Callable[[], None], hurry: Callable[[], None]
+    ) -> None:
+        """Take requests over HTTP from whoever knows the token; call it before entering."""
+        token = self._settings.control.token
+        self._control = Control(token, files, drain=drain, hurry=hurry, clock=self._clock)
+
+    def answered(self, answer: Answer) -> None:
+        """A request was done or refused."""
+        self.board.answered(answer)
+
+    def _show_settings(self) -> None:
+        settings = self._settings
+        if self._shown is not None:
+            lines = self._shown()
+        else:
+            lines = [(key, text, "program") for key, text in _flat(settings.redacted())]
+        self.board.set_settings(lines, settings.pipeline.trigger_interval_s)
+        self.board.set_fact("warehouse", settings.sink.warehouse)
 
     def started(self, spark: SparkSession) -> None:
         """The Spark session is up; begin to watch the source."""
         self.board.set_condition("session", ok=True)
+        self.board.watch_engine(_engine_alive(spark))
         self.board.set_fact("spark", spark.version)
         self._state("running")
         self._poller = threading.Thread(target=self._poll, name="lag", daemon=True)
@@ -97,6 +143,10 @@ class Observer:
         """Watch another source from now on."""
         self._settings = settings
         self._changed.set()
+        self._alerts.use_settings(settings.alerts)
+        if self._control is not None:
+            self._control.use_token(settings.control.token)
+        self._show_settings()
 
     def resuming_at(self, offsets: OffsetMap) -> None:
         """Where the stream goes on, so that lag is right before the first batch."""
@@ -114,6 +164,9 @@ class Observer:
     def beat(self) -> None:
         """The main loop is alive."""
         self.board.beat()
+        if self.board.sample_due:
+            lags = self.metrics.lag()
+            self.board.sample(sum(lags.values()) if lags else None, self.metrics.freshness_s())
 
     def batch_started(self, batch_id: int) -> None:
         """A batch passed the gate."""
@@ -124,6 +177,7 @@ class Observer:
         """A batch is committed in all its tables."""
         self.metrics.record(report)
         self.board.record(report)
+        self._alerts.batch(report)
         self._remember(report.end_offsets)
         for topic, found in sorted(report.ordering_violations.items()):
             key, partition, other = min(found)
@@ -185,6 +239,7 @@ class Observer:
         self.board.set_table_states(
             {name: {"state": state, **_why(parked.get(name))} for name, state in states.items()}
         )
+        self._alerts.tables(states, {name: entry.reason for name, entry in parked.items()})
 
     def failed(self, error: BaseException) -> None:
         """The query ended with an error; it is tried again or the process ends."""
@@ -197,17 +252,36 @@ class Observer:
         self.board.set_fact("epoch", epoch)
         self.metrics.set_epoch(epoch)
 
+    def trying_again(self, error: BaseException) -> None:
+        """The query is started again after that."""
+        self._alerts.failed(error, fatal=False)
+
     def running(self) -> None:
-        """Batches go on after a pause."""
-        self._state("running")
+        """The query runs again."""
+        self._state("running" if self._paused is None else "paused")
+
+    def paused(self, pause: Pause | None) -> None:
+        """Whether a person has paused the stream."""
+        if pause != self._paused:
+            self._paused = pause
+            self.running()
+            _LOG.info(
+                "the stream goes on" if pause is None else "the stream is paused",
+                extra={"event": "paused" if pause else "unpaused"}
+                | ({"reason": pause.reason} if pause else {}),
+            )
+        self.board.set_paused(pause)
+        self._alerts.paused(None if pause is None else pause.reason)
 
     def draining(self) -> None:
         """No further batch begins."""
         self._state("draining")
 
-    def ended(self, *, failed: bool) -> None:
-        """The process is about to end."""
-        self._state("failed" if failed else "idle")
+    def ended(self, error: BaseException | None = None) -> None:
+        """The process is about to end, perhaps by an error."""
+        self._state("idle" if error is None else "failed")
+        if error is not None:
+            self._alerts.failed(error, fatal=True)
 
     def _state(self, state: str) -> None:
         self.metrics.set_state(state)
@@ -238,3 +312,17 @@ def _why(entry: ParkedTable | None) -> dict[str, str]:
     if entry is None:
         return {}
     return {"reason": entry.reason, "by": entry.by, "parked_at": human_time(entry.parked_ms)}
+
+
+def _engine_alive(spark: SparkSession) -> Callable[[], bool]:
+    """Whether the process that this session's JVM is still runs; asks nothing of the JVM."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return lambda: process is None or process.poll() is None
+
+
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield prefix + name, str(value)

@@ -1,43 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a pipeline and its tables, from the warehouse and, if it answers, its daemon."""
 
+import dataclasses
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ingest.commands.text_table import aligned, human_time
 from ingest.configuration.settings import Settings
+from ingest.errors import ExitCode
 from ingest.microbatch.table_cache import Warehouse, catalog_of
-from ingest.requests.asking import daemon_status, request_files
+from ingest.requests.asking import daemon_status, request_files, status_document_at
 from ingest.source.ranges import resume_token
 from ingest.source.source_settings import FileSourceSettings
 from ingest.stream.parking import ParkedTable, Parking
+from ingest.stream.pausing import Pausing
 from ingest.stream.stream_progress import BatchNote, ProgressFile
 from ingest.stream.stream_state import TableProgress, progress_of
 from storage.errors import LakewardError
 from storage.table.catalog import FileSystemCatalog
 
-__all__ = ["pipeline_status", "status_text"]
+__all__ = ["Problem", "pipeline_status", "problems_of", "status_at", "status_text"]
 
 
-def pipeline_status(settings: Settings) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Problem:
+    """One reason why not all is well.
+
+    Attributes:
+        text: for people.
+        exit_code: of `status --check` if there is no graver one.
+    """
+
+    text: str
+    exit_code: ExitCode = ExitCode.UNEXPECTED
+
+
+def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any]:
     """Everything as plain values.
 
     `daemon` is None when none answers; tables have `state` (`running`, `parked`, `behind`,
     `unreadable`), `snapshot`, `committed_ms`, and parked ones `reason`, `by`, `parked_ms`.
     `missed` counts offsets of Kafka: of a parked table those of its topics that were read since,
     of one that is behind those that it has to go.
+
+    Args:
+        settings: the pipeline's.
+        url: where its daemon's endpoint is, if not where the settings say.
     """
     catalog = catalog_of(Warehouse.of(settings.sink))
     stream = settings.pipeline.name
     parking = Parking(catalog.file_io, settings.sink.warehouse, stream)
     parking.load()
     note = ProgressFile(catalog.file_io, settings.sink.warehouse, stream).read()
-    daemon = daemon_status(settings)
+    pausing = Pausing(catalog.file_io, settings.sink.warehouse, stream)
+    pause = pausing.load()
+    daemon = daemon_status(settings, url)
     return {
         "pipeline": stream,
         "warehouse": settings.sink.warehouse,
         "daemon": None if daemon is None else _of_daemon(daemon),
+        "paused": None if pause is None else dataclasses.asdict(pause),
         "batch": None if note is None else {"identifier": note.identifier, "end": note.end},
         "tables": _tables(settings, catalog, parking, note, daemon),
         "requests": [
@@ -45,6 +68,64 @@ def pipeline_status(settings: Settings) -> dict[str, Any]:
             for each in request_files(settings).waiting()
         ],
     }
+
+
+def status_at(url: str) -> dict[str, Any]:
+    """The same from a daemon alone; what only the warehouse tells is missing."""
+    document = status_document_at(url)
+    if document is None:
+        empty: dict[str, Any] = {"pipeline": None, "warehouse": None, "daemon": None}
+        return empty | {"paused": None, "batch": None, "tables": {}, "requests": []}
+    paused = document.get("paused")
+    return {
+        "pipeline": document["pipeline"],
+        "warehouse": document.get("facts", {}).get("warehouse"),
+        "daemon": _of_daemon(document),
+        "paused": None if paused is None else {"reason": paused["reason"]},
+        "batch": None,
+        "tables": {
+            name: {
+                "state": facts.get("state", "running"),
+                "snapshot": facts.get("snapshot_id"),
+                "committed_ms": None,
+                **{key: facts[key] for key in ("reason", "by", "freshness_s") if key in facts},
+            }
+            for name, facts in sorted(document.get("tables", {}).items())
+        },
+        "requests": [],
+    }
+
+
+def problems_of(status: Mapping[str, Any], max_freshness_s: float | None) -> list[Problem]:
+    """Why not all is well. Pure.
+
+    Args:
+        status: of `pipeline_status` or `status_at`.
+        max_freshness_s: how old the newest change of a table may be; None = as it likes [s].
+    """
+    daemon = status["daemon"]
+    problems = []
+    if daemon is None:
+        problems.append(Problem("no daemon answers", ExitCode.UNAVAILABLE))
+    else:
+        problems += [Problem(f"not ready: {reason}") for reason in daemon["not_ready"]]
+    if status["paused"] is not None and daemon is None:
+        problems.append(Problem(f"the stream is paused: {status['paused']['reason']}"))
+    flowing: list[float | None] = []
+    for name, facts in status["tables"].items():
+        if facts["state"] in ("parked", "unreadable"):
+            problems.append(Problem(f"{name} is {facts['state']}: {facts.get('reason', '')}"))
+            continue
+        flowing.append(facts.get("freshness_s"))
+        if max_freshness_s is not None and (flowing[-1] or 0.0) > max_freshness_s:
+            problems.append(
+                Problem(f"{name} is {flowing[-1]:.0f} s old, {max_freshness_s:.0f} s are allowed")
+            )
+    if max_freshness_s is not None and daemon is not None and flowing and not any(flowing):
+        unknown = all(each is None for each in flowing)
+        if unknown:
+            problems.append(Problem("how fresh the tables are is not known yet"))
+    return problems
 
 
 def _of_daemon(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,9 +141,7 @@ def _of_daemon(document: Mapping[str, Any]) -> dict[str, Any]:
         "uptime_s": document.get("uptime_s"),
         "lag_records": sum(lags) if lags else None,
         "last_batch": document.get("batch", {}).get("last"),
-        "not_ready": [
-            facts["reason"] for facts in document.get("conditions", {}).values() if not facts["ok"]
-        ],
+        "not_ready": document["reasons"],
     }
 
 
@@ -144,6 +223,8 @@ def status_text(status: Mapping[str, Any]) -> str:
     """The same for people."""
     daemon = status["daemon"]
     lines = [f"pipeline {status['pipeline']}, warehouse {status['warehouse']}"]
+    if status["pipeline"] is None:
+        return "no daemon answers there"
     if daemon is None:
         lines.append("no daemon answers; what follows is from the warehouse")
     else:
@@ -153,16 +234,26 @@ def status_text(status: Mapping[str, Any]) -> str:
             + ("" if lag is None else f", lag {lag}")
         )
         lines += [f"  not ready: {reason}" for reason in daemon["not_ready"]]
+    if status["paused"] is not None and daemon is None:
+        lines.append(f"the stream is paused: {status['paused']['reason']}")
     rows = [
-        [name, f["state"], f["snapshot"], _time(f["committed_ms"]), f.get("missed", "")]
+        [
+            name,
+            f["state"],
+            f["snapshot"],
+            _time(f["committed_ms"]),
+            _seconds(f.get("freshness_s")),
+            f.get("missed", ""),
+        ]
         for name, f in status["tables"].items()
     ]
     if rows:
-        lines += ["", aligned(["table", "state", "snapshot", "committed", "missed"], rows)]
+        head = ["table", "state", "snapshot", "committed", "freshness", "missed"]
+        lines += ["", aligned(head, rows)]
     for name, facts in status["tables"].items():
         if facts["state"] == "parked":
-            when = human_time(facts["parked_ms"])
-            lines.append(f"\n{name} parked by the {facts['by']} at {when}: {facts['reason']}")
+            when = f" at {human_time(facts['parked_ms'])}" if "parked_ms" in facts else ""
+            lines.append(f"\n{name} parked by the {facts['by']}{when}: {facts['reason']}")
         elif facts.get("reason"):
             lines.append(f"\n{name}: {facts['reason']}")
     if status["requests"]:
@@ -172,6 +263,10 @@ def status_text(status: Mapping[str, Any]) -> str:
             for each in status["requests"]
         ]
     return "\n".join(lines)
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.1f} s"
 
 
 def _time(time_ms: int | None) -> str:

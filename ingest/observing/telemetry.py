@@ -141,6 +141,10 @@ class Metrics:
             for each in TABLE_STATES:
                 self._metrics["table_state"].labels(table, each).set(1 if each == state else 0)
 
+    def webhook_called(self, outcome: str) -> None:
+        """A webhook was told, was not, or will not be: `sent`, `failed` or `dropped`."""
+        self._metrics["webhook_events_total"].labels(outcome).inc()
+
     def batch_started(self) -> None:
         """A micro-batch began."""
         self._metrics["batch_in_progress"].set(1)

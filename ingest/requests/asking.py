@@ -21,10 +21,17 @@ from ingest.configuration.settings import Settings
 from ingest.requests.files import Answer, Request, RequestFiles
 from storage import errors
 from storage.clock import Clock, SystemClock
-from storage.errors import LakewardError, RetryableError
+from storage.errors import InvalidRequestError, LakewardError, RetryableError
 from storage.io.resolve import resolve_file_io
 
-__all__ = ["AskOptions", "RefusedError", "ask_and_wait", "daemon_status", "request_files"]
+__all__ = [
+    "AskOptions",
+    "RefusedError",
+    "ask_and_wait",
+    "daemon_status",
+    "request_files",
+    "status_document_at",
+]
 
 _POLL_S = 0.5
 _SILENT_S = 15.0
@@ -125,19 +132,36 @@ def _error_of(answer: Answer) -> LakewardError:
     return kind(answer.text, hint=answer.hint)
 
 
-def daemon_status(settings: Settings) -> dict[str, Any] | None:
-    """What the pipeline's daemon says of itself, or None when it cannot be reached."""
+def daemon_status(settings: Settings, url: str | None = None) -> dict[str, Any] | None:
+    """What the pipeline's daemon says of itself, or None when it cannot be reached.
+
+    Args:
+        settings: the pipeline's.
+        url: where its endpoint is, if not where the settings say.
+    """
     shown = settings.metrics
-    if not shown.enabled or not shown.port:
-        return None
-    host = "127.0.0.1" if shown.host in ("", "0.0.0.0", "::") else shown.host
-    host = f"[{host}]" if ":" in host else host
+    if url is None:
+        if not shown.enabled or not shown.port:
+            return None
+        host = "127.0.0.1" if shown.host in ("", "0.0.0.0", "::") else shown.host
+        host = f"[{host}]" if ":" in host else host
+        url = f"http://{host}:{shown.port}"
+    document = status_document_at(url)
+    if document is not None and document.get("pipeline") == settings.pipeline.name:
+        return document
+    return None
+
+
+def status_document_at(url: str) -> dict[str, Any] | None:
+    """What a daemon says of itself, or None when none answers there."""
+    address = f"{url.rstrip('/').removesuffix('/api/status')}/api/status"
+    if not address.startswith(("http://", "https://")):
+        raise InvalidRequestError("not the address of a daemon", hint="http://…", address=url)
     with contextlib.suppress(urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
-        address = f"http://{host}:{shown.port}/api/status"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(address, timeout=_HTTP_TIMEOUT_S) as answer:
             document = orjson.loads(answer.read())
-        if isinstance(document, dict) and document.get("pipeline") == settings.pipeline.name:
+        if isinstance(document, dict) and "pipeline" in document:
             return document
     return None
 

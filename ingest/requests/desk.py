@@ -35,10 +35,18 @@ class RequestDesk:
         files: where requests come from.
         kinds: handlers by name.
         clock: time.
+        told: hears of every final answer, those to the process itself included.
     """
 
-    def __init__(self, files: RequestFiles, kinds: Mapping[str, RequestKind], clock: Clock) -> None:
+    def __init__(
+        self,
+        files: RequestFiles,
+        kinds: Mapping[str, RequestKind],
+        clock: Clock,
+        told: Callable[[Answer], None] | None = None,
+    ) -> None:
         self._files = files
+        self._told = told
         self._kinds = kinds
         self._clock = clock
         self._own: list[str] = []
@@ -49,6 +57,10 @@ class RequestDesk:
         """A request of this process itself, such as a signal's; its answer is a log line."""
         if kind not in self._own:
             self._own.append(kind)
+
+    def hurry(self) -> None:
+        """Look at the next occasion: a request was just written here. For any thread."""
+        self._looked_s = None
 
     def look(self) -> list[RequestKind]:
         """Kinds of the waiting requests; looks every `LOOK_EVERY_S`, else says nothing waits.
@@ -156,13 +168,14 @@ class RequestDesk:
         self._answer(request, "working", text)
 
     def _answer(self, request: Request, state: Any, text: str, **more: Any) -> None:
+        now_ms = self._clock.now_ms()
+        answer = Answer(
+            id=request.id, kind=request.kind, state=state, text=text, at_ms=now_ms, **more
+        )
         if request.id:
-            now_ms = self._clock.now_ms()
-            self._files.write(
-                Answer(
-                    id=request.id, kind=request.kind, state=state, text=text, at_ms=now_ms, **more
-                )
-            )
+            self._files.write(answer)
+        if answer.final and self._told is not None:
+            self._told(answer)
 
     def _clean(self, now_s: float) -> None:
         if self._cleaned_s is None or now_s - self._cleaned_s >= _CLEAN_EVERY_S:

@@ -41,6 +41,7 @@ from pyspark.sql import SparkSession
 
 from ingest.configuration.settings import Settings
 from ingest.source.ranges import OffsetJson
+from ingest.stream.pausing import Pausing
 from ingest.stream.stream_position import StreamPosition
 from ingest.stream.table_book import TableBook
 from storage.clock import Clock
@@ -77,6 +78,8 @@ class Pipeline:
         stopping: whether the daemon was told to stop meanwhile.
         reread: reads the configuration again; None when it did not come from files.
         use: makes other settings the ones in force, when the query starts again.
+        pausing: whether the whole stream is paused.
+        compact: has a table compacted beside the stream; None = nothing does that here.
     """
 
     settings: Settings
@@ -89,6 +92,8 @@ class Pipeline:
     stopping: Callable[[], bool]
     reread: Callable[[], Settings] | None
     use: Callable[[Settings], None]
+    pausing: Pausing
+    compact: Callable[[str], None] | None = None
 
 
 Handler = Callable[[Pipeline, Mapping[str, Any]], Outcome]

@@ -155,6 +155,10 @@ class BackgroundCompaction:
             if not self._book.table(name).options.write_only:
                 self._schedule(name, _NIGHTLY)
 
+    def ask(self, name: str) -> None:
+        """Somebody wants a table compacted, all of it; returns at once."""
+        self._schedule(name, "full")
+
     def _window_opened(self) -> datetime.date | None:
         """The day of the window that is open now; None: it is shut, or there is none."""
         text = self._book.settings.maintenance.compaction_window

@@ -86,6 +86,10 @@ class Maintenance:
         if any(self._book.table(name).options.needs_lookup for name in self._book.progresses()):
             self._submit(_sweep)
 
+    def compact(self, name: str) -> None:
+        """Have a table compacted fully as soon as its turn comes; returns at once."""
+        self._compaction.ask(name)
+
     def _clean(self, name: str) -> None:
         gone = self._orphans.clean(name, self._book.table(name))
         self._watcher.upkeep_done(name, orphans=gone)

@@ -43,7 +43,7 @@ def config(tmp_path):
 def runs(monkeypatch):
     calls = []
 
-    def run(settings, *, once, reread, take_over):
+    def run(settings, *, once, reread, take_over, shown):
         calls.append((settings, once))
         return 75
 
@@ -111,7 +111,7 @@ def test_missing_configuration_file(capsys, tmp_path):
     ],
 )
 def test_errors_become_exit_codes(config, monkeypatch, capsys, error, code):
-    def run(settings, *, once, reread, take_over):
+    def run(settings, *, once, reread, take_over, shown):
         raise error
 
     monkeypatch.setattr(cli.daemon, "run", run)

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
+import base64
+import dataclasses
+import gzip
+import hashlib
 import http.client
 import json
+import re
+import urllib.request
 
 import pytest
 
+from ingest.evolution.schema_modes import ChangeKind, Outcome, Verdict
 from ingest.microbatch.batch_report import BatchReport
 from ingest.observing.http_server import HttpServer, StatusBoard
 from ingest.observing.telemetry import Metrics
+from ingest.requests.files import Answer
+from ingest.stream.pausing import Pause
 from storage.clock import ManualClock
 from storage.errors import InternalError
 
@@ -38,19 +47,23 @@ def metrics(clock):
 
 
 @pytest.fixture
-def get(metrics, board):
+def server(metrics, board):
     with HttpServer(metrics, board, host="127.0.0.1", port=0) as server:
+        yield server
 
-        def request(path, method="GET"):
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
-            try:
-                connection.request(method, path)
-                answer = connection.getresponse()
-                return answer.status, answer.headers["Content-Type"], answer.read().decode()
-            finally:
-                connection.close()
 
-        yield request
+@pytest.fixture
+def get(server):
+    def request(path, method="GET"):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        finally:
+            connection.close()
+
+    return request
 
 
 def make_ready(board):
@@ -126,20 +139,47 @@ def test_status_has_batch_tables_offsets_lag_and_errors(get, board, metrics):
     assert document["facts"] == {"warehouse": "/data"}
 
 
-def test_status_page_escapes_what_it_shows(get, board):
+def test_the_status_page_is_one_file_that_brings_all_it_needs(get, board):
     board.record(REPORT)
     status, content_type, body = get("/")
     assert status == 200
     assert content_type.startswith("text/html")
-    assert "shop.&lt;b&gt;" in body
-    assert "<b>" not in body
+    assert "shop.<b>" not in body, "it holds no data"
+    assert not re.search(r'(src|href)="(?!/|data:)', body)
+    assert "innerHTML" not in body
+
+
+def test_the_page_forbids_whatever_it_does_not_bring(server):
+    with urllib.request.urlopen(server.url) as answer:
+        policy, body = answer.headers["Content-Security-Policy"], answer.read().decode()
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    (script,) = re.findall("<script>(.*?)</script>", body, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    assert " style=" not in body
+    assert " onclick=" not in body
+
+
+def test_long_answers_are_zipped_for_those_who_take_it(server, board):
+    board.set_table_states({f"shop.table_{n}": {"state": "running"} for n in range(500)})
+    request = urllib.request.Request(f"{server.url}/api/status")
+    with urllib.request.urlopen(request) as answer:
+        plain = answer.read()
+    request.add_header("Accept-Encoding", "gzip")
+    with urllib.request.urlopen(request) as answer:
+        zipped = answer.read()
+        assert answer.headers["Content-Encoding"] == "gzip"
+    assert json.loads(gzip.decompress(zipped))["tables"] == json.loads(plain)["tables"]
+    assert len(zipped) < len(plain) / 5
 
 
 def test_unknown_pages_head_and_post(get):
     assert get("/secret")[0] == 404
     status, _, body = get("/healthz", "HEAD")
     assert (status, body) == (200, "")
-    assert get("/metrics", "POST")[0] == 501
+    assert get("/metrics", "POST")[0] == 405
+    assert get("/metrics", "PUT")[0] == 501
 
 
 def test_taken_port_is_an_error_at_construction(metrics, board):
@@ -172,7 +212,107 @@ def test_a_parked_table_is_seen_with_its_reason_until_it_runs_again(get, board):
     board.set_table_states({"shop.a": {"state": "parked", "reason": "a <file>", "by": "stream"}})
     facts = json.loads(get("/api/status")[2])["tables"]["shop.a"]
     assert (facts["state"], facts["reason"], facts["by"]) == ("parked", "a <file>", "stream")
-    assert "shop.a is parked: a &lt;file&gt;" in get("/")[2]
     board.set_table_states({"shop.a": {"state": "running"}})
     assert json.loads(get("/api/status")[2])["tables"]["shop.a"] == {"rows": 0, "state": "running"}
-    assert "is parked" not in get("/")[2]
+
+
+def test_a_dead_engine_is_unhealthy_however_young_the_heartbeat(get, board):
+    alive = [True]
+    board.watch_engine(lambda: alive[0])
+    assert get("/healthz")[0] == 200
+    alive[0] = False
+    status, _, body = get("/healthz")
+    assert status == 503
+    assert "JVM" in json.loads(body)["reason"]
+
+
+def test_a_paused_stream_is_alive_but_not_ready_and_says_why(get, board):
+    make_ready(board)
+    board.set_state("paused")
+    board.set_paused(Pause(reason="the database moves", since_ms=1_700_000_000_000))
+    assert get("/healthz")[0] == 200
+    status, _, body = get("/readyz")
+    assert status == 503
+    assert json.loads(body)["reasons"] == ["the stream is paused: the database moves"]
+    document = json.loads(get("/api/status")[2])
+    assert document["paused"]["since"] == "2023-11-14T22:13:20.000Z"
+    board.set_paused(None)
+    assert get("/readyz")[0] == 200
+
+
+def test_settings_are_shown_with_their_origins(get, board):
+    board.set_settings([("pipeline.name", "shop", "file")], 10.0)
+    assert json.loads(get("/config")[2]) == {
+        "pipeline": "shop",
+        "settings": [{"key": "pipeline.name", "value": "shop", "from": "file"}],
+    }
+
+
+def test_rates_and_an_hour_of_samples_are_kept_and_gaps_stay_gaps(get, board, clock):
+    for _ in range(400):
+        clock.advance(10_000)
+        board.record(dataclasses.replace(REPORT, events=30))
+        board.sample(7, {"shop.<b>": 2.5})
+    clock.advance(40_000)
+    board.sample(None, {})
+    document = json.loads(get("/api/status")[2])
+    history = document["history"]
+    assert history["every_s"] == 10
+    assert len(history["lag_records"]) == 360
+    assert history["lag_records"][-6:] == [7, 7, None, None, None, None]
+    assert history["freshness_s"][0] == 2.5
+    assert document["tables"]["shop.<b>"]["spark"][5] == pytest.approx(0.3)
+    assert history["records_per_s"][100] == pytest.approx(3.0)
+    detail = json.loads(get("/api/status?table=shop.%3Cb%3E")[2])
+    assert (detail["table"], detail["rows"]) == ("shop.<b>", 1200)
+    assert len(detail["history"]["rows_per_s"]) == 360
+    assert get("/api/status?table=no.such")[0] == 404
+
+
+def test_what_is_remembered_is_bounded(board):
+    said = Verdict(
+        kind=ChangeKind.ADD_COLUMN, column="c", old="", new="INT", outcome=Outcome.APPLIED
+    )
+    for _ in range(100):
+        board.failed(RuntimeError("x"))
+        board.record(dataclasses.replace(REPORT, schema_verdicts=(("a.b", said),)))
+        board.answered(Answer(id="1", kind="reload", state="done", text="t"))
+    document = board.document()
+    lengths = {name: len(document[name]) for name in ("errors", "batches", "requests")}
+    assert lengths == {"errors": 20, "batches": 40, "requests": 20}
+    assert len(document["schema_changes"]) == 50
+    assert document["reload"]["text"] == "t"
+
+
+def test_of_idle_batches_in_a_row_one_is_remembered(board):
+    idle = dataclasses.replace(REPORT, events=0, outcome="empty")
+    for report in (REPORT, idle, idle, idle, REPORT):
+        board.record(report)
+    assert [each["events"] for each in board.document()["batches"]] == [3, 0, 3]
+
+
+def test_quarantine_counts_changelog_and_layout_are_by_table(board):
+    report = dataclasses.replace(
+        REPORT,
+        bad_by_table={"shop.<b>": {"json": 2}, "": {"type": 1}},
+        changelog_rows={"shop.<b>": 9},
+    )
+    board.record(report)
+    board.record(report)
+    board.set_table_facts("shop.<b>", layout={"files": 3})
+    document = board.document()
+    assert document["quarantine"]["by_class"] == {"json": 4, "type": 2}
+    assert document["quarantine"]["by_table"]["shop.<b>"] == {"json": 4}
+    facts = document["tables"]["shop.<b>"]
+    assert facts["changelog"]["rows"] == 9
+    assert facts["layout"] == {"files": 3}
+
+
+def test_of_very_many_tables_those_that_need_a_look_are_shown(get, board):
+    board.set_table_states({f"shop.t{n:04d}": {"state": "running"} for n in range(2500)})
+    board.set_table_states({"shop.t2400": {"state": "parked", "reason": "x"}})
+    document = json.loads(get("/api/status")[2])
+    assert (len(document["tables"]), document["tables_left_out"]) == (2000, 500)
+    assert "shop.t2400" in document["tables"]
+    assert document["summary"]["tables"] == 2500
+    assert json.loads(get("/api/status?table=shop.t2499")[2])["state"] == "running"

@@ -8,8 +8,13 @@ import pytest
 
 from ingest import cli
 from ingest.configuration.settings import load_settings
+from ingest.microbatch.batch_report import BatchReport
+from ingest.observing.http_server import HttpServer, StatusBoard
+from ingest.observing.telemetry import Metrics
 from ingest.requests.asking import request_files
+from ingest.stream.pausing import Pause
 from ingest.stream.stream_state import CheckpointState
+from storage.clock import ManualClock
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
 
 
@@ -143,3 +148,74 @@ def test_a_note_is_what_it_says(stream, tmp_path):
     newest = max((tmp_path / "lake/.lakeward/shop/owner").glob("record-*"))
     note = orjson.loads(newest.read_bytes())["note"]
     assert note["end"] == {"a": {"0": 15}, "b": {"0": 15}}
+
+
+def test_the_whole_stream_is_paused_only_when_it_is_said(stream, tmp_path, capsys):
+    config = tmp_path / "shop.yaml"
+    for words in ((), ("shop.items", "--stream")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["pause", "-c", str(config), *words])
+        assert ended.value.code == 2
+    assert "--stream" in capsys.readouterr().err
+    lakeward(capsys, "pause", "-c", config, "--stream", "--reason", "vacuum", "--no-wait")
+    lakeward(capsys, "resume", "-c", config, "--stream", "--no-wait")
+    waiting = request_files(load_settings(config)).waiting()
+    kinds = {request.kind: request.arguments for request in waiting}
+    assert kinds == {"pause_stream": {"reason": "vacuum"}, "resume_stream": {}}
+
+
+def test_check_says_by_its_exit_code_and_on_standard_error_what_is_wrong(stream, tmp_path, capsys):
+    config = tmp_path / "shop.yaml"
+    code, out, err = lakeward(capsys, "status", "-c", config, "--check")
+    assert code == 69
+    assert "no daemon answers" in err
+    assert "shop.orders is parked" in err
+    assert "shop.items" in out, "the tables are shown all the same"
+
+
+@pytest.fixture
+def daemon_page():
+    clock = ManualClock(1_700_000_000_000)
+    board, metrics = StatusBoard("shop", clock), Metrics(clock, process=False)
+    for condition in ("configuration", "session", "source"):
+        board.set_condition(condition, ok=True)
+    board.set_state("running")
+    metrics.record(
+        BatchReport(
+            batch_id=1,
+            identifier=1,
+            outcome="committed",
+            source_ts_ms={"shop.items": (1, clock.now_ms() - 20_000)},
+            end_offsets={"a": {"0": 10}},
+        )
+    )
+    metrics.record_watermarks({("a", 0): (0, 12)})
+    board.set_table_states({"shop.items": {"state": "running"}})
+    with HttpServer(metrics, board, host="127.0.0.1", port=0) as server:
+        yield server.url, board
+
+
+def test_a_daemon_alone_can_be_checked_from_elsewhere(daemon_page, capsys):
+    url, board = daemon_page
+    check = ("status", "--url", url, "--check")
+    assert lakeward(capsys, *check)[0] == 0
+    assert lakeward(capsys, *check, "--max-freshness", "1m")[0] == 0
+    code, out, err = lakeward(capsys, *check, "--max-freshness", "10s")
+    assert code == 1
+    assert "shop.items is 20 s old, 10 s are allowed" in err
+    assert "20.0 s" in out
+    board.set_table_states({"shop.orders": {"state": "parked", "reason": "lost", "by": "stream"}})
+    board.set_paused(Pause(reason="vacuum", since_ms=0))
+    code, out, _ = lakeward(capsys, *check, "--json")
+    assert code == 1
+    assert json.loads(out)["problems"] == [
+        "not ready: the stream is paused: vacuum",
+        "shop.orders is parked: lost",
+    ]
+    assert lakeward(capsys, "status", "--url", "http://127.0.0.1:1", "--check")[0] == 69
+
+
+def test_status_needs_to_know_of_what(capsys):
+    for words in ((), ("--url", "http://x", "--max-freshness", "1m")):
+        with pytest.raises(SystemExit):
+            cli.main(["status", *words])

@@ -80,6 +80,7 @@ class Replays:
             stopping=lambda: False,
             reread=None,
             use=lambda settings: None,
+            pausing=None,
         )
 
     def replay(self, **arguments):

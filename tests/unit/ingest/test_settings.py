@@ -148,7 +148,7 @@ def test_unknown_keys_are_errors_with_a_suggestion(load, key, suggestion):
 @pytest.mark.parametrize(
     "extra",
     [
-        "control: {auth: x}",
+        "metrics: {labels: {team: x}}",
     ],
 )
 def test_keys_of_later_versions_are_refused_by_name(load, extra):
