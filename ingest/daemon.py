@@ -17,7 +17,6 @@ import contextlib
 import functools
 import logging
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -32,12 +31,13 @@ from pyspark.sql.streaming import StreamingQuery
 from ingest.bad_records.dead_letters import DeadLetters
 from ingest.configuration.settings import Settings
 from ingest.container.pods import default_parallelism
-from ingest.errors import AccessDeniedError, ExitCode, exit_code_of, kind_of
+from ingest.errors import ExitCode, exit_code_of, kind_of
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
 from ingest.microbatch.cold_tables import topic_waits
 from ingest.microbatch.sink import MicroBatchSink, StopRequested
 from ingest.observing.observe import Observer, ShownSettings
+from ingest.query_failure import as_error, cause_of
 from ingest.requests.desk import RequestDesk
 from ingest.requests.files import RequestFiles
 from ingest.requests.kinds import KINDS
@@ -54,12 +54,10 @@ from ingest.stream.stream_position import StreamPosition, newest_number
 from ingest.stream.table_book import TableBook
 from ingest.stream.taken_back import require_not_taken_back
 from ingest.upkeep.maintenance import Maintenance
-from storage import errors
 from storage.clock import Clock, SystemClock
 from storage.errors import (
     FencedError,
     LakewardError,
-    RetryableError,
 )
 
 __all__ = ["Daemon", "run"]
@@ -297,7 +295,7 @@ class Daemon:
             failures = 1 if self._batches_done > done_before else failures + 1
             final = isinstance(failure, FencedError) or kind_of(failure).exit_code in _FINAL
             if final or self._once or failures >= _RESTART_LIMIT:
-                raise _as_error(failure)
+                raise as_error(failure)
             wait = _RESTART_BACKOFF_S[min(failures, len(_RESTART_BACKOFF_S)) - 1]
             _LOG.warning(
                 "query failed, starting it again",
@@ -383,7 +381,7 @@ class Daemon:
                         self._let_flow()
                     self._observer.tables(self._book)
         except PySparkException as error:
-            return _cause(sink.failure, error)
+            return cause_of(sink.failure, error)
         failure = sink.failure
         return None if isinstance(failure, StopRequested) else failure
 
@@ -473,38 +471,3 @@ class Daemon:
 def _end(query: StreamingQuery) -> None:
     with contextlib.suppress(PySparkException):
         query.stop()
-
-
-def _cause(failure: BaseException | None, error: PySparkException) -> BaseException | None:
-    """The sink's own exception, which Spark's carries as text only (SPARK.md §9)."""
-    if isinstance(failure, StopRequested):
-        return None
-    if isinstance(failure, LakewardError):
-        return failure
-    return _error_in(str(error)) or failure or error
-
-
-def _error_in(text: str) -> LakewardError | None:
-    """Our exception from a traceback of the source's process or of a task."""
-    found = re.findall(r"(?:storage|ingest)\.errors\.(\w+): (.+)", text)
-    if not found:
-        return None
-    name, message = found[-1]
-    kind = AccessDeniedError if name == AccessDeniedError.__name__ else getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
-        return None
-    return kind(message.strip())
-
-
-def _as_error(failure: BaseException) -> LakewardError:
-    if isinstance(failure, LakewardError):
-        return failure
-    return QueryFailedError(
-        "the streaming query failed",
-        detail=str(failure).split("\n", maxsplit=1)[0],
-        hint="the log above has the whole trace",
-    )
-
-
-class QueryFailedError(RetryableError):
-    """Spark ended the query for a reason outside Lakeward. Operator action: see the log."""

@@ -61,7 +61,7 @@ def busy_board(tables=40, *, parked=2, errors=True, minutes=60):
     """
     board, metrics, clock = fresh_board()
     names = table_names(tables)
-    for condition in ("configuration", "session", "source"):
+    for condition in ("configuration", "owner", "session", "source"):
         board.set_condition(condition, ok=True)
     board.set_fact("warehouse", "s3://lake/warehouse")
     board.set_fact("spark", "4.3.0")

@@ -7,12 +7,12 @@ import pytest
 
 from ingest.bad_records.quarantine import quarantine_schema
 from ingest.configuration.settings import load_settings
-from ingest.daemon import _error_in
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
 from ingest.microbatch.chunk import ChunkKind
 from ingest.microbatch.decoding import Decoding
 from ingest.microbatch.reduce_side import reduce_chunks
 from ingest.microbatch.table_cache import Warehouse
+from ingest.query_failure import error_in
 from storage.errors import InvalidRequestError, RetryableError
 from storage.format.schema import new_schema
 from storage.format.types import AtomicType, TypeRoot
@@ -190,7 +190,7 @@ def test_refused_credentials_stop_the_pipeline(catalog, settings, stub, status):
     text = (
         f"Traceback\n  File …\ningest.errors.AccessDeniedError: {caught.value}\n\n\tat org.apache"
     )
-    found = _error_in(text)
+    found = error_in(text)
     assert isinstance(found, AccessDeniedError)
     assert exit_code_of(found) == ExitCode.ACCESS
     assert "check user and password" in str(found)

@@ -177,7 +177,7 @@ def test_check_says_by_its_exit_code_and_on_standard_error_what_is_wrong(stream,
 def daemon_page():
     clock = ManualClock(1_700_000_000_000)
     board, metrics = StatusBoard("shop", clock), Metrics(clock, process=False)
-    for condition in ("configuration", "session", "source"):
+    for condition in ("configuration", "owner", "session", "source"):
         board.set_condition(condition, ok=True)
     board.set_state("running")
     metrics.record(
