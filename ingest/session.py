@@ -7,12 +7,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ingest.container.limits import available_cores, heap_of, memory_limit
 from ingest.container.pods import is_kubernetes, pod_properties
+from storage.errors import RetryableError
 
-__all__ = ["build_session", "default_master", "spark_properties"]
+__all__ = ["SparkStartError", "build_session", "default_master", "spark_properties"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,6 +22,10 @@ _PACKAGES_ROOT = Path(__file__).resolve().parent.parent
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
+
+
+class SparkStartError(RetryableError):
+    """Spark did not start. Operator action: see the log; in a cluster, the executors' pods."""
 
 
 def default_master() -> str:
@@ -37,6 +43,9 @@ def build_session(
         master: Spark master URL.
         conf: the user's settings; they win.
         parallelism: shuffle partitions; about the number of cores, never 200 (SPARK.md §8).
+
+    Raises:
+        SparkStartError: no session; a new process may have more luck.
     """
     # executors are given this path, too: the same image, or the same machine
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
@@ -46,7 +55,14 @@ def build_session(
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except Py4JError as error:
+        raise SparkStartError(
+            "Spark did not start",
+            detail=_cause_of(error),
+            hint="the log above says what the JVM or the executors' pods lacked",
+        ) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -64,6 +80,9 @@ def spark_properties(
         # chunks go from one process to the next through the page cache: compressing them only costs
         "spark.shuffle.compress": "false",
         "spark.shuffle.spill.compress": "false",
+        # a task that runs again after a lost executor may cut its chunks elsewhere and has other
+        # times in its report; Spark would fail the batch for that (adr/0018)
+        "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parallelism),
@@ -86,6 +105,12 @@ def spark_properties(
     if "-Xss" not in settings[_JAVA_OPTIONS]:
         settings[_JAVA_OPTIONS] = f"{_STACK} {settings[_JAVA_OPTIONS]}"
     return settings
+
+
+def _cause_of(error: Py4JError) -> str:
+    """The Java exception's line, without its stack."""
+    lines = [line for line in str(error).splitlines() if line.startswith(":")]
+    return lines[0].removeprefix(":").strip() if lines else str(error)
 
 
 def _driver_memory() -> str:

@@ -28,33 +28,6 @@ _ARGUMENTS = {
     "--podName": "SPARK_EXECUTOR_POD_NAME",
 }
 
-_MODULE_OPTIONS = (
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    "--add-modules=jdk.incubator.vector",
-    *(
-        f"--add-opens=java.base/{package}=ALL-UNNAMED"
-        for package in (
-            "java.lang",
-            "java.lang.invoke",
-            "java.lang.reflect",
-            "java.io",
-            "java.net",
-            "java.nio",
-            "java.util",
-            "java.util.concurrent",
-            "java.util.concurrent.atomic",
-            "jdk.internal.ref",
-            "sun.nio.ch",
-            "sun.nio.cs",
-            "sun.security.action",
-            "sun.util.calendar",
-        )
-    ),
-    "-Dio.netty.tryReflectionSetAccessible=true",
-)
-"""What Spark needs of Java's modules. A driver sends them along; they are here for the case that a
-user's `spark.executor.defaultJavaOptions` replaced them. Saying them twice does no harm."""
-
 
 def executor_command(environ: Mapping[str, str]) -> list[str]:
     """The Java command that joins the driver as an executor.
@@ -72,7 +45,7 @@ def executor_command(environ: Mapping[str, str]) -> list[str]:
             hint="Spark sets these variables; to run a pipeline say `run -c FILE`",
         )
     memory = environ["SPARK_EXECUTOR_MEMORY"]
-    command = [_java(environ), *_MODULE_OPTIONS, *_java_options(environ)]
+    command = [_java(environ), *_java_options(environ)]
     command += [f"-Xms{memory}", f"-Xmx{memory}", "-cp", _class_path(environ), _BACKEND]
     for argument, variable in _ARGUMENTS.items():
         command += [argument, environ[variable]]
@@ -80,7 +53,7 @@ def executor_command(environ: Mapping[str, str]) -> list[str]:
 
 
 def _java_options(environ: Mapping[str, str]) -> list[str]:
-    """Options in the order of their numbers, of which 10 comes after 9."""
+    """Options in the order of their numbers; what Spark needs of Java's modules is among them."""
     numbered = [
         (int(found.group(1)), value)
         for name, value in environ.items()

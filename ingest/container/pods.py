@@ -24,6 +24,11 @@ _FIXED = {
     "spark.driver.port": str(DRIVER_PORT),
     "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
     "spark.driver.bindAddress": "0.0.0.0",
+    # executors are told `spark.driver.host`; Spark's default is the address above
+    "spark.kubernetes.executor.useDriverPodIP": "false",
+    # Spark's default ends the driver after a few lost executors, however long ago
+    "spark.executor.failuresValidityInterval": "10m",
+    "spark.executor.maxNumFailures": "20",
     # Python workers live outside the heap
     "spark.executor.memoryOverheadFactor": "0.4",
     # a drained node hands its shuffle files over instead of losing them

@@ -120,9 +120,13 @@ class Load(threading.Thread):
             for events in self.shop.insert(table, rows, snapshot=True):
                 self._write(events)
 
+    def change(self, count: int) -> None:
+        """So many changes, in one file a topic."""
+        self._write(list(itertools.chain.from_iterable(self.shop.stream(count, MIX))))
+
     def run(self) -> None:
         while not self._stopping.is_set():
-            self._write(list(itertools.chain.from_iterable(self.shop.stream(self._per_file, MIX))))
+            self.change(self._per_file)
             self._stopping.wait(0.25)
 
     def stop(self) -> None:

@@ -26,6 +26,8 @@ def test_the_pod_tells_who_the_driver_is():
     assert found["spark.kubernetes.container.image"] == "registry.example/lakeward:1"
     assert found["spark.driver.host"] == "shop-lakeward-0.shop-lakeward-headless.lake.svc"
     assert found["spark.driver.bindAddress"] == "0.0.0.0"
+    # else Spark tells executors the bind address
+    assert found["spark.kubernetes.executor.useDriverPodIP"] == "false"
     assert (found["spark.driver.port"], found["spark.driver.blockManager.port"]) == ("7078", "7079")
     assert found["spark.kubernetes.executor.podTemplateFile"] == "/etc/lakeward/executor.yaml"
     account = "spark.kubernetes.authenticate.executor.serviceAccountName"
