@@ -250,6 +250,7 @@ class Daemon:
             return self._supervise(spark)
         finally:
             self._maintenance.close()
+            self._observer.stopping()
             if self._given_session is None:
                 spark.stop()
 
@@ -278,6 +279,7 @@ class Daemon:
             self._open_source()
             sink = self._sink()
             query = self._start(spark, sink)
+            self._observer.querying(query)
             self._turning = False
             failure = self._watch(query, sink, spark)
             sink.close()

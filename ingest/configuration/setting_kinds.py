@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ingest.evolution.schema_modes import ChangeKind, kinds_named
+from ingest.observing.metric_table import METRICS
 from ingest.upkeep.daily_window import DailyWindow
 from storage import option_values
 
@@ -29,6 +30,7 @@ __all__ = [
     "fraction",
     "identifier",
     "integer",
+    "label_map",
     "moment",
     "offset_map",
     "size",
@@ -141,6 +143,21 @@ def _parse_map(value: object) -> dict[str, str]:
         else:
             result[str(key)] = _as_text(item)
     return result
+
+
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_OWN_LABELS = frozenset(name for row in METRICS for name in row.labels)
+_TAKEN_LABELS = _OWN_LABELS | {"job", "instance", "le", "quantile", "generation"}
+
+
+def _parse_labels(value: object) -> dict[str, str]:
+    labels = _parse_map(value)
+    for name in labels:
+        if not _LABEL.fullmatch(name):
+            raise ValueError(f"a map of label names to values (`{name}` is no label name)")
+        if name in _TAKEN_LABELS:
+            raise ValueError(f"labels that metrics do not have already (see `{name}`)")
+    return labels
 
 
 def _parse_offsets(value: object) -> dict[str, dict[str, int]]:
@@ -273,6 +290,7 @@ size = Kind("size", _parse_size)
 text_list = Kind("list", _parse_list)
 change_kinds = Kind("list", _parse_change_kinds)
 text_map = Kind("map", _parse_map, mapping=True)
+label_map = Kind("map", _parse_labels, mapping=True)
 offset_map = Kind("map", _parse_offsets, mapping=True)
 moment = Kind("time", _parse_moment)
 daily_window = Kind("time of day", _parse_window)

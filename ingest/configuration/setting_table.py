@@ -17,6 +17,7 @@ from ingest.configuration.setting_kinds import (
     fraction,
     identifier,
     integer,
+    label_map,
     moment,
     offset_map,
     size,
@@ -404,6 +405,25 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     *OPERATING_SETTINGS,
     Setting(
+        key="metrics.labels",
+        kind=label_map,
+        doc="Labels that every series gets, such as `{region: eu}`.",
+    ),
+    Setting(
+        key="metrics.per.table",
+        kind=boolean,
+        default=True,
+        doc="Whether every table has series of its own. `false`: one series for all, with an empty "
+        "`table`: counters and histograms added up, of gauges the sum, the largest or the smallest "
+        "(see METRICS.md).",
+    ),
+    Setting(
+        key="metrics.max.tables",
+        kind=integer(0),
+        default=500,
+        doc='Tables with series of their own, about 120 each; the others share `table="other"`.',
+    ),
+    Setting(
         key="log.level",
         kind=choice("debug", "info", "warning", "error"),
         default="info",
@@ -438,8 +458,5 @@ SETTINGS: tuple[Setting, ...] = (
 NOT_YET: tuple[str, ...] = (
     "transform",
     "source.debezium.ignore",
-    "metrics.labels",
-    "metrics.per.table",
-    "metrics.max.tables",
 )
 """Keys (and everything below them) that are planned; using one is an error that says so."""

@@ -173,6 +173,9 @@ class MetricsSettings:
     enabled: bool
     host: str
     port: int
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    per_table: bool = True
+    max_tables: int = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -356,6 +356,9 @@ def _build(
             enabled=values["metrics.enabled"],
             host=values["metrics.host"],
             port=values["metrics.port"],
+            labels=values["metrics.labels"] or {},
+            per_table=values["metrics.per.table"],
+            max_tables=values["metrics.max.tables"],
         ),
         log=LogSettings(level=values["log.level"], format=values["log.format"]),
         spark=SparkSettings(

@@ -5,8 +5,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from ingest.evolution.schema_modes import Verdict
+from ingest.microbatch.task_use import TaskUse
 
-__all__ = ["BatchReport", "LookupUse"]
+__all__ = ["BatchReport", "LookupUse", "Written"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,24 @@ class LookupUse:
         )
 
 
+@dataclasses.dataclass(slots=True)
+class Written:
+    """Files of one type.
+
+    Attributes:
+        files: how many.
+        bytes: their size [bytes].
+    """
+
+    files: int = 0
+    bytes: int = 0
+
+    def add(self, size: int) -> None:
+        """Count a file."""
+        self.files += 1
+        self.bytes += size
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
     """Figures of one micro-batch; counts are of committed work only.
@@ -58,6 +77,11 @@ class BatchReport:
         compactions: buckets compacted per table.
         compactions_dropped: buckets per table whose compaction lost a race; their rows stay as
             they were appended.
+        written: files that were appended, per (table, type): data, changelog, index.
+        bucket_skew: most rows of a bucket over their mean, per table.
+        slowest_s: time of the bucket that took longest [s].
+        use: what tasks asked of store and registry.
+        compaction_read_bytes: of files that committed compactions replaced per table [bytes].
         compaction_bytes: written by committed compactions per table [bytes].
         compaction_seconds: tasks' time to flush and compact the buckets compacted [s].
         changelog_rows: rows of committed changelog files per table.
@@ -98,6 +122,11 @@ class BatchReport:
     sorted_runs: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions_dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    written: Mapping[tuple[str, str], Written] = dataclasses.field(default_factory=dict)
+    bucket_skew: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    slowest_s: float = 0.0
+    use: TaskUse = dataclasses.field(default_factory=TaskUse)
+    compaction_read_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compaction_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compaction_seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     changelog_rows: Mapping[str, int] = dataclasses.field(default_factory=dict)

@@ -8,7 +8,7 @@ from ingest.deletions.sweep_decisions import Verdict
 from ingest.microbatch.batch_report import BatchReport, LookupUse
 from ingest.microbatch.job_outcome import JobOutcome
 from ingest.microbatch.plan import BatchPlan
-from ingest.upkeep.compaction_figures import CompactionFigures, summed
+from ingest.upkeep.compaction_figures import CompactionFigures, bucket_skew, summed
 from storage.table.commit import CommitResult
 
 __all__ = ["summary", "swept"]
@@ -62,6 +62,11 @@ def summary(
         sorted_runs=runs,
         compactions=work.done,
         compactions_dropped=work.dropped,
+        written=work.written,
+        bucket_skew=bucket_skew(outcome.results),
+        slowest_s=max((result.seconds for result in outcome.results), default=0.0),
+        use=outcome.use,
+        compaction_read_bytes=work.read,
         compaction_bytes=work.bytes,
         compaction_seconds=work.seconds,
         changelog_rows=work.changelog,
@@ -82,9 +87,19 @@ def summary(
         },
         skipped_offsets=report.skipped,
         duration_s=seconds,
-        phases={**phases, **{f"task_{k}": v for k, v in report.seconds.items()}},
+        phases={**phases, **{f"task_{k}": v for k, v in _task_seconds(outcome).items()}},
         started_ms=plan.time_ms,
     )
+
+
+def _task_seconds(outcome: JobOutcome) -> dict[str, float]:
+    """Time of the parts of a job, summed over tasks [s]."""
+    finish = sum(result.finish_seconds for result in outcome.results)
+    return {
+        **outcome.report.seconds,
+        "merge": sum(result.seconds for result in outcome.results) - finish,
+        "flush": finish,
+    }
 
 
 def swept(

@@ -42,6 +42,7 @@ from ingest.microbatch.placing import merged_by, placed
 from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan
 from ingest.microbatch.range_report import RangeReport, TableTotals
 from ingest.microbatch.table_cache import Warehouse, table_of
+from ingest.microbatch.task_use import TaskUse
 from ingest.positions.ordered_tables import SOURCE
 from ingest.source.open import open_range
 from ingest.source.ranges import SourceRange
@@ -81,10 +82,12 @@ def map_task(
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
     plan = BatchPlan.from_property(text)
+    begun = TaskUse.now()
     side = MapSide(decoding_of(options["pipeline"]), plan)
     for piece in ranges:
         yield from side.read(piece, open_range(piece, source))
     side.note_positions()
+    side.report.use = begun.until_now()
     yield encode_report(side.report)
 
 

@@ -11,6 +11,7 @@ from ingest.deletions.truncates import Truncate
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.microbatch.key_places import KeyPlaces
+from ingest.microbatch.task_use import TaskUse
 from ingest.positions.stored import StoredPositions, merged_positions
 from storage.errors import LakewardError
 
@@ -85,6 +86,7 @@ class RangeReport:
         bad_places: highest offset of a bad record by topic, partition and table it is for (`""` =
             not known); below floors too. Only where tables are swept.
         failures: why a task could not do its part for a table, by table.
+        use: what the task asked of store and registry.
     """
 
     ranges: list[Range] = dataclasses.field(default_factory=list)
@@ -104,6 +106,7 @@ class RangeReport:
     snapshot_marks: list[SnapshotMark] = dataclasses.field(default_factory=list)
     bad_places: dict[tuple[str, int, str], int] = dataclasses.field(default_factory=dict)
     failures: dict[str, LakewardError] = dataclasses.field(default_factory=dict)
+    use: TaskUse = dataclasses.field(default_factory=TaskUse)
 
     def met(self, feeds: Mapping[str, Iterable[str]]) -> None:
         """Note which topics feed which tables."""

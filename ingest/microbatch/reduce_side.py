@@ -31,6 +31,7 @@ from ingest.microbatch.placing import ANY_BUCKET, Owner, merged_by, owner_of
 from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan
 from ingest.microbatch.restore import restored
 from ingest.microbatch.table_cache import Warehouse, table_of
+from ingest.microbatch.task_use import TaskUse
 from ingest.stream.table_faults import TABLE_FAULTS, lost_file
 from ingest.upkeep.compaction_duty import WRITE_ONLY
 from storage.errors import InternalError, LakewardError
@@ -73,6 +74,7 @@ class BucketResult:
         lookup: what the task did with local copies, on one of its results; None elsewhere.
         failure: why there is nothing to commit; the driver decides what becomes of it.
         swept: rows deleted because a snapshot did not bring them.
+        use: what the task asked of the store, on one of its results; None elsewhere.
     """
 
     table: str
@@ -86,6 +88,7 @@ class BucketResult:
     lookup: LookupUse | None = None
     failure: LakewardError | None = None
     swept: int = 0
+    use: TaskUse | None = None
 
 
 def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -108,6 +111,7 @@ def _reduce_task(
     if not by_bucket:
         return
     plan = BatchPlan.from_property(text)
+    begun = TaskUse.now()
     result: BucketResult | None = None
     before: LookupCounters | None = None
     for bucket in sorted(by_bucket):
@@ -118,6 +122,8 @@ def _reduce_task(
         result = _reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
     if before is not None and result is not None:
         result = dataclasses.replace(result, lookup=_lookup_use(before, process_store().counters()))
+    if result is not None:
+        result = dataclasses.replace(result, use=begun.until_now())
     yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
 
 

@@ -46,7 +46,7 @@ from ingest.microbatch.batch_phases import Phases
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.batch_summary import summary, swept
 from ingest.microbatch.chunk import ChunkKind
-from ingest.microbatch.job_outcome import JobOutcome, replaced, without
+from ingest.microbatch.job_outcome import JobOutcome, replaced, used, without
 from ingest.microbatch.key_places import KeySketch
 from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.microbatch.range_report import BatchTotals, RangeReport, TableTotals
@@ -242,7 +242,7 @@ class MicroBatchSink:
             # pickle is safe: both ends are this program's own processes
             value = pickle.loads(payload)
             (reports if kind == ChunkKind.REPORT else results).append(value)
-        return JobOutcome(BatchTotals.of(reports), tuple(results))
+        return JobOutcome(BatchTotals.of(reports), tuple(results), used(reports, results))
 
     def _slot(self) -> Column:
         """The reduce task of a chunk: neighbouring buckets and heavy tables go to different ones.

@@ -10,6 +10,8 @@ import functools
 
 from ingest.configuration.setting_values import SinkSettings
 from storage.format.schema import TableSchema
+from storage.io.counting import counted
+from storage.io.resolve import resolve_file_io
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 
@@ -36,8 +38,10 @@ class Warehouse:
 
 @functools.lru_cache(maxsize=4)
 def catalog_of(warehouse: Warehouse) -> FileSystemCatalog:
-    """The catalog of a warehouse, one per process."""
-    return FileSystemCatalog(warehouse.location, options=dict(warehouse.options))
+    """The catalog of a warehouse, one per process; calls of its store are counted."""
+    options = dict(warehouse.options)
+    file_io, location = resolve_file_io(warehouse.location, options)
+    return FileSystemCatalog(location, counted(file_io), options=options)
 
 
 @functools.lru_cache(maxsize=4096)

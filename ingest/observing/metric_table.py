@@ -1,109 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of metrics: name, type, labels, meaning. Nothing else names a metric.
+"""The catalogue of metrics: name, type, labels, unit, meaning. Nothing else names a metric.
 
 Names are without the prefix `lakeward_`. Rules: base units, `_total` on counters,
 `_timestamp_seconds` for times, `topic`/`partition` labels only on offsets, `table` as
-`database.table`; never a bucket, key, offset, file or exception text in a label.
+`database.table`; never a bucket, key, offset, file or exception text in a label. This module has
+what is about source and batches; `metric_table_tables` and `metric_table_runtime` have the rest.
 """
 
-import dataclasses
+from ingest.observing.metric import (
+    PREFIX,
+    RECORD_BUCKETS,
+    SECONDS_BUCKETS,
+    STATES,
+    TABLE_STATES,
+    Metric,
+)
+from ingest.observing.metric_table_runtime import RUNTIME_METRICS
+from ingest.observing.metric_table_tables import TABLE_METRICS
 
-__all__ = ["METRICS", "PREFIX", "STATES", "TABLE_STATES", "Metric"]
-
-PREFIX = "lakeward_"
-
-STATES = ("starting", "running", "paused", "idle", "draining", "failed")
-"""Values of `lakeward_state`; exactly one is 1."""
-
-TABLE_STATES = ("running", "parked", "behind")
-"""Values of `lakeward_table_state`: written as events come; left alone while the others flow;
-resumed and catching up with the others."""
-
-_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
-_DELAY = (1, 2, 5, 10, 30, 60, 120, 300, 900, 3600, 14400)
-_RECORDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Metric:
-    """One row.
-
-    Attributes:
-        name: without prefix; a counter's ends in `_total`.
-        type: `counter`, `gauge`, `histogram`, or `computed`: a gauge worked out at scrape time,
-            absent while it is not known.
-        help: one sentence.
-        labels: label names.
-        buckets: upper bounds of a histogram.
-    """
-
-    name: str
-    type: str
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
+__all__ = ["GROUPS", "METRICS", "PREFIX", "STATES", "TABLE_STATES", "Metric"]
 
 _PARTITION = ("topic", "partition")
 
-METRICS: tuple[Metric, ...] = (
-    Metric(
-        "build_info",
-        "gauge",
-        "Versions in use; always 1.",
-        ("version", "pyspark", "python", "paimon_format"),
-    ),
-    Metric("state", "gauge", "What the daemon does: exactly one state is 1.", ("state",)),
-    Metric(
-        "driver_epoch",
-        "gauge",
-        "How many times the stream was begun to be owned, this time included; stored with it.",
-    ),
-    Metric(
-        "webhook_events_total",
-        "counter",
-        "Events for webhooks: sent, failed (given up) or dropped (too many waited).",
-        ("outcome",),
-    ),
-    # source
+_SOURCE = (
     Metric("source_records_total", "counter", "Committed source records.", ("topic",)),
-    Metric("source_bytes_total", "counter", "Committed key and value bytes."),
+    Metric(
+        "source_bytes_total", "counter", "Committed key and value bytes of records.", unit="bytes"
+    ),
     Metric(
         "source_committed_offset",
         "gauge",
         "Next offset to read, per last table commit.",
         _PARTITION,
+        unit="offset",
     ),
-    Metric("source_end_offset", "computed", "High watermark.", _PARTITION),
-    Metric("source_start_offset", "computed", "Log start.", _PARTITION),
-    Metric("source_lag_records", "computed", "End offset minus committed offset.", _PARTITION),
+    Metric("source_end_offset", "computed", "High watermark.", _PARTITION, unit="offset"),
+    Metric("source_start_offset", "computed", "Log start.", _PARTITION, unit="offset"),
+    Metric(
+        "source_lag_records",
+        "computed",
+        "End offset minus committed offset; for files, lines.",
+        _PARTITION,
+    ),
     Metric(
         "source_lag_seconds",
         "computed",
         "How long the oldest uncommitted record has been seen waiting, without the time that "
         "settings let it wait (source_wait_seconds); 0 when there is none.",
         ("topic",),
+        unit="seconds",
     ),
     Metric(
         "source_wait_seconds",
         "computed",
         "How long records of the topic may wait (freshness, idle.commit); none = they may not.",
         ("topic",),
+        unit="seconds",
     ),
     Metric(
         "source_retention_headroom_ratio",
         "computed",
         "(committed - start) / (end - start); at 0 records are lost.",
         _PARTITION,
+        unit="ratio",
     ),
     Metric(
-        "source_offsets_poll_timestamp_seconds", "gauge", "When the watermarks were polled last."
+        "source_offsets_poll_timestamp_seconds",
+        "gauge",
+        "When the watermarks were polled last; what hangs on them is absent 120 s later.",
+        unit="timestamp",
     ),
     Metric("source_partitions", "computed", "Partitions known.", ("topic",)),
     Metric(
         "source_errors_total",
         "counter",
-        "Client errors: transport, auth, timeout, out_of_range, other.",
+        "Polls of the source that failed: transport, auth or other.",
         ("reason",),
     ),
     Metric(
@@ -112,7 +83,15 @@ METRICS: tuple[Metric, ...] = (
         "Offsets lost to retention that the stream went past.",
         _PARTITION,
     ),
-    # decode
+    Metric(
+        "source_clock_skew_seconds",
+        "gauge",
+        "How far the newest change of the last batch is ahead of this machine's clock; 0 = not.",
+        unit="seconds",
+    ),
+)
+
+_DECODE = (
     Metric(
         "decode_records_total",
         "counter",
@@ -149,127 +128,6 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Copies of bad records acknowledged by `bad.records.topic`, repeats included.",
     ),
-    # batch
-    Metric(
-        "batches_total",
-        "counter",
-        "Micro-batches: committed, empty, failed or replayed.",
-        ("outcome",),
-    ),
-    Metric("batch_duration_seconds", "histogram", "Whole micro-batch.", (), _SECONDS),
-    Metric(
-        "batch_phase_duration_seconds",
-        "histogram",
-        "Wall time of one phase of a micro-batch.",
-        ("phase",),
-        _SECONDS,
-    ),
-    Metric(
-        "batch_phase_task_seconds_total",
-        "counter",
-        "Time of a phase summed over tasks; against the wall time it shows skew.",
-        ("phase",),
-    ),
-    Metric("batch_records", "histogram", "Source records in a micro-batch.", (), _RECORDS),
-    Metric("batch_in_progress", "gauge", "1 while a micro-batch is worked on."),
-    Metric("batch_id", "gauge", "Spark's id of the micro-batch that ended last."),
-    Metric("batch_start_timestamp_seconds", "gauge", "Start of the current or last micro-batch."),
-    Metric(
-        "last_success_timestamp_seconds", "gauge", "End of the last micro-batch, empty ones too."
-    ),
-    # table
-    Metric(
-        "table_rows_written_total", "counter", "Rows committed to data files.", ("table", "kind")
-    ),
-    Metric(
-        "table_state",
-        "gauge",
-        "What becomes of a table's events: exactly one state is 1; alarm on parked.",
-        ("table", "state"),
-    ),
-    Metric("table_snapshot_id", "gauge", "Newest snapshot of this stream.", ("table",)),
-    Metric("table_last_commit_timestamp_seconds", "gauge", "Last commit.", ("table",)),
-    Metric("table_source_timestamp_seconds", "gauge", "Newest source.ts_ms visible.", ("table",)),
-    Metric(
-        "table_freshness_seconds",
-        "computed",
-        "Age of the newest visible change; 0 while the source has nothing newer.",
-        ("table",),
-    ),
-    Metric(
-        "table_commit_delay_seconds",
-        "histogram",
-        "Commit time minus the oldest source.ts_ms of the batch.",
-        ("table",),
-        _DELAY,
-    ),
-    Metric(
-        "table_sorted_runs_max",
-        "gauge",
-        "Most sorted runs in a bucket that the last batch touched.",
-        ("table",),
-    ),
-    # commit, compaction, schema
-    Metric(
-        "commits_total",
-        "counter",
-        "Snapshots: kind append, compact or overwrite; outcome ok, conflict or error.",
-        ("table", "kind", "outcome"),
-    ),
-    Metric(
-        "commit_duration_seconds", "histogram", "Commit with its retries.", ("table",), _SECONDS
-    ),
-    Metric("commit_retries_total", "counter", "Lost races for a snapshot id.", ("reason",)),
-    Metric(
-        "compactions_total",
-        "counter",
-        "Compacted buckets: kind minor or full; outcome ok, dropped (lost a race) or error.",
-        ("table", "kind", "outcome"),
-    ),
-    Metric(
-        "compaction_seconds_total",
-        "counter",
-        "Time spent on compacting buckets, over all tasks and the background.",
-        ("table", "kind"),
-    ),
-    Metric(
-        "compaction_written_bytes_total",
-        "counter",
-        "Bytes of data files that committed compactions wrote.",
-        ("table", "kind"),
-    ),
-    Metric(
-        "snapshots_expired_total",
-        "counter",
-        "Snapshots that the daemon removed because they have had their time.",
-        ("table",),
-    ),
-    Metric(
-        "orphan_files_removed_total",
-        "counter",
-        "Files that nothing named and the daemon removed (`maintenance.orphan.clean`).",
-        ("table",),
-    ),
-    Metric("compaction_in_progress", "gauge", "1 while a table is compacted in the background."),
-    Metric("table_changelog_rows_total", "counter", "Rows of committed changelog.", ("table",)),
-    Metric(
-        "table_values_kept_total",
-        "counter",
-        "Values that the source did not send because they did not change, kept from older rows.",
-        ("table",),
-    ),
-    Metric(
-        "table_rows_swept_total",
-        "counter",
-        "Rows deleted because a new snapshot of the source did not bring them.",
-        ("table",),
-    ),
-    Metric(
-        "table_sweeps_total",
-        "counter",
-        "Snapshots of the source that were to be swept: swept, or called_off.",
-        ("table", "outcome"),
-    ),
     Metric(
         "ordering_violations_total",
         "counter",
@@ -282,30 +140,83 @@ METRICS: tuple[Metric, ...] = (
         "Changes of key whose two records were in different batches.",
         ("topic",),
     ),
+)
+
+_BATCH = (
     Metric(
-        "duplicate_events_total",
+        "batches_total",
         "counter",
-        "Rows of tables in the order of the source that were delivered again, or late.",
-        ("table",),
+        "Micro-batches: committed, empty, failed or replayed.",
+        ("outcome",),
     ),
     Metric(
-        "table_values_lost_total",
-        "counter",
-        "Values that the source did not send and that no older row had; null was stored.",
-        ("table",),
+        "batch_duration_seconds",
+        "histogram",
+        "Whole micro-batch.",
+        (),
+        SECONDS_BUCKETS,
+        unit="seconds",
     ),
-    # lookup
-    Metric("lookup_hits_total", "counter", "Times a local copy of a data file was there."),
-    Metric("lookup_misses_total", "counter", "Times it was built or waited for."),
-    Metric("lookup_built_bytes_total", "counter", "Bytes of local copies that were built."),
     Metric(
-        "lookup_evicted_files_total", "counter", "Local copies removed for want of room or of use."
+        "batch_phase_duration_seconds",
+        "histogram",
+        "Wall time of one phase of a micro-batch: plan, job, schema, commit.",
+        ("phase",),
+        SECONDS_BUCKETS,
+        unit="seconds",
     ),
-    Metric("lookup_disk_bytes", "gauge", "Local copies on disk, of the fullest machine."),
     Metric(
-        "schema_changes_total",
+        "batch_phase_task_seconds_total",
         "counter",
-        "Schema changes that were asked for: applied, ignored, refused or parked.",
-        ("table", "change", "decision"),
+        "Time of a part of the job summed over its tasks: consume, decode, sort, merge (rows into "
+        "writers), flush (files written and compacted).",
+        ("phase",),
+        unit="seconds",
+    ),
+    Metric(
+        "batch_slowest_task_ratio",
+        "computed",
+        "Writing time of the slowest bucket of the last batch, of the whole job's wall time.",
+        unit="ratio",
+    ),
+    Metric("batch_records", "histogram", "Source records in a micro-batch.", (), RECORD_BUCKETS),
+    Metric("batch_in_progress", "gauge", "1 while a micro-batch is worked on.", unit="boolean"),
+    Metric("batch_id", "gauge", "Spark's id of the micro-batch that ended last.", unit="id"),
+    Metric(
+        "batch_start_timestamp_seconds",
+        "gauge",
+        "Start of the current or last micro-batch.",
+        unit="timestamp",
+    ),
+    Metric(
+        "last_success_timestamp_seconds",
+        "gauge",
+        "End of the last micro-batch, empty ones too.",
+        unit="timestamp",
+    ),
+    Metric(
+        "trigger_interval_seconds",
+        "computed",
+        "`pipeline.trigger.interval`: batches that take longer than this have no pause.",
+        unit="seconds",
+    ),
+    Metric(
+        "query_step_seconds_total",
+        "counter",
+        "What Spark says of its batches: triggerExecution, latestOffset, addBatch, walCommit, "
+        "commitOffsets and others.",
+        ("step",),
+        unit="seconds",
     ),
 )
+
+GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
+    ("Source", _SOURCE),
+    ("Decoding and bad records", _DECODE),
+    ("Micro-batches", _BATCH),
+    *TABLE_METRICS,
+    *RUNTIME_METRICS,
+)
+"""The catalogue in parts, as the page of metrics shows it."""
+
+METRICS: tuple[Metric, ...] = tuple(row for _, rows in GROUPS for row in rows)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from ingest.commands.text_table import human_time
 from ingest.configuration.settings import Settings
@@ -19,6 +20,8 @@ from ingest.microbatch.batch_report import BatchReport
 from ingest.observing.alerts import Alerts
 from ingest.observing.control import Control
 from ingest.observing.http_server import HttpServer
+from ingest.observing.instruments import TableNames
+from ingest.observing.runtime_watch import RuntimeWatch, digest_of, java_version
 from ingest.observing.status_board import StatusBoard
 from ingest.observing.telemetry import Metrics
 from ingest.requests.files import Answer, RequestFiles
@@ -58,7 +61,15 @@ class Observer:
         self._settings = settings
         self._clock = clock
         self._shown = shown
-        self.metrics = Metrics(clock)
+        wanted = settings.metrics
+        self.metrics = Metrics(
+            clock,
+            tables=TableNames(per_table=wanted.per_table, most=wanted.max_tables),
+            labels=wanted.labels,
+        )
+        self._set_config(settings)
+        paths = RuntimeWatch.paths_of(settings.pipeline.checkpoint, settings.sink.warehouse)
+        self._runtime = RuntimeWatch(self.metrics.instruments, paths)
         self.board = StatusBoard(settings.pipeline.name, clock)
         name = settings.pipeline.name
         self._alerts = Alerts(name, settings.alerts, clock, self.metrics.webhook_called)
@@ -83,6 +94,7 @@ class Observer:
             )
             self._server = server.start()
             _LOG.info("endpoint open", extra={"event": "endpoint", "url": server.url})
+        self._runtime.start()
         self.board.set_condition("configuration", ok=True)
         self._show_settings()
         return self
@@ -98,6 +110,7 @@ class Observer:
         if self._poller is not None:
             self._poller.join(timeout=LAG_POLL_S)
         self._alerts.close()
+        self._runtime.close()
         if self._server is not None:
             self._server.close()
 
@@ -121,11 +134,17 @@ class Observer:
         self.board.set_settings(lines, settings.pipeline.trigger_interval_s)
         self.board.set_fact("warehouse", settings.sink.warehouse)
 
+    def _set_config(self, settings: Settings) -> None:
+        trigger = settings.pipeline.trigger_interval_s
+        self.metrics.set_config(settings.pipeline.name, digest_of(settings), trigger)
+
     def started(self, spark: SparkSession) -> None:
         """The Spark session is up; begin to watch the source."""
         self.board.set_condition("session", ok=True)
         self.board.watch_engine(_engine_alive(spark))
         self.board.set_fact("spark", spark.version)
+        self.metrics.set_build(java=java_version(spark))
+        self._runtime.use_session(spark)
         self._state("running")
         self._poller = threading.Thread(target=self._poll, name="lag", daemon=True)
         self._poller.start()
@@ -142,6 +161,7 @@ class Observer:
     def use_settings(self, settings: Settings) -> None:
         """Watch another source from now on."""
         self._settings = settings
+        self._set_config(settings)
         self._changed.set()
         self._alerts.use_settings(settings.alerts)
         if self._control is not None:
@@ -236,13 +256,20 @@ class Observer:
         states: dict[str, str] = dict.fromkeys(book.progresses(), "running")
         states |= dict.fromkeys(book.parking.behind, "behind") | dict.fromkeys(parked, "parked")
         self.metrics.set_table_states(states)
+        feeds = {name: tuple(each.offsets) for name, each in book.progresses().items()}
+        self.metrics.set_feeds(feeds)
         self.board.set_table_states(
             {name: {"state": state, **_why(parked.get(name))} for name, state in states.items()}
         )
         self._alerts.tables(states, {name: entry.reason for name, entry in parked.items()})
 
+    def querying(self, query: StreamingQuery) -> None:
+        """Spark's query has begun, or another one has."""
+        self._runtime.use_query(query)
+
     def failed(self, error: BaseException) -> None:
         """The query ended with an error; it is tried again or the process ends."""
+        self.metrics.query_failed()
         self.metrics.batch_failed()
         self.board.failed(error)
 
@@ -276,6 +303,10 @@ class Observer:
     def draining(self) -> None:
         """No further batch begins."""
         self._state("draining")
+
+    def stopping(self) -> None:
+        """The Spark session is about to be stopped."""
+        self._runtime.forget_session()
 
     def ended(self, error: BaseException | None = None) -> None:
         """The process is about to end, perhaps by an error."""

@@ -7,21 +7,21 @@ must not freeze when its source is silent (watermarks, lag, freshness) is worked
 and left out when it is older than `STALE_AFTER_S`. Names and labels are in `metric_table`.
 """
 
-import dataclasses
 import importlib.metadata
 import platform
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 import prometheus_client
-from prometheus_client import exposition
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from ingest.microbatch.batch_report import BatchReport, LookupUse
-from ingest.observing.metric_table import METRICS, PREFIX, STATES, TABLE_STATES, Metric
+from ingest.microbatch.task_use import TaskUse
+from ingest.observing.batch_counting import count_batch, count_work
+from ingest.observing.busy_time import BusyTime
+from ingest.observing.instruments import Instruments, TableNames
+from ingest.observing.metric_table import METRICS, STATES, TABLE_STATES
+from ingest.observing.source_watch import STALE_AFTER_S, SourceWatch, Watermarks
+from ingest.upkeep.layout_figures import TableLayout
 from storage.clock import Clock, SystemClock
 from storage.table.compact_table import CompactReport
 
@@ -29,16 +29,6 @@ __all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "version_o
 
 PAIMON_FORMAT = "3"
 """Version of the snapshot and schema files that are written (FORMAT.md §2.1, §3.1)."""
-
-STALE_AFTER_S = 120.0
-"""Age of a watermark poll after which its series disappear [s]: eight polls at 15 s, so that a
-short broker hiccup leaves no gap and a dead poll is not mistaken for a quiet topic."""
-
-Watermarks = Mapping[tuple[str, int], tuple[int, int]]
-"""(topic, partition) -> (log start, log end)."""
-
-_WAITING_MEMORY = 240
-"""Remembered polls per partition: an hour at 15 s; older waiting times are lower bounds."""
 
 
 def version_of(distribution: str) -> str:
@@ -49,394 +39,256 @@ def version_of(distribution: str) -> str:
         return "unknown"
 
 
-@dataclasses.dataclass(slots=True)
-class _Partition:
-    """Offsets of one partition, and when its end offset was first seen at which value."""
-
-    low: int = 0
-    high: int = 0
-    committed: int | None = None
-    seen: "deque[tuple[float, int]]" = dataclasses.field(
-        default_factory=lambda: deque(maxlen=_WAITING_MEMORY)
-    )
-
-    def polled(self, now_s: float, low: int, high: int) -> None:
-        self.low = low
-        if not self.seen or high > self.high:
-            self.seen.append((now_s, high))
-        self.high = high
-        self._forget()
-
-    def reached(self, offset: int) -> None:
-        self.committed = offset
-        self._forget()
-
-    def _forget(self) -> None:
-        if self.committed is not None:
-            while self.seen and self.seen[0][1] <= self.committed:
-                self.seen.popleft()
-
-    @property
-    def lag(self) -> int:
-        return max(0, self.high - (self.low if self.committed is None else self.committed))
-
-    def waiting_s(self, now_s: float) -> float:
-        if self.lag == 0 or not self.seen:
-            return 0.0
-        return max(0.0, now_s - self.seen[0][0])
-
-    @property
-    def headroom(self) -> float:
-        """1 = nothing of what we need is near deletion, 0 = loss begins."""
-        committed = self.low if self.committed is None else self.committed
-        kept = self.high - self.low
-        return 1.0 if kept <= 0 else min(1.0, max(0.0, (committed - self.low) / kept))
-
-
 class Metrics:
     """Every metric of the daemon; thread-safe.
 
     Args:
         clock: time.
         process: whether `process_*` and `python_gc_*` are exported too.
+        tables: values of the label `table`.
+        labels: constant labels of every series.
     """
 
-    def __init__(self, clock: Clock | None = None, *, process: bool = True) -> None:
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        process: bool = True,
+        tables: TableNames | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._polled_s: float | None = None
-        self._waits: Mapping[str, float] = {}
+        self._source = SourceWatch(self._clock)
         self._source_ts_ms: dict[str, int] = {}
-        self.registry = prometheus_client.CollectorRegistry()
-        self._metrics: dict[str, Any] = {
-            row.name: _instrument(row, self.registry) for row in METRICS if row.type != "computed"
-        }
-        self.registry.register(_Computed(self))
+        self._feeds: Mapping[str, Collection[str]] = {}
+        self._busy = BusyTime(self._clock)
+        self._waiting_since_s: Mapping[str, float] = {}
+        self._tasks_use = TaskUse()
+        self._counted_use = TaskUse()
+        self.instruments = Instruments(METRICS, tables, labels)
+        self.registry = self.instruments.registry
+        self.instruments.before_scrape(self._refresh)
+        self.instruments.serve_calls("store_request_duration_seconds", lambda: self._use.store)
+        self.instruments.serve_calls(
+            "registry_request_duration_seconds", lambda: self._use.registry
+        )
         if process:
             prometheus_client.ProcessCollector(registry=self.registry)
             prometheus_client.GCCollector(registry=self.registry)
-        self._metrics["build_info"].labels(
-            version_of("lakeward"), version_of("pyspark"), platform.python_version(), PAIMON_FORMAT
-        ).set(1)
+        self.set_build()
+        self.instruments.set("start_timestamp_seconds", self._now_s())
         self.set_state("starting")
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The scrape answer: body and content type for an `Accept` header."""
-        encoder, content_type = exposition.choose_encoder(accept)
-        return encoder(self.registry), content_type
+        return self.instruments.exposition(accept)
+
+    # --- the daemon
+
+    def set_build(self, java: str = "") -> None:
+        """Say which versions run; Java's is known once Spark has started."""
+        versions = (version_of("lakeward"), version_of("pyspark"), platform.python_version())
+        self.instruments.replace("build_info", {(*versions, java, PAIMON_FORMAT): 1.0})
+
+    def set_config(self, pipeline: str, digest: str, trigger_s: float | None) -> None:
+        """Say which settings are in force."""
+        self.instruments.replace("config_info", {(pipeline, digest): 1})
+        if trigger_s is not None:
+            self.instruments.set("trigger_interval_seconds", trigger_s)
 
     def set_state(self, state: str) -> None:
         """Enter one of `STATES`."""
         for each in STATES:
-            self._metrics["state"].labels(each).set(1 if each == state else 0)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Which owner of the stream this process is."""
-        self._metrics["driver_epoch"].set(epoch)
+            self.instruments.set("state", each == state, each)
 
     def set_table_states(self, states: Mapping[str, str]) -> None:
         """Say which of `TABLE_STATES` each table is in."""
-        for table, state in states.items():
-            for each in TABLE_STATES:
-                self._metrics["table_state"].labels(table, each).set(1 if each == state else 0)
+        values: dict[tuple[str, ...], float] = {
+            (table, each): float(each == state)
+            for table, state in states.items()
+            for each in TABLE_STATES
+        }
+        self.instruments.replace("table_state", values)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which owner of the stream this process is."""
+        self.instruments.set("driver_epoch", epoch)
 
     def webhook_called(self, outcome: str) -> None:
         """A webhook was told, was not, or will not be: `sent`, `failed` or `dropped`."""
-        self._metrics["webhook_events_total"].labels(outcome).inc()
+        self.instruments.add("webhook_events_total", 1, outcome)
+
+    def query_failed(self) -> None:
+        """Spark's query ended with an error."""
+        self.instruments.add("query_failures_total", 1)
+
+    # --- batches
 
     def batch_started(self) -> None:
         """A micro-batch began."""
-        self._metrics["batch_in_progress"].set(1)
-        self._metrics["batch_start_timestamp_seconds"].set(self._now_s())
+        self.instruments.set("batch_in_progress", 1)
+        self.instruments.set("batch_start_timestamp_seconds", self._now_s())
 
     def batch_failed(self) -> None:
         """The micro-batch ended without a report; it will be tried again."""
-        self._metrics["batch_in_progress"].set(0)
-        self._metrics["batches_total"].labels("failed").inc()
+        self.instruments.set("batch_in_progress", 0)
+        self.instruments.add("batches_total", 1, "failed")
 
     def record(self, report: BatchReport) -> None:
         """Add a finished micro-batch. Call it once per batch, after its commits."""
-        self._metrics["batch_in_progress"].set(0)
-        self._metrics["batches_total"].labels(report.outcome).inc()
-        self._metrics["batch_id"].set(report.batch_id)
-        self._metrics["batch_duration_seconds"].observe(report.duration_s)
-        self._metrics["last_success_timestamp_seconds"].set(self._now_s())
-        for phase, seconds in report.phases.items():
-            if phase.startswith("task_"):
-                name = phase.removeprefix("task_")
-                self._metrics["batch_phase_task_seconds_total"].labels(name).inc(seconds)
-            else:
-                self._metrics["batch_phase_duration_seconds"].labels(phase).observe(seconds)
-        self._metrics["dlq_sent_total"].inc(report.dead_letters)
-        if report.outcome == "replayed":  # its work was counted when it was committed
-            self._record_offsets(report)
-            return
-        self._metrics["batch_records"].observe(report.events)
-        self._record_source(report)
-        self._record_tables(report)
-        self._record_offsets(report)
+        self.instruments.set("batch_in_progress", 0)
+        self.instruments.set("last_success_timestamp_seconds", self._now_s())
+        count_batch(self.instruments, report)
+        if report.outcome != "replayed":  # its work was counted when it was committed
+            count_work(self.instruments, report)
+            self._record_times(report)
+            if report.lookup is not None:
+                self.record_lookup(report.lookup)
+            for table, runs in report.sorted_runs.items():
+                if self.instruments.get("table_sorted_runs_max", table) is None:
+                    self.instruments.set("table_sorted_runs_max", runs, table)
+        with self._lock:
+            self._tasks_use = self._tasks_use.plus(report.use)
+        self.record_committed(report.end_offsets)
 
-    def _record_source(self, report: BatchReport) -> None:
-        self._metrics["source_bytes_total"].inc(report.bytes)
-        records: dict[str, int] = {}
-        for topic, counts in report.counts.items():
-            for name, count in counts.items():
-                self._metrics["decode_records_total"].labels(topic, _op(name)).inc(count)
-            records[topic] = sum(n for name, n in counts.items() if name != "unrouted")
-        for topic, classes in report.bad_by_topic.items():
-            for reason, count in classes.items():
-                self._metrics["decode_errors_total"].labels(topic, reason).inc(count)
-                self._metrics["dlq_records_total"].labels(topic, reason).inc(count)
-            records[topic] = records.get(topic, 0) + sum(classes.values())
-        self._record_bad(report)
-        for topic, count in records.items():
-            self._metrics["source_records_total"].labels(topic).inc(count)
-        for topic, found in report.ordering_violations.items():
-            self._metrics["ordering_violations_total"].labels(topic).inc(len(found))
-        for topic, count in report.split_key_updates.items():
-            self._metrics["split_key_updates_total"].labels(topic).inc(count)
-        for (topic, partition), count in report.skipped_offsets.items():
-            self._metrics["source_skipped_offsets_total"].labels(topic, partition).inc(count)
-
-    def _record_bad(self, report: BatchReport) -> None:
-        for metric, tables in (
-            ("quarantined_rows_total", report.bad_by_table),
-            ("bad_records_skipped_total", report.bad_skipped),
-        ):
-            for table, classes in tables.items():
-                for reason, count in classes.items():
-                    self._metrics[metric].labels(table, reason).inc(count)
-        for table in report.parked_bad:
-            self._metrics["tables_parked_for_bad_records_total"].labels(table).inc()
-
-    def _record_tables(self, report: BatchReport) -> None:
-        ended_s = report.started_ms / 1000 + report.duration_s
-        for table, kinds in report.rows_by_table.items():
-            for kind, count in kinds.items():
-                self._metrics["table_rows_written_total"].labels(table, kind).inc(count)
-        for table, snapshot_id in report.snapshots.items():
-            self._metrics["table_snapshot_id"].labels(table).set(snapshot_id)
-            self._metrics["table_last_commit_timestamp_seconds"].labels(table).set(ended_s)
-            self._metrics["commits_total"].labels(table, "append", "ok").inc()
-        for table, runs in report.sorted_runs.items():
-            self._metrics["table_sorted_runs_max"].labels(table).set(runs)
-        self._record_compactions(report)
-        for outcome, tables in (("swept", report.swept), ("called_off", report.unswept)):
-            for table in tables:
-                self._metrics["table_sweeps_total"].labels(table, outcome).inc()
-        for table, seconds in report.commit_seconds.items():
-            self._metrics["commit_duration_seconds"].labels(table).observe(seconds)
-        self._metrics["commit_retries_total"].labels("snapshot_exists").inc(report.commit_retries)
-        for table, said in report.schema_verdicts:
-            labels = (table, said.kind.value, said.outcome.value)
-            self._metrics["schema_changes_total"].labels(*labels).inc()
-        for table, (oldest, newest) in report.source_ts_ms.items():
-            self._metrics["table_commit_delay_seconds"].labels(table).observe(
-                max(0.0, ended_s - oldest / 1000)
-            )
+    def _record_times(self, report: BatchReport) -> None:
+        for table, (_, newest) in report.source_ts_ms.items():
             with self._lock:
                 newest = max(newest, self._source_ts_ms.get(table, 0))
                 self._source_ts_ms[table] = newest
-            self._metrics["table_source_timestamp_seconds"].labels(table).set(newest / 1000)
-
-    def _record_compactions(self, report: BatchReport) -> None:
-        for table, count in report.compactions.items():
-            self._metrics["compactions_total"].labels(table, "minor", "ok").inc(count)
-            if count:
-                self._metrics["commits_total"].labels(table, "compact", "ok").inc()
-        for table, count in report.compactions_dropped.items():
-            self._metrics["compactions_total"].labels(table, "minor", "dropped").inc(count)
-            self._metrics["commits_total"].labels(table, "compact", "conflict").inc()
-        for table, seconds in report.compaction_seconds.items():
-            self._metrics["compaction_seconds_total"].labels(table, "minor").inc(seconds)
-        for table, size in report.compaction_bytes.items():
-            self._metrics["compaction_written_bytes_total"].labels(table, "minor").inc(size)
-        for metric, counts in (
-            ("table_changelog_rows_total", report.changelog_rows),
-            ("table_values_kept_total", report.values_kept),
-            ("table_values_lost_total", report.values_lost),
-            ("duplicate_events_total", report.repeated),
-            ("table_rows_swept_total", report.swept),
-        ):
-            for table, count in counts.items():
-                self._metrics[metric].labels(table).inc(count)
-        if report.lookup is not None:
-            self.record_lookup(report.lookup)
+            self.instruments.set("table_source_timestamp_seconds", newest / 1000, table)
 
     def record_lookup(self, use: LookupUse) -> None:
         """Add what was done with the local copies of data files."""
-        self._metrics["lookup_hits_total"].inc(use.hits)
-        self._metrics["lookup_misses_total"].inc(use.misses)
-        self._metrics["lookup_built_bytes_total"].inc(use.built_bytes)
-        self._metrics["lookup_evicted_files_total"].inc(use.evicted_files)
-        self._metrics["lookup_disk_bytes"].set(use.disk_bytes)
+        self.instruments.add("lookup_hits_total", use.hits)
+        self.instruments.add("lookup_misses_total", use.misses)
+        self.instruments.add("lookup_built_bytes_total", use.built_bytes)
+        self.instruments.add("lookup_evicted_files_total", use.evicted_files)
+        self.instruments.set("lookup_disk_bytes", use.disk_bytes)
+
+    # --- upkeep
 
     def compaction_started(self) -> None:
         """A table is being compacted in the background."""
-        self._metrics["compaction_in_progress"].set(1)
+        self.instruments.set("compaction_in_progress", 1)
+        self._busy.begin()
 
     def compaction_ended(self, table: str, kind: str, report: CompactReport | None) -> None:
         """Add a background compaction; None: it failed as a whole."""
-        self._metrics["compaction_in_progress"].set(0)
-        total = self._metrics["compactions_total"]
+        into = self.instruments
+        into.set("compaction_in_progress", 0)
+        self._busy.end()
         if report is None:
-            total.labels(table, kind, "error").inc()
+            into.add("compactions_total", 1, table, kind, "error")
             return
-        total.labels(table, kind, "ok").inc(report.compacted)
-        total.labels(table, kind, "dropped").inc(report.dropped)
-        total.labels(table, kind, "error").inc(len(report.failures))
-        self._metrics["commits_total"].labels(table, "compact", "ok").inc(len(report.snapshots))
-        self._metrics["compaction_seconds_total"].labels(table, kind).inc(report.bucket_seconds)
-        self._metrics["compaction_written_bytes_total"].labels(table, kind).inc(
-            report.written_bytes
-        )
-        self._metrics["table_changelog_rows_total"].labels(table).inc(report.changelog_rows)
+        into.observe("compaction_pass_duration_seconds", report.seconds, kind)
+        into.add("compactions_total", report.compacted, table, kind, "ok")
+        into.add("compactions_total", report.dropped, table, kind, "dropped")
+        into.add("compactions_total", len(report.failures), table, kind, "error")
+        into.add("commits_total", len(report.snapshots), table, "compact", "ok")
+        into.add("compaction_seconds_total", report.bucket_seconds, table, kind)
+        into.add("compaction_read_bytes_total", report.read_bytes, table, kind)
+        into.add("compaction_written_bytes_total", report.written_bytes, table, kind)
+        into.add("table_changelog_rows_total", report.changelog_rows, table)
+
+    def compaction_waits(self, since_s: Mapping[str, float]) -> None:
+        """Say which tables wait for the background, each since when [monotonic s]."""
+        self._waiting_since_s = dict(since_s)
+        self.instruments.set("compaction_pending", len(since_s))
 
     def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
         """Add snapshots that expired, and files removed that nothing named."""
-        self._metrics["snapshots_expired_total"].labels(table).inc(snapshots)
-        self._metrics["orphan_files_removed_total"].labels(table).inc(orphans)
+        self.instruments.add("snapshots_expired_total", snapshots, table)
+        self.instruments.add("orphan_files_removed_total", orphans, table)
 
-    def _record_offsets(self, report: BatchReport) -> None:
-        with self._lock:
-            for topic, offsets in report.end_offsets.items():
-                for partition, offset in offsets.items():
-                    key = (topic, int(partition))
-                    self._partitions.setdefault(key, _Partition()).reached(offset)
-                    self._metrics["source_committed_offset"].labels(topic, partition).set(offset)
+    def record_layout(self, table: str, layout: TableLayout) -> None:
+        """Take how a table's files lie in its newest snapshot."""
+        for name, value in layout.figures().items():
+            self.instruments.set(f"table_{name}", value, table)
+
+    # --- source
 
     def source_error(self, reason: str) -> None:
-        """A client error: `transport`, `auth`, `timeout`, `out_of_range` or `other`."""
-        self._metrics["source_errors_total"].labels(reason).inc()
+        """A poll of the source failed: `transport`, `auth` or `other`."""
+        self.instruments.add("source_errors_total", 1, reason)
 
     def record_committed(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Set the starting offsets of a stream, so that lag is right before the first batch."""
-        with self._lock:
-            for topic, parts in offsets.items():
-                for partition, offset in parts.items():
-                    key = (topic, int(partition))
-                    self._partitions.setdefault(key, _Partition()).reached(int(offset))
+        """Take the next offsets to read; also at the start, so that lag is right at once."""
+        self._source.reached(offsets)
+        for topic, parts in offsets.items():
+            for partition, offset in parts.items():
+                self.instruments.set("source_committed_offset", offset, topic, str(partition))
 
     def record_watermarks(self, watermarks: Watermarks) -> None:
         """Take the result of a successful poll of the source."""
-        now_s = self._clock.monotonic_s()
-        self._metrics["source_offsets_poll_timestamp_seconds"].set(self._now_s())
-        with self._lock:
-            self._polled_s = now_s
-            for key, (low, high) in watermarks.items():
-                self._partitions.setdefault(key, _Partition()).polled(now_s, low, high)
+        self.instruments.set("source_offsets_poll_timestamp_seconds", self._now_s())
+        self._source.polled(watermarks)
 
     def set_waits(self, waits: Mapping[str, float]) -> None:
         """Say how long records of a topic may wait [s]: until then they are not late."""
-        with self._lock:
-            self._waits = dict(waits)
+        self._source.set_waits(waits)
 
-    def _late_s(self, topic: str, partition: _Partition, now_s: float) -> float:
-        return max(0.0, partition.waiting_s(now_s) - self._waits.get(topic, 0.0))
+    def set_feeds(self, feeds: Mapping[str, Collection[str]]) -> None:
+        """Say from which topics each table comes; of others any topic may be."""
+        self._feeds = feeds
 
     def lag(self) -> dict[tuple[str, int], int]:
         """Records behind, per (topic, partition); empty while no recent poll says."""
-        with self._lock:
-            if not self._fresh():
-                return {}
-            return {key: each.lag for key, each in self._partitions.items()}
+        return self._source.lag()
 
     def freshness_s(self) -> dict[str, float]:
-        """Per table the age of its newest change; 0 while the source has nothing newer [s].
+        """Per table the age of its newest change; 0 while its topics have nothing newer [s].
 
         Records that may wait are nothing newer yet.
         """
-        lag = self.lag()
+        if not self._source.ever_polled:
+            return {}
+        behind, now_ms = self._source.behind(), self._clock.now_ms()
         with self._lock:
-            if self._polled_s is None:
-                return {}
-            now_s = self._clock.monotonic_s()
-            caught_up = bool(lag) and not any(
-                count
-                and (
-                    key[0] not in self._waits or self._late_s(key[0], self._partitions[key], now_s)
-                )
-                for key, count in lag.items()
-            )
-            now_ms = self._clock.now_ms()
             return {
-                table: 0.0 if caught_up else max(0.0, (now_ms - ts_ms) / 1000)
+                table: 0.0 if self._caught_up(table, behind) else max(0.0, now_ms - ts_ms) / 1000
                 for table, ts_ms in self._source_ts_ms.items()
             }
 
-    def _fresh(self) -> bool:
-        polled = self._polled_s
-        return polled is not None and self._clock.monotonic_s() - polled <= STALE_AFTER_S
+    def _caught_up(self, table: str, behind: set[str] | None) -> bool:
+        if behind is None:
+            return False
+        feeds = self._feeds.get(table)
+        return behind.isdisjoint(feeds) if feeds else not behind
 
-    def computed(self) -> dict[str, dict[tuple[str, ...], float]]:
-        """Values of the metrics of type `computed` by label values."""
-        values: dict[str, dict[tuple[str, ...], float]] = {
-            row.name: {} for row in METRICS if row.type == "computed"
-        }
-        values["source_wait_seconds"] = {(topic,): s for topic, s in self._waits.items()}
-        values["table_freshness_seconds"] = {(t,): s for t, s in self.freshness_s().items()}
-        now_s = self._clock.monotonic_s()
+    # --- at scrape time
+
+    @property
+    def _use(self) -> TaskUse:
         with self._lock:
-            partitions = dict(self._partitions) if self._fresh() else {}
-            for (topic, partition), each in partitions.items():
-                labels = (topic, str(partition))
-                values["source_end_offset"][labels] = each.high
-                values["source_start_offset"][labels] = each.low
-                values["source_lag_records"][labels] = each.lag
-                values["source_retention_headroom_ratio"][labels] = each.headroom
-                waiting = values["source_lag_seconds"]
-                waiting[(topic,)] = max(
-                    waiting.get((topic,), 0.0), self._late_s(topic, each, now_s)
-                )
-                count = values["source_partitions"]
-                count[(topic,)] = count.get((topic,), 0) + 1
-        return values
+            return TaskUse.now().plus(self._tasks_use)
+
+    def _refresh(self) -> None:
+        into = self.instruments
+        for name, values in self._source.values().items():
+            into.replace(name, values)
+        into.replace("table_freshness_seconds", {(t,): s for t, s in self.freshness_s().items()})
+        waiting = self._waiting_since_s.values()
+        oldest_s = self._clock.monotonic_s() - min(waiting) if waiting else 0.0
+        into.set("compaction_oldest_pending_seconds", oldest_s)
+        into.set("compaction_busy_ratio", self._busy.ratio())
+        now = self._use
+        with self._lock:
+            new = TaskUse(
+                now.store.since(self._counted_use.store),
+                now.registry.since(self._counted_use.registry),
+            )
+            self._counted_use = now
+        for (operation, outcome), count in new.store.calls.items():
+            into.add("store_requests_total", count, operation, outcome)
+        for operation, size in new.store.sizes.items():
+            into.add("store_bytes_total", size, operation)
+        for (_, outcome), count in new.registry.calls.items():
+            into.add("registry_requests_total", count, outcome)
 
     def _now_s(self) -> float:
         return self._clock.now_ms() / 1000
-
-
-class _Computed(Collector):
-    """Serves the `computed` rows of the catalogue."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """See `Collector`; families without values still announce their help and type."""
-        values = self._metrics.computed()
-        for row in METRICS:
-            if row.type == "computed":
-                family = GaugeMetricFamily(PREFIX + row.name, row.help, labels=row.labels)
-                for labels, value in sorted(values[row.name].items()):
-                    family.add_metric(labels, value)
-                yield family
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Names without values, for the registry's duplicate check."""
-        return [
-            GaugeMetricFamily(PREFIX + row.name, row.help, labels=row.labels)
-            for row in METRICS
-            if row.type == "computed"
-        ]
-
-
-def _instrument(
-    row: Metric, registry: prometheus_client.CollectorRegistry
-) -> prometheus_client.Counter | prometheus_client.Gauge | prometheus_client.Histogram:
-    name = PREFIX + row.name
-    if row.type == "counter":
-        return prometheus_client.Counter(name, row.help, row.labels, registry=registry)
-    if row.type == "gauge":
-        return prometheus_client.Gauge(name, row.help, row.labels, registry=registry)
-    return prometheus_client.Histogram(
-        name, row.help, row.labels, registry=registry, buckets=row.buckets
-    )
-
-
-def _op(count_name: str) -> str:
-    return count_name.removeprefix("op.")
 
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]

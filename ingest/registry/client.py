@@ -12,6 +12,7 @@ Source: Confluent Schema Registry API reference (`/schemas/ids/{id}`, `/schemas/
 
 import dataclasses
 import threading
+import time
 import urllib.parse
 import uuid
 from typing import Any
@@ -21,13 +22,24 @@ from ingest.registry.http_get import Answer, JsonGetter, NoAnswerError
 from ingest.registry.registry_settings import SchemaRegistrySettings
 from storage.clock import Clock, SystemClock
 from storage.errors import BadRecordError, InvalidRequestError, RetryableError
+from storage.io.call_counts import CallCounts
 
-__all__ = ["AVRO", "RegisteredSchema", "SchemaId", "SchemaRegistry", "UnknownSchemaError"]
+__all__ = [
+    "AVRO",
+    "REGISTRY_CALLS",
+    "RegisteredSchema",
+    "SchemaId",
+    "SchemaRegistry",
+    "UnknownSchemaError",
+]
 
 SchemaId = int | uuid.UUID
 """What a record names its schema by."""
 
 AVRO = "AVRO"
+
+REGISTRY_CALLS = CallCounts()
+"""Requests of this process: ok, unknown, refused, retry (busy, or no answer) or wrong."""
 
 _FIRST_DELAY_S = 0.2
 _LONGEST_DELAY_S = 5.0
@@ -174,7 +186,7 @@ class SchemaRegistry:
             missing, failures = False, []
             for url in self._settings.urls:
                 try:
-                    answer = self._getter.get(url, path)
+                    answer = self._asked(url, path)
                 except NoAnswerError as error:
                     failures.append(f"{url}: {error}")
                     continue
@@ -196,6 +208,15 @@ class SchemaRegistry:
             self._clock.sleep(delay_s)
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
+    def _asked(self, url: str, path: str) -> Answer:
+        began, outcome = time.perf_counter(), "retry"
+        try:
+            answer = self._getter.get(url, path)
+            outcome = _outcome(answer)
+            return answer
+        finally:
+            REGISTRY_CALLS.add("get", outcome, time.perf_counter() - began)
+
     def _body(self, answer: Answer, url: str) -> Any:
         if answer.status in _REFUSED:
             raise AccessDeniedError(
@@ -214,6 +235,16 @@ class SchemaRegistry:
             detail=detail,
             hint="for Apicurio the address ends with /apis/ccompat/v7",
         )
+
+
+def _outcome(answer: Answer) -> str:
+    if answer.status == _OK:
+        return "ok"
+    if answer.status in _PASSING:
+        return "retry"
+    if answer.status in _REFUSED:
+        return "refused"
+    return "unknown" if answer.error_code in _KNOWN_MISSES else "wrong"
 
 
 def _said(answer: Answer) -> str:

@@ -14,13 +14,14 @@ import contextlib
 import datetime
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from ingest.microbatch.batch_report import BatchReport, LookupUse
 from ingest.stream.table_book import TableBook
 from ingest.upkeep.daily_window import DailyWindow
+from ingest.upkeep.layout_figures import TableLayout
 from storage.clock import Clock
 from storage.errors import LakewardError, UnsupportedFeatureError
 from storage.lsm.commit_cadence import full_compaction_interval, merges_everything, merges_level_0
@@ -54,6 +55,12 @@ class CompactionWatcher(Protocol):
 
     def record_lookup(self, use: LookupUse) -> None:
         """What it did with local copies of data files."""
+
+    def compaction_waits(self, since_s: Mapping[str, float]) -> None:
+        """Which tables wait, each since when [monotonic s]."""
+
+    def record_layout(self, table: str, layout: TableLayout) -> None:
+        """How a table's files lie now."""
 
     def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
         """Snapshots expired, or files removed that nothing named."""
@@ -106,15 +113,24 @@ class BackgroundCompaction:
         book: the tables.
         clock: time.
         watcher: hears about every compaction.
+        committed: told of tables in which one was committed.
     """
 
-    def __init__(self, book: TableBook, clock: Clock, watcher: CompactionWatcher) -> None:
+    def __init__(
+        self,
+        book: TableBook,
+        clock: Clock,
+        watcher: CompactionWatcher,
+        committed: Callable[[Iterable[str]], None] = lambda _: None,
+    ) -> None:
         self._book = book
         self._clock = clock
         self._watcher = watcher
+        self._committed = committed
         self._open: dict[str, int] | None = None
         self._looked_s: dict[str, float] = {}
         self._pending: dict[str, str] = {}
+        self._pending_since_s: dict[str, float] = {}
         self._lock = threading.Lock()
         self._night: datetime.date | None = None
         self._closing = threading.Event()
@@ -172,11 +188,15 @@ class BackgroundCompaction:
                 self._pending[name] = kind
             if waiting is not None:
                 return
+            self._pending_since_s[name] = self._clock.monotonic_s()
+            self._watcher.compaction_waits(self._pending_since_s)
         self._thread.submit(self._run, name).add_done_callback(_report_bug)
 
     def _run(self, name: str) -> None:
         with self._lock:
             kind = self._pending.pop(name)
+            self._pending_since_s.pop(name)
+            self._watcher.compaction_waits(self._pending_since_s)
         if self._closing.is_set() or (kind == _NIGHTLY and self._window_opened() is None):
             return
         stopping: Callable[[], bool] = self._closing.is_set
@@ -207,6 +227,8 @@ class BackgroundCompaction:
             self._watcher.compaction_ended(name, kind, report)
         if report is not None:
             self._done(name, kind, report)
+            if report.snapshots:
+                self._committed((name,))
             if kind == "full" and not report.planned:
                 self._settled(name, last_written)
 

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of what a batch's tasks compacted, for its report."""
+"""Figures of what a batch's tasks wrote and compacted, for its report."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from ingest.microbatch.batch_report import Written
 from ingest.microbatch.reduce_side import BucketResult
 from storage.format.file_meta import CommitMessage
 from storage.table.commit import CommitResult
 
-__all__ = ["CompactionFigures", "summed"]
+__all__ = ["CompactionFigures", "bucket_skew", "summed"]
 
 
 class CompactionFigures:
-    """What became of the tasks' compactions, per table; `add` every result of a batch.
+    """What tasks wrote, and what became of their compactions, per table; `add` every result.
 
     Args:
         commits: what was committed, by table.
@@ -23,6 +24,8 @@ class CompactionFigures:
         self.done: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
+        self.read: Counter[str] = Counter()
+        self.written: dict[tuple[str, str], Written] = {}
         self.changelog: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
 
@@ -37,6 +40,9 @@ class CompactionFigures:
     def _add(self, name: str, message: CommitMessage) -> None:
         compact = message.compact
         changelog = [*message.data.changelog_files]
+        self._appended(name, "data", (file.file_size for file in message.data.new_files))
+        self._appended(name, "changelog", (file.file_size for file in changelog))
+        self._appended(name, "index", (file.file_size for file in message.data.new_index_files))
         if not compact.empty:
             lost = name in self._lost
             (self.dropped if lost else self.done)[name] += 1
@@ -44,9 +50,25 @@ class CompactionFigures:
                 moved = {file.file_name for file in compact.compact_before}
                 written = (f for f in compact.compact_after if f.file_name not in moved)
                 self.bytes[name] += sum(file.file_size for file in written)
+                after = {file.file_name for file in compact.compact_after}
+                merged = (f for f in compact.compact_before if f.file_name not in after)
+                self.read[name] += sum(file.file_size for file in merged)
                 changelog += compact.changelog_files
         if changelog:
             self.changelog[name] += sum(file.row_count for file in changelog)
+
+    def _appended(self, name: str, kind: str, sizes: Iterable[int]) -> None:
+        for size in sizes:
+            self.written.setdefault((name, kind), Written()).add(size)
+
+
+def bucket_skew(results: Iterable[BucketResult]) -> dict[str, float]:
+    """Most rows of a bucket over the mean of the buckets, per table."""
+    rows: dict[str, list[int]] = {}
+    for result in results:
+        if count := sum(result.rows.values()):
+            rows.setdefault(result.table, []).append(count)
+    return {name: max(counts) * len(counts) / sum(counts) for name, counts in rows.items()}
 
 
 def summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:

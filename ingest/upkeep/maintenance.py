@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ingest.microbatch.batch_report import BatchReport
 from ingest.stream.table_book import TableBook
 from ingest.upkeep.background_compaction import BackgroundCompaction, CompactionWatcher
+from ingest.upkeep.layout_watch import LayoutWatch
 from ingest.upkeep.orphan_duty import OrphanDuty
 from storage.clock import Clock
 from storage.errors import LakewardError
@@ -58,7 +59,8 @@ class Maintenance:
         self._lock = threading.Lock()
         self._swept_s = clock.monotonic_s()
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="maintenance")
-        self._compaction = BackgroundCompaction(book, clock, watcher)
+        self._layout = LayoutWatch(book, clock, watcher.record_layout)
+        self._compaction = BackgroundCompaction(book, clock, watcher, self._layout.changed)
         self._closing = threading.Event()
         self._orphans = OrphanDuty(
             lambda: book.settings.maintenance.orphan_clean_s, clock, self._closing.is_set
@@ -72,10 +74,12 @@ class Maintenance:
             if count % _commits_between(self._book.table(name).options) == 0:
                 self._schedule(name)
         self._compaction.after_batch(report)
+        self._layout.changed(report.snapshots)
 
     def beat(self) -> None:
         """Called all the time, also when there are no batches; returns at once."""
         self._compaction.beat()
+        self._layout.start()
         if self._orphans.due():
             for name in sorted(self._book.progresses()):
                 self._submit(functools.partial(self._clean, name))
@@ -128,6 +132,7 @@ class Maintenance:
             return
         self._watcher.upkeep_done(name, snapshots=expired)
         if expired:
+            self._layout.changed((name,))
             _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
 
     def finish(self) -> None:
@@ -140,6 +145,7 @@ class Maintenance:
     def close(self) -> None:
         """Let the running pass, and the bucket being compacted, end; drop the others."""
         self._closing.set()
+        self._layout.close()
         self._compaction.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
 

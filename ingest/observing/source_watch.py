@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a stream stands in its source: watermarks by poll, offsets by commit, what waits how long.
+
+What a poll said must not freeze when the source is silent: it is forgotten `STALE_AFTER_S` later.
+"""
+
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from storage.clock import Clock
+
+__all__ = ["STALE_AFTER_S", "SourceWatch", "Watermarks"]
+
+STALE_AFTER_S = 120.0
+"""Age of a watermark poll after which its series disappear [s]: eight polls at 15 s, so that a
+short broker hiccup leaves no gap and a dead poll is not mistaken for a quiet topic."""
+
+Watermarks = Mapping[tuple[str, int], tuple[int, int]]
+"""(topic, partition) -> (log start, log end)."""
+
+_WAITING_MEMORY = 240
+"""Remembered polls per partition: an hour at 15 s; older waiting times are lower bounds."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Partition:
+    """Offsets of one partition, and when its end offset was first seen at which value."""
+
+    low: int = 0
+    high: int = 0
+    committed: int | None = None
+    seen: "deque[tuple[float, int]]" = dataclasses.field(
+        default_factory=lambda: deque(maxlen=_WAITING_MEMORY)
+    )
+
+    def polled(self, now_s: float, low: int, high: int) -> None:
+        self.low = low
+        if not self.seen or high > self.high:
+            self.seen.append((now_s, high))
+        self.high = high
+        self._forget()
+
+    def reached(self, offset: int) -> None:
+        self.committed = offset
+        self._forget()
+
+    def _forget(self) -> None:
+        if self.committed is not None:
+            while self.seen and self.seen[0][1] <= self.committed:
+                self.seen.popleft()
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.high - (self.low if self.committed is None else self.committed))
+
+    def waiting_s(self, now_s: float) -> float:
+        if self.lag == 0 or not self.seen:
+            return 0.0
+        return max(0.0, now_s - self.seen[0][0])
+
+    @property
+    def headroom(self) -> float:
+        """1 = nothing of what we need is near deletion, 0 = loss begins."""
+        committed = self.low if self.committed is None else self.committed
+        kept = self.high - self.low
+        return 1.0 if kept <= 0 else min(1.0, max(0.0, (committed - self.low) / kept))
+
+
+class SourceWatch:
+    """See the module; thread-safe.
+
+    Args:
+        clock: time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._polled_s: float | None = None
+        self._waits: Mapping[str, float] = {}
+
+    def polled(self, watermarks: Watermarks) -> None:
+        """Take the result of a successful poll of the source."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            self._polled_s = now_s
+            for key, (low, high) in watermarks.items():
+                self._partitions.setdefault(key, _Partition()).polled(now_s, low, high)
+
+    def reached(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        """Take the next offsets to read."""
+        with self._lock:
+            for topic, parts in offsets.items():
+                for partition, offset in parts.items():
+                    key = (topic, int(partition))
+                    self._partitions.setdefault(key, _Partition()).reached(int(offset))
+
+    def set_waits(self, waits: Mapping[str, float]) -> None:
+        """Say how long records of a topic may wait [s]: until then they are not late."""
+        with self._lock:
+            self._waits = dict(waits)
+
+    @property
+    def ever_polled(self) -> bool:
+        """Whether the source has answered at all."""
+        return self._polled_s is not None
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Records behind, per (topic, partition); empty while no recent poll says."""
+        with self._lock:
+            return {key: each.lag for key, each in self._fresh().items()}
+
+    def behind(self) -> set[str] | None:
+        """Topics with records that are late; None while no recent poll says.
+
+        Records that may wait are not late yet.
+        """
+        with self._lock:
+            fresh, now_s = self._fresh(), self._clock.monotonic_s()
+            if not fresh:
+                return None
+            return {
+                topic
+                for (topic, _), each in fresh.items()
+                if each.lag and (topic not in self._waits or self._late_s(topic, each, now_s))
+            }
+
+    def _late_s(self, topic: str, partition: _Partition, now_s: float) -> float:
+        return max(0.0, partition.waiting_s(now_s) - self._waits.get(topic, 0.0))
+
+    def _fresh(self) -> dict[tuple[str, int], _Partition]:
+        polled = self._polled_s
+        if polled is None or self._clock.monotonic_s() - polled > STALE_AFTER_S:
+            return {}
+        return self._partitions
+
+    def values(self) -> dict[str, dict[tuple[str, ...], float]]:
+        """Values of the `source_*` gauges of the catalogue that hang on polls."""
+        values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _NAMES}
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            values["source_wait_seconds"] = {(topic,): s for topic, s in self._waits.items()}
+            for (topic, partition), each in self._fresh().items():
+                labels = (topic, str(partition))
+                values["source_end_offset"][labels] = each.high
+                values["source_start_offset"][labels] = each.low
+                values["source_lag_records"][labels] = each.lag
+                values["source_retention_headroom_ratio"][labels] = each.headroom
+                waiting = values["source_lag_seconds"]
+                late_s = self._late_s(topic, each, now_s)
+                waiting[(topic,)] = max(waiting.get((topic,), 0.0), late_s)
+                count = values["source_partitions"]
+                count[(topic,)] = count.get((topic,), 0) + 1
+        return values
+
+
+_NAMES: Iterable[str] = (
+    "source_end_offset",
+    "source_start_offset",
+    "source_lag_records",
+    "source_lag_seconds",
+    "source_retention_headroom_ratio",
+    "source_partitions",
+)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of calls to a service: how many, how they ended, how long they took, what they moved.
+
+A process counts its calls in one `CallCounts`; what a task did is the difference of two copies.
+"""
+
+import bisect
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+_K = TypeVar("_K")
+_N = TypeVar("_N", int, float)
+
+__all__ = ["CALL_BUCKETS", "CallCounts", "CallFigures"]
+
+CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the classes of durations [s]; there is one more, without a bound."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CallFigures:
+    """A state of a count; picklable.
+
+    Attributes:
+        calls: by (operation, outcome).
+        seconds: by operation [s].
+        sizes: bytes moved by operation.
+        classes: calls by (operation, class of duration): the number of the first bucket that they
+            fit into.
+    """
+
+    calls: Mapping[tuple[str, str], int] = dataclasses.field(default_factory=dict)
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    classes: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+
+    def plus(self, other: "CallFigures") -> "CallFigures":
+        """Both together."""
+        return CallFigures(
+            _sum(self.calls, other.calls),
+            _sum(self.seconds, other.seconds),
+            _sum(self.sizes, other.sizes),
+            _sum(self.classes, other.classes),
+        )
+
+    def since(self, before: "CallFigures") -> "CallFigures":
+        """What came after an earlier state of the same count."""
+        return CallFigures(
+            _difference(self.calls, before.calls),
+            _difference(self.seconds, before.seconds),
+            _difference(self.sizes, before.sizes),
+            _difference(self.classes, before.classes),
+        )
+
+
+class CallCounts:
+    """Counts calls; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._seconds: dict[str, float] = {}
+        self._sizes: Counter[str] = Counter()
+        self._classes: Counter[tuple[str, int]] = Counter()
+
+    def add(self, operation: str, outcome: str, seconds: float, size: int = 0) -> None:
+        """Count one call."""
+        with self._lock:
+            self._calls[(operation, outcome)] += 1
+            self._seconds[operation] = self._seconds.get(operation, 0.0) + seconds
+            self._classes[(operation, bisect.bisect_left(CALL_BUCKETS, seconds))] += 1
+            if size:
+                self._sizes[operation] += size
+
+    def figures(self) -> CallFigures:
+        """A copy of the state."""
+        with self._lock:
+            return CallFigures(
+                dict(self._calls), dict(self._seconds), dict(self._sizes), dict(self._classes)
+            )
+
+
+def _sum(one: Mapping[_K, _N], two: Mapping[_K, _N]) -> dict[_K, _N]:
+    found = dict(one)
+    for key, value in two.items():
+        found[key] = found[key] + value if key in found else value
+    return found
+
+
+def _difference(one: Mapping[_K, _N], two: Mapping[_K, _N]) -> dict[_K, _N]:
+    found: dict[_K, _N] = {}
+    for key, value in one.items():
+        left = value - two[key] if key in two else value
+        if left:
+            found[key] = left
+    return found
