@@ -74,7 +74,7 @@ def summary(
         values_lost=summed((one.table, one.values_lost) for one in outcome.results),
         repeated=summed((n, t.repeated) for n, t in report.tables.items() if n in commits),
         lookup=lookup,
-        commit_retries=sum(max(0, done.attempts - 1) for done, _ in commits.values()),
+        commit_retries=sum(_retries(done) for done, _ in commits.values()),
         commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
         source_ts_ms={
             name: (totals.min_ts_ms, totals.max_ts_ms)
@@ -90,6 +90,14 @@ def summary(
         phases={**phases, **{f"task_{k}": v for k, v in _task_seconds(outcome).items()}},
         started_ms=plan.time_ms,
     )
+
+
+def _retries(done: CommitResult) -> int:
+    """Publications that lost a race, or a dropped compaction's: those that made a snapshot not."""
+    made = [
+        each for each in (done.append_snapshot_id, done.compact_snapshot_id) if each is not None
+    ]
+    return max(0, done.attempts - len(made))
 
 
 def _task_seconds(outcome: JobOutcome) -> dict[str, float]:

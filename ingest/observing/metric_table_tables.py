@@ -59,7 +59,8 @@ _ROWS = (
     Metric(
         "table_freshness_seconds",
         "computed",
-        "Age of the newest visible change; 0 while the table's topics have nothing newer.",
+        "Age of the newest visible change; 0 while the table's topics have nothing newer, absent "
+        "while it is parked.",
         _TABLE,
         unit="seconds",
         fold="max",

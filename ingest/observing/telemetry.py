@@ -61,6 +61,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._source = SourceWatch(self._clock)
         self._source_ts_ms: dict[str, int] = {}
+        self._parked: frozenset[str] = frozenset()
         self._feeds: Mapping[str, Collection[str]] = {}
         self._busy = BusyTime(self._clock)
         self._waiting_since_s: Mapping[str, float] = {}
@@ -110,6 +111,7 @@ class Metrics:
             for each in TABLE_STATES
         }
         self.instruments.replace("table_state", values)
+        self._parked = frozenset(table for table, state in states.items() if state == "parked")
 
     def set_epoch(self, epoch: int) -> None:
         """Which owner of the stream this process is."""
@@ -240,7 +242,7 @@ class Metrics:
     def freshness_s(self) -> dict[str, float]:
         """Per table the age of its newest change; 0 while its topics have nothing newer [s].
 
-        Records that may wait are nothing newer yet.
+        Records that may wait are nothing newer yet. Of parked tables nothing is known.
         """
         if not self._source.ever_polled:
             return {}
@@ -249,6 +251,7 @@ class Metrics:
             return {
                 table: 0.0 if self._caught_up(table, behind) else max(0.0, now_ms - ts_ms) / 1000
                 for table, ts_ms in self._source_ts_ms.items()
+                if table not in self._parked
             }
 
     def _caught_up(self, table: str, behind: set[str] | None) -> bool:
