@@ -133,6 +133,7 @@ class Instruments:
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set one series of a gauge."""
+        self._named(self._rows[name], labels)  # tables are known in the order they are met
         with self._lock:
             self._gauges[name][labels] = value
 
@@ -143,6 +144,8 @@ class Instruments:
 
     def replace(self, name: str, values: Values) -> None:
         """Set all series of a gauge; others than these are gone."""
+        for labels in sorted(values):
+            self._named(self._rows[name], labels)
         with self._lock:
             self._gauges[name] = dict(values)
 

@@ -148,12 +148,21 @@ def test_unknown_keys_are_errors_with_a_suggestion(load, key, suggestion):
 @pytest.mark.parametrize(
     "extra",
     [
-        "metrics: {labels: {team: x}}",
+        "transform: []",
     ],
 )
 def test_keys_of_later_versions_are_refused_by_name(load, extra):
     with pytest.raises(UnsupportedFeatureError, match="not supported yet"):
         load(FILES + extra)
+
+
+def test_labels_of_metrics_are_checked(load):
+    settings = load(FILES + "metrics: {labels: {team: x}, per.table: false, max.tables: 3}")
+    assert dict(settings.metrics.labels) == {"team": "x"}
+    assert (settings.metrics.per_table, settings.metrics.max_tables) == (False, 3)
+    for wrong in ("{topic: x}", "{job: x}", "{__a: x}", "{1a: x}"):
+        with pytest.raises(InvalidOptionError, match=r"metrics\.labels|label"):
+            load(FILES + f"metrics: {{labels: {wrong}}}")
 
 
 def test_planned_and_present_keys_do_not_overlap():

@@ -7,10 +7,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ingest.evolution.schema_modes import ChangeKind, Outcome, Verdict
 from ingest.microbatch.batch_report import BatchReport, LookupUse
+from ingest.microbatch.task_use import TaskUse
+from ingest.observing.instruments import TableNames
 from ingest.observing.metric_table import METRICS, PREFIX, STATES
 from ingest.observing.status_board import StatusBoard
 from ingest.observing.telemetry import STALE_AFTER_S, Metrics
+from ingest.upkeep.layout_figures import TableLayout
 from storage.clock import ManualClock
+from storage.io.call_counts import CallCounts
 
 
 def verdict(kind, column, outcome):
@@ -248,3 +252,110 @@ def test_a_table_is_in_one_state(metrics):
     states = ("running", "parked", "behind")
     assert [sample(metrics, "table_state", table="a.x", state=s) for s in states] == [0, 0, 1]
     assert [sample(metrics, "table_state", table="a.y", state=s) for s in states] == [0, 1, 0]
+
+
+def test_tables_above_the_limit_share_a_series(clock, caplog):
+    metrics = Metrics(clock, process=False, tables=TableNames(most=2))
+    layouts = {name: layout(files=n) for name, n in (("a.x", 1), ("a.y", 2), ("a.z", 4))}
+    for name, found in layouts.items():
+        metrics.record_layout(name, found)
+    metrics.record_layout("a.w", layout(files=8))
+    metrics.set_table_states(dict.fromkeys((*layouts, "a.w"), "parked"))
+    metrics.compaction_ended("a.z", "full", None)
+    metrics.compaction_ended("a.w", "full", None)
+    assert [sample(metrics, "table_files", table=t) for t in ("a.x", "a.y", "other")] == [1, 2, 12]
+    assert sample(metrics, "table_sorted_runs_max", table="other") == 8
+    assert sample(metrics, "table_schema_id", table="a.x") == 3
+    assert sample(metrics, "table_schema_id", table="other") is None  # of many there is none
+    assert sample(metrics, "table_state", table="other", state="parked") == 2
+    failed = {"table": "other", "kind": "full", "outcome": "error"}
+    assert sample(metrics, "compactions_total", **failed) == 2
+    assert caplog.text.count("more tables than metrics.max.tables") == 1
+
+
+def test_all_tables_share_a_series_without_a_name(clock):
+    metrics = Metrics(clock, process=False, tables=TableNames(per_table=False))
+    metrics.record(REPORT)
+    metrics.record_layout("a.x", layout(files=1))
+    metrics.record_layout("a.y", layout(files=2))
+    assert sample(metrics, "table_files", table="") == 3
+    assert sample(metrics, "table_rows_written_total", table="", kind="insert") == 6
+    assert b'table="shop.orders"' not in metrics.exposition()[0]
+
+
+def test_every_series_has_the_labels_of_the_settings(clock):
+    metrics = Metrics(clock, labels={"region": "eu"})
+    metrics.record(REPORT)
+    lines = [line for line in metrics.exposition()[0].decode().splitlines() if line[0] != "#"]
+    assert lines
+    assert not [line for line in lines if 'region="eu"' not in line]
+
+
+def test_a_table_is_behind_when_its_own_topics_are(metrics):
+    metrics.record(REPORT)
+    metrics.set_feeds({"shop.orders": ("t",)})
+    metrics.record_watermarks({("t", 0): (0, 40), ("u", 0): (0, 5)})
+    assert metrics.freshness_s() == {"shop.orders": 0.0}
+    metrics.record_watermarks({("t", 0): (0, 41), ("u", 0): (0, 5)})
+    assert metrics.freshness_s() == {"shop.orders": 4.0}
+    metrics.set_table_states({"shop.orders": "parked"})
+    assert metrics.freshness_s() == {}
+
+
+def test_waiting_compactions_and_how_busy_the_background_is(metrics, clock):
+    metrics.compaction_waits({"a.x": clock.monotonic_s(), "a.y": clock.monotonic_s() + 5})
+    metrics.compaction_started()
+    clock.advance(30_000)
+    assert sample(metrics, "compaction_pending") == 2
+    assert sample(metrics, "compaction_oldest_pending_seconds") == 30
+    assert sample(metrics, "compaction_busy_ratio") == 1
+    metrics.compaction_ended("a.x", "minor", None)
+    metrics.compaction_waits({})
+    clock.advance(270_000)
+    assert sample(metrics, "compaction_busy_ratio") == pytest.approx(0.1)
+    clock.advance(300_000)
+    assert sample(metrics, "compaction_busy_ratio") == 0
+    assert sample(metrics, "compaction_oldest_pending_seconds") == 0
+
+
+def test_calls_of_tasks_count_once_their_batch_is_recorded(metrics):
+    counts = CallCounts()
+    counts.add("put", "ok", 0.02, 100)
+    counts.add("put", "error", 3.0)
+    before = _store_puts(metrics)
+    use = TaskUse(store=counts.figures())
+    metrics.record(dataclasses.replace(REPORT, use=use))
+    metrics.record(dataclasses.replace(REPORT, use=use))
+    after = _store_puts(metrics)
+    assert [b - a for a, b in zip(before, after, strict=True)] == [2, 2, 4, 2, 200]
+
+
+def _store_puts(metrics):
+    metrics.exposition()
+    return [
+        sample(metrics, name, op="put", **labels) or 0
+        for name, labels in (
+            ("store_requests_total", {"outcome": "ok"}),
+            ("store_requests_total", {"outcome": "error"}),
+            ("store_request_duration_seconds_count", {}),
+            ("store_request_duration_seconds_bucket", {"le": "0.025"}),
+            ("store_bytes_total", {}),
+        )
+    ]
+
+
+def layout(*, files):
+    return TableLayout(
+        files=files,
+        bytes=10 * files,
+        records=files,
+        buckets=1,
+        partitions=1,
+        runs=(files,),
+        level0=(files,),
+        compaction_trigger=5,
+        stop_trigger=8,
+        schema_id=3,
+        snapshots=2,
+        committed_ms=1,
+    )
