@@ -1,0 +1,66 @@
+{{/* Mistakes that a schema cannot see. Each names the value and what to do. */}}
+
+{{- define "lakeward.check" -}}
+{{- $given := not (empty .Values.config) -}}
+{{- $existing := include "lakeward.existingConfig" . -}}
+{{- if and $given $existing }}{{ fail "give either `config` or an existing ConfigMap or Secret, not both" }}{{ end -}}
+{{- if and .Values.existingConfigMap .Values.existingConfigSecret }}{{ fail "give one of `existingConfigMap` and `existingConfigSecret`" }}{{ end -}}
+{{- if not (or $given $existing) }}{{ fail "`config` is empty. It is the pipeline's configuration, such as:\n\nconfig:\n  pipeline: {name: shop}\n  source:\n    type: kafka\n    bootstrap.servers: kafka:9092\n    topics.pattern: 'shop\\..*'\n" }}{{ end -}}
+{{- if $given -}}
+{{- include "lakeward.checkConfig" . -}}
+{{- end -}}
+{{- include "lakeward.checkVolumes" . -}}
+{{- include "lakeward.checkAlerts" . -}}
+{{- if .Values.compaction.enabled -}}
+{{- if not (or .Values.compaction.database .Values.compaction.includingTables) }}{{ fail "say what is compacted: `compaction.database` or `compaction.includingTables`" }}{{ end -}}
+{{- end -}}
+{{- if and (empty .Values.s3.existingSecret) (ne .Values.s3.existingSecretKeys.sessionToken "") }}{{ fail "`s3.existingSecretKeys.sessionToken` needs `s3.existingSecret`" }}{{ end -}}
+{{- if and (hasPrefix "SASL" .Values.kafka.security.protocol) (empty .Values.kafka.security.existingSecret) $given -}}
+{{- $properties := include "lakeward.setting" (dict "map" .Values.config "key" "source.properties") -}}
+{{- if not (contains "sasl" $properties) }}{{ fail (printf "`kafka.security.protocol: %s` needs `kafka.security.existingSecret` with user and password" .Values.kafka.security.protocol) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "lakeward.checkConfig" -}}
+{{- $config := .Values.config -}}
+{{- range list "pipeline.name" "source.type" -}}
+{{- if not (include "lakeward.setting" (dict "map" $config "key" .)) }}{{ fail (printf "`config` must say `%s`" .) }}{{ end -}}
+{{- end -}}
+{{- range list "metrics.enabled" "metrics.port" "metrics.host" -}}
+{{- if include "lakeward.setting" (dict "map" $config "key" .) }}{{ fail (printf "`config` must not say `%s`: the probes need the endpoint. Its port is the value `metrics.port`" .) }}{{ end -}}
+{{- end -}}
+{{- if and (include "lakeward.setting" (dict "map" $config "key" "spark.master")) (eq .Values.mode "kubernetes") }}{{ fail "`config` must not say `spark.master` in mode `kubernetes`" }}{{ end -}}
+{{- $checkpoint := include "lakeward.textSetting" (dict "map" $config "key" "pipeline.checkpoint") -}}
+{{- if and $checkpoint (not (hasPrefix "/var/lib/lakeward/" $checkpoint)) }}{{ fail "`pipeline.checkpoint` must be below /var/lib/lakeward, where its volume is; better leave it out" }}{{ end -}}
+{{- $warehouse := include "lakeward.warehouse" . -}}
+{{- if and (not (contains "://" $warehouse)) (ne $warehouse .Values.warehouse.mountPath) (not (hasPrefix (printf "%s/" .Values.warehouse.mountPath) $warehouse)) }}{{ fail (printf "`config.sink.warehouse` is %s, the warehouse's volume is mounted at %s: leave it out, or set `warehouse.mountPath`" $warehouse .Values.warehouse.mountPath) }}{{ end -}}
+{{- if eq .Values.configKind "ConfigMap" -}}
+{{- range $key := list "source.properties" "sink.options" "source.schema.registry" -}}
+{{- $text := include "lakeward.setting" (dict "map" $config "key" $key) -}}
+{{- with regexFind "\"[^\"]*(password|secret-key|session-token|basic\\.auth|bearer\\.token)\":\"[^$\"][^\"]*\"" $text -}}
+{{- fail (printf "`config` has a secret in `%s` (%s) that would stand in a ConfigMap: put it into a Secret, mount it with `extraSecretMounts` and name the file as ${file:/run/secrets/lakeward/NAME/KEY}" $key (regexFind "[^\"]+" .)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "lakeward.checkVolumes" -}}
+{{- if and (include "lakeward.warehouseVolume" .) (empty .Values.warehouse.persistence.existingClaim) -}}
+{{- if not (has "ReadWriteMany" .Values.warehouse.persistence.accessModes) -}}
+{{- if eq .Values.mode "kubernetes" }}{{ fail "in mode `kubernetes` all pods write the warehouse: set `warehouse.persistence.accessModes: [ReadWriteMany]` (with a storage class that has it), or `warehouse.url`" }}{{ end -}}
+{{- if .Values.compaction.enabled }}{{ fail "dedicated compaction writes the warehouse from pods of its own: set `warehouse.persistence.accessModes: [ReadWriteMany]`, or `warehouse.url`" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "lakeward.checkAlerts" -}}
+{{- if .Values.prometheusRule.enabled -}}
+{{- $known := list -}}
+{{- range dig "groups" (list) (.Files.Get "files/alerts/lakeward.yaml" | fromYaml) -}}
+{{- range .rules }}{{ with .alert }}{{ $known = append $known . }}{{ end }}{{ end -}}
+{{- end -}}
+{{- range $name := concat (keys .Values.prometheusRule.disabled) (keys .Values.prometheusRule.thresholds) | sortAlpha -}}
+{{- if not (has $name $known) }}{{ fail (printf "there is no alert `%s`. There are: %s" $name (join ", " $known)) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

@@ -1,0 +1,199 @@
+{{/* The configuration: what the pipeline's says, and the chart's own part, which comes before it. */}}
+
+{{/* A setting of `config` as JSON, in whichever spelling it is given (`a: {b.c: 1}`, `a.b.c: 1`); nothing if it is not.
+     Takes map and key. */}}
+{{- define "lakeward.setting" -}}
+{{- $found := "" -}}
+{{- $key := .key -}}
+{{- range $name, $value := .map -}}
+{{- if eq $name $key -}}
+{{- if not (kindIs "invalid" $value) }}{{ $found = toJson $value }}{{ end -}}
+{{- else if and (hasPrefix (printf "%s." $name) $key) (kindIs "map" $value) -}}
+{{- $inner := include "lakeward.setting" (dict "map" $value "key" (trimPrefix (printf "%s." $name) $key)) -}}
+{{- if $inner }}{{ $found = $inner }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $found -}}
+{{- end }}
+
+{{/* The same, as text. */}}
+{{- define "lakeward.textSetting" -}}
+{{- $found := include "lakeward.setting" . -}}
+{{- if $found }}{{ fromJson (printf "{\"v\":%s}" $found) | dig "v" "" | toString }}{{ end -}}
+{{- end }}
+
+{{- define "lakeward.warehouse" -}}
+{{- $own := include "lakeward.textSetting" (dict "map" .Values.config "key" "sink.warehouse") -}}
+{{- coalesce $own .Values.warehouse.url .Values.warehouse.mountPath -}}
+{{- end }}
+
+{{/* Something if the warehouse is on a volume, nothing if it is in an object store. */}}
+{{- define "lakeward.warehouseVolume" -}}
+{{- if not (contains "://" (include "lakeward.warehouse" .)) }}yes{{ end -}}
+{{- end }}
+
+{{- define "lakeward.existingConfig" -}}
+{{- if or .Values.existingConfigMap .Values.existingConfigSecret }}yes{{ end -}}
+{{- end }}
+
+{{/* Mebibytes of a memory quantity. */}}
+{{- define "lakeward.mebibytes" -}}
+{{- $text := toString . -}}
+{{- $number := regexFind "^[0-9.]+" $text | float64 -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text -}}
+{{- $bytes := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- if not (hasKey $bytes $unit) }}{{ fail (printf "`%s` is no amount of memory that the chart can read: write it like 4Gi" $text) }}{{ end -}}
+{{- divf (mulf $number (get $bytes $unit)) 1048576.0 | floor | int64 -}}
+{{- end }}
+
+{{- define "lakeward.heap" -}}
+{{- if .Values.heap -}}
+{{- .Values.heap -}}
+{{- else -}}
+{{- with dig "limits" "memory" "" (default dict .Values.resources) }}{{ mulf (include "lakeward.mebibytes" .) 0.4 | floor | int64 }}m{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{- define "lakeward.secretPath" -}}/run/secrets/lakeward/{{ . }}{{- end }}
+
+{{- define "lakeward.kafkaProperties" -}}
+{{- $sasl := .Values.kafka.security.existingSecret -}}
+{{- $tls := .Values.kafka.tls -}}
+{{- $secure := or $tls.existingCASecret $tls.existingClientSecret -}}
+{{- $protocol := ternary (ternary "SASL_SSL" "SASL_PLAINTEXT" (not (empty $secure))) (ternary "SSL" "" (not (empty $secure))) (not (empty $sasl)) -}}
+{{- with default $protocol .Values.kafka.security.protocol }}
+security.protocol: {{ . }}
+{{- end }}
+{{- if $sasl }}
+sasl.mechanism: {{ .Values.kafka.security.saslMechanism }}
+sasl.username: {{ printf "${file:%s/%s}" (include "lakeward.secretPath" "kafka-sasl") .Values.kafka.security.existingSecretKeys.username | quote }}
+sasl.password: {{ printf "${file:%s/%s}" (include "lakeward.secretPath" "kafka-sasl") .Values.kafka.security.existingSecretKeys.password | quote }}
+{{- end }}
+{{- if $tls.existingCASecret }}
+ssl.ca.location: {{ include "lakeward.secretPath" "kafka-ca" }}/{{ $tls.caKey }}
+{{- end }}
+{{- if $tls.existingClientSecret }}
+ssl.certificate.location: {{ include "lakeward.secretPath" "kafka-client" }}/{{ $tls.certKey }}
+ssl.key.location: {{ include "lakeward.secretPath" "kafka-client" }}/{{ $tls.keyKey }}
+{{- if $tls.keyPasswordKey }}
+ssl.key.password: {{ printf "${file:%s/%s}" (include "lakeward.secretPath" "kafka-client") $tls.keyPasswordKey | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "lakeward.storeOptions" -}}
+{{- with .Values.s3.endpoint }}
+s3.endpoint: {{ . | quote }}
+{{- end }}
+{{- with .Values.s3.region }}
+s3.region: {{ . | quote }}
+{{- end }}
+{{- if .Values.s3.pathStyleAccess }}
+s3.path-style-access: "true"
+{{- end }}
+{{- if .Values.s3.existingSecret }}
+{{- $path := include "lakeward.secretPath" "s3" }}
+s3.access-key: {{ printf "${file:%s/%s}" $path .Values.s3.existingSecretKeys.accessKey | quote }}
+s3.secret-key: {{ printf "${file:%s/%s}" $path .Values.s3.existingSecretKeys.secretKey | quote }}
+{{- with .Values.s3.existingSecretKeys.sessionToken }}
+s3.session-token: {{ printf "${file:%s/%s}" $path . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "lakeward.sparkConf" -}}
+{{- with include "lakeward.heap" . }}
+spark.driver.memory: {{ . }}
+{{- end }}
+{{- if .Values.sparkUi.enabled }}
+spark.ui.enabled: "true"
+spark.ui.port: "4040"
+spark.executor.processTreeMetrics.enabled: "true"
+{{- end }}
+{{- if eq .Values.mode "kubernetes" }}
+{{- $name := include "lakeward.fullname" . }}
+{{- $x := .Values.executors }}
+spark.kubernetes.namespace: {{ include "lakeward.namespace" . }}
+spark.kubernetes.driver.pod.name: {{ $name }}-0
+spark.driver.host: {{ $name }}-0.{{ $name }}.{{ include "lakeward.namespace" . }}.svc
+spark.driver.bindAddress: 0.0.0.0
+spark.driver.port: "7078"
+spark.driver.blockManager.port: "7079"
+spark.blockManager.port: "7079"
+spark.kubernetes.container.image: {{ include "lakeward.image" . }}
+spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
+spark.kubernetes.authenticate.executor.serviceAccountName: {{ include "lakeward.executorAccount" . }}
+spark.kubernetes.executor.podTemplateFile: /etc/lakeward/executor-pod.yaml
+spark.kubernetes.executor.podTemplateContainerName: executor
+spark.kubernetes.executor.request.cores: {{ default (toString $x.cores) $x.cpuRequest | quote }}
+{{- with $x.cpuLimit }}
+spark.kubernetes.executor.limit.cores: {{ . | quote }}
+{{- end }}
+spark.kubernetes.executor.terminationGracePeriodSeconds: {{ printf "%ds" (int $x.terminationGracePeriodSeconds) }}
+spark.kubernetes.allocation.batch.size: {{ $x.allocationBatchSize | quote }}
+spark.executor.instances: {{ $x.instances | quote }}
+spark.executor.cores: {{ $x.cores | quote }}
+spark.executor.memory: {{ $x.memory }}
+spark.executor.memoryOverheadFactor: {{ $x.memoryOverheadFactor | quote }}
+spark.dynamicAllocation.enabled: "false"
+{{- if $x.encryption }}
+spark.authenticate: "true"
+spark.network.crypto.enabled: "true"
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The chart's own part of the configuration. */}}
+{{- define "lakeward.chartConfig" -}}
+# Written by the chart. The pipeline's own configuration comes after it and wins.
+metrics:
+  host: 0.0.0.0
+  port: {{ .Values.metrics.port }}
+log:
+  format: json
+pipeline:
+  checkpoint: /var/lib/lakeward/checkpoint
+sink:
+  warehouse: {{ include "lakeward.warehouse" . | quote }}
+  {{- with include "lakeward.storeOptions" . | trim }}
+  options:
+    {{- . | nindent 4 }}
+  {{- end }}
+{{- $properties := include "lakeward.kafkaProperties" . | trim }}
+{{- $registry := .Values.registry }}
+{{- if or $properties $registry.existingSecret $registry.tls.existingCASecret }}
+source:
+  {{- with $properties }}
+  properties:
+    {{- . | nindent 4 }}
+  {{- end }}
+  {{- if $registry.existingSecret }}
+  {{- $path := include "lakeward.secretPath" "registry" }}
+  {{- if $registry.existingSecretKeys.token }}
+  schema.registry.bearer.token: {{ printf "${file:%s/%s}" $path $registry.existingSecretKeys.token | quote }}
+  {{- else }}
+  schema.registry.basic.auth: {{ printf "${file:%s/%s}:${file:%s/%s}" $path $registry.existingSecretKeys.username $path $registry.existingSecretKeys.password | quote }}
+  {{- end }}
+  {{- end }}
+  {{- if $registry.tls.existingCASecret }}
+  schema.registry.ssl.ca.location: {{ include "lakeward.secretPath" "registry-ca" }}/{{ $registry.tls.caKey }}
+  {{- end }}
+{{- end }}
+spark:
+  {{- if eq .Values.mode "kubernetes" }}
+  master: k8s://https://kubernetes.default.svc
+  parallelism: {{ mul .Values.executors.instances .Values.executors.cores }}
+  {{- else }}
+  master: {{ printf "local[%d,4]" (int .Values.cores) | quote }}
+  parallelism: {{ .Values.cores }}
+  {{- end }}
+  {{- with include "lakeward.sparkConf" . | trim }}
+  conf:
+    {{- . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{/* The pipeline's configuration, as the file that is mounted. */}}
+{{- define "lakeward.pipelineConfig" -}}
+{{- toYaml .Values.config -}}
+{{- end }}
