@@ -199,7 +199,9 @@ def main(arguments: list[str]) -> int:
     gone = _superfluous(expected)
     if "--write" not in arguments:
         for path in [*stale, *gone]:
-            print(f"{path.relative_to(ROOT)} is not what `python -m deploy.chart_files --write` makes")
+            print(
+                f"{path.relative_to(ROOT)} is not what `python -m deploy.chart_files --write` makes"
+            )
         return 1 if stale or gone else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -36,24 +36,6 @@
 {{- if or .Values.existingConfigMap .Values.existingConfigSecret }}yes{{ end -}}
 {{- end }}
 
-{{/* Mebibytes of a memory quantity. */}}
-{{- define "lakeward.mebibytes" -}}
-{{- $text := toString . -}}
-{{- $number := regexFind "^[0-9.]+" $text | float64 -}}
-{{- $unit := regexFind "[A-Za-z]*$" $text -}}
-{{- $bytes := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
-{{- if not (hasKey $bytes $unit) }}{{ fail (printf "`%s` is no amount of memory that the chart can read: write it like 4Gi" $text) }}{{ end -}}
-{{- divf (mulf $number (get $bytes $unit)) 1048576.0 | floor | int64 -}}
-{{- end }}
-
-{{- define "lakeward.heap" -}}
-{{- if .Values.heap -}}
-{{- .Values.heap -}}
-{{- else -}}
-{{- with dig "limits" "memory" "" (default dict .Values.resources) }}{{ mulf (include "lakeward.mebibytes" .) 0.4 | floor | int64 }}m{{ end -}}
-{{- end -}}
-{{- end }}
-
 {{- define "lakeward.secretPath" -}}/run/secrets/lakeward/{{ . }}{{- end }}
 
 {{- define "lakeward.kafkaProperties" -}}
@@ -101,40 +83,35 @@ s3.session-token: {{ printf "${file:%s/%s}" $path . | quote }}
 {{- end }}
 {{- end }}
 
+{{/* What Spark is told beside what the daemon finds out from the pod's environment. */}}
 {{- define "lakeward.sparkConf" -}}
-{{- with include "lakeward.heap" . }}
+{{- with .Values.heap }}
 spark.driver.memory: {{ . }}
 {{- end }}
 {{- if .Values.sparkUi.enabled }}
 spark.ui.enabled: "true"
 spark.ui.port: "4040"
-spark.executor.processTreeMetrics.enabled: "true"
 {{- end }}
 {{- if eq .Values.mode "kubernetes" }}
-{{- $name := include "lakeward.fullname" . }}
 {{- $x := .Values.executors }}
-spark.kubernetes.namespace: {{ include "lakeward.namespace" . }}
-spark.kubernetes.driver.pod.name: {{ $name }}-0
-spark.driver.host: {{ $name }}-0.{{ $name }}.{{ include "lakeward.namespace" . }}.svc
-spark.driver.bindAddress: 0.0.0.0
-spark.driver.port: "7078"
-spark.driver.blockManager.port: "7079"
-spark.blockManager.port: "7079"
-spark.kubernetes.container.image: {{ include "lakeward.image" . }}
-spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
-spark.kubernetes.authenticate.executor.serviceAccountName: {{ include "lakeward.executorAccount" . }}
-spark.kubernetes.executor.podTemplateFile: /etc/lakeward/executor-pod.yaml
-spark.kubernetes.executor.podTemplateContainerName: executor
+spark.executor.instances: {{ $x.instances | quote }}
+spark.executor.cores: {{ $x.cores | quote }}
+spark.executor.memory: {{ $x.memory }}
+spark.executor.memoryOverheadFactor: {{ $x.memoryOverheadFactor | quote }}
 spark.kubernetes.executor.request.cores: {{ default (toString $x.cores) $x.cpuRequest | quote }}
 {{- with $x.cpuLimit }}
 spark.kubernetes.executor.limit.cores: {{ . | quote }}
 {{- end }}
 spark.kubernetes.executor.terminationGracePeriodSeconds: {{ printf "%ds" (int $x.terminationGracePeriodSeconds) }}
 spark.kubernetes.allocation.batch.size: {{ $x.allocationBatchSize | quote }}
-spark.executor.instances: {{ $x.instances | quote }}
-spark.executor.cores: {{ $x.cores | quote }}
-spark.executor.memory: {{ $x.memory }}
-spark.executor.memoryOverheadFactor: {{ $x.memoryOverheadFactor | quote }}
+spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
+{{- with include "lakeward.pullSecretNames" . }}
+spark.kubernetes.container.image.pullSecrets: {{ . }}
+{{- end }}
+# executors find each other and the driver on these ports, as the NetworkPolicies say
+spark.driver.port: "7078"
+spark.driver.blockManager.port: "7079"
+spark.blockManager.port: "7079"
 spark.dynamicAllocation.enabled: "false"
 {{- if $x.encryption }}
 spark.authenticate: "true"
@@ -179,18 +156,17 @@ source:
   schema.registry.ssl.ca.location: {{ include "lakeward.secretPath" "registry-ca" }}/{{ $registry.tls.caKey }}
   {{- end }}
 {{- end }}
+{{- $conf := include "lakeward.sparkConf" . | trim }}
+{{- if or $conf (eq .Values.mode "kubernetes") }}
 spark:
   {{- if eq .Values.mode "kubernetes" }}
   master: k8s://https://kubernetes.default.svc
-  parallelism: {{ mul .Values.executors.instances .Values.executors.cores }}
-  {{- else }}
-  master: {{ printf "local[%d,4]" (int .Values.cores) | quote }}
-  parallelism: {{ .Values.cores }}
   {{- end }}
-  {{- with include "lakeward.sparkConf" . | trim }}
+  {{- with $conf }}
   conf:
     {{- . | nindent 4 }}
   {{- end }}
+{{- end }}
 {{- end }}
 
 {{/* The pipeline's configuration, as the file that is mounted. */}}
