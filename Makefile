@@ -68,6 +68,8 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --check
 	$(BIN)/python -m ingest.configuration.settings --check
 	$(BIN)/python -m deploy.chart_files --check
+	$(BIN)/python -m ingest.observing.metric_page --check
+	$(BIN)/python -m deploy.write_dashboards --check
 
 format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format .
@@ -110,6 +112,8 @@ sbom: setup image-tools ## bill of materials of the image's Python environment, 
 docs: setup ## regenerate the reference pages
 	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --write
 	$(BIN)/python -m ingest.configuration.settings --write
+	$(BIN)/python -m ingest.observing.metric_page --write
+	$(BIN)/python -m deploy.write_dashboards --write
 	$(BIN)/python -m ingest.transforms.reference_page --write
 	$(BIN)/python -m tests.drills.page --write
 	$(BIN)/python -m tests.image.image_lock --write

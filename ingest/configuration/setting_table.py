@@ -421,7 +421,7 @@ SETTINGS: tuple[Setting, ...] = (
         key="metrics.max.tables",
         kind=integer(0),
         default=500,
-        doc='Tables with series of their own, about 120 each; the others share `table="other"`.',
+        doc='Tables with series of their own, about 80 each; the others share `table="other"`.',
     ),
     Setting(
         key="log.level",

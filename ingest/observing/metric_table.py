@@ -74,7 +74,7 @@ _SOURCE = (
     Metric(
         "source_errors_total",
         "counter",
-        "Polls of the source that failed: transport, auth or other.",
+        "Polls of the source that failed: transport, or auth (credentials were refused).",
         ("reason",),
     ),
     Metric(

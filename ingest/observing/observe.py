@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.commands.text_table import human_time
 from ingest.configuration.settings import Settings
+from ingest.errors import AccessDeniedError
 from ingest.evolution.schema_modes import Outcome
 from ingest.microbatch.batch_report import BatchReport
 from ingest.observing.alerts import Alerts
@@ -330,7 +331,8 @@ class Observer:
                     self.metrics.record_watermarks(probe.poll(dict(self._committed)))
                     self.board.set_condition("source", ok=True)
                 except (LakewardError, OSError) as error:
-                    self.metrics.source_error("transport")
+                    denied = isinstance(error, AccessDeniedError)
+                    self.metrics.source_error("auth" if denied else "transport")
                     self.board.set_condition("source", ok=False, reason=str(error))
                     _LOG.warning(
                         "the source does not answer", extra={"event": "lag_poll", "error": error}

@@ -212,7 +212,7 @@ class Metrics:
     # --- source
 
     def source_error(self, reason: str) -> None:
-        """A poll of the source failed: `transport`, `auth` or `other`."""
+        """A poll of the source failed: `transport` or `auth`."""
         self.instruments.add("source_errors_total", 1, reason)
 
     def record_committed(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
