@@ -93,6 +93,9 @@ soak: setup ## a daemon under load with compaction beside it for MINUTES; rows a
 drills: setup ## failure drills, all in turn: broker, topics, processes, disks, stores, clock; a table at the end, JSON in build/
 	$(BIN)/python -m pytest tests/drills -q $(PYTEST_ARGS)
 
+screenshots: setup ## pictures of the status page in build/pages, from a headless Chromium
+	$(BIN)/python -m tests.browser.screenshots build/pages
+
 demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
 	$(BIN)/lakeward demo
 

@@ -102,7 +102,7 @@ def busy_board(tables=40, *, parked=2, errors=True, minutes=60):
     now = "2026-11-18 09:42:11Z"
     board.set_table_states(
         {
-            names[3 + 4 * n]: {
+            names[(3 + 4 * n) % tables]: {
                 "state": "parked",
                 "reason": reasons[n % 2],
                 "by": "stream",
