@@ -7,6 +7,7 @@ from typing import Any
 
 from ingest.observing.status_board import StatusBoard
 from ingest.observing.telemetry import Metrics
+from ingest.upkeep.layout_figures import TableLayout
 
 __all__ = ["MOST_TABLES", "status_document", "table_document"]
 
@@ -30,6 +31,8 @@ def status_document(
     freshness = metrics.freshness_s()
     for table, seconds in freshness.items():
         tables.setdefault(table, {})["freshness_s"] = round(seconds, 3)
+    for table, layout in metrics.layouts().items():
+        tables.setdefault(table, {})["layout"] = _layout(layout)
     flowing = [s for name, s in freshness.items() if tables[name].get("state") != "parked"]
     lags = metrics.lag()
     for (topic, partition), lag in lags.items():
@@ -70,6 +73,25 @@ def table_document(board: StatusBoard, metrics: Metrics, table: str) -> dict[str
         "history": board.history.of_table(table),
         "quarantine": document["quarantine"]["by_table"].get(table, {}),
         "schema_changes": changes,
+    }
+
+
+def _layout(layout: TableLayout) -> dict[str, Any]:
+    return {
+        "snapshot_id": layout.snapshot_id,
+        "files": layout.files,
+        "bytes": layout.bytes,
+        "records": layout.records,
+        "buckets": layout.buckets,
+        "partitions": layout.partitions,
+        "levels": [
+            {"level": level, "files": files, "bytes": size} for level, files, size in layout.levels
+        ],
+        "runs_max": max(layout.runs, default=None),
+        "runs_compact": layout.compaction_trigger,
+        "runs_stop": layout.stop_trigger,
+        "debt_bytes": layout.debt_bytes,
+        "snapshots": layout.snapshots,
     }
 
 

@@ -63,6 +63,7 @@ class Metrics:
         self._source_ts_ms: dict[str, int] = {}
         self._parked: frozenset[str] = frozenset()
         self._feeds: Mapping[str, Collection[str]] = {}
+        self._layouts: dict[str, TableLayout] = {}
         self._busy = BusyTime(self._clock)
         self._waiting_since_s: Mapping[str, float] = {}
         self._tasks_use = TaskUse()
@@ -208,6 +209,11 @@ class Metrics:
         """Take how a table's files lie in its newest snapshot."""
         for name, value in layout.figures().items():
             self.instruments.set(f"table_{name}", value, table)
+        self._layouts[table] = layout
+
+    def layouts(self) -> dict[str, TableLayout]:
+        """What `record_layout` was told last of each table."""
+        return self._layouts.copy()
 
     # --- source
 

@@ -3,7 +3,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from storage.format.file_meta import DataFileMeta
 from storage.table.core import TableCore
@@ -24,6 +24,11 @@ class TableLayout:
         partitions: partitions that hold files.
         runs: sorted runs of each bucket; empty where files are not sorted.
         level0: files in level 0 of each bucket; empty where there are no levels.
+        levels: (level, files, bytes) over all buckets, lowest first; levels without files are left
+            out.
+        debt_bytes: what a full compaction would move: all that is above the lowest run of its
+            bucket [bytes].
+        snapshot_id: of the snapshot.
         compaction_trigger: runs from which on a bucket is compacted.
         stop_trigger: runs from which on writers wait.
         schema_id: of the snapshot.
@@ -38,6 +43,9 @@ class TableLayout:
     partitions: int
     runs: tuple[int, ...]
     level0: tuple[int, ...]
+    levels: tuple[tuple[int, int, int], ...] = ()
+    debt_bytes: int = 0
+    snapshot_id: int = 0
     compaction_trigger: int
     stop_trigger: int
     schema_id: int
@@ -92,6 +100,9 @@ def layout_of(table: TableCore) -> TableLayout | None:
         partitions=len({partition for partition, _ in state.buckets}),
         runs=tuple(found[0] + len(found) - (0 in found) for found in levels) if keyed else (),
         level0=tuple(found[0] for found in levels) if keyed else (),
+        levels=_by_level(entry.file for entry in entries),
+        debt_bytes=sum(_debt([e.file for e in each]) for each in state.buckets.values()) * keyed,
+        snapshot_id=snapshot.id,
         compaction_trigger=table.options.compaction_trigger,
         stop_trigger=table.options.stop_trigger,
         schema_id=snapshot.schema_id,
@@ -103,3 +114,21 @@ def layout_of(table: TableCore) -> TableLayout | None:
 def _levels(files: Iterable[DataFileMeta]) -> Counter[int]:
     """Files by level; every file of level 0 is a run, and so is every further level."""
     return Counter(file.level for file in files)
+
+
+def _by_level(files: Iterable[DataFileMeta]) -> tuple[tuple[int, int, int], ...]:
+    counts: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
+    for file in files:
+        counts[file.level] += 1
+        sizes[file.level] += file.file_size
+    return tuple((level, counts[level], sizes[level]) for level in sorted(counts))
+
+
+def _debt(files: Sequence[DataFileMeta]) -> int:
+    """Bytes of a bucket above its lowest run: with level 0 alone, all but the largest file."""
+    lowest = max(file.level for file in files)
+    if lowest > 0:
+        return sum(file.file_size for file in files if file.level < lowest)
+    sizes = [file.file_size for file in files]
+    return sum(sizes) - max(sizes)

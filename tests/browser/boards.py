@@ -248,6 +248,7 @@ def _layout(number):
         "partitions": 1,
         "levels": levels,
         "runs_max": 2 + number % 4,
+        "runs_compact": 5,
         "runs_stop": 8,
         "debt_bytes": sum(each["bytes"] for each in levels[:2]),
         "snapshot_id": 4300,

@@ -44,7 +44,8 @@ class Lake:
         for key in range(self.count, self.count + count):
             row = {"id": key, "n": key}
             source = {"db": "shop", "table": "orders", "ts_ms": 1_700_000_000_000}
-            lines.append(json.dumps({"before": None, "after": row, "op": "c", "source": source}))
+            value = {"before": None, "after": row, "op": "c", "source": source}
+            lines.append(json.dumps({"key": {"id": key}, "value": value}))
         path = self.directory / f"events/orders.{self.count:06d}.jsonl"
         path.with_suffix(".tmp").write_text("\n".join(lines) + "\n")
         path.with_suffix(".tmp").rename(path)
@@ -122,7 +123,7 @@ def test_a_daemon_is_told_over_http_and_killed_while_it_is_paused(tmp_path, told
             assert daemon.alive, daemon.log_tail()
             return check()
 
-        return eventually(alive_and, timeout=90, what=what)
+        return eventually(alive_and, timeout=180, what=what)
 
     lake.write(20)
     with DaemonProcess(lake.config) as daemon:
