@@ -154,17 +154,17 @@ _STORE = Row(
         ),
         Panel(
             title="Store, time of a call",
-            text="Mean by operation, and the 99th percentile of the driver's own calls.",
+            text="Mean by operation, and the 99th percentile of all.",
             queries=(
                 query(
-                    "sum by (op) (rate(lakeward_store_request_seconds_total{{S}}[~])) "
+                    "sum by (op) (rate(lakeward_store_request_duration_seconds_sum{{S}}[~])) "
                     "/ (sum by (op) (rate(lakeward_store_requests_total{{S}}[~])) > 0)",
                     "{{op}}, mean",
                 ),
                 query(
                     "histogram_quantile(0.99, sum by (le) (rate("
                     "lakeward_store_request_duration_seconds_bucket{{S}}[~])))",
-                    "driver, 99th percentile",
+                    "99th percentile",
                 ),
             ),
             unit="s",
@@ -212,7 +212,7 @@ _STORE = Row(
             text="Mean.",
             queries=(
                 query(
-                    "sum(rate(lakeward_registry_request_seconds_total{{S}}[~])) "
+                    "sum(rate(lakeward_registry_request_duration_seconds_sum{{S}}[~])) "
                     "/ (sum(rate(lakeward_registry_requests_total{{S}}[~])) > 0) "
                     "or vector(0)",
                     "mean",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import dataclasses
 import re
+import shutil
+import subprocess
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -225,6 +227,19 @@ def test_exposition_parses_and_has_help_for_every_row(metrics):
         family = families[PREFIX + row.name.removesuffix("_total")]
         assert family.documentation == row.help
     assert not [name for name in families if name.endswith("_created")]
+
+
+@pytest.mark.skipif(
+    shutil.which("promtool") is None,
+    reason="promtool is not installed (Debian: apt-get install prometheus)",
+)
+def test_promtool_finds_nothing_to_say(clock):
+    metrics = Metrics(clock)
+    metrics.record(REPORT)
+    metrics.record_layout("a.x", layout(files=1))
+    body = metrics.exposition()[0]
+    done = subprocess.run(["promtool", "check", "metrics"], input=body, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_process_metrics_come_along_by_default(clock):

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PromQL expressions name, against the catalogue of metrics."""
+
+import re
+from collections.abc import Iterator
+
+import promql_parser
+
+from ingest.observing.metric_table import METRICS, PREFIX
+
+ROWS = {PREFIX + row.name: row for row in METRICS}
+SCRAPED = frozenset({"namespace", "job", "instance", "pod"})
+"""Labels that the scrape adds."""
+
+_PLACEHOLDERS = {"$__rate_interval": "5m", "$__interval": "1m", "$__range": "1h"}
+
+
+def filled(expression: str, **variables: str) -> str:
+    """An expression of a dashboard as Prometheus understands it; variables become `.*`."""
+    for name, value in _PLACEHOLDERS.items():
+        expression = expression.replace(name, value)
+    return re.sub(r"\$\{?(\w+)\}?", lambda found: variables.get(found[1], ".*"), expression)
+
+
+def row_of(series: str):
+    """The row of the catalogue that a series is of; None when there is none."""
+    if series in ROWS:
+        return ROWS[series]
+    row = ROWS.get(re.sub(r"_(bucket|sum|count)$", "", series))
+    return row if row is not None and row.type == "histogram" else None
+
+
+def selectors(expression: str) -> list[tuple[str, set[str]]]:
+    """Every selector's name and the labels that it asks for."""
+    return [
+        (each.name, {one.name for one in each.matchers.matchers})
+        for each in _walk(promql_parser.parse(expression))
+        if isinstance(each, promql_parser.VectorSelector)
+    ]
+
+
+def groupings(expression: str) -> set[str]:
+    """All labels that the expression groups or joins by."""
+    found = re.findall(r"\b(?:by|on|without|ignoring|group_left)\s*\(([^)]*)\)", expression)
+    return {label.strip() for labels in found for label in labels.split(",") if label.strip()}
+
+
+def mistakes(expression: str) -> list[str]:
+    """Why an expression cannot be of our metrics: not in the catalogue, or without that label."""
+    found = []
+    allowed = set(SCRAPED)
+    for name, labels in selectors(expression):
+        if not name.startswith(PREFIX):
+            allowed |= labels | {"alertname", "topic", "table", "container"}
+            continue
+        row = row_of(name)
+        if row is None:
+            found.append(f"{name} is not in the catalogue")
+            continue
+        known = {*row.labels, *SCRAPED} | ({"le"} if name.endswith("_bucket") else set())
+        allowed |= known
+        found += [f"{name} has no label {label}" for label in sorted(labels - known)]
+    unknown = groupings(expression) - allowed
+    return found + [f"nothing has the label {label}" for label in sorted(unknown)]
+
+
+def _walk(node: object) -> Iterator[object]:
+    yield node
+    for name in ("lhs", "rhs", "expr", "param", "vector_selector", "args"):
+        below = getattr(node, name, None)
+        for each in below if isinstance(below, list) else [below]:
+            if each is not None:
+                yield from _walk(each)
