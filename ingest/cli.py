@@ -19,6 +19,7 @@ from ingest import daemon
 from ingest.commands import checks
 from ingest.commands.compact import add_compact_command
 from ingest.commands.config_arguments import add_configuration, resolved
+from ingest.commands.doctor import add_doctor_command
 from ingest.commands.expire import add_expire_command
 from ingest.commands.orphan import add_orphan_command
 from ingest.commands.pipeline import add_pipeline_commands
@@ -117,6 +118,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_orphan_command(commands)
     add_verify_command(commands)
     add_simulate_command(commands)
+    add_doctor_command(commands)
     show = commands.add_parser(
         "demo",
         help="a shop's changes through the whole pipeline, on this machine",
