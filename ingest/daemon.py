@@ -14,16 +14,14 @@ that need it stopped have it drained, and started again in the same process.
 """
 
 import contextlib
+import faulthandler
 import functools
 import logging
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -31,21 +29,21 @@ from pyspark.sql.streaming import StreamingQuery
 from ingest.bad_records.dead_letters import DeadLetters
 from ingest.configuration.settings import Settings
 from ingest.container.pods import default_parallelism
-from ingest.errors import ExitCode, exit_code_of, kind_of
+from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
 from ingest.microbatch.batch_report import BatchReport
-from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
 from ingest.microbatch.cold_tables import topic_waits
 from ingest.microbatch.sink import MicroBatchSink, StopRequested
 from ingest.observing.observe import Observer, ShownSettings
+from ingest.patience import Patience, Persistence
 from ingest.query_failure import as_error, cause_of
 from ingest.requests.desk import RequestDesk
 from ingest.requests.files import RequestFiles
 from ingest.requests.kinds import KINDS
 from ingest.requests.registry import Pipeline
-from ingest.session import build_session, default_master
+from ingest.signals import ABANDON_S, DaemonSignals, end_process_in
 from ingest.source.control import write_control, write_topic_waits
-from ingest.source.data_source import LakewardCdcSource
 from ingest.source.ranges import resume_token
+from ingest.spark_query import end_query, open_session, require_jvm, start_query
 from ingest.stream.fencing import lost_or, settle
 from ingest.stream.lease import StreamHeldError
 from ingest.stream.owned_stream import lease_of
@@ -55,25 +53,11 @@ from ingest.stream.table_book import TableBook
 from ingest.stream.taken_back import require_not_taken_back
 from ingest.upkeep.maintenance import Maintenance
 from storage.clock import Clock, SystemClock
-from storage.errors import (
-    FencedError,
-    LakewardError,
-)
+from storage.errors import FencedError, LakewardError
 
 __all__ = ["Daemon", "run"]
 
 _LOG = logging.getLogger(__name__)
-
-_RESTART_BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Waits before the query is started again after a failure [s]; the last one repeats. Short at
-first because most failures are one lost task or one broker hiccup."""
-
-_RESTART_LIMIT = 10
-"""Failures without a finished batch in between before the process gives up with exit code 75 or 69
-and lets the platform restart it with a fresh JVM."""
-
-_FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
-"""Failures that trying again cannot heal: a person must act."""
 
 _RECORD_TIMEOUT_S = 30.0
 """How long a drain waits for Spark to record the finished batch [s]; it takes milliseconds. When it
@@ -145,7 +129,16 @@ class Daemon:
         self._take_over = take_over
         self._lease = lease_of(settings, self._book, self._clock)
         self._position = StreamPosition(settings, self._book, self._lease.ownership)
-        self._batches_done = 0
+        self._batch_began_s = 0.0
+        self._given_up: GivenUpError | None = None
+        patience = Patience(self._clock, settings.life.outage_timeout_s)
+        self._persistence = Persistence(patience, self._observer, self._stop, once=once)
+        self._signals = DaemonSignals(
+            stop=self.request_stop,
+            overdue=self._give_up,
+            reload=self.request_reload,
+            grace_s=lambda: self._settings.life.stop_timeout_s,
+        )
         self._reread = reread
         self._turning = False
         self._waits: dict[str, float] | None = None
@@ -158,10 +151,11 @@ class Daemon:
 
     def run(self) -> int:
         """See `run`."""
-        with self._signals(), self._observer:
+        with self._signals, self._observer:
             try:
                 return self._run()
-            except LakewardError as error:
+            except (LakewardError, OSError, MemoryError, Py4JError) as failure:
+                error = as_error(failure)
                 kind = kind_of(error)
                 _LOG.log(
                     kind.level,
@@ -176,6 +170,11 @@ class Daemon:
         """Drain: finish the running batch, then end."""
         self._stop.set()
         self._drain_source()
+        self._maintenance.stop()
+
+    def _give_up(self) -> None:
+        """The batch in progress has no time left."""
+        self._given_up = GivenUpError("the running batch did not end within the stop's limit")
 
     def request_reload(self) -> None:
         """Read the configuration again between two batches."""
@@ -214,10 +213,15 @@ class Daemon:
 
     def _run(self) -> int:
         """Work while the stream is ours."""
+        acquire = functools.partial(
+            self._lease.acquire,
+            take_over=self._take_over,
+            stopping=self._stop.is_set,
+            waiting=self._wait_for_owner,
+        )
         try:
-            self._lease.acquire(
-                take_over=self._take_over, stopping=self._stop.is_set, waiting=self._wait_for_owner
-            )
+            if not self._persistence.done(acquire):
+                return 0
         except StreamHeldError:
             if self._stop.is_set():
                 return 0
@@ -236,6 +240,21 @@ class Daemon:
         self._draining.set()
 
     def _work(self) -> int:
+        if not self._persistence.done(self._prepare):
+            return 0
+        spark = open_session(self._settings, self._given_session, parallelism=self._parallelism())
+        self._signals.claim()  # Spark took SIGINT
+        try:
+            self._observer.started(spark)
+            return self._supervise(spark)
+        finally:
+            self._maintenance.close()
+            self._observer.stopping()
+            if self._given_session is None:
+                with contextlib.suppress(OSError, Py4JError):
+                    spark.stop()
+
+    def _prepare(self) -> None:
         self._book.load()
         settle(self._book, self._lease.ownership)
         self._book.parking.guard = self._lease.ownership.require
@@ -244,70 +263,57 @@ class Daemon:
         self._position.open()
         self._observer.resuming_at(resume_token(self._position.recorded()))
         self._observer.tables(self._book)
-        spark = self._session()
-        try:
-            self._observer.started(spark)
-            return self._supervise(spark)
-        finally:
-            self._maintenance.close()
-            self._observer.stopping()
-            if self._given_session is None:
-                spark.stop()
-
-    def _session(self) -> SparkSession:
-        settings = self._settings
-        spark = self._given_session or build_session(
-            f"lakeward-{settings.pipeline.name}",
-            master=settings.spark.master or default_master(),
-            conf=settings.spark.conf,
-            parallelism=self._parallelism(),
-        )
-        spark.dataSource.register(LakewardCdcSource)
-        return spark
 
     def _parallelism(self) -> int:
         spark = self._settings.spark
         return spark.parallelism or default_parallelism(spark.master, spark.conf)
 
     def _supervise(self, spark: SparkSession) -> int:
-        failures = 0
+        again = False
         while True:
-            done_before = self._batches_done
-            if self._desk.serve(functools.partial(self._pipeline, spark, None), stopped=True):
-                self._observer.resuming_at(resume_token(self._position.recorded()))
-                self._observer.tables(self._book)
-            self._open_source()
-            sink = self._sink()
-            query = self._start(spark, sink)
-            self._observer.querying(query)
-            self._turning = False
-            failure = self._watch(query, sink, spark)
-            sink.close()
+            failure: BaseException | None
+            try:
+                failure = self._run_query(spark, load=again)
+            except (LakewardError, OSError, PySparkException, Py4JError) as error:
+                failure = error
             if failure is not None:
                 failure = lost_or(failure, self._lease.ownership)
-            failure = self._lease.lost or failure
+            failure = self._given_up or self._lease.lost or failure
             if failure is None and self._turning and not self._stop.is_set():
                 self._observer.running()
+                again = False
                 continue
             if failure is None:
                 if self._once and not self._stop.is_set():
                     self._maintenance.finish()
                 return 0
             self._observer.failed(failure)
-            failures = 1 if self._batches_done > done_before else failures + 1
-            final = isinstance(failure, FencedError) or kind_of(failure).exit_code in _FINAL
-            if final or self._once or failures >= _RESTART_LIMIT:
-                raise as_error(failure)
-            wait = _RESTART_BACKOFF_S[min(failures, len(_RESTART_BACKOFF_S)) - 1]
-            _LOG.warning(
-                "query failed, starting it again",
-                extra={"event": "restart", "wait_s": wait, "failures": failures},
-                exc_info=failure,
-            )
-            self._observer.trying_again(failure)
-            if self._stop.wait(wait):
+            if self._given_up is not None:
+                raise self._given_up
+            require_jvm(spark, failure)
+            self._persistence.pause(failure)
+            if self._stop.is_set():
                 return 0
+            again = True
+
+    def _run_query(self, spark: SparkSession, *, load: bool) -> BaseException | None:
+        """Run the query to its end; what it failed with, None = a clean end."""
+        if load:
             self._book.load()
+        if self._desk.serve(functools.partial(self._pipeline, spark, None), stopped=True):
+            self._observer.resuming_at(resume_token(self._position.recorded()))
+            self._observer.tables(self._book)
+        self._open_source()
+        sink = self._sink()
+        try:
+            logs = self._position.directory
+            query = start_query(spark, self._settings, sink, logs, once=self._once)
+            self._observer.querying(query)
+            self._turning = False
+            return self._watch(query, sink, spark)
+        finally:
+            if self._given_up is None:
+                sink.close()
 
     def _sink(self) -> MicroBatchSink:
         return MicroBatchSink(
@@ -316,40 +322,24 @@ class Daemon:
             book=self._book,
             slots=self._parallelism(),
             clock=self._clock,
-            on_start=self._observer.batch_started,
+            on_start=self._begun,
             on_batch=self._finished,
             draining=self._draining,
             dead_letters=DeadLetters.of(self._settings, self._clock),
         )
 
+    def _begun(self, batch_id: int) -> None:
+        self._batch_began_s = self._clock.monotonic_s()
+        self._observer.batch_started(batch_id)
+
     def _finished(self, report: BatchReport) -> None:
-        self._batches_done += 1
+        self._persistence.progressed()
         self._observer.batch(report)
         self._observer.tables(self._book)
         self._let_wait()
         self._maintenance.after_batch(report)
         if self._extra_on_batch is not None:
             self._extra_on_batch(report)
-
-    def _start(self, spark: SparkSession, sink: MicroBatchSink) -> StreamingQuery:
-        settings = self._settings
-        stream = (
-            spark.readStream.format(LakewardCdcSource.name())
-            .schema(CHUNK_SPARK_SCHEMA)
-            .option("settings", settings.source.to_json())
-            .option("pipeline", settings.to_json())
-            .option("checkpoint", str(self._checkpoint))
-            .load()
-        )
-        writer = (
-            stream.writeStream.queryName(settings.pipeline.name)
-            .option("checkpointLocation", str(self._position.directory))
-            .foreachBatch(sink)
-        )
-        if self._once:
-            return writer.trigger(availableNow=True).start()
-        interval = f"{int(settings.pipeline.trigger_interval_s * 1000)} milliseconds"
-        return writer.trigger(processingTime=interval).start()
 
     def _watch(
         self, query: StreamingQuery, sink: MicroBatchSink, spark: SparkSession
@@ -363,8 +353,9 @@ class Daemon:
             while not query.awaitTermination(0.5):
                 self._observer.beat()
                 self._maintenance.beat()
-                if self._lease.lost is not None:
-                    _end(query)
+                self._look_at_batch(sink)
+                if self._lease.lost is not None or self._given_up is not None:
+                    end_query(query)
                     break
                 if self._stop.is_set():
                     self._drain(query, sink)
@@ -386,6 +377,20 @@ class Daemon:
             return cause_of(sink.failure, error)
         failure = sink.failure
         return None if isinstance(failure, StopRequested) else failure
+
+    def _look_at_batch(self, sink: MicroBatchSink) -> None:
+        """Give a batch up that takes longer than the settings allow."""
+        limit_s = self._settings.life.batch_timeout_s
+        took_s = self._clock.monotonic_s() - self._batch_began_s
+        if limit_s is None or not sink.busy or took_s <= limit_s or self._given_up is not None:
+            return
+        end_process_in(ABANDON_S, ExitCode.RETRY)
+        faulthandler.dump_traceback(all_threads=True)
+        self._given_up = GivenUpError(
+            "the batch takes longer than `pipeline.batch.timeout`",
+            hint="it is done again after the restart; the stacks above say what it waited for",
+            seconds=round(took_s),
+        )
 
     def _settle(self) -> None:
         """Resumed tables are level as soon as that is recorded, also when nothing more comes."""
@@ -423,53 +428,25 @@ class Daemon:
         self._settings = settings
         self._book.use_settings(settings)
         self._position.use_settings(settings)
+        self._persistence.use_limit(settings.life.outage_timeout_s)
         self._observer.use_settings(settings)
         self._let_wait()
         logging.getLogger().setLevel(settings.log.level.upper())
 
     def _drain(self, query: StreamingQuery, sink: MicroBatchSink) -> None:
         self._observer.draining()
-        while query.isActive and sink.busy:
+        while query.isActive and sink.busy and self._given_up is None:
+            self._look_at_batch(sink)
+            self._observer.beat()
             self._clock.sleep(0.1)
         deadline = self._clock.monotonic_s() + _RECORD_TIMEOUT_S
-        while query.isActive and not self._recorded(sink) and self._clock.monotonic_s() < deadline:
+        while query.isActive and self._given_up is None and not self._recorded(sink):
+            if self._clock.monotonic_s() > deadline:
+                break
             self._clock.sleep(0.05)
-        _end(query)
+        end_query(query)
 
     def _recorded(self, sink: MicroBatchSink) -> bool:
         """Whether Spark's commit log has the batch that the sink finished last."""
         last = sink.last_batch_id
         return last is None or newest_number(self._position.directory / "commits") >= last
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        previous: dict[int, Any] = {}
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            del frame
-            if self._stop.is_set():
-                _LOG.warning("second signal: stopping now", extra={"event": "abort"})
-                os._exit(75)
-            _LOG.info("draining", extra={"event": "drain", "signal": signal.Signals(number).name})
-            self.request_stop()
-
-        def on_hangup(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            self.request_reload()
-
-        previous[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_hangup)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            previous[number] = signal.signal(number, on_signal)
-        try:
-            yield
-        finally:
-            for restored, handler in previous.items():
-                signal.signal(restored, handler)
-
-
-def _end(query: StreamingQuery) -> None:
-    with contextlib.suppress(PySparkException):
-        query.stop()

@@ -28,8 +28,12 @@ from storage.errors import (
 __all__ = [
     "ERROR_KINDS",
     "AccessDeniedError",
+    "DiskFullError",
     "ErrorKind",
     "ExitCode",
+    "GivenUpError",
+    "MemoryLimitError",
+    "SparkGoneError",
     "exit_code_of",
     "kind_of",
     "log_level_of",
@@ -38,6 +42,22 @@ __all__ = [
 
 class AccessDeniedError(LakewardError):
     """The source or the store refused our credentials. Operator action: fix them, then restart."""
+
+
+class DiskFullError(StorageUnavailableError):
+    """There is no room to write. Operator action: make some; the daemon goes on by itself."""
+
+
+class MemoryLimitError(RetryableError):
+    """A process of the pipeline got no memory. Operator action: the hint says what to raise."""
+
+
+class GivenUpError(RetryableError):
+    """A batch was given up because it had no time left. Operator action: none."""
+
+
+class SparkGoneError(RetryableError):
+    """The JVM has ended. Operator action: if it happens again, give it more memory."""
 
 
 class ExitCode(enum.IntEnum):
@@ -67,7 +87,8 @@ _MEANINGS = {
     ExitCode.DATA: "data: source records are gone, bytes violate the format, or `plan --strict` "
     "found a problem",
     ExitCode.UNAVAILABLE: "source or store does not answer",
-    ExitCode.RETRY: "try again: another process owns the stream, or it kept losing commit races",
+    ExitCode.RETRY: "try again: another process owns the stream, a batch was given up, a disk is "
+    "full, memory ran out, or it kept losing commit races",
     ExitCode.ACCESS: "credentials were refused",
     ExitCode.CONFIG: "configuration, or something named in it does not exist",
 }
@@ -100,6 +121,10 @@ ERROR_KINDS: tuple[ErrorKind, ...] = (
     ErrorKind(BadRecordError, ExitCode.DATA, logging.ERROR, "look at the record"),
     ErrorKind(CorruptDataError, ExitCode.DATA, logging.ERROR, "restore the named file"),
     ErrorKind(CommitConflictError, ExitCode.RETRY, logging.WARNING, "look for a second writer"),
+    ErrorKind(DiskFullError, ExitCode.RETRY, logging.ERROR, "make room on the named disk"),
+    ErrorKind(MemoryLimitError, ExitCode.RETRY, logging.ERROR, "raise the limit that it names"),
+    ErrorKind(GivenUpError, ExitCode.RETRY, logging.WARNING, "none: the batch is done again"),
+    ErrorKind(SparkGoneError, ExitCode.RETRY, logging.ERROR, "look for the system's OOM killer"),
     ErrorKind(StorageUnavailableError, ExitCode.UNAVAILABLE, logging.WARNING, "check the store"),
     ErrorKind(RetryableError, ExitCode.UNAVAILABLE, logging.WARNING, "none unless it goes on"),
     ErrorKind(AccessDeniedError, ExitCode.ACCESS, logging.ERROR, "fix the credentials"),

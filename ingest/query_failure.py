@@ -1,16 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a streaming query ended: our own errors found again in what Spark says of them."""
+"""Why a streaming query ended, found again in what Spark says, and whether waiting can heal it.
 
+Exceptions of tasks and of the source's process arrive as the text of a Python traceback inside one
+of Spark's. Our own error is found in it; of some others it is said what they mean: a full disk, a
+worker without memory.
+"""
+
+import errno
 import re
 
 from pyspark.errors import PySparkException
 
-from ingest.errors import AccessDeniedError
+from ingest import errors as process_errors
+from ingest.errors import DiskFullError, ExitCode, MemoryLimitError, SparkGoneError, kind_of
 from ingest.microbatch.sink import StopRequested
 from storage import errors
-from storage.errors import LakewardError, RetryableError
+from storage.errors import (
+    CommitConflictError,
+    FencedError,
+    LakewardError,
+    RetryableError,
+    StorageUnavailableError,
+)
 
-__all__ = ["QueryFailedError", "as_error", "cause_of", "error_in"]
+__all__ = ["QueryFailedError", "as_error", "cause_of", "error_in", "is_final", "is_outage"]
+
+_FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
+"""Failures that trying again cannot heal: a person must act."""
+
+_OURS = re.compile(r"(?:storage|ingest)\.errors\.(\w+): (.+)")
+_FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
+_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PATH = re.compile(r"path=`([^`]+)`|: ['\"]([^'\"\\]+)")
+_WORKER_MEMORY = re.compile(
+    r"\b(?:MemoryError|ArrowMemoryError|_ArrayMemoryError)\b|malloc of size \d+ failed|"
+    r"can't start new thread"
+)
+_WORKER_KILLED = re.compile(r"Python worker exited unexpectedly \(crashed\)")
+_HEAP = re.compile(r"java\.lang\.OutOfMemoryError: ?([^\n]*)")
 
 
 class QueryFailedError(RetryableError):
@@ -18,7 +45,11 @@ class QueryFailedError(RetryableError):
 
 
 def cause_of(failure: BaseException | None, error: PySparkException) -> BaseException | None:
-    """The sink's own exception, which Spark's carries as text only (SPARK.md §9)."""
+    """The sink's own exception, which Spark's carries as text only (SPARK.md §9).
+
+    Returns:
+        None: the query was told to end.
+    """
     if isinstance(failure, StopRequested):
         return None
     if isinstance(failure, LakewardError):
@@ -27,23 +58,85 @@ def cause_of(failure: BaseException | None, error: PySparkException) -> BaseExce
 
 
 def error_in(text: str) -> LakewardError | None:
-    """Our exception from a traceback of the source's process or of a task."""
-    found = re.findall(r"(?:storage|ingest)\.errors\.(\w+): (.+)", text)
+    """Our exception from a traceback of the source's process or of a task, or what it means."""
+    full = _FULL.search(text)
+    if full is not None:
+        return _disk_full(full[0])
+    found = _OURS.findall(text)
     if not found:
-        return None
+        return _memory(text)
     name, message = found[-1]
-    kind = AccessDeniedError if name == AccessDeniedError.__name__ else getattr(errors, name, None)
+    kind = getattr(process_errors, name, None) or getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
         return None
     return kind(message.strip())
 
 
+def _disk_full(text: str) -> DiskFullError:
+    found = _PATH.search(text)
+    path = (found[1] or found[2]) if found else None
+    return DiskFullError(
+        "a disk is full",
+        detail=" ".join(text.split())[:300],
+        hint="make room where the path is: warehouse, checkpoint, or the workers' TMPDIR and "
+        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon goes on by itself",
+        **({"path": path} if path else {}),
+    )
+
+
+def _memory(text: str) -> MemoryLimitError | None:
+    heap = _HEAP.search(text)
+    if heap is not None:
+        return MemoryLimitError(
+            "the JVM has no memory left",
+            detail=heap[1].strip()[:200],
+            hint="raise `spark.driver.memory` (on a cluster `spark.executor.memory`) in "
+            "`spark.conf`, or lower `pipeline.trigger.max.bytes`",
+        )
+    if _WORKER_MEMORY.search(text):
+        return MemoryLimitError(
+            "a Python worker got no more memory",
+            hint="raise `spark.executor.pyspark.memory` in `spark.conf`, or lower "
+            "`pipeline.trigger.max.bytes` or `spark.parallelism`",
+        )
+    if _WORKER_KILLED.search(text):
+        return MemoryLimitError(
+            "a Python worker was killed",
+            detail="mostly by the system for want of memory; its log says so",
+            hint="raise the memory limit of the machine or pod, or lower "
+            "`pipeline.trigger.max.bytes` or `spark.parallelism`; with "
+            "`spark.executor.pyspark.memory` a worker says so before the system kills it",
+        )
+    return None
+
+
 def as_error(failure: BaseException) -> LakewardError:
-    """What the process ends with."""
+    """What the process ends with, if it does."""
+    full = isinstance(failure, OSError) and failure.errno in _FULL_ERRNOS
+    if full or (isinstance(failure, StorageUnavailableError) and _FULL.search(str(failure))):
+        return failure if isinstance(failure, DiskFullError) else _disk_full(str(failure))
     if isinstance(failure, LakewardError):
         return failure
+    if isinstance(failure, MemoryError):
+        return MemoryLimitError(
+            "the driver got no more memory",
+            hint="raise the memory limit of the machine or pod, or lower "
+            "`pipeline.trigger.max.bytes`",
+        )
     return QueryFailedError(
         "the streaming query failed",
         detail=str(failure).split("\n", maxsplit=1)[0],
         hint="the log above has the whole trace",
     )
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether trying again in this process is useless."""
+    gone = isinstance(error, (FencedError, SparkGoneError))
+    return gone or kind_of(error).exit_code in _FINAL
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether a system outside does not answer, or a disk is full: waiting heals it."""
+    excused = (CommitConflictError, QueryFailedError, MemoryLimitError, SparkGoneError)
+    return isinstance(error, RetryableError) and not isinstance(error, excused)

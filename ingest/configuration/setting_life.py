@@ -32,6 +32,12 @@ LIFE_SETTINGS: tuple[Setting, ...] = (
         "ends with exit code 69. Default: it waits for as long as it takes, not ready meanwhile: "
         "a restart brings no broker back.",
     ),
+    Setting(
+        key="pipeline.batch.timeout",
+        kind=duration_from(10, "10s"),
+        doc="How long a batch may take before the process logs what every thread waits for, gives "
+        "the batch up, safely, and ends with exit code 75. Default: as long as it takes.",
+    ),
 )
 
 
@@ -42,6 +48,7 @@ class LifeSettings:
     owner_ttl_s: float = 30.0
     stop_timeout_s: float = 270.0
     outage_timeout_s: float | None = None
+    batch_timeout_s: float | None = None
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> "LifeSettings":
@@ -50,4 +57,5 @@ class LifeSettings:
             owner_ttl_s=values["pipeline.owner.ttl"],
             stop_timeout_s=values["pipeline.stop.timeout"],
             outage_timeout_s=values["pipeline.outage.timeout"],
+            batch_timeout_s=values["pipeline.batch.timeout"],
         )

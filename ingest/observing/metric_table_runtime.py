@@ -33,6 +33,12 @@ _PROCESS = (
         "How many times the stream was begun to be owned, this time included; stored with it.",
     ),
     Metric(
+        "outage",
+        "gauge",
+        "1 while batches fail because a system outside is away or a disk is full: it is waited "
+        "for.",
+    ),
+    Metric(
         "webhook_events_total",
         "counter",
         "Events for webhooks: sent, failed (given up) or dropped (too many waited).",

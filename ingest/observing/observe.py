@@ -274,6 +274,11 @@ class Observer:
         self.metrics.batch_failed()
         self.board.failed(error)
 
+    def waiting(self, error: BaseException | None) -> None:
+        """Whether a system outside is waited for, and what it says."""
+        self.metrics.set_outage(error is not None)
+        self.board.set_fact("waiting_for", None if error is None else str(error).split("\n")[0])
+
     def owning(self, epoch: int) -> None:
         """The stream is ours, as its owner of this number."""
         self.board.set_condition("owner", ok=True)

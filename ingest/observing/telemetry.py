@@ -104,6 +104,10 @@ class Metrics:
         for each in STATES:
             self.instruments.set("state", each == state, each)
 
+    def set_outage(self, waiting: bool) -> None:
+        """Whether a system outside is waited for."""
+        self.instruments.set("outage", waiting)
+
     def set_table_states(self, states: Mapping[str, str]) -> None:
         """Say which of `TABLE_STATES` each table is in."""
         values: dict[tuple[str, ...], float] = {

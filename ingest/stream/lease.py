@@ -129,8 +129,8 @@ class Lease:
         )
 
     def _is_gone(self, before: OwnerRecord | None) -> bool:
-        if before is None or before.kind == "left":
-            return True
+        if before is None or before.kind == "left" or before.owner.token == self.me.token:
+            return True  # ours: of a try that the store failed in the middle
         return before.owner.surely_gone(self.me)
 
     def _watch(

@@ -286,6 +286,10 @@ class BackgroundCompaction:
         """Until what is scheduled is done."""
         self._thread.submit(lambda: None).result()
 
+    def stop(self) -> None:
+        """Begin no further bucket; returns at once."""
+        self._closing.set()
+
     def close(self) -> None:
         """Finish the bucket in work, commit it, drop the rest."""
         self._closing.set()

@@ -142,6 +142,11 @@ class Maintenance:
             self._submit(functools.partial(self._upkeep_of, name, batch=True))
         self._pool.submit(lambda: None).result()
 
+    def stop(self) -> None:
+        """Begin nothing more, and leave a compaction after the bucket in work; returns at once."""
+        self._closing.set()
+        self._compaction.stop()
+
     def close(self) -> None:
         """Let the running pass, and the bucket being compacted, end; drop the others."""
         self._closing.set()

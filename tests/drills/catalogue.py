@@ -126,7 +126,7 @@ _ROWS: tuple[Drill, ...] = (
         events=("fatal", "running", "batch"),
         unready=None,
         alerts=("LakewardCrashLooping",),
-        exits=(1,),
+        exits=(75,),
     ),
     Drill(
         name="executor_is_killed_in_a_batch",

@@ -261,6 +261,22 @@ def test_taking_over_asks_nobody(tmp_path):
         first.beat()
 
 
+@pytest.mark.parametrize("mode", ["lost_response", "error"])
+def test_a_try_that_the_store_failed_in_is_made_again_at_once(tmp_path, mode):
+    for at in range(1, 8):
+        root = tmp_path / str(at)
+        file_io = FaultyFileIO(IO, Fault(at, mode))
+        clock = Together(ManualClock())
+        one = Lease(file_io, str(root), "shop", clock, me=owner("a"))
+        try:
+            one.acquire()
+        except StorageUnavailableError:
+            one.acquire()
+        assert clock.slept == 0
+        one.beat()
+        assert newest(root).owner.token == "a"
+
+
 def test_who_is_told_to_stop_does_not_wait(tmp_path):
     lease(tmp_path, "a", ManualClock()).acquire()
     with pytest.raises(StreamHeldError):

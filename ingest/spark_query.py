@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's part of a pipeline: session, streaming query, its end, and whether Spark lives."""
+
+import contextlib
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from ingest.configuration.settings import Settings
+from ingest.errors import SparkGoneError
+from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
+from ingest.microbatch.sink import MicroBatchSink
+from ingest.session import build_session, default_master
+from ingest.source.data_source import LakewardCdcSource
+
+__all__ = ["end_query", "open_session", "require_jvm", "start_query"]
+
+
+def open_session(
+    settings: Settings, given: SparkSession | None, *, parallelism: int
+) -> SparkSession:
+    """A session that knows the source: the given one, or one of the pipeline's own."""
+    spark = given or build_session(
+        f"lakeward-{settings.pipeline.name}",
+        master=settings.spark.master or default_master(),
+        conf=settings.spark.conf,
+        parallelism=parallelism,
+    )
+    spark.dataSource.register(LakewardCdcSource)
+    return spark
+
+
+def start_query(
+    spark: SparkSession, settings: Settings, sink: MicroBatchSink, logs: Path, *, once: bool
+) -> StreamingQuery:
+    """Start the streaming query.
+
+    Args:
+        spark: of `open_session`.
+        settings: of the pipeline.
+        sink: takes the batches.
+        logs: directory of Spark's logs.
+        once: end when what is there is done.
+    """
+    stream = (
+        spark.readStream.format(LakewardCdcSource.name())
+        .schema(CHUNK_SPARK_SCHEMA)
+        .option("settings", settings.source.to_json())
+        .option("pipeline", settings.to_json())
+        .option("checkpoint", settings.pipeline.checkpoint)
+        .load()
+    )
+    writer = (
+        stream.writeStream.queryName(settings.pipeline.name)
+        .option("checkpointLocation", str(logs))
+        .foreachBatch(sink)
+    )
+    if once:
+        return writer.trigger(availableNow=True).start()
+    interval = f"{int(settings.pipeline.trigger_interval_s * 1000)} milliseconds"
+    return writer.trigger(processingTime=interval).start()
+
+
+def end_query(query: StreamingQuery) -> None:
+    """Stop the query, whatever it does; a running batch is lost and done again."""
+    with contextlib.suppress(PySparkException):
+        query.stop()
+
+
+def require_jvm(spark: SparkSession, failure: BaseException) -> None:
+    """Say so when there is no Spark any more: nothing in this process brings it back.
+
+    Args:
+        spark: the session.
+        failure: what showed.
+
+    Raises:
+        SparkGoneError: there is none.
+    """
+    try:
+        alive = spark.sparkContext.startTime > 0
+    except (OSError, Py4JError):
+        alive = False
+    if not alive:
+        raise SparkGoneError(
+            "Spark's process has ended",
+            detail=str(failure).split("\n", maxsplit=1)[0],
+            hint="mostly the system killed it for want of memory: see the kernel's or pod's log",
+        ) from failure

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Outages are waited for; what nobody can explain is not, for ever."""
+
+import threading
+
+import pytest
+
+from ingest.errors import DiskFullError, MemoryLimitError, SparkGoneError
+from ingest.patience import BACKOFF_S, LIMIT, Patience, Persistence
+from ingest.query_failure import QueryFailedError
+from storage.clock import ManualClock
+from storage.errors import (
+    CommitConflictError,
+    CorruptDataError,
+    DataLossError,
+    FencedError,
+    InvalidRequestError,
+    RetryableError,
+    StorageUnavailableError,
+)
+
+
+@pytest.mark.parametrize(
+    "outage", [StorageUnavailableError("x"), RetryableError("broker"), DiskFullError("x")]
+)
+def test_an_outage_is_waited_for_without_end(outage):
+    clock = ManualClock()
+    patience = Patience(clock)
+    waits = []
+    for _ in range(1000):
+        waits.append(patience.after(outage))
+        clock.sleep(waits[-1])
+    assert waits[:6] == [*BACKOFF_S, BACKOFF_S[-1]]
+    assert set(waits[6:]) == {BACKOFF_S[-1]}
+
+
+def test_an_outage_may_have_a_limit():
+    clock = ManualClock()
+    patience = Patience(clock, 100.0)
+    while (wait_s := patience.after(StorageUnavailableError("x"))) is not None:
+        clock.sleep(wait_s)
+    assert 100 <= clock.monotonic_s() - ManualClock().monotonic_s() <= 130
+    patience.progressed()
+    assert patience.after(StorageUnavailableError("x")) == BACKOFF_S[0]
+
+
+@pytest.mark.parametrize(
+    "failure", [QueryFailedError("x"), CommitConflictError("x"), MemoryLimitError("x")]
+)
+def test_what_is_not_explained_ends_the_process_after_a_number(failure):
+    patience = Patience(ManualClock())
+    waits = [patience.after(failure) for _ in range(LIMIT)]
+    assert None not in waits[:-1]
+    assert waits[-1] is None
+
+
+def test_outages_between_do_not_count_and_a_batch_forgives_all():
+    patience = Patience(ManualClock())
+    for _ in range(LIMIT - 1):
+        assert patience.after(QueryFailedError("x")) is not None
+        assert patience.after(StorageUnavailableError("x")) is not None
+    patience.progressed()
+    assert patience.after(QueryFailedError("x")) == BACKOFF_S[0]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        FencedError("x"),
+        DataLossError("x"),
+        CorruptDataError("x"),
+        InvalidRequestError("x"),
+        SparkGoneError("x"),
+    ],
+)
+def test_what_waiting_cannot_heal_is_not_waited_for(failure):
+    assert Patience(ManualClock()).after(failure) is None
+
+
+class Told:
+    """An observer."""
+
+    def __init__(self):
+        self.seen = []
+
+    def failed(self, error):
+        self.seen.append(("failed", type(error)))
+
+    def waiting(self, error):
+        self.seen.append(("waiting", error is not None))
+
+    def trying_again(self, error):
+        pass
+
+
+class Impatient(threading.Event):
+    """Waits for nothing."""
+
+    def wait(self, timeout=None):
+        return self.is_set()
+
+
+def failing(times, error):
+    left = [error] * times
+
+    def step():
+        if left:
+            raise left.pop()
+
+    return step
+
+
+def test_a_start_waits_for_what_is_away():
+    told = Told()
+    persistence = Persistence(Patience(ManualClock()), told, Impatient(), once=False)
+    assert persistence.done(failing(25, StorageUnavailableError("x")))
+    assert told.seen.count(("waiting", True)) == 25
+    assert told.seen[-1] == ("waiting", False)
+
+
+def test_a_start_that_is_told_to_stop_waits_no_longer():
+    stop = Impatient()
+    stop.set()
+    assert not Persistence(Patience(ManualClock()), Told(), stop, once=False).done(lambda: None)
+
+
+def test_a_bounded_run_waits_for_nothing():
+    persistence = Persistence(Patience(ManualClock()), Told(), Impatient(), once=True)
+    with pytest.raises(StorageUnavailableError):
+        persistence.done(failing(1, StorageUnavailableError("x")))
+
+
+def test_an_error_of_the_system_becomes_one_of_ours():
+    persistence = Persistence(Patience(ManualClock()), Told(), Impatient(), once=True)
+    with pytest.raises(DiskFullError, match="/data/x"):
+        persistence.done(failing(1, OSError(28, "No space left on device", "/data/x")))
