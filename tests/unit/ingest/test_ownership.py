@@ -263,7 +263,7 @@ def test_taking_over_asks_nobody(tmp_path):
 
 @pytest.mark.parametrize("mode", ["lost_response", "error"])
 def test_a_try_that_the_store_failed_in_is_made_again_at_once(tmp_path, mode):
-    for at in range(1, 8):
+    for at in range(1, 7):
         root = tmp_path / str(at)
         file_io = FaultyFileIO(IO, Fault(at, mode))
         clock = Together(ManualClock())
