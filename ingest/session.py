@@ -83,6 +83,7 @@ def spark_properties(
         # a task that runs again after a lost executor may cut its chunks elsewhere and has other
         # times in its report; Spark would fail the batch for that (adr/0018)
         "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(parallelism),
