@@ -24,13 +24,12 @@ from typing import Any, Literal
 import orjson
 
 from ingest.source.ranges import OffsetJson, OffsetMap, normalize
+from ingest.stream.state_format import STATE_FORMAT, StateFormatError, require_known_format
 from ingest.stream.stream_folder import stream_folder
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.io.file_io import FileIO
 
 __all__ = ["By", "ParkedTable", "Parking", "higher"]
-
-_VERSION = 1
 
 By = Literal["person", "stream"]
 """Who parked a table: a command, or the stream itself because of an error."""
@@ -214,7 +213,7 @@ class Parking:
     def _replace(self, **changes: Any) -> None:
         self.guard()
         content = dataclasses.replace(self._content, **changes)
-        raw = {"version": _VERSION, **dataclasses.asdict(content)}
+        raw = {"version": STATE_FORMAT, **dataclasses.asdict(content)}
         data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
         self._io.overwrite_bytes(self.path, data)
         self._content = content
@@ -252,6 +251,7 @@ def _with(entry: ParkedTable, topics: Iterable[str], entered: OffsetJson) -> Par
 def _parsed(data: bytes, path: str) -> _Content:
     try:
         raw = orjson.loads(data)
+        require_known_format(int(raw["version"]), path)
         content = _Content(
             parked={
                 name: ParkedTable(
@@ -266,15 +266,12 @@ def _parsed(data: bytes, path: str) -> _Content:
             behind=tuple(raw["behind"]),
             held=raw["held"],
         )
-        version = raw["version"]
+    except StateFormatError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptDataError(
             "the list of parked tables cannot be read",
             hint="restore it; without it parked tables would go on and miss what came meanwhile",
             path=path,
         ) from error
-    if version != _VERSION:
-        raise CorruptDataError(
-            "the list of parked tables was written by another version", path=path, version=version
-        )
     return content

@@ -10,13 +10,12 @@ import dataclasses
 
 import orjson
 
+from ingest.stream.state_format import STATE_FORMAT, StateFormatError, require_known_format
 from ingest.stream.stream_folder import stream_folder
 from storage.errors import CorruptDataError
 from storage.io.file_io import FileIO
 
 __all__ = ["Pause", "Pausing"]
-
-_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +55,7 @@ class Pausing:
 
         Raises:
             CorruptDataError: it is damaged.
+            StateFormatError: it is of a later version.
         """
         try:
             data = self._io.read_bytes(self.path)
@@ -64,8 +64,10 @@ class Pausing:
             return None
         try:
             raw = orjson.loads(data)
-            known = {_VERSION: Pause(reason=str(raw["reason"]), since_ms=int(raw["since_ms"]))}
-            self._pause = known[raw["version"]]
+            require_known_format(int(raw["version"]), self.path)
+            self._pause = Pause(reason=str(raw["reason"]), since_ms=int(raw["since_ms"]))
+        except StateFormatError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptDataError(
                 "the note that the stream is paused cannot be read",
@@ -79,7 +81,7 @@ class Pausing:
         if self._pause is not None:
             return False
         pause = Pause(reason=reason, since_ms=now_ms)
-        raw = {"version": _VERSION, **dataclasses.asdict(pause)}
+        raw = {"version": STATE_FORMAT, **dataclasses.asdict(pause)}
         self._io.overwrite_bytes(self.path, orjson.dumps(raw, option=orjson.OPT_SORT_KEYS))
         self._pause = pause
         return True

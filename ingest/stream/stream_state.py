@@ -28,6 +28,7 @@ import orjson
 from ingest.deletions.sweeps import SWEEP_PROPERTY, Watch, parsed_watch
 from ingest.microbatch.plan import floor_of
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
+from ingest.stream.state_format import STATE_FORMAT, StateFormatError, require_known_format
 from storage.errors import CorruptDataError, FencedError
 from storage.format.snapshot import Snapshot
 from storage.io.local import LocalFileIO
@@ -49,7 +50,6 @@ __all__ = [
 OFFSETS_PROPERTY = "lakeward.offsets."
 RANGE_PROPERTY = "lakeward.range."
 _FILE_NAME = "lakeward.json"
-_VERSION = 1
 _GENERATION = "rewind-"
 _SPARK_NAMES = ("metadata", "offsets", "commits", "sources", "state")
 
@@ -232,14 +232,15 @@ class CheckpointState:
         """Read the file, or None when the checkpoint is new.
 
         Raises:
-            CorruptDataError: the file is damaged or of a newer version.
+            CorruptDataError: the file is damaged.
+            StateFormatError: it is of a later version.
         """
         path = checkpoint / _FILE_NAME
         if not path.exists():
             return None
         try:
             raw = orjson.loads(path.read_bytes())
-            version = raw["version"]
+            require_known_format(int(raw["version"]), str(path))
             state = CheckpointState(
                 stream=raw["stream"],
                 base=int(raw["base"]),
@@ -248,22 +249,20 @@ class CheckpointState:
                 bad_floors=raw.get("bad_floors", {}),
                 generation=int(raw.get("generation", 0)),
             )
+        except StateFormatError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptDataError(
                 "the checkpoint's state file cannot be read",
                 hint="restore it, or `lakeward run --recover-offsets`: the tables hold the offsets",
                 path=path,
             ) from error
-        if version != _VERSION:
-            raise CorruptDataError(
-                "the checkpoint was written by another version", path=path, version=version
-            )
         return state
 
     def save(self, checkpoint: Path) -> None:
         """Write the file durably; the directory is created."""
         raw = {
-            "version": _VERSION,
+            "version": STATE_FORMAT,
             "stream": self.stream,
             "base": self.base,
             "initial": self.initial,

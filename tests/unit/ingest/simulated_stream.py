@@ -167,7 +167,7 @@ class SimulatedStream:
         )
         self.settings = load_settings(path)
         self.catalog = FileSystemCatalog(self.settings.sink.warehouse)
-        self.catalog.create_database("shop")
+        self.catalog.create_database("shop", ignore_if_exists=True)
         for name, options in (
             ("shop.orders", {}),
             ("shop.sums", {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}),
@@ -179,7 +179,7 @@ class SimulatedStream:
                 options={"bucket": "1", **options},
                 now_ms=0,
             )
-            self.catalog.create_table(name, schema)
+            self.catalog.create_table(name, schema, ignore_if_exists=True)
         monkeypatch.setattr(initial, "open_source", lambda settings: self.topics)
         for owner, name in (
             (ProgressFile, "write"),
