@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 JOBS ?= 2
 MINUTES ?= 2
 
-.PHONY: help setup peers check format test test-all bench soak drills demo docs image-tools image-check sbom helm-tools helm-check clean
+.PHONY: help setup peers check format test test-all bench soak drills demo quickstart docs image-tools image-check sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -95,6 +95,9 @@ drills: setup ## failure drills, all in turn: broker, topics, processes, disks, 
 
 screenshots: setup ## pictures of the status page in build/pages, from a headless Chromium
 	$(BIN)/python -m tests.browser.screenshots build/pages
+
+quickstart: setup ## the README's commands in a fresh environment, against a real broker
+	$(BIN)/python -m pytest -q tests/e2e/test_readme_commands.py
 
 demo: setup ## 100k Debezium events through the whole pipeline, on this machine, in two minutes
 	$(BIN)/lakeward demo
