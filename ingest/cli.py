@@ -42,6 +42,8 @@ from storage.errors import InvalidRequestError, LakewardError
 
 __all__ = ["build_parser", "main"]
 
+_LOG = logging.getLogger(__name__)
+
 _ABOUT = "Carries database changes from Kafka into Apache Paimon tables, on Spark."
 
 _EXAMPLES = """\
@@ -155,7 +157,22 @@ examples:
 def _run(arguments: argparse.Namespace) -> int:
     given = resolved(arguments)
     settings = given.settings
-    configure_logging(level=settings.log.level, form=settings.log.format)
+    configure_logging(
+        level=settings.log.level,
+        form=settings.log.format,
+        levels=settings.life.log_levels,
+        repeats=settings.life.log_repeats,
+    )
+    facts = {key.replace(" ", "_"): value for key, value in _versions().items()}
+    _LOG.info(
+        "starting",
+        extra={
+            "event": "starting",
+            "pipeline": settings.pipeline.name,
+            "pid": os.getpid(),
+            **facts,
+        },
+    )
     if arguments.dry_run and not arguments.recover_offsets:
         raise InvalidRequestError("--dry-run goes with --recover-offsets only")
     if arguments.recover_offsets:
@@ -213,13 +230,17 @@ def _demo(arguments: argparse.Namespace) -> int:
     return demo.run(arguments.dir, events=arguments.events)
 
 
-def _version(arguments: argparse.Namespace) -> int:
-    versions = {
+def _versions() -> dict[str, str]:
+    return {
         "lakeward": version_of("lakeward"),
         "python": platform.python_version(),
         **{name: version_of(name) for name in ("pyspark", "pyarrow", "confluent-kafka")},
         "paimon format": PAIMON_FORMAT,
     }
+
+
+def _version(arguments: argparse.Namespace) -> int:
+    versions = _versions()
     if arguments.json:
         print(json.dumps(versions))
     else:
@@ -266,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(parsed.run(parsed))
     except LakewardError as error:
-        logging.getLogger(__name__).debug("the command failed", exc_info=error)
+        _LOG.debug("the command failed", exc_info=error)
         return _fail(error, as_json=getattr(parsed, "json", False))
     except BrokenPipeError:  # `| head` closed the pipe: not an error, and nothing more to write
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -30,6 +30,7 @@ from ingest.bad_records.dead_letters import DeadLetters
 from ingest.configuration.settings import Settings
 from ingest.container.pods import default_parallelism
 from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
+from ingest.logs import set_levels
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.cold_tables import topic_waits
 from ingest.microbatch.sink import MicroBatchSink, StopRequested
@@ -431,7 +432,7 @@ class Daemon:
         self._persistence.use_limit(settings.life.outage_timeout_s)
         self._observer.use_settings(settings)
         self._let_wait()
-        logging.getLogger().setLevel(settings.log.level.upper())
+        set_levels(settings.log.level, settings.life.log_levels)
 
     def _drain(self, query: StreamingQuery, sink: MicroBatchSink) -> None:
         self._observer.draining()

@@ -11,18 +11,29 @@ import datetime
 import json
 import logging
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, TextIO
 
-__all__ = ["JsonFormatter", "TextFormatter", "configure_logging"]
+from ingest.log_sampling import DEFAULT_REPEATS, SamplingHandler
+
+__all__ = ["JsonFormatter", "TextFormatter", "configure_logging", "set_levels"]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NOISY = ("py4j", "pyspark", "urllib3", "asyncio")
+_SET: set[str] = set()
+"""Loggers with a level of their own, by the settings."""
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
 _RESET = "\x1b[0m"
 
 
 def configure_logging(
-    *, level: str = "info", form: str = "auto", stream: TextIO | None = None
+    *,
+    level: str = "info",
+    form: str = "auto",
+    stream: TextIO | None = None,
+    levels: Mapping[str, str] = MappingProxyType({}),
+    repeats: int = DEFAULT_REPEATS,
 ) -> None:
     """Send all logs of this process to one stream; earlier handlers are dropped.
 
@@ -30,19 +41,37 @@ def configure_logging(
         level: `debug`, `info`, `warning` or `error`.
         form: `auto`, `text` or `json`.
         stream: default is standard error.
+        levels: of single loggers, by name.
+        repeats: same warnings a minute that are written; 0 = all.
     """
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
     as_text = form == "text" or (form == "auto" and terminal)
-    handler = logging.StreamHandler(target)
+    handler = SamplingHandler(target, repeats)
     handler.setFormatter(TextFormatter(colours=terminal) if as_text else JsonFormatter())
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(level.upper())
+    set_levels(level, levels)
+
+
+def set_levels(level: str, levels: Mapping[str, str]) -> None:
+    """Set the level of all loggers, then those of single ones; earlier single ones are taken back.
+
+    Args:
+        level: `debug`, `info`, `warning` or `error`.
+        levels: by name of the logger, which covers those below it.
+    """
+    logging.getLogger().setLevel(level.upper())
+    for name in _SET - levels.keys():
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    _SET.clear()
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name, own in levels.items():
+        logging.getLogger(name).setLevel(own.upper())
+        _SET.add(name)
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:

@@ -1,13 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the daemon's life: ownership, stopping, waiting for systems that are away."""
+"""Settings of the daemon's life: ownership, stopping, waiting for what is away, its log."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.configuration.setting_kinds import Setting, duration, duration_from
+from ingest.configuration.setting_kinds import (
+    Kind,
+    Setting,
+    duration,
+    duration_from,
+    integer,
+    text_map,
+)
+from ingest.log_sampling import DEFAULT_REPEATS
 
-__all__ = ["LIFE_SETTINGS", "LifeSettings"]
+__all__ = ["LIFE_SETTINGS", "LOG_SETTINGS", "LifeSettings"]
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _parse_levels(value: object) -> dict[str, str]:
+    levels: dict[str, str] = {name: text.lower() for name, text in text_map.parse(value).items()}
+    wrong = sorted(name for name, text in levels.items() if text not in _LEVELS)
+    if wrong:
+        raise ValueError(
+            f"`debug`, `info`, `warning` or `error` for each logger (see `{wrong[0]}`)"
+        )
+    return levels
+
+
+_LOG_LEVELS = Kind("map", _parse_levels, mapping=True)
 
 LIFE_SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -40,6 +63,23 @@ LIFE_SETTINGS: tuple[Setting, ...] = (
     ),
 )
 
+LOG_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        key="log.levels",
+        kind=_LOG_LEVELS,
+        doc="Levels of single loggers and what is below them, such as `{ingest.source: debug}`; "
+        "names are those of the log's lines.",
+    ),
+    Setting(
+        key="log.repeats",
+        kind=integer(0),
+        default=DEFAULT_REPEATS,
+        unit="lines a minute",
+        doc="How often the same warning is written in a minute; the others are counted and told "
+        "after it. 0: all of them.",
+    ),
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LifeSettings:
@@ -49,6 +89,8 @@ class LifeSettings:
     stop_timeout_s: float = 270.0
     outage_timeout_s: float | None = None
     batch_timeout_s: float | None = None
+    log_levels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    log_repeats: int = DEFAULT_REPEATS
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> "LifeSettings":
@@ -58,4 +100,6 @@ class LifeSettings:
             stop_timeout_s=values["pipeline.stop.timeout"],
             outage_timeout_s=values["pipeline.outage.timeout"],
             batch_timeout_s=values["pipeline.batch.timeout"],
+            log_levels=values["log.levels"] or {},
+            log_repeats=values["log.repeats"],
         )

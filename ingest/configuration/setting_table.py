@@ -25,7 +25,7 @@ from ingest.configuration.setting_kinds import (
     text_list,
     text_map,
 )
-from ingest.configuration.setting_life import LIFE_SETTINGS
+from ingest.configuration.setting_life import LIFE_SETTINGS, LOG_SETTINGS
 from ingest.configuration.setting_table_avro import AVRO_SETTINGS
 from ingest.configuration.setting_table_operating import OPERATING_SETTINGS
 from ingest.formats.dialects import FORMATS
@@ -435,6 +435,7 @@ SETTINGS: tuple[Setting, ...] = (
         default="auto",
         doc="`auto`: text on a terminal, JSON lines elsewhere.",
     ),
+    *LOG_SETTINGS,
     Setting(
         key="spark.master",
         kind=text,

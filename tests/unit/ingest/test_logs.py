@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from ingest.logs import configure_logging
+from ingest.log_sampling import SamplingHandler
+from ingest.logs import configure_logging, set_levels
 
 
 @pytest.fixture
@@ -86,3 +87,68 @@ def test_libraries_are_kept_quiet(logs):
     stream = logs(level="debug")
     logging.getLogger("py4j.clientserver").info("chatter")
     assert stream.getvalue() == ""
+
+
+class Minute:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def sampled():
+    stream, clock = io.StringIO(), Minute()
+    logger = logging.getLogger("sampled")
+    handler = SamplingHandler(stream, 3, clock)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel("DEBUG")
+    yield logger, stream, clock
+    logger.removeHandler(handler)
+    logger.propagate = True
+
+
+def test_the_same_warning_is_written_so_often_and_the_rest_counted(sampled):
+    logger, stream, clock = sampled
+    for number in range(100):
+        clock.now = number / 2
+        logger.warning("no answer %d", number, extra={"event": "away"})
+    assert stream.getvalue().splitlines() == [f"WARNING no answer {n}" for n in range(3)]
+    clock.now = 61
+    logger.info("anything")
+    assert stream.getvalue().splitlines()[3:] == [
+        "WARNING the same line was left out 97 times",
+        "INFO anything",
+    ]
+    logger.warning("no answer", extra={"event": "away"})
+    assert stream.getvalue().endswith("WARNING no answer\n")
+
+
+def test_what_is_about_other_tables_or_no_warning_is_not_the_same(sampled):
+    logger, stream, _ = sampled
+    for number in range(20):
+        logger.warning("parked", extra={"event": "parked", "table": f"t{number}"})
+        logger.info("batch")
+        logger.critical("bug")
+    assert len(stream.getvalue().splitlines()) == 60
+
+
+def test_many_different_warnings_do_not_fill_memory(sampled):
+    logger, _, _ = sampled
+    for number in range(25_000):
+        logger.warning("x", extra={"event": f"e{number}"})
+    assert len(logger.handlers[0]._windows) <= 10_001
+
+
+def test_levels_of_single_loggers_come_and_go(logs):
+    logs(level="info", levels={"ingest.source": "debug", "py4j": "error"})
+    assert logging.getLogger("ingest.source.kafka").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("ingest.stream").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("py4j").isEnabledFor(logging.WARNING)
+    set_levels("warning", {})
+    assert not logging.getLogger("ingest.source.kafka").isEnabledFor(logging.INFO)
+    assert logging.getLogger("py4j").level == logging.WARNING

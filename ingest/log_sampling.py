@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Repeated warnings: the same one at most so many times a minute, and how many were left out.
+
+Two lines are the same if their logger, level and event (or message) are, and what they are about
+(table, topic). The number that was left out comes with the first line of any kind after the minute.
+"""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+__all__ = ["DEFAULT_REPEATS", "SamplingHandler"]
+
+DEFAULT_REPEATS = 10
+"""Same warnings a minute."""
+
+_WINDOW_S = 60.0
+_MOST_KEYS = 10_000
+
+_Key = tuple[str, int, str, str]
+
+
+@dataclasses.dataclass(slots=True)
+class _Window:
+    began_s: float
+    seen: int = 0
+    left_out: int = 0
+
+
+class SamplingHandler(logging.StreamHandler[TextIO]):
+    """See the module.
+
+    Args:
+        stream: where lines go.
+        repeats: same warnings a minute; 0 = all.
+        now_s: a clock that never goes back [s].
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        repeats: int = DEFAULT_REPEATS,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(stream)
+        self.repeats = repeats
+        self._now_s = now_s
+        self._windows: dict[_Key, _Window] = {}
+        self._looked_s = now_s()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler`; holds the handler's lock."""
+        now_s = self._now_s()
+        self._tell(now_s)
+        if self._passes(record, now_s):
+            super().emit(record)
+
+    def _passes(self, record: logging.LogRecord, now_s: float) -> bool:
+        sampled = logging.WARNING <= record.levelno < logging.CRITICAL
+        if not self.repeats or not sampled:
+            return True
+        facts = vars(record)
+        what = str(facts.get("event") or record.msg)
+        about = str(facts.get("table") or facts.get("topic") or "")
+        key = (record.name, record.levelno, what, about)
+        window = self._windows.setdefault(key, _Window(now_s))
+        window.seen += 1
+        if window.seen <= self.repeats:
+            return True
+        window.left_out += 1
+        return False
+
+    def _tell(self, now_s: float) -> None:
+        """Say of windows that have passed what was left out in them."""
+        if now_s - self._looked_s < 1.0 and len(self._windows) < _MOST_KEYS:
+            return
+        self._looked_s = now_s
+        full = len(self._windows) >= _MOST_KEYS
+        over = [k for k, w in self._windows.items() if full or now_s - w.began_s >= _WINDOW_S]
+        for key in over:
+            window = self._windows.pop(key)
+            if window.left_out:
+                super().emit(_summary(key, window.left_out))
+
+
+def _summary(key: _Key, count: int) -> logging.LogRecord:
+    name, level, what, about = key
+    record = logging.LogRecord(
+        name, level, __file__, 0, "the same line was left out %d times", (count,), None
+    )
+    vars(record).update({"event": "left_out", "of": what, "count": count})
+    if about:
+        vars(record)["about"] = about
+    return record
