@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
+from ingest.observing.metric_table import METRICS, PREFIX
 from tests.drills.watching import Labels, Sample
 
-__all__ = ["RULES", "available", "firing"]
+__all__ = ["RULES", "available", "can_fire", "firing"]
 
 RULES = Path(__file__).resolve().parents[2] / "deploy" / "alerts" / "lakeward.yaml"
 
@@ -30,7 +31,7 @@ FAULT_MIN = 60
 _END_MIN = BEFORE_MIN + FAULT_MIN
 _START_EVERY_MIN = 2
 _PLACE = {"job": "lakeward", "namespace": "lake", "instance": "lakeward-0"}
-_GROWING = ("_total", "_bucket", "_count", "_sum", "lag_seconds", "freshness_seconds")
+_GROWING = ("_total", "_bucket", "_count", "_sum", "lag_seconds", "freshness_seconds", "executors")
 _FIRED = re.compile(r"alertname:\s*(\w+), time:\s*(\w+)")
 
 
@@ -39,10 +40,18 @@ def available() -> bool:
     return shutil.which("promtool") is not None
 
 
-def alert_names() -> list[str]:
-    """Of the shipped rules."""
+def _rules() -> dict[str, str]:
+    """Expressions by alert."""
     groups = yaml.safe_load(RULES.read_text())["groups"]
-    return [rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule]
+    rules = [rule for group in groups for rule in group["rules"]]
+    return {rule["alert"]: rule["expr"] for rule in rules if "alert" in rule}
+
+
+def can_fire(name: str) -> bool:
+    """Whether the daemon has every metric of an alert's expression."""
+    metrics = {PREFIX + row.name for row in METRICS}
+    found = re.findall(rf"\b{PREFIX}\w+", _rules()[name])
+    return all(re.sub("_(bucket|count|sum)$", "", each) in metrics for each in found)
 
 
 def firing(before: Sequence[Sample], during: Sequence[Sample], *, gone: bool) -> dict[str, bool]:
@@ -63,7 +72,7 @@ def _fires(series: list[dict[str, str]]) -> Iterator[tuple[str, int]]:
     """Alert and minute, for every five minutes in which it fires."""
     tests = [
         {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
-        for name in alert_names()
+        for name in _rules()
         for minute in range(0, _END_MIN + 1, 5)
     ]
     with tempfile.TemporaryDirectory(prefix="lakeward-alarms-") as folder:

@@ -43,6 +43,7 @@ class Drill:
             process is gone or may be either.
         alerts: that fire when it lasts.
         exits: exit codes of the process on the way, if it ends by itself.
+        dies: whether the process is gone while the fault lasts.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Drill:
     unready: str | None
     alerts: tuple[str, ...]
     exits: tuple[int, ...] = ()
+    dies: bool = False
 
 
 _SKIPPED = Shown("source_skipped_offsets_total", "rises")
@@ -84,6 +86,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("fatal",),
         unready=None,
+        dies=True,
         alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65, 65),
     ),
@@ -95,6 +98,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("fatal",),
         unready=None,
+        dies=True,
         alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65,),
     ),
@@ -106,7 +110,8 @@ _ROWS: tuple[Drill, ...] = (
         shown=(_SKIPPED,),
         events=("fatal",),
         unready=None,
-        alerts=("LakewardDown", "LakewardCrashLooping", "LakewardDataLoss"),
+        dies=True,
+        alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65,),
     ),
     Drill(
@@ -116,7 +121,8 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("running", "batch"),
         unready=None,
-        alerts=("LakewardCrashLooping",),
+        dies=True,
+        alerts=("LakewardDown", "LakewardCrashLooping"),
     ),
     Drill(
         name="jvm_is_killed",
@@ -125,7 +131,8 @@ _ROWS: tuple[Drill, ...] = (
         shown=(),
         events=("fatal", "running", "batch"),
         unready=None,
-        alerts=("LakewardCrashLooping",),
+        dies=True,
+        alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(75,),
     ),
     Drill(
@@ -145,6 +152,7 @@ _ROWS: tuple[Drill, ...] = (
         shown=(Shown("state", "is set", (("state", "draining"),)),),
         events=("drain", "batch"),
         unready=None,
+        dies=True,
         alerts=("LakewardDown",),
     ),
     Drill(

@@ -58,10 +58,12 @@ def test_jvm_is_killed(stage):
 
 def test_executor_is_killed_in_a_batch(stage):
     on = stage(pipeline=LONG, more={"spark": {"master": "local-cluster[2,1,1024]"}})
-    on.produce(1_000, snapshot=300)
+    on.produce(20_000, snapshot=300)
     on.start()
     on.caught_up()
+    on.terminate()
     on.produce(20_000)
+    on.start()
     on.batch_begins()
     with on.fault():
         before = executors(on.running.process.pid)
@@ -81,9 +83,11 @@ def test_stopped_during_a_long_batch(stage):
     on.produce(500, snapshot=300)
     on.start()
     on.caught_up()
-    on.produce(50_000)
+    on.terminate()
+    on.produce(30_000)
+    on.start()
     on.batch_begins()
-    time.sleep(0.5)
+    time.sleep(1.0)
     with on.fault():
         on.running.process.send_signal(signal.SIGTERM)
         began = time.monotonic()
@@ -94,6 +98,7 @@ def test_stopped_during_a_long_batch(stage):
     assert after.count("batch") == 1
     done = max(on.batches())
     users = on.commit_users()
+    on.produce(500)
     on.start()
     on.caught_up()
     again = on.log("batch", this_run=True)

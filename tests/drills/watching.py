@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a daemon says about itself, looked at twice a second: metrics, readiness, log."""
 
+import contextlib
 import dataclasses
 import json
 import threading
@@ -121,18 +122,17 @@ def parsed(text: str) -> dict[str, dict[Labels, float]]:
     return found
 
 
-def log_lines(path: Path, offset: int = 0) -> Iterator[dict[str, Any]]:
-    """The JSON lines of a log from an offset on; what others wrote between them is left out."""
+def log_lines(path: Path, begin: int = 0, end: int | None = None) -> Iterator[dict[str, Any]]:
+    """The JSON lines of a log between two offsets; what others wrote among them is left out."""
     if not path.exists():
         return
     with path.open("rb") as file:
-        file.seek(offset)
-        for line in file:
-            if line.startswith(b"{") and line.endswith(b"\n"):
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    continue
+        file.seek(begin)
+        text = file.read(-1 if end is None else end - begin)
+    for line in text.splitlines(keepends=True):
+        if line.startswith(b"{") and line.endswith(b"\n"):
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
 
 
 def _endpoint(log: Path, offset: int) -> str:
