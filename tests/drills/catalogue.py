@@ -231,6 +231,28 @@ _ROWS: tuple[Drill, ...] = (
         unready="",
         alerts=("LakewardTableParked", "LakewardSchemaRefused"),
     ),
+    Drill(
+        name="second_daemon_is_started",
+        fault="another daemon of the same stream is started, with a checkpoint of its own",
+        outcome="it ends with exit code 75 and says who owns the stream; the first goes on",
+        shown=(Shown("batches_total", "rises", (("outcome", "committed"),)),),
+        events=("fatal", "batch"),
+        unready="",
+        alerts=(),
+    ),
+    Drill(
+        name="paused_daemon_wakes_up_after_a_take_over",
+        fault="all processes of the daemon stop (SIGSTOP) in the middle of a batch, another takes "
+        "over, and the first wakes up",
+        outcome="the other waits for `pipeline.owner.ttl`, shuts the first one's batch out and goes "
+        "on; the first cannot commit any more and ends with exit code 75",
+        shown=(Shown("driver_epoch", "rises"),),
+        events=("owner_silent", "owner", "fatal", "batch"),
+        unready=None,
+        dies=True,
+        alerts=("LakewardDown",),
+        exits=(75,),
+    ),
 )
 
 DRILLS = {row.name: row for row in _ROWS}
