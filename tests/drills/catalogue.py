@@ -244,8 +244,8 @@ _ROWS: tuple[Drill, ...] = (
         name="paused_daemon_wakes_up_after_a_take_over",
         fault="all processes of the daemon stop (SIGSTOP) in the middle of a batch, another takes "
         "over, and the first wakes up",
-        outcome="the other waits for `pipeline.owner.ttl`, shuts the first one's batch out and goes "
-        "on; the first cannot commit any more and ends with exit code 75",
+        outcome="the other waits for `pipeline.owner.ttl`, shuts the batch of the first out and "
+        "goes on; the first cannot commit any more and ends with exit code 75",
         shown=(Shown("driver_epoch", "rises"),),
         events=("owner_silent", "owner", "fatal", "batch"),
         unready=None,
