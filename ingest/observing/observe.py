@@ -62,6 +62,8 @@ class Observer:
         self._settings = settings
         self._clock = clock
         self._shown = shown
+        self._unfinished: int | None = None  # batch that began here and was not recorded
+        self._again = False
         wanted = settings.metrics
         self.metrics = Metrics(
             clock,
@@ -191,12 +193,15 @@ class Observer:
 
     def batch_started(self, batch_id: int) -> None:
         """A batch passed the gate."""
+        self._again = batch_id == self._unfinished
+        self._unfinished = batch_id
         self.board.batch_started(batch_id)
         self.metrics.batch_started()
 
     def batch(self, report: BatchReport) -> None:
         """A batch is committed in all its tables."""
-        self.metrics.record(report)
+        self.metrics.record(report, again=self._again)
+        self._unfinished = None
         self.board.record(report)
         self._alerts.batch(report)
         self._remember(report.end_offsets)

@@ -142,12 +142,19 @@ class Metrics:
         self.instruments.set("batch_in_progress", 0)
         self.instruments.add("batches_total", 1, "failed")
 
-    def record(self, report: BatchReport) -> None:
-        """Add a finished micro-batch. Call it once per batch, after its commits."""
+    def record(self, report: BatchReport, *, again: bool = False) -> None:
+        """Add a finished micro-batch. Call it once per batch, after its commits.
+
+        Args:
+            report: of the batch.
+            again: this process tried it before, and failed after some of its commits: a replay
+                that nobody has counted.
+        """
         self.instruments.set("batch_in_progress", 0)
         self.instruments.set("last_success_timestamp_seconds", self._now_s())
         count_batch(self.instruments, report)
-        if report.outcome != "replayed":  # its work was counted when it was committed
+        # what an earlier process committed, it counted
+        if report.outcome != "replayed" or again:
             count_work(self.instruments, report)
             self._record_times(report)
             if report.lookup is not None:

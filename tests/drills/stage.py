@@ -123,7 +123,9 @@ class Stage:
         self.directory = directory
         self.broker = broker
         self.checkpoint = Path((pipeline or {}).get("checkpoint", directory / "checkpoint"))
-        self.stream: Any = stream or ShopStream(broker.address, seed=SEED, partitions=2)
+        self.stream: Any = stream or ShopStream(
+            broker.address, seed=SEED, partitions=2, time_ms=int(time.time() * 1000)
+        )
         self.topics = [topic for topic in self.stream.topics if not topic.startswith("__")]
         self.config = directory / "shop.yaml"
         self.log_path = directory / "shop.log"
@@ -305,6 +307,10 @@ class Stage:
         return int(
             self.shows("source_skipped_offsets_total", topic=place[0], partition=str(place[1]))
         )
+
+    def lag_is_seen(self) -> None:
+        """The source was asked since records came, and says that they wait."""
+        self.until(lambda: self.shows("source_lag_seconds") > 0, "lag is seen", 60, alive=False)
 
     def caught_up(self, timeout: float = 150.0) -> None:
         """Everything in the topics is committed."""

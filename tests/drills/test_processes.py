@@ -71,6 +71,7 @@ def test_executor_is_killed_in_a_batch(stage):
         time.sleep(0.5)
         assert on.shows("batch_in_progress") == 1
         os.kill(before[0], signal.SIGKILL)
+        on.until(lambda: on.shows("executors", state="dead") == 1, "the lost one is counted", 90)
     on.caught_up()
     on.until(lambda: len(executors(on.running.process.pid)) == 2, "another one in its place")
     assert on.running.alive

@@ -38,12 +38,13 @@ def test_store_answers_500(on, proxy):
     proxy.rules.append(Rule("", "", "500", times=2))  # a few are not even noticed
     on.produce(200)
     on.caught_up()
-    assert not on.log("restart")
+    assert not on.log("restart") + on.log("outage")
     with on.fault():
         proxy.rules[:] = [Rule("", "", "500")]
         on.produce(2_000)
-        on.until(lambda: len(on.log("restart")) >= 2, "it fails, and fails again", 90)
-        proxy.rules[:] = []
+        on.until(lambda: len(on.log("outage")) >= 2, "it fails, and fails again", 90)
+        on.lag_is_seen()
+    proxy.rules[:] = []
     on.caught_up()
     on.finish()
 
@@ -58,9 +59,9 @@ def test_store_is_slow(on, proxy):
         on.batch_begins()
         time.sleep(4 * LATENCY_S)
         assert on.running.alive
-        proxy.rules[:] = []
+    proxy.rules[:] = []
     on.caught_up()
-    assert not on.log("restart")
+    assert not on.log("restart") + on.log("outage")
     slowest = max(line["duration_s"] for line in on.log("batch", since_fault=True))
     assert slowest > LATENCY_S
     on.finish()

@@ -46,13 +46,20 @@ class ShopStream:
         seed: of the events.
         partitions: of each topic.
         schema_block: whether events carry Debezium's schema block; without it types are inferred.
+        time_ms: of the first event [epoch ms].
     """
 
     def __init__(
-        self, bootstrap: str, *, seed: int = 7, partitions: int = 4, schema_block: bool = True
+        self,
+        bootstrap: str,
+        *,
+        seed: int = 7,
+        partitions: int = 4,
+        schema_block: bool = True,
+        time_ms: int = 1_790_000_000_000,
     ) -> None:
         self.bootstrap = bootstrap
-        self.shop = DemoShop(seed, schema_block=schema_block)
+        self.shop = DemoShop(seed, schema_block=schema_block, time_ms=time_ms)
         self.corrupt: set[Place] = set()
         self.produced = 0
         self._producer = Producer(

@@ -118,6 +118,16 @@ def test_compactions_changelog_and_lookups_are_counted(metrics):
     assert sample(metrics, "lookup_disk_bytes") == 5_000
 
 
+def test_a_batch_that_this_process_began_before_counts_when_it_is_replayed(metrics):
+    topic = next(iter(REPORT.counts))
+    replayed = dataclasses.replace(REPORT, outcome="replayed")
+    metrics.record(replayed)
+    assert not sample(metrics, "source_records_total", topic=topic)
+    metrics.record(replayed, again=True)
+    assert sample(metrics, "source_records_total", topic=topic) > 0
+    assert sample(metrics, "batches_total", outcome="replayed") == 2
+
+
 def test_sweeps_are_counted_and_shown(metrics, clock):
     report = dataclasses.replace(REPORT, swept={"a.b": 0, "a.c": 3}, unswept={"a.d": "bad"})
     metrics.record(report)
