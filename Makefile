@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 JOBS ?= 2
 MINUTES ?= 2
 
-.PHONY: help setup peers check format test test-all bench soak drills demo quickstart docs image-tools image-check sbom helm-tools helm-check clean
+.PHONY: help setup peers check format test test-all bench soak drills dashboards screenshots demo quickstart docs image-tools image-check sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -92,6 +92,9 @@ soak: setup ## a daemon under load with compaction beside it for MINUTES; rows a
 
 drills: setup ## failure drills, all in turn: broker, topics, processes, disks, stores, clock; a table at the end, JSON in build/
 	$(BIN)/python -m pytest tests/drills -q $(PYTEST_ARGS)
+
+dashboards: setup ## pictures of the dashboards in build/dashboards: a daemon, a real Prometheus, every panel's query
+	$(BIN)/python -m tests.panels build/dashboards
 
 screenshots: setup ## pictures of the status page in build/pages, from a headless Chromium
 	$(BIN)/python -m tests.browser.screenshots build/pages

@@ -231,7 +231,8 @@ _FRESHNESS = Row(
         ),
         Panel(
             title="Records waiting, by topic",
-            text="End offset minus committed offset. Alert: LakewardLagGrowing.",
+            text="End offset minus committed offset (of a `files` source bytes). "
+            "Alert: LakewardLagGrowing.",
             queries=(
                 query(
                     'sum by (topic) (lakeward_source_lag_records{{S}, topic=~"$topic"})',
@@ -289,11 +290,12 @@ _ERRORS = Row(
             queries=(
                 query(
                     "sum by (table) (rate(lakeward_quarantined_rows_total{{S}}[~]))",
-                    "{{table}}",
+                    "table {{table}}",
                 ),
                 query(
-                    "sum by (table) (rate(lakeward_bad_records_skipped_total{{S}}[~]))",
-                    "left out: {{table}}",
+                    "sum by (table) (rate(lakeward_bad_records_skipped_total{{S}}[~])) "
+                    "or vector(0)",
+                    "left out {{table}}",
                 ),
             ),
             unit="cps",

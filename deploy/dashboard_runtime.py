@@ -178,7 +178,7 @@ _STORE = Row(
                     "sum by (op) (rate("
                     'lakeward_store_requests_total{{S}, outcome="error"}[~])) '
                     "or vector(0)",
-                    "{{op}}",
+                    "failed {{op}}",
                 ),
             ),
             unit="cps",
@@ -202,7 +202,7 @@ _STORE = Row(
                 query(
                     "sum by (outcome) "
                     "(rate(lakeward_registry_requests_total{{S}}[~])) or vector(0)",
-                    "{{outcome}}",
+                    "requests {{outcome}}",
                 ),
             ),
             unit="cps",

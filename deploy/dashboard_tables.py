@@ -18,8 +18,8 @@ def _rate(metric: str, by: str, more: str = "") -> str:
     return f"sum by ({by}) (rate(lakeward_{metric}{inner}[~]))"
 
 
-def _grown(metric: str, by: str) -> str:
-    return f"sum by ({by}) (increase(lakeward_{metric}{_T}[~]))"
+def _grown(metric: str) -> str:
+    return f"sum(increase(lakeward_{metric}{_T}[~])) or vector(0)"
 
 
 def _share(metric: str, part: str) -> str:
@@ -325,11 +325,11 @@ _ONE = Row(
             text="Delivered again or late; values not sent and not found; rows deleted by "
             "sweeps; bad records.",
             queries=(
-                query(_grown("duplicate_events_total", "table"), "delivered again"),
-                query(_grown("table_values_kept_total", "table"), "values kept from older rows"),
-                query(_grown("table_values_lost_total", "table"), "values lost"),
-                query(_grown("table_rows_swept_total", "table"), "rows swept"),
-                query(_grown("quarantined_rows_total", "class"), "bad: {{class}}"),
+                query(_grown("duplicate_events_total"), "delivered again"),
+                query(_grown("table_values_kept_total"), "values kept from older rows"),
+                query(_grown("table_values_lost_total"), "values lost"),
+                query(_grown("table_rows_swept_total"), "rows swept"),
+                query(_grown("quarantined_rows_total"), "bad records"),
             ),
             width=6,
         ),

@@ -12,12 +12,12 @@ ROWS = {PREFIX + row.name: row for row in METRICS}
 SCRAPED = frozenset({"namespace", "job", "instance", "pod"})
 """Labels that the scrape adds."""
 
-_PLACEHOLDERS = {"$__rate_interval": "5m", "$__interval": "1m", "$__range": "1h"}
+_PLACEHOLDERS = {"$__interval": "1m", "$__range": "1h"}
 
 
-def filled(expression: str, **variables: str) -> str:
+def filled(expression: str, rate: str = "5m", **variables: str) -> str:
     """An expression of a dashboard as Prometheus understands it; variables become `.*`."""
-    for name, value in _PLACEHOLDERS.items():
+    for name, value in {**_PLACEHOLDERS, "$__rate_interval": rate}.items():
         expression = expression.replace(name, value)
     return re.sub(r"\$\{?(\w+)\}?", lambda found: variables.get(found[1], ".*"), expression)
 

@@ -39,7 +39,7 @@ _SOURCE = (
     Metric(
         "source_lag_records",
         "computed",
-        "End offset minus committed offset; for files, lines.",
+        "End offset minus committed offset; of a `files` source bytes.",
         _PARTITION,
     ),
     Metric(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the machine and at Spark every half a minute, for the metrics.
+"""Looks at the machine and at Spark every quarter of a minute, for the metrics.
 
 What cannot be had (no /proc, a JVM that is about to end) is left out of the metrics until it can.
 """
@@ -26,7 +26,7 @@ __all__ = ["LOOK_EVERY_S", "RuntimeWatch", "digest_of", "java_version"]
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 30.0
+LOOK_EVERY_S = 15.0
 """Between two looks [s]."""
 
 

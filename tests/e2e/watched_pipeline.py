@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ingest import cli
+from ingest.demo.shop_events import DemoShop
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config, newest_snapshot
 from tests.soak.soak import Load
 
@@ -48,6 +49,8 @@ class WatchedPipeline:
             **{"metrics": {"port": port}, **sections},
         )
         self.load = Load(directory / "events", seed=3, per_file=60)
+        # changes of now: they are ten to a millisecond in there, so the stream falls behind slowly
+        self.load.shop = DemoShop(3, schema_block=True, time_ms=int(time.time() * 1000))
         self._stopping = threading.Event()
         self._odds = threading.Thread(target=self._write_odds, name="odds", daemon=True)
 
