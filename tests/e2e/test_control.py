@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 import yaml
 
+from storage.errors import NotFoundError
 from storage.table.catalog import FileSystemCatalog
 from tests.browser.chromium import Browser
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config
@@ -57,7 +58,7 @@ class Lake:
     def ids(self):
         try:
             return sorted(row["id"] for row in self.table().to_arrow().to_pylist())
-        except Exception:
+        except NotFoundError:
             return []
 
     def all_there(self):
