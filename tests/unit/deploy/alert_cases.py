@@ -76,6 +76,17 @@ CASES = (
         source_lag_seconds__topic_t="1000x30",
     ),
     case(
+        "NoCommit",
+        False,
+        20,
+        "somebody paused it",
+        last_success_timestamp_seconds="0x30",
+        source_lag_seconds__topic_t="1000x30",
+        state__state_paused="1x30",
+    ),
+    case("Paused", True, 65, "", state__state_paused="1x90"),
+    case("Paused", False, 45, "not for long", state__state_paused="1x90"),
+    case(
         "BatchStuck", True, 35, "", batch_start_timestamp_seconds="0x60", batch_in_progress="1x60"
     ),
     case(
