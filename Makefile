@@ -115,6 +115,9 @@ helm-tools: $(HELM_TOOLS)/.ready
 helm-check: setup helm-tools ## the chart, rendered by Helm 3 and 4 for old and new Kubernetes; needs no cluster
 	PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(HELM_TOOLS)/bin/python -m pytest -p xdist -n $(JOBS) --confcutdir=tests/helm tests/helm $(PYTEST_ARGS)
 
+image-root: setup ## carry out the Dockerfile in a Debian root, in build/image (needs root, debootstrap, bubblewrap)
+	$(BIN)/python -m tests.image.build_root build/image
+
 sbom: setup image-tools ## bill of materials of the image's Python environment, in build/sbom.json
 	$(BIN)/python -m tests.image.sbom $(IMAGE_TOOLS)/bin/cyclonedx-py build/sbom.json
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from storage.errors import InvalidOptionError, NotFoundError
 
-__all__ = ["executor_command"]
+__all__ = ["BACKEND", "executor_command"]
 
-_BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 
 _ARGUMENTS = {
@@ -46,7 +46,7 @@ def executor_command(environ: Mapping[str, str]) -> list[str]:
         )
     memory = environ["SPARK_EXECUTOR_MEMORY"]
     command = [_java(environ), *_java_options(environ)]
-    command += [f"-Xms{memory}", f"-Xmx{memory}", "-cp", _class_path(environ), _BACKEND]
+    command += [f"-Xms{memory}", f"-Xmx{memory}", "-cp", _class_path(environ), BACKEND]
     for argument, variable in _ARGUMENTS.items():
         command += [argument, environ[variable]]
     return command

@@ -7,8 +7,11 @@ a template. What the pod tells by its environment (deploy/README.md) becomes pro
 """
 
 import secrets
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
+from ingest.container.decommission import SCRIPT
 from ingest.container.limits import available_cores
 from storage.errors import InvalidOptionError
 
@@ -88,6 +91,7 @@ def pod_properties(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[
         InvalidOptionError: variables are missing; all of them are named.
     """
     found = dict(_FIXED)
+    found["spark.kubernetes.decommission.script"] = str(Path(sys.executable).parent / SCRIPT)
     missing: list[str] = []
     for variable, key in _REQUIRED.items():
         if environ.get(variable):

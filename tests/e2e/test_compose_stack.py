@@ -13,10 +13,10 @@ import yaml
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.capture import TopicReader
 from tests.e2e.daemon_process import DaemonProcess, eventually
-from tests.e2e.real_parts import connect_worker, postgres_server
+from tests.e2e.real_parts import connect_worker, postgres_server, registry
 from tests.e2e.s3_server import ACCESS_KEY, SECRET_KEY
 
-__all__ = ["connect_worker", "postgres_server"]
+__all__ = ["connect_worker", "postgres_server", "registry"]
 
 pytestmark = [pytest.mark.full, pytest.mark.kafka, pytest.mark.spark, pytest.mark.s3]
 

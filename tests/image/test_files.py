@@ -95,6 +95,7 @@ def test_the_wheels_metadata(wheel):
     scripts = wheel.read(next(n for n in names if n.endswith("entry_points.txt"))).decode()
     assert "lakeward = ingest.cli:main" in scripts
     assert "lakeward-entrypoint = ingest.container.entrypoint:main" in scripts
+    assert "lakeward-decommission = ingest.container.decommission:main" in scripts
 
 
 def test_the_licence_is_the_whole_text():

@@ -54,6 +54,15 @@ class Kubelet:
         """SIGKILL of all processes of a pod, as when its node is lost or its memory is used up."""
         self.processes[name].kill()
 
+    def drain(self, name: str) -> int:
+        """Run the pod's `preStop` hook inside it, as before its end; the hook's exit code."""
+        hook = self.pods[name]["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert [Path(word).name for word in hook] == ["lakeward-decommission"]
+        first = Path(f"/proc/{self.processes[name].pid}/task/{self.processes[name].pid}/children")
+        inside = ["nsenter", "--target", first.read_text().split()[0], "--pid", "--mount"]
+        module = [sys.executable, "-m", "ingest.container.decommission"]
+        return subprocess.run([*inside, *module], cwd=ROOT, timeout=120, check=False).returncode
+
     def running(self) -> list[str]:
         return [name for name, process in self.processes.items() if process.poll() is None]
 

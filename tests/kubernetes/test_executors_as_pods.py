@@ -152,6 +152,14 @@ def test_a_batch_survives_the_loss_of_its_executors(cluster, driver_pod, tmp_pat
         until(lambda: cluster.api.refused, "a refused pod")
         cluster.api.denied = set()
         until(lambda: sample(port, "source_records_total") == load.events, "the backlog")
+
+        # a node is drained: its executor hands over what it has, and ends by itself
+        until(lambda: len(kubelet.running()) == 2, "both executors")
+        drained = kubelet.running()[0]
+        assert kubelet.drain(drained) == 0, kubelet.log(drained)
+        until(lambda: drained not in kubelet.running(), "the end of the drained executor")
+        load.change(1_000)
+        until(lambda: sample(port, "source_records_total") == load.events, "the rest")
         assert sample(port, "batches_total", outcome="failed") == 0
         assert daemon.terminate(120) == 0, daemon.log_tail()
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,8 @@ def test_the_pod_tells_who_the_driver_is():
     account = "spark.kubernetes.authenticate.executor.serviceAccountName"
     assert found[account] == "shop-lakeward-executor"
     assert found["spark.executor.memoryOverheadFactor"] == "0.4"
+    hook = found["spark.kubernetes.decommission.script"]
+    assert Path(hook) == Path(sys.executable).parent / "lakeward-decommission"
 
 
 def test_without_a_service_executors_reach_the_driver_by_its_address():
