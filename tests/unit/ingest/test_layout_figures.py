@@ -1,44 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures about the files of a table, as its commits left them."""
+"""How a table lies in its newest snapshot, by manifests alone."""
 
-from concurrent.futures import ThreadPoolExecutor
+import dataclasses
 
 from ingest.upkeep.layout_figures import layout_of
-from storage.table.compact_plan import CompactRequest
-from storage.table.compact_table import compact_table
-from tests.table_kit import make_table, write
+from ingest.upkeep.layout_watch import LayoutWatch
+from storage.clock import ManualClock
+from tests.table_kit import make_table, reopened, write
+from tests.unit.ingest.one_table_book import OneTableBook
 
 
-def rows(*keys):
-    return [("+I", key, "v") for key in keys]
+def test_a_table_without_snapshots_has_no_figures(tmp_path):
+    assert layout_of(make_table(tmp_path)) is None
 
 
-def test_levels_and_what_is_to_compact_follow_commits_and_compactions(tmp_path):
-    table = make_table(tmp_path, options={"num-sorted-run.compaction-trigger": "9"})
-    assert layout_of(table) is None
-    for number in range(3):
-        write(table, number, rows(*range(number * 10, number * 10 + 10)))
-    layout = layout_of(table)
-    ((level, files, size),) = layout.levels
-    assert (level, files, size) == (0, 3, layout.bytes)
-    assert (layout.files, layout.records, layout.buckets) == (3, 30, 1)
-    assert layout.runs == (3,)
-    assert 0 < layout.debt_bytes < layout.bytes, "all but the largest file"
-    with ThreadPoolExecutor(1) as pool:
-        compact_table(table, CompactRequest(full=True), pool, user_prefix="test")
-    layout = layout_of(table)
-    ((level, files, _),) = layout.levels
-    assert (level, files, layout.debt_bytes) == (table.options.num_levels - 1, 1, 0)
-    write(table, 7, rows(1, 2))
-    layout = layout_of(table)
-    assert [level for level, _, _ in layout.levels] == [0, table.options.num_levels - 1]
-    assert layout.debt_bytes == layout.levels[0][2]
-    assert layout.snapshot_id == table.snapshots.latest_id()
+def test_runs_are_files_of_level_0_and_further_levels(tmp_path):
+    table = make_table(tmp_path, options={"num-sorted-run.compaction-trigger": "4"})
+    write(table, 1, [("+I", n, "a") for n in range(10)], full=True)
+    for number in (2, 3):
+        write(reopened(table), number, [("+I", number, "b")], compaction=False)
+    found = layout_of(reopened(table))
+    assert (found.files, found.buckets, found.partitions) == (3, 1, 1)
+    assert (found.runs, found.level0) == ((3,), (2,))
+    assert found.records == 12
+    assert found.compaction_trigger == 4
+    assert found.stop_trigger == 7
+    assert found.snapshots == reopened(table).latest_snapshot().id
+    figures = found.figures()
+    assert figures["sorted_runs_max"] == 3
+    assert figures["level0_files_avg"] == 2
 
 
-def test_tables_without_keys_have_files_and_no_debt(tmp_path):
+def test_append_tables_have_files_but_no_runs(tmp_path):
     table = make_table(tmp_path, keys=(), options={"bucket": "-1"})
-    write(table, 1, rows(1, 2))
-    write(table, 2, rows(3))
-    layout = layout_of(table)
-    assert (layout.files, layout.runs, layout.debt_bytes) == (2, (), 0)
+    write(table, 1, [("+I", 1, "a")])
+    figures = layout_of(reopened(table)).figures()
+    assert figures["files"] == 1
+    assert not [name for name in figures if "runs" in name or "level0" in name]
+
+
+def test_several_buckets_have_a_maximum_and_a_mean(tmp_path):
+    table = make_table(tmp_path, options={"bucket": "2"})
+    write(table, 1, [("+I", n, "a") for n in range(20)])
+    found = layout_of(reopened(table))
+    uneven = dataclasses.replace(found, runs=(1, 5), level0=(0, 4)).figures()
+    assert found.buckets == 2
+    assert (uneven["sorted_runs_max"], uneven["sorted_runs_avg"]) == (5, 3)
+
+
+def test_only_tables_that_changed_are_looked_at_and_a_broken_one_harms_none(tmp_path):
+    table = make_table(tmp_path)
+    write(table, 1, [("+I", 1, "a")])
+    seen = []
+    watch = LayoutWatch(OneTableBook(reopened(table)), ManualClock(), lambda *one: seen.append(one))
+    watch.look()
+    assert seen == []
+    watch.changed(["db.t"])
+    watch.look()
+    watch.look()
+    assert [(name, layout.files) for name, layout in seen] == [("db.t", 1)]
+    for manifest in (tmp_path / "db.db" / "t" / "snapshot").iterdir():
+        manifest.write_bytes(b"{")
+    watch.changed(["db.t"])
+    watch.look()
+    assert len(seen) == 1
