@@ -326,9 +326,10 @@ _ERRORS = Row(
             unit="cps",
         ),
         Panel(
-            title="Source trouble",
-            text="Failed polls of the watermarks, and offsets that retention took. Alerts: "
-            "LakewardSourcePollFailing, LakewardDataLoss.",
+            title="Trouble outside",
+            text="Failed polls of the watermarks a second, offsets that retention took, whether "
+            "batches wait for a system outside. "
+            "Alerts: LakewardOutage, LakewardSourcePollFailing, LakewardDataLoss.",
             queries=(
                 query(
                     "sum by (reason) (rate(lakeward_source_errors_total{{S}}[~])) or vector(0)",
@@ -338,8 +339,8 @@ _ERRORS = Row(
                     "sum(rate(lakeward_source_skipped_offsets_total{{S}}[~])) or vector(0)",
                     "lost offsets",
                 ),
+                query("max(lakeward_outage{{S}})", "batches wait (0 or 1)"),
             ),
-            unit="cps",
         ),
         Panel(
             title="Races lost",

@@ -97,6 +97,8 @@ CASES = (
         batch_start_timestamp_seconds="0x60",
         batch_in_progress="0x60",
     ),
+    case("Outage", True, 15, "", outage="1x30"),
+    case("Outage", False, 15, "back after five minutes", outage="1x5 0x30"),
     case("QueryFailing", True, 20, "", query_failures_total="0+1x30"),
     case("QueryFailing", False, 40, "one failure", query_failures_total="0x30 1x30"),
     case("Freshness", True, 15, "", table_freshness_seconds__table_a="400x30"),
