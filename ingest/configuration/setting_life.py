@@ -11,6 +11,7 @@ from ingest.configuration.setting_kinds import (
     duration,
     duration_from,
     integer,
+    text,
     text_map,
 )
 from ingest.log_sampling import DEFAULT_REPEATS
@@ -61,6 +62,13 @@ LIFE_SETTINGS: tuple[Setting, ...] = (
         doc="How long a batch may take before the process logs what every thread waits for, gives "
         "the batch up, safely, and ends with exit code 75. Default: as long as it takes.",
     ),
+    Setting(
+        key="source.offsets.group",
+        kind=text,
+        doc="A Kafka consumer group under which committed offsets are also written after every "
+        "batch, for tools that show lag of groups. Nothing is read from it, a batch never waits "
+        "for it, and it must have no members. Needs the right to READ the group.",
+    ),
 )
 
 LOG_SETTINGS: tuple[Setting, ...] = (
@@ -89,6 +97,7 @@ class LifeSettings:
     stop_timeout_s: float = 270.0
     outage_timeout_s: float | None = None
     batch_timeout_s: float | None = None
+    offsets_group: str | None = None
     log_levels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     log_repeats: int = DEFAULT_REPEATS
 
@@ -100,6 +109,7 @@ class LifeSettings:
             stop_timeout_s=values["pipeline.stop.timeout"],
             outage_timeout_s=values["pipeline.outage.timeout"],
             batch_timeout_s=values["pipeline.batch.timeout"],
+            offsets_group=values["source.offsets.group"],
             log_levels=values["log.levels"] or {},
             log_repeats=values["log.repeats"],
         )

@@ -407,7 +407,12 @@ _SOURCE_FACTS = {
     "pattern": "source.topics.pattern",
     "excluded": "source.topics.exclude",
 }
-_KAFKA_ONLY = ("source.bootstrap.servers", "source.properties", "source.scan.startup.offsets")
+_KAFKA_ONLY = (
+    "source.offsets.group",
+    "source.bootstrap.servers",
+    "source.properties",
+    "source.scan.startup.offsets",
+)
 
 
 def _named_source(values: Mapping[str, Any]) -> SourceSettings:

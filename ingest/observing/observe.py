@@ -22,6 +22,7 @@ from ingest.observing.alerts import Alerts
 from ingest.observing.control import Control
 from ingest.observing.http_server import HttpServer
 from ingest.observing.instruments import TableNames
+from ingest.observing.offset_mirror import OffsetMirror
 from ingest.observing.runtime_watch import RuntimeWatch, digest_of, java_version
 from ingest.observing.status_board import StatusBoard
 from ingest.observing.telemetry import Metrics
@@ -76,6 +77,7 @@ class Observer:
         self.board = StatusBoard(settings.pipeline.name, clock)
         name = settings.pipeline.name
         self._alerts = Alerts(name, settings.alerts, clock, self.metrics.webhook_called)
+        self._mirror = OffsetMirror.of(settings)
         self._control: Control | None = None
         self._paused: Pause | None = None
         self._server: HttpServer | None = None
@@ -112,6 +114,8 @@ class Observer:
         self._changed.set()
         if self._poller is not None:
             self._poller.join(timeout=LAG_POLL_S)
+        if self._mirror is not None:
+            self._mirror.close()
         self._alerts.close()
         self._runtime.close()
         if self._server is not None:
@@ -176,6 +180,11 @@ class Observer:
         self.metrics.record_committed(offsets)
         self.board.set_offsets(offsets)
         self._remember(offsets)
+        self._show(offsets)
+
+    def _show(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        if self._mirror is not None:
+            self._mirror.tell(offsets)
 
     def _remember(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
         self._committed |= {
@@ -205,6 +214,7 @@ class Observer:
         self.board.record(report)
         self._alerts.batch(report)
         self._remember(report.end_offsets)
+        self._show(report.end_offsets)
         for topic, found in sorted(report.ordering_violations.items()):
             key, partition, other = min(found)
             _LOG.warning(

@@ -23,6 +23,7 @@ _FIXED: Mapping[str, Callable[[Settings], Any]] = {
     "pipeline.name": lambda s: s.pipeline.name,
     "pipeline.checkpoint": lambda s: s.pipeline.checkpoint,
     "pipeline.owner.ttl": lambda s: s.life.owner_ttl_s,
+    "source.offsets.group": lambda s: s.life.offsets_group,
     "source.type": lambda s: type(s.source).__name__,
     "source.format": lambda s: s.format,
     "source.ordering": lambda s: s.events.ordering,

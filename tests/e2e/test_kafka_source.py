@@ -8,9 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    ConsumerGroupTopicPartitions,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from ingest.observing.offset_mirror import OffsetMirror
 from ingest.source import kafka_consume
 from ingest.source.initial import initial_offsets
 from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource
@@ -537,3 +543,23 @@ def test_consumers_are_reused_between_ranges_and_dropped_when_a_reader_stops(clu
     two.close()
     assert kafka_consume._IDLE[key] == [first]
     assert json.loads(key)["properties"] == {"client.id": "reuse"}
+
+
+def test_offsets_are_shown_as_those_of_a_group(cluster):
+    topic = cluster.topic(2)
+    group = f"lag-of-{topic}"
+    source = KafkaSourceSettings(bootstrap_servers=cluster.bootstrap, topics=(topic,))
+    mirror = OffsetMirror(source, group)
+    mirror.tell({topic: {"0": 3, "1": 8}})
+    mirror.tell({topic: {"0": 5}})
+
+    def shown() -> dict[int, int]:
+        asked = [ConsumerGroupTopicPartitions(group)]
+        answer = cluster.admin.list_consumer_group_offsets(asked)[group].result(10)
+        return {each.partition: each.offset for each in answer.topic_partitions}
+
+    deadline = time.monotonic() + 30
+    while shown() != {0: 5, 1: 8}:
+        assert time.monotonic() < deadline, shown()
+        time.sleep(0.1)
+    mirror.close()
