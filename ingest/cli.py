@@ -29,6 +29,7 @@ from ingest.commands.ready import add_ready_command
 from ingest.commands.recover import recover_offsets
 from ingest.commands.resnapshot import add_resnapshot_command
 from ingest.commands.simulate import add_simulate_command
+from ingest.commands.stream import add_stream_commands
 from ingest.commands.table import add_table_commands
 from ingest.commands.text_table import aligned
 from ingest.commands.verify import add_verify_command
@@ -114,6 +115,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_ready_command(commands)
     add_quarantine_commands(commands)
     add_resnapshot_command(commands)
+    add_stream_commands(commands)
     add_table_commands(commands)
     add_compact_command(commands)
     add_expire_command(commands)
