@@ -278,7 +278,7 @@ class Stage:
     # --- what is seen
 
     def until(
-        self, check: Callable[[], Any], what: str, timeout: float = 120.0, *, alive: bool = True
+        self, check: Callable[[], Any], what: str, timeout: float = 180.0, *, alive: bool = True
     ) -> Any:
         """Poll; a daemon that ends meanwhile is a failure, unless `alive` says otherwise."""
 
@@ -310,9 +310,9 @@ class Stage:
 
     def lag_is_seen(self) -> None:
         """The source was asked since records came, and says that they wait."""
-        self.until(lambda: self.shows("source_lag_seconds") > 0, "lag is seen", 60, alive=False)
+        self.until(lambda: self.shows("source_lag_seconds") > 0, "lag is seen", 120, alive=False)
 
-    def caught_up(self, timeout: float = 150.0) -> None:
+    def caught_up(self, timeout: float = 240.0) -> None:
         """Everything in the topics is committed."""
         ends = {place: end for place, end in self.broker.ends(self.topics).items() if end}
 
@@ -329,7 +329,7 @@ class Stage:
         if self._fault_ended is not None and self.evidence.recovered_s is None:
             self.evidence.recovered_s = round(time.monotonic() - self._fault_ended, 1)
 
-    def batch_begins(self, timeout: float = 60.0) -> None:
+    def batch_begins(self, timeout: float = 150.0) -> None:
         """A batch is being worked on, and was not a moment ago."""
         done = self.shows("batch_start_timestamp_seconds")
         self.until(

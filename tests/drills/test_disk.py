@@ -60,7 +60,7 @@ def test_disk_is_full_while_files_are_written(stage, disk):
         disk.fill()
         before = failures(on)
         on.produce(4_000)
-        on.until(lambda: failures(on) > before + 1, "the full disk is noticed", 60)
+        on.until(lambda: failures(on) > before + 1, "the full disk is noticed", 150)
         on.lag_is_seen()
         seen_to_be_full(on)
     disk.empty()
@@ -82,7 +82,7 @@ def test_disk_is_full_while_committing(stage, disk):
             before = failures(on)
             on.stream.changes(40)
             with contextlib.suppress(AssertionError):
-                on.until(lambda b=before: failures(on) > b, "failure", 12, alive=False)
+                on.until(lambda b=before: failures(on) > b, "failure", 20, alive=False)
             reached |= {line["error"]["message"] for line in on.log("outage")}
             disk.empty()
             on.caught_up()
@@ -104,7 +104,7 @@ def test_disk_of_the_checkpoint_is_full(stage, disk):
         disk.fill()
         before = failures(on)
         on.produce(1_000)
-        on.until(lambda: failures(on) > before + 1, "the full disk is noticed", 60)
+        on.until(lambda: failures(on) > before + 1, "the full disk is noticed", 150)
         on.lag_is_seen()
         seen_to_be_full(on)
     disk.empty()

@@ -42,7 +42,7 @@ def test_store_answers_500(on, proxy):
     with on.fault():
         proxy.rules[:] = [Rule("", "", "500")]
         on.produce(2_000)
-        on.until(lambda: len(on.log("outage")) >= 2, "it fails, and fails again", 90)
+        on.until(lambda: len(on.log("outage")) >= 2, "it fails, and fails again", 150)
         on.lag_is_seen()
     proxy.rules[:] = []
     on.caught_up()

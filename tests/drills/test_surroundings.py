@@ -36,7 +36,7 @@ def test_registry_is_down(stage, broker):
             on.caught_up()
             stream.widen()
             stream.changes(500)
-            on.until(lambda: len(on.log("outage")) >= 2, "it fails, and fails again", 60)
+            on.until(lambda: len(on.log("outage")) >= 2, "it fails, and fails again", 150)
             on.lag_is_seen()
         registry.away = False
         on.caught_up()
