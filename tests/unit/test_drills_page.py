@@ -35,5 +35,12 @@ def test_a_row_names_metrics_and_alerts_that_there_are(drill):
     assert set(drill.alerts) <= alerts
 
 
+def test_links_lead_to_headings_of_the_runbook():
+    lines = (ROOT / "deploy" / "runbook.md").read_text().splitlines()
+    headings = {line.lstrip("# ").lower() for line in lines if line.startswith("#")}
+    linked = {alert.lower() for drill in DRILLS.values() for alert in drill.alerts}
+    assert linked <= headings
+
+
 def test_the_page_is_of_the_catalogue():
     assert PAGE.read_text() == rendered(), "make docs"
