@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every query of every panel, asked of a real Prometheus that scrapes a real daemon."""
 
+import subprocess
 import time
 import urllib.parse
 
@@ -37,4 +38,9 @@ def test_every_panel_shows_something(tmp_path):
                 what="the alert on the parked table",
             )
             assert "LakewardDown" not in server.alerts()
+        body = pipeline.page("/metrics")
+        done = subprocess.run(
+            ["promtool", "check", "metrics"], input=body, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert pipeline.daemon.terminate() == 0
