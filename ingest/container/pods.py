@@ -38,6 +38,9 @@ _FIXED = {
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
     "spark.storage.decommission.shuffleBlocks.enabled": "true",
+    # how long it waits for the end of that, and how often it looks: Spark's are both 30 s
+    "spark.kubernetes.executor.terminationGracePeriodSeconds": "120s",
+    "spark.storage.decommission.replicationReattemptInterval": "5s",
     "spark.executor.processTreeMetrics.enabled": "true",
     # what is not used needs no rights: the Role stays at pods
     "spark.kubernetes.executor.disableConfigMap": "true",
