@@ -91,6 +91,13 @@ class DaemonSignals:
             before = signal.signal(number, _heard)
             self._before.setdefault(number, before)
 
+    def stop(self) -> None:
+        """As SIGTERM does, by another way; asked again it is no second signal."""
+        if self._thread is None:
+            self._stop()
+        elif self._stopping_since_s is None:
+            self._writer.send(bytes([signal.SIGTERM]))
+
     def __exit__(
         self,
         kind: type[BaseException] | None,

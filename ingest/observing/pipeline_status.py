@@ -2,6 +2,7 @@
 """The state of a pipeline and its tables, from the warehouse and, if it answers, its daemon."""
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -87,7 +88,7 @@ def status_at(url: str) -> dict[str, Any]:
             name: {
                 "state": facts.get("state", "running"),
                 "snapshot": facts.get("snapshot_id"),
-                "committed_ms": None,
+                "committed_ms": _epoch_ms(facts.get("committed_at")),
                 **{key: facts[key] for key in ("reason", "by", "freshness_s") if key in facts},
             }
             for name, facts in sorted(document.get("tables", {}).items())
@@ -263,6 +264,12 @@ def status_text(status: Mapping[str, Any]) -> str:
             for each in status["requests"]
         ]
     return "\n".join(lines)
+
+
+def _epoch_ms(moment: str | None) -> int | None:
+    if moment is None:
+        return None
+    return int(datetime.datetime.fromisoformat(moment).timestamp() * 1000)
 
 
 def _seconds(seconds: float | None) -> str:

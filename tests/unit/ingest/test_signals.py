@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from ingest.signals import DaemonSignals
+
 PROGRAM = """
 import logging, sys, time, hashlib, threading
 from ingest.signals import DaemonSignals
@@ -113,3 +115,19 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+def test_a_stop_by_another_way_is_the_first_signal_and_never_the_second():
+    stopped, ended = [], []
+    signals = DaemonSignals(
+        stop=lambda: stopped.append(1),
+        overdue=lambda: None,
+        reload=lambda: None,
+        grace_s=lambda: 30.0,
+        end=ended.append,
+    )
+    with signals:
+        for _ in range(3):
+            signals.stop()
+            time.sleep(0.1)
+        assert (stopped, ended) == ([1], [])
