@@ -14,14 +14,24 @@ from ingest.container.limits import available_cores, heap_of, memory_limit
 from ingest.container.pods import is_kubernetes, pod_properties
 from storage.errors import RetryableError
 
-__all__ = ["SparkStartError", "build_session", "default_master", "spark_properties"]
+__all__ = [
+    "JAVA_DEFAULTS",
+    "JAVA_OPTIONS",
+    "SparkStartError",
+    "build_session",
+    "default_master",
+    "spark_properties",
+]
 
 _LOG = logging.getLogger(__name__)
 
 _PACKAGES_ROOT = Path(__file__).resolve().parent.parent
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
+
+JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+"""Options of the driver's JVM, if the settings give none."""
 
 
 class SparkStartError(RetryableError):
@@ -75,7 +85,7 @@ def spark_properties(
 ) -> dict[str, str]:
     """All of Spark's properties; `conf`, the user's, wins."""
     settings = {
-        _JAVA_OPTIONS: f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
+        JAVA_OPTIONS: JAVA_DEFAULTS,
         "spark.python.daemon.module": "ingest.worker_daemon",
         # chunks go from one process to the next through the page cache: compressing them only costs
         "spark.shuffle.compress": "false",
@@ -103,8 +113,8 @@ def spark_properties(
     if "spark.driver.memory" not in conf:
         settings["spark.driver.memory"] = _driver_memory()
     settings.update(conf)
-    if "-Xss" not in settings[_JAVA_OPTIONS]:
-        settings[_JAVA_OPTIONS] = f"{_STACK} {settings[_JAVA_OPTIONS]}"
+    if "-Xss" not in settings[JAVA_OPTIONS]:
+        settings[JAVA_OPTIONS] = f"{_STACK} {settings[JAVA_OPTIONS]}"
     return settings
 
 

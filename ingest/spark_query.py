@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's part of a pipeline: session, streaming query, its end, and whether Spark lives."""
 
+import atexit
 import contextlib
+import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -13,7 +16,8 @@ from ingest.configuration.settings import Settings
 from ingest.errors import SparkGoneError
 from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
 from ingest.microbatch.sink import MicroBatchSink
-from ingest.session import build_session, default_master
+from ingest.scratch import Scratch, local_places
+from ingest.session import JAVA_DEFAULTS, JAVA_OPTIONS, build_session, default_master
 from ingest.source.data_source import LakewardCdcSource
 
 __all__ = ["end_query", "open_session", "require_jvm", "start_query"]
@@ -23,14 +27,30 @@ def open_session(
     settings: Settings, given: SparkSession | None, *, parallelism: int
 ) -> SparkSession:
     """A session that knows the source: the given one, or one of the pipeline's own."""
+    master, conf = settings.spark.master or default_master(), settings.spark.conf
+    if given is None and master.startswith("local"):  # on a cluster they are the workers' business
+        conf = _with_scratch(conf)
     spark = given or build_session(
         f"lakeward-{settings.pipeline.name}",
-        master=settings.spark.master or default_master(),
-        conf=settings.spark.conf,
+        master=master,
+        conf=conf,
         parallelism=parallelism,
     )
     spark.dataSource.register(LakewardCdcSource)
     return spark
+
+
+def _with_scratch(conf: Mapping[str, str]) -> dict[str, str]:
+    """Spark's properties with local files in directories that go when this process does."""
+    scratch = Scratch(local_places(conf, os.environ))
+    atexit.register(scratch.remove)
+    text = ",".join(str(directory) for directory in scratch.directories)
+    if "SPARK_LOCAL_DIRS" in os.environ:  # Spark believes it before its own property
+        os.environ["SPARK_LOCAL_DIRS"] = text
+    options = conf.get(JAVA_OPTIONS, JAVA_DEFAULTS)
+    if "java.io.tmpdir" not in options:
+        options = f"{options} -Djava.io.tmpdir={scratch.directories[0]}"
+    return {**conf, "spark.local.dir": text, JAVA_OPTIONS: options}
 
 
 def start_query(
