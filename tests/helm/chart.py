@@ -177,11 +177,11 @@ def mistakes_of(document: Object, kubernetes: str) -> list[str]:
     return []
 
 
-def settings_of(files: Sequence[Sequence[tuple[str, str]]]) -> list[Any]:
-    """What Lakeward itself makes of configurations, in its own environment.
+def settings_of(pods: Sequence[tuple[list[tuple[str, str]], dict[str, str]]]) -> list[Any]:
+    """What Lakeward itself makes of configurations, by the product's own code.
 
     Args:
-        files: for each configuration its files, as name and text, in their order.
+        pods: for each the configuration's files, as name and text, in their order; and variables.
 
     Returns:
         For each the settings as a map, or the text of its mistakes.
@@ -189,7 +189,7 @@ def settings_of(files: Sequence[Sequence[tuple[str, str]]]) -> list[Any]:
     python = ROOT / ".venv" / "bin" / "python"
     done = subprocess.run(
         [python, "-m", "tests.helm.loader"],
-        input=json.dumps(files),
+        input=json.dumps(pods),
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from tests.helm.chart import CASES, kind, one, render, settings_of
+from tests.helm.chart import CASES, kind, lakeward, one, render, settings_of
 
 OF_THEIR_OWN = """
 pipeline: {name: shop}
@@ -31,10 +31,24 @@ def files_of(case):
     return [*secrets, ("etc/lakeward/chart.yaml", chart), ("etc/lakeward/pipeline.yaml", own)]
 
 
+def variables_of(case):
+    """The container's variables, as the pod would have them."""
+    objects = render(case)
+    pod = f"{one(objects, 'StatefulSet')['metadata']['name']}-0"
+    namespace = one(objects, "StatefulSet")["metadata"]["namespace"]
+    fields = {"metadata.name": pod, "metadata.namespace": namespace, "status.podIP": "10.0.0.7"}
+    found = {"LAKEWARD__METRICS__HOST": "0.0.0.0"}  # the image's own
+    for each in lakeward(objects)["env"]:
+        field = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+        found[each["name"]] = fields[field] if field else each["value"]
+    return found
+
+
 @functools.cache
 def settings():
     """Of every case, by one process."""
-    return dict(zip(CASES, settings_of([files_of(case) for case in CASES]), strict=True))
+    pods = [(files_of(case), variables_of(case)) for case in CASES]
+    return dict(zip(CASES, settings_of(pods), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -115,6 +129,27 @@ def test_executors_are_as_the_values_say():
     assert conf["spark.authenticate"] == "true"
     assert conf["spark.dynamicAllocation.enabled"] == "false"
     assert "spark.kubernetes.executor.limit.cores" not in conf
+    assert found["parallelism"] == 12
+
+
+def test_spark_finds_the_driver_and_makes_executors_as_its_pod_says():
+    conf = settings()["kubernetes"]["conf"]
+    assert conf["spark.driver.host"] == "shop-lakeward-0.shop-lakeward.data.svc"
+    assert conf["spark.driver.port"] == "7078"
+    assert conf["spark.driver.bindAddress"] == "0.0.0.0"
+    assert conf["spark.kubernetes.namespace"] == "data"
+    assert conf["spark.kubernetes.driver.pod.name"] == "shop-lakeward-0"
+    assert conf["spark.kubernetes.container.image"] == "lakeward:0.1.0"
+    assert conf["spark.kubernetes.executor.podTemplateFile"] == "/etc/lakeward/executor-pod.yaml"
+    account = conf["spark.kubernetes.authenticate.executor.serviceAccountName"]
+    assert account == "shop-lakeward-executor"
+    # a restarted container must not meet the pods of the run before
+    assert conf["spark.kubernetes.executor.podNamePrefix"].startswith("shop-lakeward-0-")
+
+
+def test_local_mode_uses_the_cores_of_the_values():
+    assert settings()["local"]["parallelism"] == 4
+    assert settings()["default"]["parallelism"] == 2
 
 
 def test_a_change_of_the_configuration_restarts_the_pod_unless_told_otherwise():

@@ -12,7 +12,6 @@ from tests.helm.chart import (
     CHART,
     HELMS,
     KUBERNETES,
-    ROOT,
     helm,
     mistakes_of,
     pods,
@@ -20,8 +19,7 @@ from tests.helm.chart import (
     rendered,
     values_file,
 )
-
-GOLDEN = ROOT / "tests" / "helm" / "golden" / "default.yaml"
+from tests.helm.golden_file import GOLDEN, texts
 
 every_render = pytest.mark.parametrize(
     ("case", "version", "kubernetes"),
@@ -101,9 +99,10 @@ def test_it_could_be_installed(case):
     assert "STATUS: pending-install" in text
 
 
-def test_the_defaults_are_as_they_were():
+@pytest.mark.parametrize("name", ["default.yaml", "executor-pod.yaml"])
+def test_what_was_rendered_before_is_rendered_again(name):
     """Rewrite it by `python -m tests.helm.golden_file` in .venv-helm, and read the difference."""
-    assert rendered("default") == GOLDEN.read_text(encoding="utf-8")
+    assert texts()[name] == (GOLDEN / name).read_text(encoding="utf-8")
 
 
 @every_case

@@ -24,15 +24,8 @@ from tests.soak.soak import Load
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = yaml.safe_load((ROOT / "deploy" / "kubernetes-role.yaml").read_text())
 NAMESPACE, DRIVER, SERVICE = "lake", "shop-lakeward-0", "shop-lakeward-driver"
-TEMPLATE = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": {"labels": {"app.kubernetes.io/component": "executor"}},
-    "spec": {
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "fsGroup": 10001},
-        "containers": [{"name": "executor", "securityContext": {"readOnlyRootFilesystem": True}}],
-    },
-}
+# as the chart renders it
+TEMPLATE = yaml.safe_load((ROOT / "tests" / "helm" / "golden" / "executor-pod.yaml").read_text())
 
 
 class Cluster:
@@ -187,5 +180,9 @@ def assert_pods_are_the_drivers_own(pods: dict) -> None:
         container = pod["spec"]["containers"][0]
         assert container["args"] == ["executor"]
         assert container["image"] == "registry.example/lakeward:test"
-        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        own = TEMPLATE["spec"]["containers"][0]
+        assert container["securityContext"] == own["securityContext"]
+        mounts = {each["mountPath"] for each in container["volumeMounts"]}
+        assert mounts >= {each["mountPath"] for each in own["volumeMounts"]}
+        assert pod["spec"]["automountServiceAccountToken"] is False
         assert container["resources"]["limits"]["memory"] == "1024Mi"
