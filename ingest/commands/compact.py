@@ -26,6 +26,7 @@ from ingest.upkeep.compact_runs import (
     selected,
 )
 from ingest.upkeep.compact_workers import worker_pool
+from storage.errors import NotFoundError
 from storage.table.catalog import FileSystemCatalog
 from storage.table.compact_plan import BucketWork, CompactRequest
 from storage.table.compact_table import CompactProgress
@@ -162,7 +163,7 @@ def _compact(arguments: argparse.Namespace) -> int:
         while True:
             runs = compact_tables(
                 catalog,
-                selected(catalog, chosen),
+                _there(catalog, chosen, waiting=arguments.watch is not None),
                 request,
                 executor,
                 parallelism=arguments.parallelism,
@@ -180,6 +181,16 @@ def _compact(arguments: argparse.Namespace) -> int:
                 break
     _summary(list(totals.values()), as_json=arguments.json)
     return exit_code(list(totals.values()), chosen.tables)
+
+
+def _there(catalog: FileSystemCatalog, chosen: Selection, *, waiting: bool) -> list[str]:
+    """The chosen tables; who waits for work also waits for the database."""
+    try:
+        return selected(catalog, chosen)
+    except NotFoundError:
+        if not waiting:
+            raise
+        return []
 
 
 def show_progress(line: ProgressLine, name: str, progress: CompactProgress) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ingest.cli import main
+from ingest.commands import compact as compact_command
 from ingest.commands.compact import progress_text, show_progress
 from ingest.commands.progress_line import ProgressLog, TerminalLine
 from ingest.errors import ExitCode
@@ -198,6 +199,21 @@ def test_watching_goes_on_until_told_to_stop(capsys, warehouse, monkeypatch):
     assert (one["compacted"], one["outcome"]) == (4, "done")
     assert len(passes) == 3
     assert "stopping" in err
+
+
+def test_watching_waits_for_a_database_that_is_not_there_yet(capsys, warehouse, monkeypatch):
+    asked = []
+    original = compact_command.selected
+
+    def counted(*arguments):
+        asked.append(1)
+        if len(asked) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(*arguments)
+
+    monkeypatch.setattr(compact_command, "selected", counted)
+    code, _, _ = compact(capsys, warehouse, "--database", "later", "--watch", "10ms")
+    assert (code, len(asked)) == (0, 3)
 
 
 def run_with(error=None, failures=(), lost=0, table="a.b"):
