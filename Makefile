@@ -113,7 +113,7 @@ image-check: setup image-tools ## Dockerfile, wheel, locks, compose file; the wh
 helm-tools: $(HELM_TOOLS)/.ready
 
 helm-check: setup helm-tools ## the chart, rendered by Helm 3 and 4 for old and new Kubernetes; needs no cluster
-	PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(HELM_TOOLS)/bin/python -m pytest -p xdist -n $(JOBS) --confcutdir=tests/helm tests/helm $(PYTEST_ARGS)
+	PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(HELM_TOOLS)/bin/python -m pytest -p xdist -n $(JOBS) --dist loadfile --confcutdir=tests/helm tests/helm $(PYTEST_ARGS)
 
 image-root: setup ## carry out the Dockerfile in a Debian root, in build/image (needs root, debootstrap, bubblewrap)
 	$(BIN)/python -m tests.image.build_root build/image

@@ -186,14 +186,19 @@ def settings_of(pods: Sequence[tuple[list[tuple[str, str]], dict[str, str]]]) ->
     Returns:
         For each the settings as a map, or the text of its mistakes.
     """
-    python = ROOT / ".venv" / "bin" / "python"
+    return in_product("tests.helm.loader", pods)
+
+
+def in_product(module: str, question: object) -> list[Any]:
+    """What a module answers in the product's environment."""
     done = subprocess.run(
-        [python, "-m", "tests.helm.loader"],
-        input=json.dumps(pods),
+        [ROOT / ".venv" / "bin" / "python", "-m", module],
+        input=json.dumps(question),
         capture_output=True,
         text=True,
         cwd=ROOT,
-        check=True,
-        timeout=60,
+        check=False,
+        timeout=120,
     )
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

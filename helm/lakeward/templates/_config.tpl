@@ -105,9 +105,6 @@ spark.kubernetes.executor.limit.cores: {{ . | quote }}
 spark.kubernetes.executor.terminationGracePeriodSeconds: {{ printf "%ds" (int $x.terminationGracePeriodSeconds) }}
 spark.kubernetes.allocation.batch.size: {{ $x.allocationBatchSize | quote }}
 spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
-{{- with include "lakeward.pullSecretNames" . }}
-spark.kubernetes.container.image.pullSecrets: {{ . }}
-{{- end }}
 # executors find each other and the driver on these ports, as the NetworkPolicies say
 spark.driver.port: "7078"
 spark.driver.blockManager.port: "7079"

@@ -76,10 +76,6 @@ annotations:
 {{- end -}}
 {{- end }}
 
-{{- define "lakeward.pullSecretNames" -}}
-{{- uniq (concat .Values.global.imagePullSecrets .Values.image.pullSecrets) | join "," -}}
-{{- end }}
-
 {{- define "lakeward.pullSecrets" -}}
 {{- range uniq (concat .Values.global.imagePullSecrets .Values.image.pullSecrets) }}
 - name: {{ . }}
