@@ -25,7 +25,6 @@ from ingest.commands.orphan import add_orphan_command
 from ingest.commands.pipeline import add_pipeline_commands
 from ingest.commands.plan import add_plan_command
 from ingest.commands.quarantine import add_quarantine_commands
-from ingest.commands.ready import add_ready_command
 from ingest.commands.recover import recover_offsets
 from ingest.commands.resnapshot import add_resnapshot_command
 from ingest.commands.simulate import add_simulate_command
@@ -112,7 +111,6 @@ def build_parser() -> argparse.ArgumentParser:
     validate.set_defaults(run=_validate)
     add_plan_command(commands)
     add_pipeline_commands(commands)
-    add_ready_command(commands)
     add_quarantine_commands(commands)
     add_resnapshot_command(commands)
     add_stream_commands(commands)

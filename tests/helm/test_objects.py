@@ -384,11 +384,9 @@ def test_helm_test_asks_the_pipeline_with_its_own_image():
     objects = render()
     container = one(objects, "Pod", "-test")["spec"]["containers"][0]
     assert container["image"] == lakeward(objects)["image"]
-    assert container["args"] == [
-        "ready",
-        "http://shop-lakeward.data.svc:9108",
-        "--timeout=120",
-    ]
+    assert container["args"] == ["status", "--check", "--url=http://shop-lakeward.data.svc:9108"]
+    test = one(objects, "Pod", "-test")["spec"]
+    assert (test["restartPolicy"], test["activeDeadlineSeconds"]) == ("OnFailure", 120)
 
 
 def test_more_objects_with_template_expressions():
