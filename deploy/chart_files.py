@@ -22,7 +22,7 @@ __all__ = ["expected_files", "main", "read_values", "schema_of", "table_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "helm" / "lakeward"
-ALERTS = ROOT / "deploy" / "alerts" / "lakeward.yaml"
+ALERTS = ROOT / "deploy" / "alerts"
 DASHBOARDS = ROOT / "deploy" / "dashboards"
 
 _BEGIN, _END = "<!-- values: begin -->", "<!-- values: end -->"
@@ -169,8 +169,8 @@ def _choices(extra: Mapping[str, Any]) -> str:
 
 
 def _copies() -> Iterator[tuple[Path, str]]:
-    if ALERTS.exists():
-        yield CHART / "files" / "alerts" / ALERTS.name, ALERTS.read_text(encoding="utf-8")
+    for path in sorted(ALERTS.glob("*.yaml")):
+        yield CHART / "files" / "alerts" / path.name, path.read_text(encoding="utf-8")
     for path in sorted(DASHBOARDS.glob("*.json")):
         yield CHART / "files" / "dashboards" / path.name, path.read_text(encoding="utf-8")
 

@@ -275,6 +275,15 @@ def test_alerts_are_those_of_deploy():
     assert not kind(render(), "PrometheusRule")
 
 
+def test_the_objective_is_there_on_request():
+    written = yaml.safe_load((ROOT / "deploy" / "alerts" / "objective.yaml").read_text("utf-8"))
+    names = [each["name"] for each in written["groups"]]
+    for case, there in (("default", False), ("everything", True)):
+        objects = render(case, "prometheusRule.enabled=true")
+        groups = one(objects, "PrometheusRule")["spec"]["groups"]
+        assert (set(names) <= {each["name"] for each in groups}) is there
+
+
 def test_alerts_can_be_changed_one_by_one():
     change = 'prometheusRule.thresholds={"LakewardFreshness":{"for":"1h","severity":"critical",'
     change += '"expr":"lakeward_table_freshness_seconds > 7"}}'

@@ -183,7 +183,7 @@ def test_no_template_puts_a_block_into_a_map_on_one_line():
 
 
 def test_the_script_knows_what_is_stale(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("deploy.chart_files.ALERTS", tmp_path / "lakeward.yaml")
+    monkeypatch.setattr("deploy.chart_files.ALERTS", tmp_path)
     (tmp_path / "lakeward.yaml").write_text("groups: []\n", encoding="utf-8")
     assert main([]) == 1
     assert "files/alerts/lakeward.yaml" in capsys.readouterr().out

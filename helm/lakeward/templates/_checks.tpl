@@ -56,7 +56,7 @@
 {{- define "lakeward.checkAlerts" -}}
 {{- if .Values.prometheusRule.enabled -}}
 {{- $known := list -}}
-{{- range dig "groups" (list) (.Files.Get "files/alerts/lakeward.yaml" | fromYaml) -}}
+{{- range (include "lakeward.alertGroups" . | fromYaml).groups -}}
 {{- range .rules }}{{ with .alert }}{{ $known = append $known . }}{{ end }}{{ end -}}
 {{- end -}}
 {{- range $name := concat (keys .Values.prometheusRule.disabled) (keys .Values.prometheusRule.thresholds) | sortAlpha -}}
