@@ -7,8 +7,10 @@ The same files, with the servers that tests have in place of the containers.
 import json
 from pathlib import Path
 
+import obstore
 import pytest
 import yaml
+from obstore.store import S3Store
 
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.capture import TopicReader
@@ -30,6 +32,7 @@ def run_once(kafka_broker, s3_server, tmp_path, monkeypatch):
     here = {
         "pipeline": {"checkpoint": str(tmp_path / "checkpoint")},
         "source": {"bootstrap.servers": kafka_broker},
+        "metrics": {"port": 0},
         "sink": {"options": {"s3.endpoint": s3_server.endpoint}},
     }
     (tmp_path / "here.yaml").write_text(yaml.safe_dump(here))
@@ -37,6 +40,17 @@ def run_once(kafka_broker, s3_server, tmp_path, monkeypatch):
     config.write_text((COMPOSE / "lakeward.yaml").read_text())
     monkeypatch.setenv("S3_ACCESS_KEY", ACCESS_KEY)
     monkeypatch.setenv("S3_SECRET_KEY", SECRET_KEY)
+
+    # the service `bucket` does this
+    store = S3Store(
+        "lake",
+        endpoint=s3_server.endpoint,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+    obstore.put(store, "made", b"")
 
     def run() -> None:
         with DaemonProcess(config, "-c", str(tmp_path / "here.yaml"), "--once") as daemon:

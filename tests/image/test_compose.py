@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 STACK = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES = STACK["services"]
-ENDS = {"connector"}
+ENDS = {"bucket", "connector"}
 """Services that do their work and end."""
 
 
@@ -96,6 +96,8 @@ def test_lakeward_may_enter_the_store(settings):
     (credentials,) = store["identities"][0]["credentials"]
     assert settings.sink.options["s3.access-key"] == credentials["accessKey"]
     assert settings.sink.options["s3.secret-key"] == credentials["secretKey"]
+    bucket = settings.sink.warehouse.split("/")[2]
+    assert f"s3.bucket.create -name {bucket}" in SERVICES["bucket"]["entrypoint"][-1]
 
 
 def test_lakeward_runs_as_confined_as_in_a_cluster():
