@@ -162,7 +162,7 @@ class RuntimeWatch:
             return
         context = spark.sparkContext
         found = context._jsc.sc().statusStore().executorList(False)
-        local = context.master.startswith("local")
+        local = context.master == "local" or context.master.startswith("local[")
         states, failed = {"active": 0, "dead": 0}, 0
         for each in _of_scala(found):
             failed += each.failedTasks()
