@@ -10,7 +10,7 @@ from tests.fuzz.campaign import Campaign, run_campaign
 from tests.fuzz.damage import Guard, damages
 from tests.fuzz.subjects import golden_subjects, own_subjects
 
-SHORT, LONG = 260, 4_000
+SHORT, LONG = 96, 4_000
 SEED = 20_261_121
 
 
