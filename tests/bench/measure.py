@@ -79,16 +79,25 @@ def cpu_s() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def timed(work: Callable[[], Any]) -> Sample:
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and of its living descendants, such as a JVM and its workers."""
+    return sum(look(os.getpid())[1].values())
+
+
+def timed(work: Callable[[], Any], cpu_of: Callable[[], float] = cpu_s) -> Sample:
     """Run once, garbage collected before."""
     gc.collect()
-    cpu, wall = cpu_s(), time.perf_counter()
+    cpu, wall = cpu_of(), time.perf_counter()
     result = work()
-    return Sample(time.perf_counter() - wall, cpu_s() - cpu, result)
+    return Sample(time.perf_counter() - wall, cpu_of() - cpu, result)
 
 
 def interleaved(
-    rounds: int, ways: Mapping[str, Callable[[], Any]], *, warm: bool = True
+    rounds: int,
+    ways: Mapping[str, Callable[[], Any]],
+    *,
+    warm: bool = True,
+    cpu_of: Callable[[], float] = cpu_s,
 ) -> dict[str, list[Sample]]:
     """Run every way `rounds` times, taking turns; every second round in reverse order.
 
@@ -96,6 +105,7 @@ def interleaved(
         rounds: measured runs of each.
         ways: by name.
         warm: one run of each first that does not count.
+        cpu_of: what `Sample.cpu_s` counts.
     """
     samples: dict[str, list[Sample]] = {name: [] for name in ways}
     if warm:
@@ -103,7 +113,7 @@ def interleaved(
             work()
     for turn in range(rounds):
         for name in list(ways) if turn % 2 == 0 else reversed(list(ways)):
-            samples[name].append(timed(ways[name]))
+            samples[name].append(timed(ways[name], cpu_of))
     return samples
 
 
