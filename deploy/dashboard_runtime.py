@@ -254,7 +254,12 @@ _OFFSETS = Row(
                 ("Value #D", "Waiting"),
                 ("Value #E", "Headroom"),
             ),
-            units=(("Headroom", "percentunit"),),
+            units=(
+                ("Start", "none"),
+                ("Next", "none"),
+                ("End", "none"),
+                ("Headroom", "percentunit"),
+            ),
         ),
         Panel(
             title="Clock skew",

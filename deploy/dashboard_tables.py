@@ -72,6 +72,8 @@ _ALL = Row(
                 ("Rows/s", "short"),
                 ("Records", "short"),
                 ("Bytes", "bytes"),
+                ("Snapshot", "none"),
+                ("Schema", "none"),
             ),
         ),
         Panel(

@@ -213,6 +213,8 @@ def _table(each: Answered) -> str:
 
 def shown(value: float, unit: str) -> str:
     """A number as Grafana writes it, about."""
+    if unit == "none":
+        return f"{value:.15g}"
     if unit == "percentunit":
         return f"{value * 100:.3g} %"
     if unit == "s":
