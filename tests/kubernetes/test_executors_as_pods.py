@@ -149,8 +149,9 @@ def test_a_batch_survives_the_loss_of_its_executors(cluster, driver_pod, tmp_pat
         # a node is drained: its executor hands over what it has, and ends by itself
         until(lambda: len(kubelet.running()) == 2, "both executors")
         drained = kubelet.running()[0]
-        assert kubelet.drain(drained) == 0, kubelet.log(drained)
+        assert kubelet.drain(drained) in (0, -9)  # it ends with the pod, and may not see that
         until(lambda: drained not in kubelet.running(), "the end of the drained executor")
+        assert "Finished decommissioning" in kubelet.log(drained)
         load.change(1_000)
         until(lambda: sample(port, "source_records_total") == load.events, "the rest")
         assert sample(port, "batches_total", outcome="failed") == 0
