@@ -170,12 +170,13 @@ def test_the_driver_tells_what_it_knows_of_itself():
     variables = {each["name"]: each for each in lakeward(objects)["env"]}
     fields = {
         name: variables[name]["valueFrom"]["fieldRef"]["fieldPath"]
-        for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP")
+        for name in ("POD_NAME", "POD_NAMESPACE", "POD_IP", "LAKEWARD_INSTANCE")
     }
     assert fields == {
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
         "POD_IP": "status.podIP",
+        "LAKEWARD_INSTANCE": "metadata.uid",
     }
     assert (
         variables["LAKEWARD_DRIVER_SERVICE"]["value"] == one(objects, "Service")["metadata"]["name"]
