@@ -106,8 +106,7 @@ def _series(
     if not before:
         return
     healthy = before[-1]
-    window = [sample for sample in during if sample.run == healthy.run] or [healthy]
-    first, last = (healthy, window[-1])
+    first, last = healthy, during[-1] if during else healthy
     elapsed_s = max(1.0, last.at - first.at)
     names = sorted({*healthy.values, *last.values})
     for name in names:

@@ -217,7 +217,7 @@ _ROWS: tuple[Drill, ...] = (
         name="registry_is_down",
         fault="the schema registry answers 503, and records with a schema come that nobody has "
         "asked for yet",
-        outcome="known schemas flow; the new one is waited for; nothing goes to quarantine",
+        outcome="the schema is waited for, and no record goes to quarantine for it",
         shown=(
             Shown("outage", "is set"),
             Shown("batches_total", "rises", (("outcome", "failed"),)),

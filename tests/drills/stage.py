@@ -41,7 +41,6 @@ from tests.drills.watching import Sample, Watch, log_lines
 from tests.e2e.daemon_process import DaemonProcess, eventually
 from tests.e2e.shop_stream import (
     PATTERN,
-    TABLES,
     ShopStream,
     assert_identifiers_never_repeat,
     quarantined_places,
@@ -54,7 +53,6 @@ TABLE_PROPERTIES = {
     "snapshot.num-retained.min": "10000",
 }
 SEED = 20261122
-BATCH_EVENT = "batch"
 
 
 @dataclasses.dataclass
@@ -168,6 +166,7 @@ class Stage:
         self._fault_at: float | None = None
         self._fault_log = 0
         self._fault_ended: float | None = None
+        self.rewound = False  # a table was resumed: records are read again, by batches of their own
         self._logs = [self.log_path]
         self._gone: dict[Place, int] = {}
         self._before = 0  # records of topics that were deleted since
@@ -412,7 +411,9 @@ class Stage:
         written -= sum(self._gone.values())
         batches = self.batches()
         read = sum(batches.values())
-        assert read == written, f"the log's batches read {read} records, the topics have {written}"
+        assert read == written or (self.rewound and read > written), (
+            f"the log's batches read {read} records, the topics have {written}"
+        )
         self.evidence.records, self.evidence.batches = written, len(batches)
         for run in sorted(self._clean):
             counted = [sample for sample in self.watch.samples if sample.run == run]
@@ -462,9 +463,11 @@ class Stage:
         assert tuple(self.evidence.exits) == row.exits, self.evidence.exits
         if available():
             end = self._fault_ended or math.inf
-            fired = firing(before, [s for s in after if s.at <= end], gone=row.dies)
+            calm = [s for s in before if s.ready and not _busy(s)]
+            during = [s for s in after if s.at <= end]
+            fired = firing(calm or before, during, gone=row.dies)
             self.evidence.alerts = sorted(fired)
-            early = {name for name, already in fired.items() if already}
+            early = {name for name, already in fired.items() if already and calm}
             assert not early, f"alerts that fire without any fault: {early}"
             silent = {name for name in row.alerts if name not in fired and can_fire(name)}
             assert not silent, f"alerts that do not fire: {silent}; these do: {sorted(fired)}"
@@ -499,9 +502,5 @@ class Stage:
             self.daemon.kill_group()
 
 
-def strictly_rising(numbers: Sequence[int]) -> bool:
-    """Whether each is above the one before it."""
-    return all(one < two for one, two in itertools.pairwise(numbers))
-
-
-__all__ = ["BATCH_EVENT", "SEED", "TABLES", "Evidence", "Stage", "strictly_rising"]
+def _busy(sample: Sample) -> bool:
+    return bool(sample.total("source_lag_records") or sample.total("batch_in_progress"))

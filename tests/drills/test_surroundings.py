@@ -32,8 +32,6 @@ def test_registry_is_down(stage, broker):
         on.caught_up()
         with on.fault():
             registry.away = True
-            stream.changes(500)  # their schema is known: nobody need be asked
-            on.caught_up()
             stream.widen()
             stream.changes(500)
             on.until(lambda: len(on.log("outage")) >= 2, "it fails, and fails again", 150)
@@ -109,8 +107,8 @@ def test_schema_poison_on_one_table(stage, capsys):
     with on.fault():
         shop = on.stream.shop
         key = shop.live_keys("customers")[0]
-        [(_, _, value, _)] = shop.update_row("customers", key)
-        on.stream.corruption([poisoned(value)])
+        [(_, name, value, _)] = shop.update_row("customers", key)
+        on.stream.corruption([poisoned(value)], key=name)
         on.produce(2_000)
         on.caught_up()
         on.until(
@@ -124,6 +122,7 @@ def test_schema_poison_on_one_table(stage, capsys):
     capsys.readouterr()
     assert cli.main(["reload", "-c", str(on.config)]) == 0, on.running.log_tail()
     assert cli.main(["resume", "-c", str(on.config), "shop.customers"]) == 0
+    on.rewound = True
     on.produce(500)
     on.until(
         lambda: on.shows("table_state", table="shop.customers", state="running") == 1, "level again"

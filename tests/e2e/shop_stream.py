@@ -97,8 +97,8 @@ class ShopStream:
         value = json.dumps({"ts_ms": 1_790_000_000_000}).encode()
         self._producer.produce(HEARTBEAT_TOPIC, value=value, key=b'{"serverName":"shop"}')
 
-    def corruption(self, messages: Iterable[bytes] = CORRUPT) -> None:
-        """Messages that must end in quarantine, spread over the topics."""
+    def corruption(self, messages: Iterable[bytes] = CORRUPT, *, key: bytes = b"") -> None:
+        """Messages that must end in quarantine, spread over the topics; with a key or their own."""
 
         def delivered(error, message):
             assert error is None, error
@@ -106,8 +106,8 @@ class ShopStream:
 
         for number, value in enumerate(messages):
             topic = self.topics[number % len(TABLES)]
-            key = b'{"id":%d}' % number
-            self._producer.produce(topic, value=value, key=key, on_delivery=delivered)
+            own = key or b'{"id":%d}' % number
+            self._producer.produce(topic, value=value, key=own, on_delivery=delivered)
         self.flush()
 
     def send(self, events: Iterable[Event]) -> None:
