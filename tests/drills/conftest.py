@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.drills.drill_broker import DrillBroker, drill_broker
-from tests.drills.stage import Evidence, Stage
+from tests.drills.evidence import Evidence
+from tests.drills.stage import Stage
 from tests.e2e.availability import had
 from tests.e2e.s3_server import s3_server
 

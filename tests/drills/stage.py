@@ -20,7 +20,6 @@ drill's row of the catalogue says of metrics, readiness and log.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import math
 import threading
@@ -37,6 +36,7 @@ from storage.table.table import FileStoreTable
 from tests.drills.alarms import available, can_fire, firing
 from tests.drills.catalogue import DRILLS, Drill, Shown
 from tests.drills.drill_broker import DrillBroker, Place
+from tests.drills.evidence import Evidence
 from tests.drills.watching import Sample, Watch, log_lines
 from tests.e2e.daemon_process import DaemonProcess, eventually
 from tests.e2e.shop_stream import (
@@ -53,24 +53,6 @@ TABLE_PROPERTIES = {
     "snapshot.num-retained.min": "10000",
 }
 SEED = 20261122
-
-
-@dataclasses.dataclass
-class Evidence:
-    """What a drill showed, for the summary."""
-
-    drill: str
-    seconds: float = 0.0
-    records: int = 0
-    batches: int = 0
-    starts: int = 0
-    shown: dict[str, str] = dataclasses.field(default_factory=dict)
-    events: dict[str, int] = dataclasses.field(default_factory=dict)
-    alerts: list[str] = dataclasses.field(default_factory=list)
-    unready: list[str] = dataclasses.field(default_factory=list)
-    exits: list[int] = dataclasses.field(default_factory=list)
-    recovered_s: float | None = None
-    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Stream(Protocol):
