@@ -43,6 +43,7 @@ def loaded(files: list[tuple[str, str]], environ: dict[str, str]) -> Any:
         lines["properties"] = dict(getattr(source, "properties", {}))
         lines["options"] = dict(found.settings.sink.options)
         lines["conf"] = properties
+        lines["token"] = found.settings.control.token
         lines["parallelism"] = tasks
         return json.loads(json.dumps(lines, default=str).replace(directory, ""))
 

@@ -9,6 +9,8 @@ import yaml
 
 from tests.helm.chart import CASES, kind, lakeward, one, render, settings_of
 
+LONG_TOKEN = "of-sixteen-letters-or-more"
+
 OF_THEIR_OWN = """
 pipeline: {name: shop}
 source: {type: kafka, format: debezium-avro, bootstrap.servers: "kafka:9093", topics: [a],
@@ -28,6 +30,7 @@ def files_of(case):
             own = each.get("data", each.get("stringData"))["pipeline.yaml"]
     references = re.findall(r"/run/secrets/lakeward/[\w.-]+/[\w.-]+", chart + own)
     secrets = [(path[1:], f"of {path.rpartition('/')[2]}") for path in sorted(set(references))]
+    secrets = [(path, LONG_TOKEN if "/control/" in path else text) for path, text in secrets]
     return [*secrets, ("etc/lakeward/chart.yaml", chart), ("etc/lakeward/pipeline.yaml", own)]
 
 
@@ -111,11 +114,19 @@ def test_credentials_of_the_store_come_from_files():
     assert settings()["kubernetes"]["options"] == {"s3.region": "eu-central-1"}  # and a role
 
 
+def test_the_token_of_the_api_comes_from_a_file():
+    assert settings()["existing"]["token"] == LONG_TOKEN
+    assert settings()["default"]["token"] is None
+
+
 def test_secrets_are_not_shown():
     for case in ("existing", "everything"):
-        shown = {k: v for k, v in settings()[case].items() if k not in ("properties", "options")}
+        shown = {
+            k: v for k, v in settings()[case].items() if k not in ("properties", "options", "token")
+        }
         assert "of password" not in str(shown)
         assert "of token" not in str(shown)
+        assert LONG_TOKEN not in str(shown)
 
 
 def test_executors_are_as_the_values_say():

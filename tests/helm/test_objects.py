@@ -133,7 +133,7 @@ def test_existing_names_make_no_objects():
     text = json.dumps(objects)
     for name in ("shop-pipeline", "lake", "shop-state", "kafka-user", "kafka-ca", "kafka-client"):
         assert f'"{name}"' in text
-    for name in ("registry-token", "registry-ca", "s3-keys", "pull"):
+    for name in ("registry-token", "registry-ca", "s3-keys", "pull", "control-token"):
         assert f'"{name}"' in text
 
 

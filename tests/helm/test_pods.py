@@ -96,7 +96,12 @@ def test_executors_get_only_the_secrets_that_processes_read_as_files(case):
     for name, pod in pods(render(case)):
         if name == "executor":
             secrets = {e["name"] for e in pod["spec"]["volumes"] if e["name"].startswith("secret-")}
-            assert not secrets & {"secret-kafka-sasl", "secret-s3", "secret-registry"}
+            assert not secrets & {
+                "secret-kafka-sasl",
+                "secret-s3",
+                "secret-registry",
+                "secret-control",
+            }
 
 
 def test_the_pipeline_is_run_from_two_files():

@@ -123,6 +123,10 @@ spark.network.crypto.enabled: "true"
 metrics:
   host: 0.0.0.0
   port: {{ .Values.metrics.port }}
+{{- with .Values.control.existingSecret }}
+control:
+  token: {{ printf "${file:%s/%s}" (include "lakeward.secretPath" "control") $.Values.control.key | quote }}
+{{- end }}
 log:
   format: json
 pipeline:

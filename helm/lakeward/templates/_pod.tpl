@@ -20,6 +20,9 @@
 {{- with .Values.s3.existingSecret }}
 - {name: s3, secret: {{ . | quote }}, files: false}
 {{- end }}
+{{- with .Values.control.existingSecret }}
+- {name: control, secret: {{ . | quote }}, files: false}
+{{- end }}
 {{- range .Values.extraSecretMounts }}
 - {name: {{ .name | quote }}, secret: {{ .secretName | quote }}, files: true}
 {{- end }}
