@@ -14,6 +14,7 @@ from ingest.microbatch.table_cache import Warehouse, catalog_of
 from ingest.requests.asking import daemon_status, request_files, status_document_at
 from ingest.source.ranges import resume_token
 from ingest.source.source_settings import FileSourceSettings
+from ingest.stream.ownership import OwnerRecord, newest_record
 from ingest.stream.parking import ParkedTable, Parking
 from ingest.stream.pausing import Pausing
 from ingest.stream.stream_progress import BatchNote, ProgressFile
@@ -57,9 +58,11 @@ def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any
     pausing = Pausing(catalog.file_io, settings.sink.warehouse, stream)
     pause = pausing.load()
     daemon = daemon_status(settings, url)
+    owner = newest_record(catalog.file_io, settings.sink.warehouse, stream)
     return {
         "pipeline": stream,
         "warehouse": settings.sink.warehouse,
+        "owner": None if owner is None else _of_owner(owner),
         "daemon": None if daemon is None else _of_daemon(daemon),
         "paused": None if pause is None else dataclasses.asdict(pause),
         "batch": None if note is None else {"identifier": note.identifier, "end": note.end},
@@ -127,6 +130,17 @@ def problems_of(status: Mapping[str, Any], max_freshness_s: float | None) -> lis
         if unknown:
             problems.append(Problem("how fresh the tables are is not known yet"))
     return problems
+
+
+def _of_owner(record: OwnerRecord) -> dict[str, Any]:
+    """Who owned the stream last, and whether it still does as far as it said."""
+    return {
+        "epoch": record.epoch,
+        "left": record.kind == "left",
+        "host": record.owner.host,
+        "pid": record.owner.pid,
+        "since_ms": record.owner.since_ms,
+    }
 
 
 def _of_daemon(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,6 +249,12 @@ def status_text(status: Mapping[str, Any]) -> str:
             + ("" if lag is None else f", lag {lag}")
         )
         lines += [f"  not ready: {reason}" for reason in daemon["not_ready"]]
+    owner = status.get("owner")
+    if owner is not None and not owner["left"]:
+        lines.append(
+            f"owned by {owner['host']}, pid {owner['pid']}, since {_time(owner['since_ms'])}, "
+            f"epoch {owner['epoch']}"
+        )
     if status["paused"] is not None and daemon is None:
         lines.append(f"the stream is paused: {status['paused']['reason']}")
     rows = [

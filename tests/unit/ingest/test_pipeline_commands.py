@@ -48,6 +48,7 @@ def test_status_shows_parked_tables_with_reason_and_what_they_missed(stream, tmp
     assert code == 0
     status = json.loads(out)
     assert status["daemon"] is None
+    assert (status["owner"]["epoch"], status["owner"]["left"]) == (1, False)
     assert status["tables"]["shop.items"]["state"] == "running"
     orders = status["tables"]["shop.orders"]
     assert (orders["state"], orders["by"], orders["reason"]) == ("parked", "person", "by hand")
@@ -58,6 +59,7 @@ def test_status_shows_parked_tables_with_reason_and_what_they_missed(stream, tmp
     assert json.loads(out)["tables"]["shop.orders"]["missed"] == 5
     code, out, _ = lakeward(capsys, "status", "-c", config, *kafka)
     assert "no daemon answers" in out
+    assert ", epoch 1" in out
     assert "shop.orders parked by the person at" in out
     stream.resume("shop.orders")
     _, out, _ = lakeward(capsys, "status", "-c", config, *kafka, "--json")
