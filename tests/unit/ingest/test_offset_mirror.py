@@ -4,7 +4,7 @@
 import threading
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from ingest.observing import offset_mirror
 from ingest.observing.offset_mirror import OffsetMirror
@@ -90,3 +90,22 @@ def test_an_end_is_not_held_up_by_a_broker_that_is_away(broker, mirror, monkeypa
     mirror.close()
     assert broker.commits == []
     broker.open.set()
+
+
+def test_a_client_of_the_group_sees_them():
+    cluster = Producer({"test.mock.num.brokers": 1, "log_level": 0})  # the library's own
+    for partition in (0, 1):
+        cluster.produce("t", b"x", partition=partition)
+    cluster.flush(10)
+    broker = next(iter(cluster.list_topics(timeout=10).brokers.values()))
+    address = f"{broker.host}:{broker.port}"
+    mirror = OffsetMirror(KafkaSourceSettings(bootstrap_servers=address, topics=("t",)), "lag")
+    mirror.tell({"t": {"0": 3, "1": 8}})
+    mirror.tell({"t": {"0": 5}})
+    mirror.close()
+    other = Consumer({"bootstrap.servers": address, "group.id": "lag"})
+    places = [TopicPartition("t", partition) for partition in (0, 1)]
+    try:
+        assert [each.offset for each in other.committed(places, timeout=10)] == [5, 8]
+    finally:
+        other.close()
