@@ -13,7 +13,8 @@ JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
 # one of the processes takes the heavy tests in turn, the others the rest
 JOBS ?= 2
-MINUTES ?= 2
+MINUTES ?= 5
+SOAK ?= steady races
 
 .PHONY: help setup peers check format test test-all bench soak drills dashboards screenshots demo quickstart docs image-tools image-check sbom helm-tools helm-check clean
 
@@ -87,8 +88,8 @@ test-all: setup peers ## everything, long profiles included
 bench: setup $(PEERS)/.ready ## measure against the floor and against peers; prints ratios, writes JSON
 	$(BIN)/python -m tests.bench
 
-soak: setup ## a daemon under load with compaction beside it for MINUTES; rows and changelog checked, JSON in build/
-	$(BIN)/python -m tests.soak --minutes $(MINUTES) --json build/soak.json
+soak: setup ## SOAK="steady races", MINUTES each: half load, nothing may grow; and compaction, expiry, kills beside it; JSON in build/
+	for kind in $(SOAK); do $(BIN)/python -m tests.soak $$kind --minutes $(MINUTES) || exit 1; done
 
 drills: setup ## failure drills, all in turn: broker, topics, processes, disks, stores, clock; a table at the end, JSON in build/
 	$(BIN)/python -m pytest tests/drills -q $(PYTEST_ARGS)

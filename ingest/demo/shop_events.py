@@ -120,6 +120,10 @@ class DemoShop:
         self._source_head = self._tail = ""
         self._states = {name: _state(table, schema_block) for name, table in TABLES.items()}
 
+    def at(self, time_ms: int) -> None:
+        """Let the events that come be of this time and later [epoch ms]."""
+        self._time_ms = time_ms - self._number // _TRANSACTION
+
     def insert(self, table: str, count: int, *, snapshot: bool = False) -> Iterator[list[Event]]:
         """`count` new rows as lists of some thousand events; `snapshot` writes op `r`, not `c`."""
         state = self._states[table]

@@ -459,8 +459,3 @@ def _metrics(daemon: DaemonProcess) -> dict[str, float]:
         name = match.group(1) + (f"[{outcome.group(1)}]" if outcome else "")
         sums[name] = sums.get(name, 0.0) + float(match.group(3))
     return sums
-
-
-def to_json(result: Result) -> str:
-    """The result for machines."""
-    return json.dumps({**dataclasses.asdict(result), "dropped": result.dropped}, indent=2)

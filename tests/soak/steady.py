@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon that carries half of what it can, for long: nothing may grow but the tables.
+
+First a backlog, whose time says what this machine can carry with the load's own process beside it;
+then half of that, evenly, from a real broker whose topics forget, into tables with a looked-up
+changelog that expire their snapshots. After a warm-up memory, lag, files and runs must stay where
+they are, and what is written must be visible soon. At the end the rows must be those of the model.
+"""
+
+import dataclasses
+import statistics
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from ingest.demo.shop_events import Mix
+from storage.table.invariants import violations
+from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
+from tests.e2e.kafka_broker import local_broker
+from tests.e2e.shop_stream import PATTERN, TABLES, ShopStream, assert_rows_equal_model, open_tables
+from tests.free_ports import free_port
+from tests.soak.memory import MemorySamples
+
+MIX = Mix(insert=0.01, update=0.98, delete=0.01, key_change=0.0)
+ROWS = 20_000
+BACKLOG = 200_000
+TRIGGER_S = 1.0
+EVERY_S = 2.0
+MOST_PER_S = 15_000
+"""More would make the load's own process the one that is measured."""
+PROPERTIES = {
+    "bucket": "2",
+    "changelog-producer": "lookup",
+    "snapshot.num-retained.min": "5",
+    "snapshot.num-retained.max": "30",
+    "snapshot.time-retained": "1 min",
+}
+RETENTION = {"retention.bytes": "67108864", "segment.bytes": "16777216"}
+SLOPE_GOAL = 1.0
+FRESH_GOAL_S = TRIGGER_S + 2.0
+
+
+@dataclasses.dataclass(kw_only=True)
+class Steady:
+    """What was seen; `failures` is empty when all is well. Times in seconds, memory in MiB."""
+
+    minutes: float
+    capacity_per_s: float = 0.0
+    load_per_s: float = 0.0
+    carried_per_s: float = 0.0
+    events: int = 0
+    samples: int = 0
+    warm_up_s: float = 0.0
+    memory: dict[str, float] = dataclasses.field(default_factory=dict)
+    lag_records: dict[str, float] = dataclasses.field(default_factory=dict)
+    freshness_s: dict[str, float] = dataclasses.field(default_factory=dict)
+    files: dict[str, float] = dataclasses.field(default_factory=dict)
+    runs: dict[str, float] = dataclasses.field(default_factory=dict)
+    failures: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One look, `at` seconds after the load began."""
+
+    at: float
+    memory_mb: float
+    lag: float
+    freshness_s: float
+    files: float
+    runs: float
+
+
+class SteadyLoad(threading.Thread):
+    """Produces so many events a second, of the time when they are made."""
+
+    def __init__(self, stream: ShopStream, per_s: float) -> None:
+        super().__init__(name="load", daemon=True)
+        self._stream = stream
+        self._per_s = per_s
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        began, first = time.monotonic(), self._stream.produced
+        while not self._stopping.wait(0.1):
+            due = int((time.monotonic() - began) * self._per_s) - self._stream.produced + first
+            if due > 0:
+                self._stream.shop.at(int(time.time() * 1000))
+                for events in self._stream.shop.stream(due, MIX):
+                    self._stream.send(events)
+        self._stream.flush()
+
+    def stop(self) -> None:
+        """End, with everything acknowledged."""
+        self._stopping.set()
+        self.join(120)
+
+
+def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
+    """Run it, check it, and say what was seen.
+
+    Args:
+        directory: empty; everything goes below it.
+        minutes: how long there is load.
+        seed: of the events.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    result = Steady(minutes=minutes)
+    port = free_port()
+    with local_broker() as bootstrap:
+        stream = ShopStream(bootstrap, seed=seed, schema_block=False)
+        _forget(bootstrap, stream.topics)
+        stream.snapshot(ROWS)
+        config = kafka_config(
+            directory,
+            bootstrap,
+            PATTERN,
+            interval=f"{TRIGGER_S:g}s",
+            max_records=200_000,
+            table_properties=PROPERTIES,
+        )
+        # the topics forget what was carried; a lag that reaches what is forgotten is a failure
+        with DaemonProcess(config, environment={"LAKEWARD__METRICS__PORT": str(port)}) as daemon:
+            _level(daemon, port, 240)
+            result.capacity_per_s = _capacity(daemon, stream, port)
+            result.load_per_s = min(result.capacity_per_s / 2, MOST_PER_S)
+            before = stream.produced
+            load = SteadyLoad(stream, result.load_per_s)
+            load.start()
+            samples = _watch(daemon, port, minutes * 60)
+            load.stop()
+            result.carried_per_s = (stream.produced - before) / (minutes * 60)
+            if daemon.alive:
+                _level(daemon, port, 240)
+                if (code := daemon.terminate(300)) != 0:
+                    result.failures.append(f"the daemon ended with {code}\n{daemon.log_tail()}")
+            else:
+                result.failures.append(f"the daemon ended by itself\n{daemon.log_tail()}")
+        result.events = stream.produced
+    _judge(result, samples)
+    _check(directory / "warehouse", stream, result)
+    return result
+
+
+def _forget(bootstrap: str, topics: list[str]) -> None:
+    entries = [
+        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in RETENTION.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [ConfigResource(ConfigResource.Type.TOPIC, each, entries) for each in topics]
+    for future in admin.incremental_alter_configs(wanted).values():
+        future.result(30)
+
+
+def _metrics(port: int) -> dict[str, list[float]]:
+    """Values by name, of all labels; empty while nothing answers."""
+    found: dict[str, list[float]] = {}
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return found
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, _, value = line.rpartition(" ")
+            found.setdefault(name.partition("{")[0].removeprefix("lakeward_"), []).append(
+                float(value)
+            )
+    return found
+
+
+def _level(daemon: DaemonProcess, port: int, timeout: float) -> None:
+    """Wait until the daemon has seen the ends of the topics and reached them."""
+
+    def reached() -> bool:
+        values = _metrics(port)
+        return not daemon.alive or (
+            bool(values.get("source_lag_records"))
+            and sum(values["source_lag_records"]) == 0
+            and len(values.get("table_snapshot_id", [])) >= len(TABLES)
+        )
+
+    eventually(reached, timeout=timeout, interval=0.5, what="the end of the topics")
+
+
+def _capacity(daemon: DaemonProcess, stream: ShopStream, port: int) -> float:
+    """Events a second from a backlog, the second of two, since the first one warms the JVM up."""
+    for _ in range(2):
+        done = sum(_metrics(port).get("source_records_total", [0.0]))
+        began = time.monotonic()
+        stream.changes(BACKLOG, mix=MIX)
+        wanted = done + BACKLOG
+        eventually(
+            lambda wanted=wanted: (
+                not daemon.alive or sum(_metrics(port).get("source_records_total", [])) >= wanted
+            ),
+            timeout=300,
+            what="the backlog",
+        )
+    return BACKLOG / (time.monotonic() - began)
+
+
+def _watch(daemon: DaemonProcess, port: int, seconds: float) -> list[Sample]:
+    memory = MemorySamples(daemon.process.pid)
+    began = time.monotonic()
+    samples: list[Sample] = []
+    while (at := time.monotonic() - began) < seconds and daemon.alive:
+        memory.take()
+        values = _metrics(port)
+        if values:
+            resident = sum(memory.taken[-1][part] for part in ("driver", "java", "workers"))
+            samples.append(
+                Sample(
+                    at=at,
+                    memory_mb=resident,
+                    lag=sum(values.get("source_lag_records", [0.0])),
+                    freshness_s=max(values.get("table_freshness_seconds", [0.0])),
+                    files=sum(values.get("table_files", [0.0])),
+                    runs=max(values.get("table_sorted_runs_max", [0.0])),
+                )
+            )
+        time.sleep(EVERY_S)
+    return samples
+
+
+def _judge(result: Steady, samples: list[Sample]) -> None:
+    """After the warm-up: a fifth of the time, at most five minutes."""
+    result.warm_up_s = min(300.0, result.minutes * 12)
+    warm = [one for one in samples if one.at >= result.warm_up_s]
+    result.samples = len(warm)
+    if len(warm) < 10:
+        result.failures.append(f"only {len(warm)} samples after the warm-up")
+        return
+    times = np.array([one.at for one in warm]) / 60
+    slope = float(np.polyfit(times, [one.memory_mb for one in warm], 1)[0])
+    result.memory = _figures([one.memory_mb for one in warm]) | {"slope_per_min": slope}
+    result.lag_records = _figures([one.lag for one in warm])
+    result.freshness_s = _figures([one.freshness_s for one in warm])
+    result.files = _halves([one.files for one in warm])
+    result.runs = _halves([one.runs for one in warm])
+    wanted = {
+        f"memory grows by {slope:.2f} MiB/min": slope <= SLOPE_GOAL,
+        f"freshness p95 {result.freshness_s['p95']:.1f} s": result.freshness_s["p95"]
+        <= FRESH_GOAL_S,
+        f"lag up to {result.lag_records['max']:.0f} records": result.lag_records["max"]
+        <= 15 * result.load_per_s,
+        f"files: {result.files}": result.files["second"] <= 1.3 * result.files["first"] + 10,
+        f"runs: {result.runs}": result.runs["second"] <= result.runs["first"] + 3,
+        f"only {result.carried_per_s:.0f} events/s were made": result.carried_per_s
+        >= 0.9 * result.load_per_s,
+    }
+    result.failures += [text for text, good in wanted.items() if not good]
+
+
+def _figures(values: list[float]) -> dict[str, float]:
+    p95 = float(np.percentile(values, 95))
+    return {"median": statistics.median(values), "p95": p95, "max": max(values)}
+
+
+def _halves(values: list[float]) -> dict[str, float]:
+    """The most in each half."""
+    middle = len(values) // 2
+    return {"first": max(values[:middle]), "second": max(values[middle:])}
+
+
+def _check(warehouse: Path, stream: ShopStream, result: Steady) -> None:
+    tables = open_tables(warehouse)
+    try:
+        assert_rows_equal_model(tables, stream.shop)
+    except AssertionError as error:
+        result.failures.append(f"rows differ from the model: {error}"[:2_000])
+    for name, table in tables.items():
+        result.failures += [f"{name}: {each}" for each in violations(table)]
