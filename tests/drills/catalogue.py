@@ -165,7 +165,12 @@ _ROWS: tuple[Drill, ...] = (
         ),
         events=("outage",),
         unready="a disk is full",
-        alerts=("LakewardDiskFilling", "LakewardQueryFailing", "LakewardNoCommit"),
+        alerts=(
+            "LakewardOutage",
+            "LakewardDiskFilling",
+            "LakewardQueryFailing",
+            "LakewardNoCommit",
+        ),
     ),
     Drill(
         name="disk_is_full_while_committing",
@@ -177,7 +182,7 @@ _ROWS: tuple[Drill, ...] = (
         ),
         events=("outage",),
         unready="a disk is full",
-        alerts=("LakewardQueryFailing",),
+        alerts=("LakewardDiskFilling", "LakewardQueryFailing"),
     ),
     Drill(
         name="disk_of_the_checkpoint_is_full",
@@ -189,7 +194,12 @@ _ROWS: tuple[Drill, ...] = (
         ),
         events=("outage",),
         unready="a disk is full",
-        alerts=("LakewardDiskFilling", "LakewardQueryFailing", "LakewardNoCommit"),
+        alerts=(
+            "LakewardOutage",
+            "LakewardDiskFilling",
+            "LakewardQueryFailing",
+            "LakewardNoCommit",
+        ),
     ),
     Drill(
         name="store_answers_500",
@@ -202,7 +212,12 @@ _ROWS: tuple[Drill, ...] = (
         ),
         events=("outage",),
         unready="the last batch failed",
-        alerts=("LakewardStoreErrors", "LakewardQueryFailing", "LakewardNoCommit"),
+        alerts=(
+            "LakewardOutage",
+            "LakewardStoreErrors",
+            "LakewardQueryFailing",
+            "LakewardNoCommit",
+        ),
     ),
     Drill(
         name="store_is_slow",
@@ -224,7 +239,7 @@ _ROWS: tuple[Drill, ...] = (
         ),
         events=("outage",),
         unready="the schema registry does not answer",
-        alerts=("LakewardQueryFailing", "LakewardNoCommit"),
+        alerts=("LakewardOutage", "LakewardQueryFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="clock_is_set_back",

@@ -144,6 +144,8 @@ def local_s3() -> Iterator[S3Server]:
             "-volume.max=200",
             "-volume.preStopSeconds=0",
             "-metricsPort=0",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
             *flags,
         ]
         with (root / "server.log").open("wb") as log:
