@@ -39,7 +39,12 @@ def variables_of(case):
     objects = render(case)
     pod = f"{one(objects, 'StatefulSet')['metadata']['name']}-0"
     namespace = one(objects, "StatefulSet")["metadata"]["namespace"]
-    fields = {"metadata.name": pod, "metadata.namespace": namespace, "status.podIP": "10.0.0.7"}
+    fields = {
+        "metadata.name": pod,
+        "metadata.namespace": namespace,
+        "metadata.uid": "7d2f6a0e-1f0c-4f0e-9d55-2f3a5f1c9b11",
+        "status.podIP": "10.0.0.7",
+    }
     found = {"LAKEWARD__METRICS__HOST": "0.0.0.0"}  # the image's own
     for each in lakeward(objects)["env"]:
         field = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
