@@ -42,7 +42,9 @@ MISTAKES = {
         KAFKA + "pipeline: {name: shop, checkpoint: c}\nsink:\n  warehouse: s3://lake/w\n"
         "  options:\n    s3.enpoint: http://minio:9000\n"
     ),
-    "key-of-a-later-version": KAFKA + REST + "transform:\n  - {source-table: shop.x, filter: 'id > 1'}\n",
+    "key-of-a-later-version": KAFKA
+    + REST
+    + "transform:\n  - {source-table: shop.x, filter: 'id > 1'}\n",
     # wrong values
     "wrong-duration": (
         KAFKA + "sink: {warehouse: lake}\npipeline:\n  name: shop\n  trigger.interval: 30\n"
