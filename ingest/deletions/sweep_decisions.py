@@ -26,6 +26,7 @@ from ingest.deletions.sweeps import (
 )
 from ingest.deletions.truncates import unordered, why_kept
 from ingest.positions.ordered_tables import position_kind
+from ingest.stream.epochs import FENCE_USER
 from storage.errors import NotFoundError
 from storage.format.snapshot import CommitKind
 from storage.table.table import FileStoreTable
@@ -241,7 +242,7 @@ def highest_number(table: FileStoreTable, snapshot_id: int) -> int:
 def others_since(table: FileStoreTable, stream: str, seen: int, own: int, newest: int) -> str:
     """What others did to a table after one snapshot up to another; "" = nothing.
 
-    Compactions change no row.
+    Compactions change no row, nor does what shuts an earlier owner of the stream out.
 
     Args:
         table: the table.
@@ -258,6 +259,6 @@ def others_since(table: FileStoreTable, stream: str, seen: int, own: int, newest
         except NotFoundError:
             return "its snapshots expired before they could be looked at"
         writes = snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
-        if writes and snapshot.commit_user != stream:
+        if writes and snapshot.commit_user not in (stream, stream + FENCE_USER):
             return f"somebody else wrote into the table (snapshot {snapshot_id})"
     return ""

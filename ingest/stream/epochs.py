@@ -13,9 +13,12 @@ from storage.errors import CorruptDataError, FencedError, NotFoundError
 from storage.format.snapshot import Snapshot
 from storage.table.table import FileStoreTable
 
-__all__ = ["EPOCH_PROPERTY", "epoch_of", "epoch_property", "require_epoch"]
+__all__ = ["EPOCH_PROPERTY", "FENCE_USER", "epoch_of", "epoch_property", "require_epoch"]
 
 EPOCH_PROPERTY = "lakeward.epoch."
+
+FENCE_USER = ".fence"
+"""After the stream's name: commit user of the empty snapshots that shut an earlier owner out."""
 
 
 def epoch_property(stream: str, epoch: int) -> dict[str, str]:

@@ -12,18 +12,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.stream.epochs import epoch_property, require_epoch
+from ingest.stream.epochs import FENCE_USER, epoch_property, require_epoch
 from ingest.stream.ownership import Ownership
 from ingest.stream.stream_progress import BatchNote
 from ingest.stream.table_book import TableBook
 from storage.errors import FencedError, InternalError, LakewardError
 
-__all__ = ["FENCE_USER", "lost_or", "settle"]
+__all__ = ["lost_or", "settle"]
 
 _LOG = logging.getLogger(__name__)
-
-FENCE_USER = ".fence"
-"""After the stream's name: commit user of the empty snapshots."""
 
 
 def settle(book: TableBook, ownership: Ownership) -> tuple[str, ...]:
