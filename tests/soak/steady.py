@@ -15,13 +15,14 @@ import urllib.request
 from pathlib import Path
 
 import numpy as np
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ingest.demo.shop_events import Mix
 from storage.table.invariants import violations
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
 from tests.e2e.kafka_broker import local_broker
-from tests.e2e.shop_stream import PATTERN, TABLES, ShopStream, assert_rows_equal_model, open_tables
+from tests.e2e.shop_stream import PATTERN, ShopStream, assert_rows_equal_model, open_tables
 from tests.free_ports import free_port
 from tests.soak.memory import MemorySamples
 
@@ -125,7 +126,7 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
         )
         # the topics forget what was carried; a lag that reaches what is forgotten is a failure
         with DaemonProcess(config, environment={"LAKEWARD__METRICS__PORT": str(port)}) as daemon:
-            _level(daemon, port, 240)
+            _level(daemon, port, stream)
             result.capacity_per_s = _capacity(daemon, stream, port)
             result.load_per_s = min(result.capacity_per_s / 2, MOST_PER_S)
             before = stream.produced
@@ -135,7 +136,7 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
             load.stop()
             result.carried_per_s = (stream.produced - before) / (minutes * 60)
             if daemon.alive:
-                _level(daemon, port, 240)
+                _level(daemon, port, stream)
                 if (code := daemon.terminate(300)) != 0:
                     result.failures.append(f"the daemon ended with {code}\n{daemon.log_tail()}")
             else:
@@ -152,7 +153,8 @@ def _forget(bootstrap: str, topics: list[str]) -> None:
         for key, value in RETENTION.items()
     ]
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [ConfigResource(ConfigResource.Type.TOPIC, each, entries) for each in topics]
+    kind = ConfigResource.Type.TOPIC
+    wanted = [ConfigResource(kind, each, incremental_configs=entries) for each in topics]
     for future in admin.incremental_alter_configs(wanted).values():
         future.result(30)
 
@@ -168,24 +170,33 @@ def _metrics(port: int) -> dict[str, list[float]]:
     for line in text.splitlines():
         if not line.startswith("#"):
             name, _, value = line.rpartition(" ")
+            if HEARTBEAT_TOPIC in name:
+                continue
             found.setdefault(name.partition("{")[0].removeprefix("lakeward_"), []).append(
                 float(value)
             )
     return found
 
 
-def _level(daemon: DaemonProcess, port: int, timeout: float) -> None:
-    """Wait until the daemon has seen the ends of the topics and reached them."""
-
-    def reached() -> bool:
-        values = _metrics(port)
-        return not daemon.alive or (
-            bool(values.get("source_lag_records"))
-            and sum(values["source_lag_records"]) == 0
-            and len(values.get("table_snapshot_id", [])) >= len(TABLES)
-        )
-
-    eventually(reached, timeout=timeout, interval=0.5, what="the end of the topics")
+def _level(daemon: DaemonProcess, port: int, stream: ShopStream) -> None:
+    """Wait until all that is in the topics is committed; the lag that is told is seconds old."""
+    reader = Consumer({"bootstrap.servers": stream.bootstrap, "group.id": "soak"})
+    topics = {name: reader.list_topics(name, timeout=30).topics[name] for name in stream.topics}
+    # heartbeats make no rows, so they are not waited for
+    places = [
+        TopicPartition(name, each)
+        for name, topic in topics.items()
+        if name != HEARTBEAT_TOPIC
+        for each in topic.partitions
+    ]
+    ends = sum(reader.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    reader.close()
+    eventually(
+        lambda: not daemon.alive or sum(_metrics(port).get("source_committed_offset", [0])) >= ends,
+        timeout=240,
+        interval=0.5,
+        what="the end of the topics",
+    )
 
 
 def _capacity(daemon: DaemonProcess, stream: ShopStream, port: int) -> float:
