@@ -22,7 +22,13 @@ from ingest.demo.shop_events import Mix
 from storage.table.invariants import violations
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
 from tests.e2e.kafka_broker import local_broker
-from tests.e2e.shop_stream import PATTERN, ShopStream, assert_rows_equal_model, open_tables
+from tests.e2e.shop_stream import (
+    HEARTBEAT_TOPIC,
+    PATTERN,
+    ShopStream,
+    assert_rows_equal_model,
+    open_tables,
+)
 from tests.free_ports import free_port
 from tests.soak.memory import MemorySamples
 
