@@ -19,6 +19,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from ingest.demo.shop_events import Mix
+from ingest.demo.shop_tables import TABLES
+from storage.format.arrow_types import type_from_arrow
+from storage.format.schema import new_schema
+from storage.table.catalog import FileSystemCatalog
 from storage.table.invariants import violations
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
 from tests.e2e.kafka_broker import local_broker
@@ -122,6 +126,7 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
         stream = ShopStream(bootstrap, seed=seed, schema_block=False)
         _forget(bootstrap, stream.topics)
         stream.snapshot(ROWS)
+        _make_tables(directory / "warehouse")
         config = kafka_config(
             directory,
             bootstrap,
@@ -151,6 +156,18 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
     _judge(result, samples)
     _check(directory / "warehouse", stream, result)
     return result
+
+
+def _make_tables(warehouse: Path) -> None:
+    """The shop's tables with their types, which bare events do not tell."""
+    catalog = FileSystemCatalog(str(warehouse))
+    for table in TABLES.values():
+        fields = [
+            (each.name, type_from_arrow(each.type, each.nullable)) for each in table.arrow_schema
+        ]
+        keys = (table.columns[0].name,)
+        schema = new_schema(fields, primary_keys=keys, options=PROPERTIES)
+        catalog.create_table(f"shop.{table.name}", schema)
 
 
 def _forget(bootstrap: str, topics: list[str]) -> None:
