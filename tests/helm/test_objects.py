@@ -257,8 +257,22 @@ def test_monitors(name, endpoints):
     assert own["relabelings"][0] == {
         "action": "replace",
         "targetLabel": "job",
-        "replacement": "lakeward",
+        "replacement": "lakeward-shop-cdc",
     }
+    assert spark["relabelings"][0]["replacement"] == "lakeward-shop-cdc-spark"
+
+
+def test_pipelines_of_a_namespace_are_told_apart():
+    """Alerts group by namespace and job: a healthy pipeline must not hide another one."""
+    jobs = [
+        one(render("default", "podMonitor.enabled=true", release=name), "PodMonitor")["spec"][
+            "podMetricsEndpoints"
+        ][0]["relabelings"][0]["replacement"]
+        for name in ("shop", "bank", "my-lakeward")
+    ]
+    assert jobs == ["shop-lakeward", "bank-lakeward", "my-lakeward"]
+    ours = render("default", "podMonitor.enabled=true", 'podMonitor.job="our-lakeward"')
+    assert '"replacement": "our-lakeward"' in json.dumps(ours)
 
 
 def rules_of(objects):

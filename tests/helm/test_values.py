@@ -57,6 +57,7 @@ MISTAKES = [
     (["image.tags=1"], "tags"),
     (["image.tag=1"], "tag"),
     (['mode="cluster"'], "mode"),
+    (['podMonitor.job="shop"'], "job"),
     (['image.digest="abc"'], "digest"),
     (["metrics.port=80"], "port"),
     (["executors.instances=0"], "instances"),

@@ -3,7 +3,7 @@
 
 import dataclasses
 
-_HERE = 'namespace="n",job="lakeward",instance="i"'
+_HERE = {"namespace": "n", "job": "lakeward", "instance": "i"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,16 +22,14 @@ def case(alert: str, fires: bool, minute: int, why: str, **series: str) -> Case:
 
 def _series(item: tuple[str, str]) -> tuple[str, str]:
     name, *pairs = item[0].split("__")
-    labels = [_HERE]
+    labels = dict(_HERE)
     for pair in pairs:
         label, _, value = pair.partition("_")
-        labels = [each for each in labels if label != "instance" or "instance" not in each]
-        if label == "instance":
-            labels.append('namespace="n",job="lakeward"')
-        labels.append(f'{label}="{value.replace("DOT", ".")}"')
+        labels[label] = value.replace("DOT", ".")
+    text = ",".join(f'{label}="{value}"' for label, value in labels.items())
     outside = name.startswith(("up", "container", "kube"))
     full = name if outside else f"lakeward_{name}"
-    return f"{full}{{{','.join(labels)}}}", item[1]
+    return f"{full}{{{text}}}", item[1]
 
 
 T = "__topic_t__partition_0"
@@ -83,6 +81,17 @@ CASES = (
         last_success_timestamp_seconds="0x30",
         source_lag_seconds__topic_t="1000x30",
         state__state_paused="1x30",
+    ),
+    case(
+        "NoCommit",
+        True,
+        20,
+        "no batch of this pipeline; another one works, a third is paused",
+        last_success_timestamp_seconds="0x30",
+        source_lag_seconds__topic_t="1000x30",
+        last_success_timestamp_seconds__job_lakeward2="0+60x30",
+        source_lag_seconds__topic_t__job_lakeward2="0x30",
+        state__state_paused__job_lakeward3="1x30",
     ),
     case("Paused", True, 65, "", state__state_paused="1x90"),
     case("Paused", False, 45, "not for long", state__state_paused="1x90"),
