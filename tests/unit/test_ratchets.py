@@ -2,6 +2,7 @@
 """Rules that only tighten: short modules, no object per row on the data plane, few ignores."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("storage", "changelog", "ingest")
 MODULES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+PAGES = [
+    path for name in (*PACKAGES, "deploy", "helm", "tests") for path in (ROOT / name).rglob("*.md")
+]
 
 DATA_PLANE = (
     "storage/lsm",
@@ -105,8 +109,29 @@ def test_type_ignores_do_not_grow():
 
 def test_the_repository_speaks_of_the_product_alone():
     """No machine paths and no other people's hosts in what is shipped."""
-    banned = ("/work/", "/root/", "pypi.org", "repo1.maven", "files.pythonhosted")
-    for path in [*MODULES, *ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "requirements.lock"]:
+    banned = ("/work/", "/root/", "pypi.org", "repo1.maven", "files.pythonhosted", "../shared")
+    rooms = [path for name in ("deploy", "helm") for path in (ROOT / name).rglob("*.*")]
+    alone = [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "requirements.lock"]
+    for path in [*MODULES, *PAGES, *rooms, *alone]:
         text = path.read_text(encoding="utf-8")
         for word in banned:
             assert word not in text, (relative(path), word)
+
+
+def test_pages_name_no_page_that_is_not_there():
+    known = {path.name for path in [*ROOT.glob("*.md"), *PAGES]}
+    for path in [*ROOT.glob("*.md"), *PAGES]:
+        named = set(re.findall(r"\b[A-Z_]+\.md\b", path.read_text(encoding="utf-8")))
+        assert named <= known, relative(path)
+
+
+def test_the_map_lists_every_decision():
+    decisions = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Decisions")[2]
+    listed = {}
+    for part in decisions.split("\n- ")[1:]:
+        room = re.search(r"`(\w+)/adr/", part).group(1)
+        listed[room] = set(re.findall(r"`(?:\w+/adr/)?(\d{4})`", part))
+    assert listed == {
+        room.parent.name: {path.name[:4] for path in room.glob("*.md")}
+        for room in ROOT.glob("*/adr")
+    }
