@@ -6,11 +6,11 @@ One row per drill. `Stage` checks every row against the running daemon, `page` m
 """
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = ["DRILLS", "Drill", "Shown"]
 
-How = Literal["rises", "falls", "is set", "goes away"]
+How = Literal["rises", "falls", "is set"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Shown:
 
     Attributes:
         metric: without prefix; of a histogram its `_count`.
-        how: the sum of its series, against the value before the fault: `rises`, `falls`,
-            `goes away` (no series), `is set` (is not 0 at some time).
+        how: the sum of its series, against the value before the fault: `rises`, `falls`, `is set`
+            (is not 0 at some time).
         labels: of the series meant.
     """
 
@@ -57,25 +57,41 @@ class Drill:
     dies: bool = False
 
 
-_SKIPPED = Shown("source_skipped_offsets_total", "rises")
+_ENDS: dict[str, Any] = {
+    "dies": True,
+    "unready": None,
+    "alerts": ("LakewardDown", "LakewardCrashLooping"),
+}
+"""The process is gone, and is started again and again."""
+
+_WAITS: dict[str, Any] = {
+    "shown": (
+        Shown("outage", "is set"),
+        Shown("batches_total", "rises", (("outcome", "failed"),)),
+    ),
+    "events": ("outage",),
+}
+"""Batches fail, and what they need is waited for."""
+
+_NO_BROKER: dict[str, Any] = {
+    "shown": (Shown("source_errors_total", "rises"),),
+    "events": ("lag_poll",),
+    "unready": "kafka did not answer",
+}
 
 _ROWS: tuple[Drill, ...] = (
     Drill(
         name="broker_restarts",
         fault="the only broker is stopped in an orderly way and started again",
         outcome="waits, tries again, goes on",
-        shown=(Shown("source_errors_total", "rises"),),
-        events=("lag_poll",),
-        unready="kafka did not answer",
+        **_NO_BROKER,
         alerts=("LakewardSourcePollFailing",),
     ),
     Drill(
         name="broker_is_away_for_a_minute",
         fault="the only broker is killed in the middle of a batch and is away for 60 s",
         outcome="the batch waits; the process lives on; all of it is read when the broker is back",
-        shown=(Shown("source_errors_total", "rises"),),
-        events=("lag_poll",),
-        unready="kafka did not answer",
+        **_NO_BROKER,
         alerts=("LakewardSourcePollFailing", "LakewardNoCommit"),
     ),
     Drill(
@@ -85,10 +101,8 @@ _ROWS: tuple[Drill, ...] = (
         "(`source.fail.on.data.loss: false`); then the new topic is read from its beginning",
         shown=(),
         events=("fatal",),
-        unready=None,
-        dies=True,
-        alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65,),
+        **_ENDS,
     ),
     Drill(
         name="topic_is_created_anew_and_grows_past_the_old_one",
@@ -97,22 +111,18 @@ _ROWS: tuple[Drill, ...] = (
         outcome="the same",
         shown=(),
         events=("fatal",),
-        unready=None,
-        dies=True,
-        alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65,),
+        **_ENDS,
     ),
     Drill(
         name="retention_passes_the_offsets",
         fault="the daemon is down, and retention removes records that it has not read",
         outcome="stops with exit code 65; allowed to go on it skips them and counts each; the "
         "tables are whole again when the source has sent its rows again",
-        shown=(_SKIPPED,),
+        shown=(Shown("source_skipped_offsets_total", "rises"),),
         events=("fatal",),
-        unready=None,
-        dies=True,
-        alerts=("LakewardDown", "LakewardCrashLooping"),
         exits=(65,),
+        **_ENDS,
     ),
     Drill(
         name="driver_is_killed",
@@ -120,9 +130,7 @@ _ROWS: tuple[Drill, ...] = (
         outcome="the next start does the unfinished batch again, and nothing else",
         shown=(),
         events=("running", "batch"),
-        unready=None,
-        dies=True,
-        alerts=("LakewardDown", "LakewardCrashLooping"),
+        **_ENDS,
     ),
     Drill(
         name="jvm_is_killed",
@@ -130,9 +138,7 @@ _ROWS: tuple[Drill, ...] = (
         outcome="the process ends by itself within seconds; the next start goes on",
         shown=(),
         events=("fatal", "running", "batch"),
-        unready=None,
-        dies=True,
-        alerts=("LakewardDown", "LakewardCrashLooping"),
+        **_ENDS,
         exits=(75,),
     ),
     Drill(
@@ -159,11 +165,7 @@ _ROWS: tuple[Drill, ...] = (
         name="disk_is_full_while_files_are_written",
         fault="no room on the warehouse's disk",
         outcome="the batch fails and is tried again; it goes on when there is room",
-        shown=(
-            Shown("outage", "is set"),
-            Shown("batches_total", "rises", (("outcome", "failed"),)),
-        ),
-        events=("outage",),
+        **_WAITS,
         unready="a disk is full",
         alerts=(
             "LakewardOutage",
@@ -176,11 +178,7 @@ _ROWS: tuple[Drill, ...] = (
         name="disk_is_full_while_committing",
         fault="room for the first few files of a batch, one more each time",
         outcome="the same, at whatever file the room ends: no snapshot names what is not there",
-        shown=(
-            Shown("outage", "is set"),
-            Shown("batches_total", "rises", (("outcome", "failed"),)),
-        ),
-        events=("outage",),
+        **_WAITS,
         unready="a disk is full",
         alerts=("LakewardDiskFilling", "LakewardQueryFailing"),
     ),
@@ -188,11 +186,7 @@ _ROWS: tuple[Drill, ...] = (
         name="disk_of_the_checkpoint_is_full",
         fault="no room on the disk of the checkpoint",
         outcome="the same",
-        shown=(
-            Shown("outage", "is set"),
-            Shown("batches_total", "rises", (("outcome", "failed"),)),
-        ),
-        events=("outage",),
+        **_WAITS,
         unready="a disk is full",
         # not LakewardNoCommit: tables are committed, only Spark cannot note it
         alerts=("LakewardOutage", "LakewardDiskFilling", "LakewardQueryFailing"),
@@ -202,11 +196,7 @@ _ROWS: tuple[Drill, ...] = (
         fault="the object store answers everything with 500 for longer than requests are tried "
         "again",
         outcome="a few are not noticed; then batches fail, and it goes on when the store does",
-        shown=(
-            Shown("outage", "is set"),
-            Shown("batches_total", "rises", (("outcome", "failed"),)),
-        ),
-        events=("outage",),
+        **_WAITS,
         unready="the last batch failed",
         alerts=(
             "LakewardOutage",
@@ -229,11 +219,7 @@ _ROWS: tuple[Drill, ...] = (
         fault="the schema registry answers 503, and records with a schema come that nobody has "
         "asked for yet",
         outcome="the schema is waited for, and no record goes to quarantine for it",
-        shown=(
-            Shown("outage", "is set"),
-            Shown("batches_total", "rises", (("outcome", "failed"),)),
-        ),
-        events=("outage",),
+        **_WAITS,
         unready="the schema registry does not answer",
         alerts=("LakewardOutage", "LakewardQueryFailing", "LakewardNoCommit"),
     ),

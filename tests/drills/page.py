@@ -34,7 +34,6 @@ _HOWS = {
     "rises": "rises",
     "falls": "falls",
     "is set": "is not 0",
-    "goes away": "has no series",
 }
 
 

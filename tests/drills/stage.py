@@ -465,13 +465,11 @@ class Stage:
         labels = dict(shown.labels)
         first = before[-1].total(shown.metric, **labels) if before else 0.0
         values = [sample.total(shown.metric, **labels) for sample in after]
-        counts = [len(sample.series(shown.metric, **labels)) for sample in after]
         least, most = min(values, default=0.0), max(values, default=0.0)
         held = {
             "rises": most > first,
             "falls": least < first,
             "is set": most > 0,
-            "goes away": 0 in counts,
         }[shown.how]
         name = shown.metric + "".join(f" {key}={value}" for key, value in shown.labels)
         self.evidence.shown[name] = f"{first:g} -> {least:g}..{most:g}"

@@ -13,7 +13,18 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]
 
 OUTAGE_S = 60.0
 WRITES_ONLY = Mix(insert=0.4, update=0.6, delete=0.0, key_change=0.0)
-SKIP = {"fail.on.data.loss": False}
+
+
+def topic_is_made_anew(on, broker):
+    topic = on.topics[2]
+    on.topics_go([topic])
+    recreate_topics(broker.address, [topic], 2)
+
+
+def may_skip(on):
+    """A person allows to go on without what is gone, and starts it."""
+    on.configure(source={"fail.on.data.loss": False})
+    on.start()
 
 
 def test_broker_restarts(stage, broker):
@@ -58,13 +69,10 @@ def test_topic_is_created_anew(stage, broker):
     on.start()
     on.caught_up()
     with on.fault():
-        topic = on.topics[2]
-        on.topics_go([topic])
-        recreate_topics(broker.address, [topic], 2)
+        topic_is_made_anew(on, broker)
         on.produce(200)
         assert on.ended() == ExitCode.DATA
-    on.configure(source=SKIP)
-    on.start()
+    may_skip(on)
     on.caught_up()
     on.produce(200)
     on.caught_up()
@@ -79,14 +87,11 @@ def test_topic_is_created_anew_and_grows_past_the_old_one(stage, broker):
     on.caught_up()
     on.terminate()
     with on.fault():
-        topic = on.topics[2]
-        on.topics_go([topic])
-        recreate_topics(broker.address, [topic], 2)
+        topic_is_made_anew(on, broker)
         on.produce(6_000)
         on.start()
         assert on.ended() == ExitCode.DATA
-    on.configure(source=SKIP)
-    on.start()
+    may_skip(on)
     on.caught_up()
     on.finish()
 
@@ -108,8 +113,7 @@ def test_retention_passes_the_offsets(stage, broker):
     gone = {place: end - before[place] for place, end in taken.items()}
     on.lost(gone)
     # what the hint says: go on with what is left, and let the source send its tables again
-    on.configure(source=SKIP)
-    on.start()
+    may_skip(on)
     on.stream.everything_again()
     on.caught_up()
     skipped = {place: on.skipped(place) for place in gone}

@@ -51,21 +51,26 @@ def seen_to_be_full(on):
     )
 
 
-def test_disk_is_full_while_files_are_written(stage, disk):
-    on = on_disk(stage, disk)
+def filled_and_emptied(on, disk, changes):
+    """The disk is full while so many changes come, until that is noticed more than once."""
     on.produce(1_000, snapshot=300)
     on.start()
     on.caught_up()
     with on.fault():
         disk.fill()
         before = failures(on)
-        on.produce(4_000)
+        on.produce(changes)
         on.until(lambda: failures(on) > before + 1, "the full disk is noticed", 150)
         on.lag_is_seen()
         seen_to_be_full(on)
     disk.empty()
     on.caught_up()
     on.finish()
+
+
+def test_disk_is_full_while_files_are_written(stage, disk):
+    on = on_disk(stage, disk)
+    filled_and_emptied(on, disk, 4_000)
 
 
 def test_disk_is_full_while_committing(stage, disk):
@@ -97,16 +102,4 @@ def test_disk_is_full_while_committing(stage, disk):
 
 def test_disk_of_the_checkpoint_is_full(stage, disk):
     on = stage(pipeline={**QUICK, "checkpoint": str(disk.place / "state")}, inside=disk.inside)
-    on.produce(1_000, snapshot=300)
-    on.start()
-    on.caught_up()
-    with on.fault():
-        disk.fill()
-        before = failures(on)
-        on.produce(1_000)
-        on.until(lambda: failures(on) > before + 1, "the full disk is noticed", 150)
-        on.lag_is_seen()
-        seen_to_be_full(on)
-    disk.empty()
-    on.caught_up()
-    on.finish()
+    filled_and_emptied(on, disk, 1_000)
