@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The second dashboard: every table's rows, commits, files and compaction."""
 
-from deploy.dashboard_parts import BAD, GOOD, WARN, Panel, Row, dashboard, query
+from deploy.dashboard_parts import BAD, GOOD, WARN, Panel, Query, Row, dashboard, query
 
 __all__ = ["TABLES"]
 
@@ -22,8 +22,14 @@ def _grown(metric: str) -> str:
     return f"sum(increase(lakeward_{metric}{_T}[~])) or vector(0)"
 
 
-def _share(metric: str, part: str) -> str:
-    return f"histogram_quantile({part}, sum by (le) (rate(lakeward_{metric}_bucket{_T}[~])))"
+def _spread(metric: str, what: str = "", where: str = _T) -> tuple[Query, Query]:
+    """Median and 99th percentile of a histogram."""
+
+    def share(part: str, name: str) -> Query:
+        buckets = f"sum by (le) (rate(lakeward_{metric}_bucket{where}[~]))"
+        return query(f"histogram_quantile({part}, {buckets})", what + name)
+
+    return share("0.5", "median"), share("0.99", "99th percentile")
 
 
 _ALL = Row(
@@ -141,18 +147,7 @@ _BACKGROUND = Row(
         Panel(
             title="Duration of passes",
             text="Compaction of one table in the background.",
-            queries=(
-                query(
-                    "histogram_quantile(0.5, sum by (le) (rate("
-                    "lakeward_compaction_pass_duration_seconds_bucket{{S}}[~])))",
-                    "median",
-                ),
-                query(
-                    "histogram_quantile(0.99, sum by (le) (rate("
-                    "lakeward_compaction_pass_duration_seconds_bucket{{S}}[~])))",
-                    "99th percentile",
-                ),
-            ),
+            queries=_spread("compaction_pass_duration_seconds", where="{{S}}"),
             unit="s",
             width=6,
         ),
@@ -228,8 +223,7 @@ _ONE = Row(
             "percentile). Alert: LakewardFreshness.",
             queries=(
                 query(_each("table_freshness_seconds"), "freshness"),
-                query(_share("table_commit_delay_seconds", "0.5"), "delay, median"),
-                query(_share("table_commit_delay_seconds", "0.99"), "delay, 99th percentile"),
+                *_spread("table_commit_delay_seconds", "delay, "),
             ),
             unit="s",
             width=6,
@@ -245,10 +239,7 @@ _ONE = Row(
         Panel(
             title="Commit duration",
             text="With its retries.",
-            queries=(
-                query(_share("commit_duration_seconds", "0.5"), "median"),
-                query(_share("commit_duration_seconds", "0.99"), "99th percentile"),
-            ),
+            queries=_spread("commit_duration_seconds"),
             unit="s",
             width=6,
         ),

@@ -113,34 +113,8 @@ def busy_board(tables=40, *, parked=2, errors=True, minutes=60):
     )
     if tables > 12:
         board.set_table_states({names[9]: {"state": "behind"}})
-    board.answered(
-        Answer(
-            id="r1",
-            kind="reload",
-            state="failed",
-            text="these settings cannot change while the pipeline runs (keys = sink.warehouse)",
-            hint="restart the daemon, or take the change back; until then it goes on as before",
-            at_ms=clock.now_ms() - 900_000,
-        )
-    )
-    board.answered(
-        Answer(
-            id="r2",
-            kind="reload",
-            state="done",
-            text="goes on with new settings: pipeline, tables",
-            at_ms=clock.now_ms() - 600_000,
-        )
-    )
-    board.answered(
-        Answer(
-            id="r3",
-            kind="resume",
-            state="done",
-            text="resumed shop.stock_moves; 8112 offsets are read again",
-            at_ms=clock.now_ms() - 300_000,
-        )
-    )
+    for answer in _answers(clock.now_ms()):
+        board.answered(answer)
     if errors:
         board.failed(RuntimeError("the store does not answer (host = lake.s3.example)"))
         clock.advance(4_000)
@@ -160,6 +134,20 @@ SETTINGS = (
     ("sink.warehouse", "s3://lake/warehouse", "file"),
     ("control.token", "********", "file"),
 )
+
+
+def _answers(now_ms):
+    """Of requests of the last quarter of an hour."""
+    refused = "these settings cannot change while the pipeline runs (keys = sink.warehouse)"
+    hint = "restart the daemon, or take the change back; until then it goes on as before"
+    said = (
+        ("reload", "failed", refused, hint),
+        ("reload", "done", "goes on with new settings: pipeline, tables", ""),
+        ("resume", "done", "resumed shop.stock_moves; 8112 offsets are read again", ""),
+    )
+    for number, (kind, state, text, hint) in enumerate(said):
+        at_ms = now_ms - 300_000 * (len(said) - number)
+        yield Answer(id=f"r{number + 1}", kind=kind, state=state, text=text, hint=hint, at_ms=at_ms)
 
 
 def _report(second, swing, names, ends, now_ms):

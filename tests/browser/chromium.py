@@ -184,13 +184,12 @@ class Tab:
 
     def picture(self, path: Path, *, whole=True):
         """Write a PNG of the page, all of it or what the screen shows."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        clip = {}
         if whole:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-            answer = self.call(
-                "Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip
-            )
+            area = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            clip = {"captureBeyondViewport": True, "clip": area}
+        answer = self.call("Page.captureScreenshot", format="png", **clip)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 
