@@ -13,6 +13,7 @@ from pathlib import Path
 from ingest import cli
 from ingest.demo.shop_events import DemoShop
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config, newest_snapshot
+from tests.e2e.shop_stream import TABLES
 from tests.soak.soak import Load
 
 TOPIC = "shop.public.odds"
@@ -96,15 +97,17 @@ def watched_pipeline(directory: Path, **options: object) -> Iterator[WatchedPipe
     with DaemonProcess(pipeline.config) as daemon:
         pipeline.daemon = daemon
         eventually(
-            lambda: not daemon.alive or newest_snapshot(warehouse, "shop.orders"),
+            lambda: (
+                not daemon.alive
+                or all(newest_snapshot(warehouse, f"shop.{table}") for table in TABLES)
+            ),
             timeout=180,
-            what="the first commit",
+            what="the first commits",
         )
         assert daemon.alive, daemon.log_tail()
         pipeline.load.start()
         pipeline._odds.start()
         try:
-            time.sleep(3)
             pipeline.pause("shop.products")
             yield pipeline
         finally:
