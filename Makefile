@@ -16,7 +16,7 @@ JOBS ?= 2
 MINUTES ?= 5
 SOAK ?= steady races
 
-.PHONY: help setup peers check format test test-all bench soak drills dashboards screenshots demo quickstart docs image-tools image-check sbom helm-tools helm-check clean
+.PHONY: help setup peers check format test test-all bench soak drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12

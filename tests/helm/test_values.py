@@ -2,6 +2,7 @@
 """Values: described, in the schema, and refused when they cannot work, with words that help."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -46,7 +47,8 @@ def test_every_value_is_in_the_schema_and_in_the_readme(value):
 def test_every_value_is_used_by_a_template():
     text = "".join(path.read_text("utf-8") for path in (CHART / "templates").rglob("*.*"))
     for value in VALUES:
-        assert value.path[-1] in text, value.path
+        named = rf'[."]{value.path[-1]}\b'  # a field, not a word of a comment
+        assert re.search(named, text), value.path
 
 
 PLAIN = 'config.source.properties={"sasl.password":"geheim"}'
