@@ -82,6 +82,14 @@ def test_warehouse(case, warehouse):
     assert settings()[case]["sink.warehouse"] == warehouse
 
 
+def test_a_batch_is_given_up_before_the_pod_is_killed():
+    for seconds, expected in ((300, "270s"), (900, "870s"), (30, "15s")):
+        objects = render("default", f"terminationGracePeriodSeconds={seconds}")
+        chart = yaml.safe_load(one(objects, "ConfigMap", "-chart")["data"]["chart.yaml"])
+        assert chart["pipeline"]["stop.timeout"] == expected
+    assert settings()["default"]["pipeline.stop.timeout"] == "270s"
+
+
 def test_what_the_pipeline_says_wins():
     assert settings()["local"]["conf"]["spark.sql.streaming.minBatchesToRetain"] == "50"
     assert settings()["local"]["conf"]["spark.driver.memory"] == "3g"

@@ -108,6 +108,11 @@ def test_lakeward_runs_as_confined_as_in_a_cluster():
     assert service["tmpfs"] == ["/tmp:exec,mode=1777"]
 
 
+def test_docker_waits_until_a_batch_is_given_up(settings):
+    minutes = int(SERVICES["lakeward"]["stop_grace_period"].removesuffix("m"))
+    assert 60 * minutes >= settings.life.stop_timeout_s + 30
+
+
 def test_prometheus_accepts_its_configuration(tmp_path):
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed: `apt-get install prometheus`")

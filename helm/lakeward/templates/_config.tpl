@@ -131,6 +131,9 @@ log:
   format: json
 pipeline:
   checkpoint: /var/lib/lakeward/checkpoint
+  # the batch in progress is given up before the pod is killed
+  {{- $grace := int .Values.terminationGracePeriodSeconds }}
+  stop.timeout: {{ max (sub $grace 30) (div $grace 2) }}s
 sink:
   warehouse: {{ include "lakeward.warehouse" . | quote }}
   {{- with include "lakeward.storeOptions" . | trim }}
