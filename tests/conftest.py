@@ -12,7 +12,10 @@ from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 
 _NUMBERS = itertools.count()
 
-_HEAVY = ("tests/bench/", "tests/drills/", "tests/e2e/", "tests/interop/", "tests/soak/")
+_HEAVY = tuple(
+    f"tests/{room}/"
+    for room in ("bench", "drills", "e2e", "interop", "kubernetes", "panels", "soak")
+)
 """Rooms whose tests start servers and several processes each, or measure."""
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
