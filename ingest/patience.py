@@ -138,4 +138,5 @@ class Persistence:
             exc_info=None if waiting else failure,
         )
         self._observer.trying_again(error)
+        self._observer.beat()  # who waits is alive: a restart would bring nothing back
         self._stop.wait(wait_s)

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from ingest.errors import DiskFullError, MemoryLimitError, SparkGoneError
+from ingest.observing.observe import Observer
 from ingest.patience import BACKOFF_S, LIMIT, Patience, Persistence
 from ingest.query_failure import QueryFailedError
 from storage.clock import ManualClock
@@ -18,6 +19,7 @@ from storage.errors import (
     RetryableError,
     StorageUnavailableError,
 )
+from tests.unit.ingest.lake_settings import lake_settings
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,9 @@ class Told:
     def trying_again(self, error):
         pass
 
+    def beat(self):
+        self.seen.append(("beat", True))
+
 
 class Impatient(threading.Event):
     """Waits for nothing."""
@@ -116,6 +121,22 @@ def test_a_start_waits_for_what_is_away():
     assert persistence.done(failing(25, StorageUnavailableError("x")))
     assert told.seen.count(("waiting", True)) == 25
     assert told.seen[-1] == ("waiting", False)
+
+
+def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
+    clock = ManualClock()
+    observer = Observer(lake_settings(tmp_path), clock)
+    persistence = Persistence(Patience(clock), observer, Impatient(), once=False)
+
+    def step():
+        assert observer.board.health()[0], "a restart of the process brings no store back"
+        if clock.monotonic_s() < 7200:
+            clock.sleep(30)
+            raise StorageUnavailableError("x")
+
+    assert persistence.done(step)
+    clock.sleep(700)
+    assert not observer.board.health()[0]
 
 
 def test_a_start_that_is_told_to_stop_waits_no_longer():
