@@ -8,6 +8,9 @@ interpreter writes the signal's number to a socket, and a thread reads it and ac
     SIGTERM, SIGINT     first: drain, within the grace period; second: end at once (75)
     SIGHUP              read the configuration again
     SIGQUIT, SIGUSR1    stacks of all threads to standard error
+
+A stop that was asked for by another way, such as HTTP, drains too and is no signal: the platform's
+SIGTERM may follow it.
 """
 
 import contextlib
@@ -25,6 +28,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from ingest.errors import ExitCode
+from storage.errors import LakewardError
 
 __all__ = ["ABANDON_S", "DaemonSignals", "end_process_in"]
 
@@ -35,6 +39,9 @@ ABANDON_S = 20.0
 grace period, if that is 30 s longer than `pipeline.stop.timeout`."""
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
+_ASKED = 0
+"""In the place of a signal's number: a stop by another way."""
+
 _DUMPING = (signal.SIGQUIT, signal.SIGUSR1)
 
 
@@ -69,6 +76,7 @@ class DaemonSignals:
         self._writer.setblocking(False)
         self._wakeup = -1
         self._stopping_since_s: float | None = None
+        self._signalled = False
         self._given_up = False
 
     def __enter__(self) -> "DaemonSignals":
@@ -92,11 +100,11 @@ class DaemonSignals:
             self._before.setdefault(number, before)
 
     def stop(self) -> None:
-        """As SIGTERM does, by another way; asked again it is no second signal."""
+        """As SIGTERM does, by another way; it counts neither as a first nor as a second signal."""
         if self._thread is None:
             self._stop()
-        elif self._stopping_since_s is None:
-            self._writer.send(bytes([signal.SIGTERM]))
+        else:
+            self._writer.send(bytes([_ASKED]))
 
     def __exit__(
         self,
@@ -125,7 +133,13 @@ class DaemonSignals:
             if not numbers:
                 return
             for number in numbers:
-                self._on(number)
+                try:
+                    self._on(number)
+                except (LakewardError, OSError) as error:  # the next signal must be heard
+                    _LOG.warning(
+                        "a signal was heard, not all that it asks for could be done",
+                        extra={"event": "signal_failed", "signal": number, "error": error},
+                    )
 
     def _left_s(self) -> float | None:
         """Until the next step of a stop; None = none is to come."""
@@ -149,12 +163,19 @@ class DaemonSignals:
     def _on(self, number: int) -> None:
         if number == signal.SIGHUP:
             self._reload()
-        elif number in _STOPPING and self._stopping_since_s is not None:
+        elif number == _ASKED:
+            self._drain("request")
+        elif number in _STOPPING and self._signalled:
             _LOG.warning("second signal: stopping now", extra={"event": "abort"})
             self._end(int(ExitCode.RETRY))
         elif number in _STOPPING:
+            self._signalled = True
+            self._drain(signal.Signals(number).name)
+
+    def _drain(self, why: str) -> None:
+        if self._stopping_since_s is None:
             self._stopping_since_s = time.monotonic()
-            _LOG.info("draining", extra={"event": "drain", "signal": signal.Signals(number).name})
+            _LOG.info("draining", extra={"event": "drain", "signal": why})
             self._stop()
 
 

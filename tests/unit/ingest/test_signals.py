@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals of a real process: heard also while its main thread is busy and deaf."""
 
+import errno
 import signal
 import subprocess
 import sys
@@ -118,7 +119,7 @@ assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
-def test_a_stop_by_another_way_is_the_first_signal_and_never_the_second():
+def test_a_stop_that_was_asked_for_otherwise_is_no_signal_that_a_second_one_could_follow():
     stopped, ended = [], []
     signals = DaemonSignals(
         stop=lambda: stopped.append(1),
@@ -130,5 +131,37 @@ def test_a_stop_by_another_way_is_the_first_signal_and_never_the_second():
     with signals:
         for _ in range(3):
             signals.stop()
-            time.sleep(0.1)
+        signal.raise_signal(signal.SIGTERM)  # the platform ends the pod that drains
+        _until(lambda: signals._signalled)
         assert (stopped, ended) == ([1], [])
+        signal.raise_signal(signal.SIGTERM)
+        _until(lambda: ended)
+        assert (stopped, ended) == ([1], [75])
+
+
+def test_a_stop_that_meets_a_full_disk_leaves_the_second_signal_heard():
+    ended = []
+
+    def stop():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    signals = DaemonSignals(
+        stop=stop,
+        overdue=lambda: None,
+        reload=lambda: None,
+        grace_s=lambda: 30.0,
+        end=ended.append,
+    )
+    with signals:
+        signal.raise_signal(signal.SIGTERM)
+        _until(lambda: signals._signalled)
+        signal.raise_signal(signal.SIGTERM)
+        _until(lambda: ended)
+    assert ended == [75]
+
+
+def _until(done):
+    deadline = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
