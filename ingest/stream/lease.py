@@ -14,6 +14,7 @@ This decides only who begins. What keeps an owner that was thought dead from doi
 but the records of `ingest.stream.ownership` and the epoch in the data (`ingest.stream.epochs`).
 """
 
+import contextlib
 import datetime
 import logging
 import threading
@@ -117,8 +118,13 @@ class Lease:
                 "the stream is taken over from its owner",
                 extra={"event": "taken_over", "owner": str(before.owner), "epoch": before.epoch},
             )
-        # what a process has sent to a store of its own machine has come when the process is gone
-        come = before is None or before.settled or (gone and not self._io.distant)
+        # what a process has sent to a store of its own machine has come when the process is gone;
+        # one that left may still be about to end
+        come = (
+            before is None
+            or before.settled
+            or (not self._io.distant and before.owner.surely_gone(self.me))
+        )
         made = self.ownership.take(before, note=self._progress.read_raw(before), settled=come)
         if before is None:
             self._io.delete(self._progress.old_path)
@@ -212,7 +218,8 @@ class Lease:
         Args:
             on_lost: called once, by the thread, when another process has taken the stream.
         """
-        self._clean_beats()
+        with contextlib.suppress(LakewardError, OSError):  # they harm nobody: the next start tries
+            self._clean_beats()
 
         def work() -> None:
             while not self._ended.wait(self._ttl_s / _BEATS):

@@ -181,7 +181,9 @@ class Ownership:
                 raise self._lost()
             numbers = _numbers(self._io, self.folder)
             if max(numbers, default=0) != made.number:
-                self._io.delete(_path(self.folder, made.number))
+                # a record that counted and was followed keeps the place after `before` taken
+                if before is None or before.number not in numbers:
+                    self._io.delete(_path(self.folder, made.number))
                 raise self._lost()
             self._last = made
             self._lowest = min(numbers)
@@ -237,10 +239,10 @@ class Ownership:
     def clean(self) -> None:
         """Remove old records; of many processes that do so at once none does harm."""
         with self._lock:
-            last = self._owned()
-            first, self._lowest = self._lowest, max(self._lowest, last.number - _KEPT)
-        for number in range(first, self._lowest):
+            first, end = self._lowest, self._owned().number - _KEPT
+        for number in range(first, end):
             self._io.delete(_path(self.folder, number))
+            self._lowest = number + 1  # one that could not be removed is not passed over
 
     def _append(self, make: Callable[[OwnerRecord], OwnerRecord]) -> None:
         """Write the next record; a record of ours that is there already had its answer lost."""

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -92,6 +93,49 @@ def test_a_starter_that_slept_does_not_begin_the_log_anew(tmp_path):
         sleeper.take(before, note=None, settled=True)
     assert newest(tmp_path).owner.token == "b"
     last.require()
+
+
+def test_a_record_that_could_not_be_removed_is_tried_again_before_later_ones(tmp_path):
+    failing = [True]
+
+    class Busy(LocalFileIO):
+        def delete(self, path):
+            if failing:
+                failing.clear()
+                raise StorageUnavailableError("not now")
+            return super().delete(path)
+
+    sleeper = taken(tmp_path, "a")
+    last = taken(tmp_path, "b", Busy(durable=False))
+    for number in range(8):
+        last.note(note(number))
+    with pytest.raises(StorageUnavailableError):
+        last.clean()
+    for number in range(8, 12):
+        last.note(note(number))
+        last.clean()
+    with pytest.raises(FencedError):
+        sleeper.note(note(99))
+    assert newest(tmp_path).note == note(11)
+
+
+def test_a_starter_that_was_followed_leaves_its_place_taken(tmp_path):
+    """Else the owner before it, which slept, could write there as if nobody had come."""
+    sleeper = taken(tmp_path, "a")
+    third = ownership(tmp_path, "c")
+
+    class Overtaken(LocalFileIO):
+        def list(self, path):
+            if third.last is None:
+                third.take(third.newest(), note=None, settled=True)
+            return super().list(path)
+
+    second = ownership(tmp_path, "b", Overtaken(durable=False))
+    with pytest.raises(FencedError):
+        second.take(sleeper.last, note=None, settled=True)
+    with pytest.raises(FencedError):
+        sleeper.note(note(99))
+    assert newest(tmp_path).owner.token == "c"
 
 
 def history(root, file_io):
@@ -242,6 +286,21 @@ def test_an_owner_that_leaves_meanwhile_is_followed_at_once(tmp_path):
     assert second.ownership.last.settled
 
 
+def test_who_left_in_the_middle_of_a_batch_may_not_have_ended_yet(tmp_path):
+    me = Owner.this_process(0)
+    alive = {"pid": me.pid, "boot": me.boot, "namespace": me.namespace, "ticks": me.ticks}
+    for name, facts, settled in (("alive", alive, False), ("dead", alive | {"ticks": "1"}, True)):
+        root = tmp_path / name
+        first = lease(root, "a", ManualClock())
+        first.ownership.me = first.me = dataclasses.replace(owner("a"), **facts)
+        first.acquire()
+        first.ownership.note(note(1))
+        first.release(settled=False)
+        second = Lease(IO, str(root), "shop", ManualClock(), me=dataclasses.replace(me, token="b"))
+        second.acquire()
+        assert second.ownership.last.settled == settled, name
+
+
 def test_a_third_that_is_faster_counts_as_alive(tmp_path):
     lease(tmp_path, "a", ManualClock()).acquire()
     third = lease(tmp_path, "c", ManualClock())
@@ -294,6 +353,19 @@ def test_the_thread_tells_of_the_loss(tmp_path):
     assert first.lost is told[0]
     first.release(settled=True)
     assert newest(tmp_path).owner.token == "b"
+
+
+def test_a_store_that_does_not_answer_after_the_start_ends_nothing(tmp_path):
+    file_io = FaultyFileIO(IO, [Fault(at, "error") for at in range(8, 20)])
+    first = Lease(file_io, str(tmp_path), "shop", ManualClock(), ttl_s=0.03, me=owner("a"))
+    first.acquire()
+    assert len(file_io.operations) < 8, "the store fails after the stream was taken"
+    first.keep(lambda error: None)
+    while len(file_io.operations) < 25:
+        time.sleep(0.01)
+    first.release(settled=True)
+    assert first.lost is None
+    assert newest(tmp_path).kind == "left"
 
 
 def test_starts_in_quick_succession_leave_a_bounded_folder(tmp_path):
