@@ -130,7 +130,7 @@ class Daemon:
         self._take_over = take_over
         self._lease = lease_of(settings, self._book, self._clock)
         self._position = StreamPosition(settings, self._book, self._lease.ownership)
-        self._batch_began_s = 0.0
+        self._batch_began_s: float | None = None
         self._given_up: GivenUpError | None = None
         patience = Patience(self._clock, settings.life.outage_timeout_s)
         self._persistence = Persistence(patience, self._observer, self._stop, once=once)
@@ -170,8 +170,8 @@ class Daemon:
     def request_stop(self) -> None:
         """Drain: finish the running batch, then end."""
         self._stop.set()
-        self._drain_source()
         self._maintenance.stop()
+        self._drain_source()
 
     def _give_up(self) -> None:
         """The batch in progress has no time left."""
@@ -305,6 +305,7 @@ class Daemon:
             self._observer.resuming_at(resume_token(self._position.recorded()))
             self._observer.tables(self._book)
         self._open_source()
+        self._batch_began_s = None
         sink = self._sink()
         try:
             logs = self._position.directory
@@ -341,6 +342,7 @@ class Daemon:
         self._maintenance.after_batch(report)
         if self._extra_on_batch is not None:
             self._extra_on_batch(report)
+        self._batch_began_s = None
 
     def _watch(
         self, query: StreamingQuery, sink: MicroBatchSink, spark: SparkSession
@@ -369,21 +371,35 @@ class Daemon:
                     self._drain(query, sink)
                     break
                 if waiting:
-                    with sink.idle(self._observer.beat):
+                    with sink.idle(functools.partial(self._beat_in_batch, sink)):
                         opened = functools.partial(self._pipeline, spark, sink.last_batch_id)
                         self._desk.serve(opened, stopped=False)
                         self._let_flow()
                     self._observer.tables(self._book)
         except PySparkException as error:
             return cause_of(sink.failure, error)
+        except (LakewardError, OSError):  # of what is done beside it, such as answering a request
+            with contextlib.suppress(OSError, Py4JError):
+                end_query(query)
+            raise
         failure = sink.failure
         return None if isinstance(failure, StopRequested) else failure
 
+    def _beat_in_batch(self, sink: MicroBatchSink) -> None:
+        """The main loop waits for the running batch to end."""
+        self._observer.beat()
+        self._look_at_batch(sink)
+        ended = self._given_up or self._lease.lost
+        if ended is not None:
+            raise ended
+
     def _look_at_batch(self, sink: MicroBatchSink) -> None:
         """Give a batch up that takes longer than the settings allow."""
-        limit_s = self._settings.life.batch_timeout_s
-        took_s = self._clock.monotonic_s() - self._batch_began_s
-        if limit_s is None or not sink.busy or took_s <= limit_s or self._given_up is not None:
+        limit_s, began_s = self._settings.life.batch_timeout_s, self._batch_began_s
+        if limit_s is None or began_s is None or not sink.busy or self._given_up is not None:
+            return
+        took_s = self._clock.monotonic_s() - began_s
+        if took_s <= limit_s:
             return
         end_process_in(ABANDON_S, ExitCode.RETRY)
         faulthandler.dump_traceback(all_threads=True)
