@@ -2,6 +2,7 @@
 """A store whose calls are counted is a store like any other, and every call is counted once."""
 
 import pickle
+import time
 
 import pytest
 
@@ -78,6 +79,21 @@ def test_errors_of_the_store_and_of_the_caller_are_two_things(root, calls):
     with pytest.raises(RuntimeError, match="boom"):
         fail_while_writing(store, f"{root}/b")
     assert calls().calls == {("put", "error"): 1, ("put", "aborted"): 1}
+
+
+def test_a_caller_that_has_seen_enough_or_takes_its_time_is_not_the_stores_error(
+    store, root, calls
+):
+    for name in "abc":
+        store.write_bytes(f"{root}/{name}", b"1")
+    before = calls()
+    files = store.walk(root)
+    next(files)
+    time.sleep(0.1)
+    files.close()
+    found = calls().since(before)
+    assert found.calls == {("list", "ok"): 1}
+    assert found.seconds["list"] < 0.1
 
 
 def test_a_copy_in_another_process_is_still_counted(store, root, calls):
