@@ -293,8 +293,8 @@ class Metrics:
         oldest_s = self._clock.monotonic_s() - min(waiting) if waiting else 0.0
         into.set("compaction_oldest_pending_seconds", oldest_s)
         into.set("compaction_busy_ratio", self._busy.ratio())
-        now = self._use
-        with self._lock:
+        with self._lock:  # around the look, too: of two scrapes at once one would count backwards
+            now = TaskUse.now().plus(self._tasks_use)
             new = TaskUse(
                 now.store.since(self._counted_use.store),
                 now.registry.since(self._counted_use.registry),

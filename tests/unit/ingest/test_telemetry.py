@@ -3,6 +3,7 @@ import dataclasses
 import re
 import shutil
 import subprocess
+import threading
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,6 +18,7 @@ from ingest.observing.telemetry import STALE_AFTER_S, Metrics
 from ingest.upkeep.layout_figures import TableLayout
 from storage.clock import ManualClock
 from storage.io.call_counts import CallCounts
+from storage.io.counting import STORE_CALLS
 
 
 def verdict(kind, column, outcome):
@@ -353,6 +355,27 @@ def test_calls_of_tasks_count_once_their_batch_is_recorded(metrics):
     metrics.record(dataclasses.replace(REPORT, use=use))
     after = _store_puts(metrics)
     assert [b - a for a, b in zip(before, after, strict=True)] == [2, 2, 4, 2, 200]
+
+
+def test_two_scrapes_at_once_count_every_call_once(metrics, monkeypatch):
+    """The second ends between the first one's look at the counts and its adding of them."""
+    others, real = [], TaskUse.now
+
+    def now():
+        use = real()
+        if not others:
+            STORE_CALLS.add("put", "ok", 0.02)
+            others.append(threading.Thread(target=metrics.exposition))
+            others[0].start()
+            others[0].join(0.3)
+        return use
+
+    before = _store_puts(metrics)
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskUse, "now", staticmethod(now))
+        metrics.exposition()
+        others[0].join(10)
+    assert _store_puts(metrics)[0] - before[0] == 1
 
 
 def _store_puts(metrics):
