@@ -12,6 +12,7 @@ import gzip
 import http.server
 import json
 import logging
+import sys
 import threading
 import urllib.parse
 from collections.abc import Callable, Mapping
@@ -193,6 +194,17 @@ class _Server(http.server.ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], answer: Callable[[_Call], _Answer]) -> None:
         self.answer = answer
         super().__init__(address, _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log it: the base class writes to standard error, also when a client just went away."""
+        del request
+        gone = isinstance(sys.exception(), (ConnectionError, TimeoutError))
+        _LOG.log(
+            logging.DEBUG if gone else logging.ERROR,
+            "a request over HTTP failed",
+            extra={"event": "http_failed", "client": client_address},
+            exc_info=True,
+        )
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

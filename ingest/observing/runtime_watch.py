@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -111,7 +112,7 @@ class RuntimeWatch:
     def _guarded(self, look: Callable[[], None]) -> None:
         try:
             look()
-        except (OSError, Py4JError, AttributeError, TypeError, KeyError, ValueError) as error:
+        except _NOT_TO_BE_HAD as error:
             # these are figures for people: without them the pipeline is as well as with them
             _LOG.debug("figures are not known", extra={"what": look.__name__}, exc_info=error)
 
@@ -211,3 +212,14 @@ def _of_scala(found: Any) -> Iterable[Any]:
 
 
 _OF_SPARK = ("jvm_memory_bytes", "jvm_heap_limit_bytes", "executors")
+
+_NOT_TO_BE_HAD = (
+    OSError,
+    Py4JError,
+    PySparkException,
+    AttributeError,
+    TypeError,
+    KeyError,
+    ValueError,
+)
+"""What a session or a query that is about to end answers with."""

@@ -6,6 +6,9 @@ import hashlib
 import http.client
 import json
 import re
+import socket
+import struct
+import time
 import urllib.request
 
 import pytest
@@ -180,6 +183,28 @@ def test_unknown_pages_head_and_post(get):
     assert (status, body) == (200, "")
     assert get("/metrics", "POST")[0] == 405
     assert get("/metrics", "PUT")[0] == 501
+
+
+def test_a_client_that_goes_away_is_no_news_and_a_page_that_fails_is(
+    server, get, board, caplog, capsys
+):
+    caplog.set_level("DEBUG", "ingest.observing.http_server")
+    raw = socket.create_connection(("127.0.0.1", server.port))
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    raw.sendall(b"POST /api/pause HTTP/1.0\r\nContent-Length: 9\r\n\r\n")
+    raw.close()  # with a reset, in the middle of the request
+    board.health = lambda: {}["a bug"]
+    with pytest.raises(http.client.RemoteDisconnected):
+        get("/healthz")
+    deadline = time.monotonic() + 10
+    while len(found := [each for each in caplog.records if hasattr(each, "event")]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert {(each.levelname, each.exc_info[0]) for each in found} == {
+        ("DEBUG", ConnectionResetError),
+        ("ERROR", KeyError),
+    }
+    assert capsys.readouterr().err == ""
 
 
 def test_taken_port_is_an_error_at_construction(metrics, board):
