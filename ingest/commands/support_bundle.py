@@ -6,12 +6,14 @@ there. Rows, keys, payloads of bad records and values of secret settings are nev
 tables, columns, topics and hosts are.
 """
 
+import contextlib
 import functools
 import io
 import json
 import os
 import platform
 import shutil
+import stat
 import sys
 import tarfile
 import traceback
@@ -256,12 +258,16 @@ def _limit() -> str:
 
 
 def _files(file_io: FileIO, folder: str) -> Iterator[tuple[str, Any]]:
-    for status in file_io.walk(folder):
+    for status in list(file_io.walk(folder)):
         relative = status.path.removeprefix(folder).lstrip("/")
         if status.size > _STATE_BYTES:
             yield relative, f"{status.size} bytes"
             continue
-        text = file_io.read_bytes(status.path).decode(errors="replace")
+        try:
+            text = file_io.read_bytes(status.path).decode(errors="replace")
+        except FileNotFoundError:  # a daemon that runs writes and removes such files all the time
+            yield relative, "gone meanwhile"
+            continue
         try:
             yield relative, json.loads(text)
         except ValueError:
@@ -270,11 +276,13 @@ def _files(file_io: FileIO, folder: str) -> Iterator[tuple[str, Any]]:
 
 def _listing(folder: Path) -> str:
     """Names and sizes only: Spark's offset log holds the options of the source."""
-    rows = [
-        f"{path.stat().st_size:>12} {path.stat().st_mtime:.0f} {path.relative_to(folder)}"
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    ]
+    rows = []
+    for path in sorted(folder.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # a daemon that runs removes old ones
+            about = path.stat()
+            if stat.S_ISREG(about.st_mode):
+                relative = path.relative_to(folder)
+                rows.append(f"{about.st_size:>12} {about.st_mtime:.0f} {relative}")
     return "\n".join(rows[-2_000:]) + "\n"
 
 

@@ -7,8 +7,11 @@ import tarfile
 import pytest
 
 from ingest.cli import main
+from ingest.commands import support_bundle
 from ingest.configuration.secret_texts import secret_texts
 from ingest.configuration.settings import load_settings
+from storage.errors import LakewardError
+from storage.io.local import LocalFileIO
 from tests.table_kit import make_table, write
 
 CONFIG = """
@@ -85,6 +88,21 @@ def test_what_cannot_be_had_is_told_and_stops_nothing(bundle):
     assert set(printed["missing"]) >= {"tables/db.missing.json", "daemon/metrics.txt"}
     assert "tables/db.missing.json: missing" in files["README.txt"]
     assert "Traceback" in files["daemon/metrics.txt.error.txt"]
+
+
+def test_state_that_the_daemon_removes_meanwhile_does_not_cost_the_rest(tmp_path):
+    class Busy(LocalFileIO):
+        def read_bytes(self, path):
+            if path.endswith("record-1"):
+                raise FileNotFoundError(path)
+            return super().read_bytes(path)
+
+    for number in (1, 2):
+        (tmp_path / f"record-{number}").write_text(f'{{"number": {number}}}')
+    assert dict(support_bundle._files(Busy(durable=False), str(tmp_path))) == {
+        "record-1": "gone meanwhile",
+        "record-2": {"number": 2},
+    }
 
 
 def test_a_bundle_is_not_overwritten(tmp_path, config, capsys):
