@@ -5,8 +5,9 @@ Begin with `ChangelogReader`; `stream_scan` is for programs that share a stream 
 names below are imported when they are first asked for.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from storage.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from changelog.changelog_reader import ChangelogReader
@@ -23,16 +24,4 @@ _MODULES = {
 }
 """Where each public name comes from."""
 
-
-def __getattr__(name: str) -> Any:
-    """A public name, from its module."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(module), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    """What is public, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(globals(), _MODULES)

@@ -11,8 +11,9 @@ The names below are public; modules of `storage` use each other directly. A name
 imported when the name is first asked for: whoever needs one module does not pay for all.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from storage.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from storage.errors import LakewardError
@@ -158,16 +159,4 @@ _MODULES = {
 }
 """Where each public name comes from."""
 
-
-def __getattr__(name: str) -> Any:
-    """A public name, from its module."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(module), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    """What is public, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(globals(), _MODULES)
