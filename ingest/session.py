@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ingest.container.limits import available_cores, heap_of, memory_limit
@@ -67,7 +68,7 @@ def build_session(
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
-    except Py4JError as error:
+    except (Py4JError, PySparkException) as error:
         raise SparkStartError(
             "Spark did not start",
             detail=_cause_of(error),
@@ -118,7 +119,7 @@ def spark_properties(
     return settings
 
 
-def _cause_of(error: Py4JError) -> str:
+def _cause_of(error: Py4JError | PySparkException) -> str:
     """The Java exception's line, without its stack."""
     lines = [line for line in str(error).splitlines() if line.startswith(":")]
     return lines[0].removeprefix(":").strip() if lines else str(error)
