@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.source.ranges import OffsetMap
-from storage.errors import DataLossError
+from storage.errors import CorruptDataError, DataLossError
 from storage.io.local import LocalFileIO
 
 __all__ = ["TopicIdentities"]
@@ -49,6 +49,7 @@ class TopicIdentities:
 
         Raises:
             DataLossError: it may not, and has to.
+            CorruptDataError: the file cannot be read.
         """
         before = self._read()
         known = dict(before)
@@ -76,11 +77,21 @@ class TopicIdentities:
 
     def _read(self) -> dict[str, dict[str, Any]]:
         if self._known is None:
-            try:
-                self._known = dict(json.loads(self._path.read_bytes()))
-            except FileNotFoundError:
-                self._known = {}
+            self._known = self._parsed()
         return self._known
+
+    def _parsed(self) -> dict[str, dict[str, Any]]:
+        try:
+            known = json.loads(self._path.read_bytes())
+            return {topic: {**entry, "id": str(entry["id"])} for topic, entry in known.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptDataError(
+                "which topics the offsets are of cannot be read",
+                hint="restore the file, or remove it if no topic was created anew meanwhile",
+                path=self._path,
+            ) from error
 
     def _made_anew(self, topic: str, was: str, now: str) -> DataLossError:
         return DataLossError(

@@ -4,7 +4,7 @@
 import pytest
 
 from ingest.source.topic_identities import TopicIdentities
-from storage.errors import DataLossError
+from storage.errors import CorruptDataError, DataLossError
 
 START = {"t": {"0": 5, "1": 7}, "u": {"0": 1}}
 
@@ -34,6 +34,13 @@ def test_a_stream_that_may_goes_over_once_and_a_crash_before_changes_nothing(tmp
     assert TopicIdentities(tmp_path).renewed(moved, now, allowed=True) == frozenset()
     # the offsets of old come again, and are of the new one this time
     assert TopicIdentities(tmp_path).renewed(START, now, allowed=False) == frozenset()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"t": 1}', '{"t": {}}'])
+def test_a_damaged_file_is_not_taken_for_none(tmp_path, text):
+    (tmp_path / "topics.json").write_text(text)
+    with pytest.raises(CorruptDataError, match="which topics"):
+        TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
 
 
 def test_a_lost_file_takes_the_topics_as_they_are(tmp_path):
