@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends JSON to webhooks from a thread of its own, so that no batch waits for them.
 
-Best effort: the queue is bounded, what does not fit is dropped and counted; a call that fails
- is tried again a few times, waiting longer each time, and then given up. So an event may be
+Best effort: the queue is bounded, what does not fit is dropped and counted; a call that fails is
+tried again a few times, waiting longer each time, and then given up. So an event may be
 lost, and one whose answer was lost comes twice. Addresses and headers are secrets: logs name the
 host alone, and redirects are not followed, for they would carry the headers elsewhere.
 """
@@ -107,7 +107,8 @@ class WebhookSender:
 
     def _work(self) -> None:
         while (event := self._queue.get()) is not None and not self._abandoned:
-            body = json.dumps(event, ensure_ascii=False).encode()
+            text = json.dumps(event, ensure_ascii=False, default=str)
+            body = text.encode(errors="replace")  # names of files may hold what UTF-8 does not
             for url in self._settings.urls:
                 self._deliver(url, body, str(event.get("event")))
 

@@ -171,6 +171,13 @@ def test_only_wanted_events_are_sent(receiver, clock, outcomes):
     assert [each["event"] for each in receiver.bodies] == ["stream_resumed"]
 
 
+def test_a_text_that_is_no_unicode_does_not_silence_those_after_it(alerts, receiver):
+    for name in ("no \udcff text", "text"):
+        alerts.failed(StorageUnavailableError(name), fatal=False)
+    receiver.await_count(2)
+    assert [each["message"].split("`")[0] for each in receiver.bodies] == ["no ? text", "text"]
+
+
 def test_a_receiver_that_stumbles_is_tried_again_and_headers_are_sent(receiver, outcomes):
     receiver.codes = [503, 429]
     sender = sender_of(receiver, outcomes, headers={"Authorization": "Bearer x"})
