@@ -169,6 +169,10 @@ class KafkaSource:
                 end.setdefault(topic, {})[key] = low
             elif topic in renewed and known[topic][key] > low:  # an end below the start says so
                 end[topic][key] = min(end[topic][key], known[topic][key] - 1)
+        for topic in renewed:  # also where no leader answers, or there is no such partition now
+            for key in known[topic]:
+                if (topic, key) not in marks:
+                    end[topic][key] = 0
         result = normalize(end)
         return dict(start) if result == start else result
 

@@ -3,7 +3,11 @@
 
 import pytest
 
+from ingest.source.kafka import KafkaSource
+from ingest.source.ranges import SourceRange
+from ingest.source.source_settings import KafkaSourceSettings
 from ingest.source.topic_identities import TopicIdentities
+from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 
 START = {"t": {"0": 5, "1": 7}, "u": {"0": 1}}
@@ -47,3 +51,24 @@ def test_a_lost_file_takes_the_topics_as_they_are(tmp_path):
     TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
     (tmp_path / "topics.json").unlink()
     assert TopicIdentities(tmp_path).renewed(START, {"t": "c"}, allowed=False) == frozenset()
+
+
+def test_no_partition_keeps_an_offset_of_the_old_topic(tmp_path):
+    """Not one whose leader does not answer, nor one that the new topic does not have (yet)."""
+    settings = KafkaSourceSettings(
+        bootstrap_servers="nowhere:1", topics=("t",), fail_on_data_loss=False
+    )
+    start = {"t": {"0": 100, "1": 50, "2": 7}}
+    TopicIdentities(tmp_path).renewed(start, {"t": "old"}, allowed=True)
+    source = KafkaSource(settings, ManualClock(), TopicIdentities(tmp_path))
+    source._ids, source._frozen = {"t": "new"}, True
+    source._pairs = (("t", "0"), ("t", "1"))
+    source._marks = {("t", "0"): (0, 500)}
+    moved = source.latest(start)
+    assert moved == {"t": {"0": 99, "1": 0, "2": 0}}
+    source._marks |= {("t", "1"): (0, 80), ("t", "2"): (0, 90)}
+    source._pairs += (("t", "2"),)
+    assert source.latest(moved) == {"t": {"0": 500, "1": 80, "2": 90}}
+    assert source.plan(moved, {"t": {"0": 99, "1": 80, "2": 90}}) == [
+        [SourceRange("t", 1, 0, 80), SourceRange("t", 2, 0, 90)]
+    ]
