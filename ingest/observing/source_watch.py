@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a stream stands in its source: watermarks by poll, offsets by commit, what waits how long.
 
-What a poll said must not freeze when the source is silent: it is forgotten `STALE_AFTER_S` later.
+What a poll said must not freeze when the source, or a topic, is silent: it is forgotten
+`STALE_AFTER_S` later.
 """
 
 import dataclasses
@@ -31,12 +32,14 @@ class _Partition:
     low: int = 0
     high: int = 0
     committed: int | None = None
+    polled_s: float | None = None
     seen: "deque[tuple[float, int]]" = dataclasses.field(
         default_factory=lambda: deque(maxlen=_WAITING_MEMORY)
     )
 
     def polled(self, now_s: float, low: int, high: int) -> None:
         self.low = low
+        self.polled_s = now_s
         if not self.seen or high > self.high:
             self.seen.append((now_s, high))
         self.high = high
@@ -79,14 +82,14 @@ class SourceWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self._partitions: dict[tuple[str, int], _Partition] = {}
-        self._polled_s: float | None = None
+        self._ever_polled = False
         self._waits: Mapping[str, float] = {}
 
     def polled(self, watermarks: Watermarks) -> None:
         """Take the result of a successful poll of the source."""
         now_s = self._clock.monotonic_s()
         with self._lock:
-            self._polled_s = now_s
+            self._ever_polled = True
             for key, (low, high) in watermarks.items():
                 self._partitions.setdefault(key, _Partition()).polled(now_s, low, high)
 
@@ -106,7 +109,7 @@ class SourceWatch:
     @property
     def ever_polled(self) -> bool:
         """Whether the source has answered at all."""
-        return self._polled_s is not None
+        return self._ever_polled
 
     def lag(self) -> dict[tuple[str, int], int]:
         """Records behind, per (topic, partition); empty while no recent poll says."""
@@ -122,20 +125,26 @@ class SourceWatch:
             fresh, now_s = self._fresh(), self._clock.monotonic_s()
             if not fresh:
                 return None
+            told = {topic for topic, _ in fresh}  # of a partition that no leader answers for, too
             return {
                 topic
-                for (topic, _), each in fresh.items()
-                if each.lag and (topic not in self._waits or self._late_s(topic, each, now_s))
+                for (topic, _), each in self._partitions.items()
+                if topic in told
+                and each.lag
+                and (topic not in self._waits or self._late_s(topic, each, now_s))
             }
 
     def _late_s(self, topic: str, partition: _Partition, now_s: float) -> float:
         return max(0.0, partition.waiting_s(now_s) - self._waits.get(topic, 0.0))
 
     def _fresh(self) -> dict[tuple[str, int], _Partition]:
-        polled = self._polled_s
-        if polled is None or self._clock.monotonic_s() - polled > STALE_AFTER_S:
-            return {}
-        return self._partitions
+        """What the last polls told of; a topic that was deleted is not told of any more."""
+        since_s = self._clock.monotonic_s() - STALE_AFTER_S
+        return {
+            key: each
+            for key, each in self._partitions.items()
+            if each.polled_s is not None and each.polled_s >= since_s
+        }
 
     def values(self) -> dict[str, dict[tuple[str, ...], float]]:
         """Values of the `source_*` gauges of the catalogue that hang on polls."""

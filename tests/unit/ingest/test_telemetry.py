@@ -198,6 +198,30 @@ def test_series_of_a_silent_source_disappear(metrics, clock):
     assert metrics.lag() == {}
 
 
+def test_a_topic_that_was_deleted_is_not_late_for_ever(metrics, clock):
+    metrics.record(REPORT)
+    metrics.record_committed({"gone": {"0": 10}, "t": {"0": 40}})
+    metrics.record_watermarks({("gone", 0): (0, 50), ("t", 0): (0, 40)})
+    assert metrics.freshness_s()["shop.orders"] > 0
+    for _ in range(9):
+        clock.advance(15_000)
+        metrics.record_watermarks({("t", 0): (0, 40)})
+    assert metrics.lag() == {("t", 0): 0}
+    assert sample(metrics, "source_end_offset", topic="gone", partition=0) is None
+    assert metrics.freshness_s() == {"shop.orders": 0.0}
+
+
+def test_a_partition_without_a_leader_stays_late(metrics, clock):
+    metrics.record(REPORT)
+    metrics.record_committed({"t": {"0": 40, "1": 10}})
+    metrics.record_watermarks({("t", 0): (0, 40), ("t", 1): (0, 50)})
+    for _ in range(9):
+        clock.advance(15_000)
+        metrics.record_watermarks({("t", 0): (0, 40)})
+    assert metrics.lag() == {("t", 0): 0}
+    assert metrics.freshness_s()["shop.orders"] > 100
+
+
 def test_freshness_is_zero_when_caught_up_and_an_age_otherwise(metrics, clock):
     metrics.record(REPORT)
     assert metrics.freshness_s() == {}  # never polled: not known
