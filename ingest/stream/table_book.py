@@ -252,7 +252,7 @@ class TableBook:
 
     def progresses(self) -> dict[str, TableProgress]:
         """What the stream committed, for the tables it ever wrote."""
-        pages = self._pages.items()
+        pages = list(self._pages.items())  # other threads ask, too, while a batch makes tables
         return {name: page.progress for name, page in pages if page.progress is not None}
 
     def schema_ids(self) -> dict[str, int]:

@@ -73,6 +73,20 @@ def test_a_table_with_a_type_we_do_not_know_stops_nobody_else(settings, tmp_path
     assert "VARIANT" in changes.refused["shop.odd"]
 
 
+def test_who_asks_while_a_batch_makes_tables_is_answered(settings):
+    book = opened(settings)
+    made = []
+
+    class Page:
+        @property
+        def progress(self):
+            made.append(book._pages.setdefault(f"new.t{len(made)}", Page()))
+
+    book._pages["shop.t"] = Page()
+    assert book.progresses() == {}
+    assert made
+
+
 def test_a_name_that_cannot_be_a_table_is_refused(settings):
     book = opened(settings)
     odd = delta("shop.items", id=BIGINT)
