@@ -6,6 +6,7 @@ finish those that run and to hand its shuffle files over, and waits until the ex
 what is not done within the pod's grace period is lost and done again elsewhere.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -45,7 +46,8 @@ def decommission(processes: Path = Path("/proc"), clock: Clock | None = None) ->
     found = executor_process(processes)
     if found is None:
         return True
-    os.kill(found, _SIGNAL)
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(found, _SIGNAL)
     deadline = clock.monotonic_s() + _PATIENCE_S
     while executor_process(processes) == found:
         if clock.monotonic_s() > deadline:
