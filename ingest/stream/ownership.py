@@ -207,14 +207,15 @@ class Ownership:
         """End owning the stream.
 
         Args:
-            settled: whether all commits of this process have ended, one way or the other.
+            settled: whether all commits of this process have ended, one way or the other. Of those
+                of earlier owners that says nothing: what was open when it began stays open.
         """
         with self._lock:
             if self._last is None:
                 return
         self._append(
             lambda last: dataclasses.replace(
-                last, kind="left", settled=settled or (last.settled and last.kind != "batch")
+                last, kind="left", settled=settled if last.kind == "batch" else last.settled
             )
         )
         with self._lock:

@@ -206,6 +206,21 @@ def test_only_a_batch_that_may_come_yet_is_not_settled(tmp_path):
     assert not newest(tmp_path).settled
 
 
+def test_who_ends_before_it_has_settled_leaves_that_to_the_next(tmp_path):
+    """Such as a daemon that is told to stop while the store is away at its start."""
+    sleeper = taken(tmp_path, "a")
+    sleeper.note(note(1))
+    second = ownership(tmp_path, "b")
+    second.take(second.newest(), note=note(1), settled=False)
+    second.leave(settled=True)
+    assert not newest(tmp_path).settled, "the sleeper may still commit"
+    third = ownership(tmp_path, "c")
+    third.take(third.newest(), note=note(1), settled=False)
+    third.settle()
+    third.leave(settled=False)
+    assert newest(tmp_path).settled
+
+
 def test_what_a_later_version_wrote_is_refused(tmp_path):
     first = taken(tmp_path, "a")
     path = tmp_path / f".lakeward/shop/owner/record-{first.last.number:012d}"
