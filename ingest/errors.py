@@ -36,7 +36,6 @@ __all__ = [
     "SparkGoneError",
     "exit_code_of",
     "kind_of",
-    "log_level_of",
 ]
 
 
@@ -148,8 +147,3 @@ def kind_of(error: BaseException) -> ErrorKind:
 def exit_code_of(error: BaseException) -> int:
     """Exit code of a process that ends by `error`."""
     return int(kind_of(error).exit_code)
-
-
-def log_level_of(error: BaseException) -> int:
-    """Severity of `error` in the log."""
-    return kind_of(error).level

@@ -224,11 +224,6 @@ class StatusBoard:
         with self._lock:
             self._tables.set_states(states)
 
-    def set_table_facts(self, table: str, **facts: Any) -> None:
-        """Add other facts of a table, such as its layout; None takes one away."""
-        with self._lock:
-            self._tables.update(table, **facts)
-
     def failed(self, error: BaseException) -> None:
         """Remember an error; the next good batch makes the pipeline ready again."""
         with self._lock:

@@ -68,15 +68,6 @@ class TableFacts:
                 facts.pop(name, None)
             facts.update(state)
 
-    def update(self, table: str, **facts: Any) -> None:
-        """Add other facts of a table; None takes one away."""
-        known = self._of(table)
-        for name, value in facts.items():
-            if value is None:
-                known.pop(name, None)
-            else:
-                known[name] = value
-
     def mark(self, now_s: float, over_s: float) -> dict[str, float]:
         """Rows per second of each table over the last `over_s` [s]; call it every few seconds."""
         rates: dict[str, float] = {}

@@ -8,6 +8,7 @@ from ingest.microbatch.batch_report import BatchReport
 from ingest.observing.status_board import StatusBoard
 from ingest.observing.telemetry import Metrics
 from ingest.requests.files import Answer
+from ingest.upkeep.layout_figures import TableLayout
 from storage.clock import ManualClock
 
 __all__ = ["START_MS", "busy_board", "fresh_board"]
@@ -94,7 +95,7 @@ def busy_board(tables=40, *, parked=2, errors=True, minutes=60):
         metrics.record(report)
         board.record(report)
     for number, name in enumerate(names):
-        board.set_table_facts(name, layout=_layout(number))
+        metrics.record_layout(name, _layout(number))
     reasons = (
         "snapshot-81 names data-7c1d5e-0.parquet, which is not there: restore it",
         "3.1 % of its records in a batch were bad, the limit is 1 %",
@@ -223,21 +224,25 @@ def _report(second, swing, names, ends, now_ms):
 
 def _layout(number):
     size = (37 * (number + 3)) % 900 + 4
-    levels = [
-        {"level": 0, "files": 3 + number % 4, "bytes": 40_000 * (number % 9 + 1)},
-        {"level": 4, "files": 1 + number % 2, "bytes": 900_000 * (number % 5)},
-        {"level": 5, "files": size // 9 + 1, "bytes": size * 9_500_000},
-    ]
-    return {
-        "files": sum(each["files"] for each in levels),
-        "bytes": sum(each["bytes"] for each in levels),
-        "records": size * 70_000,
-        "buckets": 4 + number % 13,
-        "partitions": 1,
-        "levels": levels,
-        "runs_max": 2 + number % 4,
-        "runs_compact": 5,
-        "runs_stop": 8,
-        "debt_bytes": sum(each["bytes"] for each in levels[:2]),
-        "snapshot_id": 4300,
-    }
+    levels = (
+        (0, 3 + number % 4, 40_000 * (number % 9 + 1)),
+        (4, 1 + number % 2, 900_000 * (number % 5)),
+        (5, size // 9 + 1, size * 9_500_000),
+    )
+    return TableLayout(
+        files=sum(files for _, files, _ in levels),
+        bytes=sum(held for _, _, held in levels),
+        records=size * 70_000,
+        buckets=4 + number % 13,
+        partitions=1,
+        runs=(2 + number % 4,),
+        level0=(levels[0][1],),
+        levels=levels,
+        debt_bytes=sum(held for _, _, held in levels[:2]),
+        snapshot_id=4300,
+        compaction_trigger=5,
+        stop_trigger=8,
+        schema_id=0,
+        snapshots=30,
+        committed_ms=START_MS,
+    )

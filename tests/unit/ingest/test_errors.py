@@ -7,7 +7,6 @@ from ingest.errors import (
     ExitCode,
     exit_code_of,
     kind_of,
-    log_level_of,
 )
 from storage import errors
 
@@ -39,7 +38,7 @@ def test_every_error_of_the_tree_has_a_row():
     for name in errors.__all__:
         error = getattr(errors, name)("x")
         assert kind_of(error) in ERROR_KINDS
-        assert log_level_of(error) >= 30
+        assert kind_of(error).level >= 30
 
 
 def test_special_rows_come_before_general_ones():

@@ -19,6 +19,7 @@ from ingest.observing.http_server import HttpServer, StatusBoard
 from ingest.observing.telemetry import Metrics
 from ingest.requests.files import Answer
 from ingest.stream.pausing import Pause
+from ingest.upkeep.layout_figures import TableLayout
 from storage.clock import ManualClock
 from storage.errors import InternalError
 
@@ -31,6 +32,22 @@ REPORT = BatchReport(
     snapshots={"shop.<b>": 2},
     end_offsets={"t": {"0": 30}},
     duration_s=0.5,
+)
+
+LAYOUT = TableLayout(
+    files=3,
+    bytes=30,
+    records=9,
+    buckets=1,
+    partitions=1,
+    runs=(3,),
+    level0=(3,),
+    levels=((0, 3, 30),),
+    compaction_trigger=5,
+    stop_trigger=8,
+    schema_id=0,
+    snapshots=7,
+    committed_ms=1,
 )
 
 
@@ -316,7 +333,7 @@ def test_of_idle_batches_in_a_row_one_is_remembered(board):
     assert [each["events"] for each in board.document()["batches"]] == [3, 0, 3]
 
 
-def test_quarantine_counts_changelog_and_layout_are_by_table(board):
+def test_quarantine_counts_changelog_and_layout_are_by_table(get, board, metrics):
     report = dataclasses.replace(
         REPORT,
         bad_by_table={"shop.<b>": {"json": 2}, "": {"type": 1}},
@@ -324,13 +341,15 @@ def test_quarantine_counts_changelog_and_layout_are_by_table(board):
     )
     board.record(report)
     board.record(report)
-    board.set_table_facts("shop.<b>", layout={"files": 3})
-    document = board.document()
+    metrics.record_layout("shop.<b>", LAYOUT)
+    document = json.loads(get("/api/status")[2])
     assert document["quarantine"]["by_class"] == {"json": 4, "type": 2}
     assert document["quarantine"]["by_table"]["shop.<b>"] == {"json": 4}
     facts = document["tables"]["shop.<b>"]
     assert facts["changelog"]["rows"] == 9
-    assert facts["layout"] == {"files": 3}
+    assert facts["layout"]["files"] == 3
+    assert facts["layout"]["levels"] == [{"level": 0, "files": 3, "bytes": 30}]
+    assert (facts["layout"]["runs_max"], facts["layout"]["snapshots"]) == (3, 7)
 
 
 def test_of_very_many_tables_those_that_need_a_look_are_shown(get, board):
