@@ -357,6 +357,7 @@ class Daemon:
                 self._observer.beat()
                 self._maintenance.beat()
                 self._look_at_batch(sink)
+                self._persistence.running(busy=sink.busy)
                 if self._lease.lost is not None or self._given_up is not None:
                     end_query(query)
                     break

@@ -15,13 +15,17 @@ from ingest.query_failure import as_error, is_final, is_outage
 from storage.clock import Clock
 from storage.errors import LakewardError
 
-__all__ = ["BACKOFF_S", "LIMIT", "Patience", "Persistence"]
+__all__ = ["BACKOFF_S", "CALM_S", "LIMIT", "Patience", "Persistence"]
 
 _LOG = logging.getLogger(__name__)
 
 BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Waits before the query is started again after a failure [s]; the last one repeats. Short at
 first because most failures are one lost task or one broker hiccup."""
+
+CALM_S = 60.0
+"""How long a query must have run without a batch for an outage to be over [s]: what is to be done
+again is planned and begun within a few seconds, or a broker's time-out."""
 
 LIMIT = 10
 """Unexplained failures without a finished batch in between before the process gives up."""
@@ -43,6 +47,7 @@ class Patience:
         self._limit_s = outage_limit_s
         self._row = 0
         self._unexplained = 0
+        self._idle_since_s: float | None = None
         self.waiting_since_s: float | None = None
 
     def use_limit(self, outage_limit_s: float | None) -> None:
@@ -51,14 +56,34 @@ class Patience:
 
     def progressed(self) -> None:
         """A batch was finished: what was before is forgotten."""
-        self._row = self._unexplained = 0
+        self._unexplained = 0
+        self.answered()
+
+    def answered(self) -> None:
+        """What was away is there: the next outage has a time of its own."""
+        self._row = 0
         self.waiting_since_s = None
+
+    def calm(self, *, busy: bool) -> bool:
+        """Whether an outage is over although no batch shows it, since nothing comes.
+
+        Args:
+            busy: whether the query that runs works on a batch.
+        """
+        now_s = self._clock.monotonic_s()
+        if busy or self._idle_since_s is None:
+            self._idle_since_s = None if busy else now_s
+        elif self.waiting_since_s is not None and now_s - self._idle_since_s >= CALM_S:
+            self.answered()
+            return True
+        return False
 
     def after(self, failure: BaseException) -> float | None:
         """How long to wait before trying again [s]; None = give up."""
         if is_final(failure):
             return None
         now_s = self._clock.monotonic_s()
+        self._idle_since_s = None
         self._row += 1
         if is_outage(failure):
             if self.waiting_since_s is None:
@@ -97,6 +122,11 @@ class Persistence:
         self._patience.progressed()
         self._observer.waiting(None)
 
+    def running(self, *, busy: bool) -> None:
+        """The query runs, with a batch or without one."""
+        if self._patience.calm(busy=busy):
+            self._observer.recovered()
+
     def use_limit(self, outage_limit_s: float | None) -> None:
         """Go by another limit of outages."""
         self._patience.use_limit(outage_limit_s)
@@ -107,14 +137,19 @@ class Persistence:
         Raises:
             LakewardError: what is not waited for, or not any longer.
         """
+        failed = False
         while not self._stop.is_set():
             try:
                 step()
             except (LakewardError, OSError) as failure:
+                failed = True
                 self._observer.failed(failure)
                 self.pause(failure)
             else:
                 self._observer.waiting(None)
+                if failed:
+                    self._patience.answered()
+                    self._observer.recovered()
                 return True
         return False
 

@@ -294,6 +294,11 @@ class Observer:
         self.metrics.set_outage(error is not None)
         self.board.set_fact("waiting_for", None if error is None else str(error).split("\n")[0])
 
+    def recovered(self) -> None:
+        """What failed goes well again, and no batch waits to be done again."""
+        self.waiting(None)
+        self.board.set_condition("last_batch", ok=True)
+
     def owning(self, epoch: int) -> None:
         """The stream is ours, as its owner of this number."""
         self.board.set_condition("owner", ok=True)

@@ -94,6 +94,9 @@ class Told:
     def trying_again(self, error):
         pass
 
+    def recovered(self):
+        self.seen.append(("recovered", True))
+
     def beat(self):
         self.seen.append(("beat", True))
 
@@ -120,7 +123,7 @@ def test_a_start_waits_for_what_is_away():
     persistence = Persistence(Patience(ManualClock()), told, Impatient(), once=False)
     assert persistence.done(failing(25, StorageUnavailableError("x")))
     assert told.seen.count(("waiting", True)) == 25
-    assert told.seen[-1] == ("waiting", False)
+    assert told.seen[-1] == ("recovered", True)
 
 
 def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
@@ -137,6 +140,37 @@ def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
     assert persistence.done(step)
     clock.sleep(700)
     assert not observer.board.health()[0]
+
+
+@pytest.mark.parametrize("where", ["at the start", "beside the query"])
+def test_an_outage_that_is_over_is_forgotten_also_when_nothing_comes(tmp_path, where):
+    clock = ManualClock()
+    observer = Observer(lake_settings(tmp_path), clock)
+    patience = Patience(clock, 100.0)
+    persistence = Persistence(patience, observer, Impatient(), once=False)
+    if where == "at the start":
+        assert persistence.done(failing(2, StorageUnavailableError("x")))
+    else:
+        observer.failed(StorageUnavailableError("x"))
+        persistence.pause(StorageUnavailableError("x"))
+        for _ in range(30):  # in vain: a batch runs, and ends by the same outage
+            persistence.running(busy=True)
+            clock.sleep(10)
+        assert patience.after(StorageUnavailableError("x")) is None
+        for _ in range(7):
+            assert board_waits(observer)
+            persistence.running(busy=False)
+            clock.sleep(10)
+    assert not board_waits(observer)
+    clock.sleep(7 * 24 * 3600)
+    assert patience.after(StorageUnavailableError("x")) == BACKOFF_S[0], "a new outage"
+
+
+def board_waits(observer):
+    document = observer.board.document()
+    conditions = document["conditions"]
+    assert conditions["last_batch"]["ok"] == (document["facts"]["waiting_for"] is None)
+    return document["facts"]["waiting_for"] is not None
 
 
 def test_a_start_that_is_told_to_stop_waits_no_longer():
