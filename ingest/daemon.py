@@ -175,7 +175,10 @@ class Daemon:
 
     def _give_up(self) -> None:
         """The batch in progress has no time left."""
-        self._given_up = GivenUpError("the running batch did not end within the stop's limit")
+        self._given_up = GivenUpError(
+            "the running batch did not end within `pipeline.stop.timeout`",
+            hint="it is done again at the next start",
+        )
 
     def request_reload(self) -> None:
         """Read the configuration again between two batches."""

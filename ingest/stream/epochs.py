@@ -39,7 +39,10 @@ def epoch_of(snapshot: Snapshot, stream: str) -> int | None:
         return int(text)
     except ValueError as error:
         raise CorruptDataError(
-            "a snapshot's epoch cannot be read", snapshot=snapshot.id, value=text
+            "a snapshot's epoch cannot be read",
+            hint="another program changed it: `lakeward table rollback` to the snapshot before",
+            snapshot=snapshot.id,
+            value=text,
         ) from error
 
 

@@ -167,7 +167,16 @@ def read_offset_log(checkpoint: Path, batch_id: int) -> Mapping[str, Any] | None
     try:
         raw = orjson.loads(lines[-1])
     except (ValueError, IndexError) as error:
-        raise CorruptDataError("Spark's offset log cannot be read", path=path) from error
+        raise _damaged(path) from error
     if not isinstance(raw, dict):
-        raise CorruptDataError("Spark's offset log holds no offset map", path=path)
+        raise _damaged(path)
     return raw
+
+
+def _damaged(path: Path) -> CorruptDataError:
+    return CorruptDataError(
+        "Spark's offset log cannot be read",
+        hint="restore the checkpoint, or go on where the tables say: `lakeward run "
+        "--recover-offsets`",
+        path=path,
+    )

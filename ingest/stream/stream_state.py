@@ -132,6 +132,9 @@ def require_own(
         )
 
 
+_NOT_OURS = "another program changed it: `lakeward table rollback` to the snapshot before"
+
+
 def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:
     if text is None:
         return {}
@@ -140,7 +143,10 @@ def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:
         return {topic: {p: int(o) for p, o in parts.items()} for topic, parts in raw.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise CorruptDataError(
-            "a snapshot's source offsets cannot be read", snapshot=snapshot.id, value=text
+            "a snapshot's source offsets cannot be read",
+            hint=_NOT_OURS,
+            snapshot=snapshot.id,
+            value=text,
         ) from error
 
 
@@ -155,7 +161,10 @@ def _span(text: str | None, snapshot: Snapshot) -> dict[str, dict[str, tuple[int
         }
     except (ValueError, AttributeError, TypeError, IndexError) as error:
         raise CorruptDataError(
-            "a snapshot's source range cannot be read", snapshot=snapshot.id, value=text
+            "a snapshot's source range cannot be read",
+            hint=_NOT_OURS,
+            snapshot=snapshot.id,
+            value=text,
         ) from error
 
 
