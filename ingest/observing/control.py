@@ -180,7 +180,7 @@ class Control:
                 del self._wrong[next(iter(self._wrong))]
 
     def _do(self, action: str, members: dict[str, Any], address: str) -> Reply:
-        wait_s = min(float(members.pop("wait_s", 0)), _MOST_WAIT_S)
+        wait_s = float(min(members.pop("wait_s", 0), _MOST_WAIT_S))
         if action == "check":
             return Reply(HTTPStatus.OK, {"state": "done", "text": "the token is right"})
         if action == "drain":
