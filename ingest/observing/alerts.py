@@ -5,6 +5,7 @@ Each says something that changed: a table was parked, a query failed. What goes 
 is the business of metrics and their alert rules. Nothing here waits or raises.
 """
 
+import re
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -25,6 +26,9 @@ WINDOW_S = 600.0
 
 QUIET_S = 300.0
 """Between two `stream_failed` of one text [s]: a stream that keeps failing says so at times."""
+
+_VARIES = re.compile(r"[0-9A-Fa-f-]{8,}|\d+")
+"""What makes no other text: numbers, ids of a store's requests."""
 
 _BODY_VERSION = 1
 
@@ -160,7 +164,8 @@ class Alerts:
             self._tell("stream_fatal", text, **facts)
             return
         text = f"a batch failed and is tried again: {message}"
-        self._tell("stream_failed", text, quiet_s=QUIET_S, key=f"failed {message}", **facts)
+        key = "failed " + _VARIES.sub("#", message)
+        self._tell("stream_failed", text, quiet_s=QUIET_S, key=key, **facts)
 
     def _tell(
         self, event: str, text: str, *, quiet_s: float = 0.0, key: str = "", **facts: Any

@@ -161,6 +161,16 @@ def test_failures_are_told_with_what_to_do_and_not_at_every_try(alerts, receiver
     assert "check the store" in receiver.bodies[-1]["text"]
 
 
+def test_a_failure_with_the_number_of_a_request_is_told_once(alerts, receiver, clock):
+    for number in range(40):
+        text = f"503 slow down, request {number:016X}-{number}, after {number} s"
+        alerts.failed(StorageUnavailableError(text), fatal=False)
+        clock.sleep(5)
+    alerts.failed(StorageUnavailableError("another text"), fatal=False)
+    receiver.await_count(2)
+    assert [each["message"][:9] for each in receiver.bodies] == ["503 slow ", "another t"]
+
+
 def test_only_wanted_events_are_sent(receiver, clock, outcomes):
     settings = AlertSettings(urls=(receiver.url,), events=("stream_resumed",))
     alerts = Alerts("shop", settings, clock, outcomes.append)
