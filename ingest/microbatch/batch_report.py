@@ -66,6 +66,7 @@ class BatchReport:
         identifier: commit identifier.
         outcome: `committed`, `empty`, `replayed` or `failed`.
         events: records read from the source.
+        records: the same by topic.
         bytes: payload bytes read.
         rows_by_table: per table rows by kind (`insert`, `update_after`, `delete`…).
         counts: decoder counts (`op.c`, `tombstone`, `heartbeat`…) by topic.
@@ -73,6 +74,7 @@ class BatchReport:
         bad_by_table: quarantined records per table they are for and error class; `""` = not known.
         bad_skipped: bad records that a table's rule left out, per table and error class.
         snapshots: newest snapshot id per committed table.
+        replayed: tables that an earlier try of the batch committed.
         sorted_runs: largest run count over the buckets touched, per table.
         compactions: buckets compacted per table.
         compactions_dropped: buckets per table whose compaction lost a race; their rows stay as
@@ -112,6 +114,7 @@ class BatchReport:
     identifier: int
     outcome: str
     events: int = 0
+    records: Mapping[str, int] = dataclasses.field(default_factory=dict)
     bytes: int = 0
     rows_by_table: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
@@ -119,6 +122,7 @@ class BatchReport:
     bad_by_table: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     bad_skipped: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     snapshots: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    replayed: tuple[str, ...] = ()
     sorted_runs: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     compactions_dropped: Mapping[str, int] = dataclasses.field(default_factory=dict)

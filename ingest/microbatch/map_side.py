@@ -210,7 +210,7 @@ class MapSide:
         yield from self._cut(piece)
 
     def _count(self, raw: RawBatch) -> None:
-        self.report.events += len(raw)
+        self.report.records[raw.topic] += len(raw)
         self.report.bytes += sum(map(len, filter(None, raw.values)))
         if raw.skipped:
             place = (raw.topic, raw.partition)

@@ -69,7 +69,7 @@ class RangeReport:
 
     Attributes:
         ranges: (topic, partition, start, end) read, end exclusive.
-        events: records read.
+        records: read, by topic.
         bytes: key and value bytes read.
         counts: decoder counts by topic.
         bad: quarantined records by topic and error class.
@@ -90,7 +90,7 @@ class RangeReport:
     """
 
     ranges: list[Range] = dataclasses.field(default_factory=list)
-    events: int = 0
+    records: Counter[str] = dataclasses.field(default_factory=Counter)
     bytes: int = 0
     counts: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
     bad: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
@@ -147,7 +147,7 @@ class BatchTotals:
         """Add one task's report."""
         mine = self.report
         mine.ranges += report.ranges
-        mine.events += report.events
+        mine.records += report.records
         mine.bytes += report.bytes
         mine.deltas += report.deltas
         mine.ddl += report.ddl

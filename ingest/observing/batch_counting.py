@@ -36,17 +36,14 @@ def count_work(into: Instruments, report: BatchReport) -> None:
 
 def _count_source(into: Instruments, report: BatchReport) -> None:
     into.add("source_bytes_total", report.bytes)
-    records: dict[str, int] = {}
     for topic, counts in report.counts.items():
         for name, count in counts.items():
             into.add("decode_records_total", count, topic, name.removeprefix("op."))
-        records[topic] = sum(n for name, n in counts.items() if name != "unrouted")
     for topic, classes in report.bad_by_topic.items():
         for reason, count in classes.items():
             into.add("decode_errors_total", count, topic, reason)
             into.add("dlq_records_total", count, topic, reason)
-        records[topic] = records.get(topic, 0) + sum(classes.values())
-    for topic, count in records.items():
+    for topic, count in report.records.items():
         into.add("source_records_total", count, topic)
     for topic, found in report.ordering_violations.items():
         into.add("ordering_violations_total", len(found), topic)

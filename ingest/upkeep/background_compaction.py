@@ -4,10 +4,10 @@
 The tasks of a batch compact the buckets they write. Left over is what they are told to leave
 (`lookup-wait` = false), buckets without rows in a batch that is due to compact everything
 (`full-compaction.delta-commits`) or whose time has come (`compaction.optimization-interval`), and
-compactions that lost a race; and, in `maintenance.compaction.window`, every table once. One table
-at a time, one bucket at a time, with commits of their own: a race that is lost costs the
-compaction and nothing else. Left alone are `write-only` tables, and tables that the stream has
-never written.
+compactions that lost a race or failed with their batch; and, in `maintenance.compaction.window`,
+every table once. One table at a time, one bucket at a time, with commits of their own: a race that
+is lost costs the compaction and nothing else. Left alone are `write-only` tables, and tables that
+the stream has never written.
 """
 
 import contextlib
@@ -82,7 +82,7 @@ def kind_due(
         options: of the table.
         identifier: of the batch's commits.
         written: whether the batch committed to the table.
-        dropped: whether a compaction of the batch lost a race.
+        dropped: whether a compaction of the batch lost a race, or is lost with an earlier try.
         first: whether this is the first batch of the process, which may follow a crash.
         idle_ms: since the table was looked at last [ms]; None = never.
         appends: whether it is a table without buckets, whose writers never compact.
@@ -142,7 +142,9 @@ class BackgroundCompaction:
         first = self._open is None
         if self._open is None:
             self._open = dict.fromkeys(self._book.progresses(), -1)
-        self._open |= dict.fromkeys(report.snapshots, report.identifier)
+        # the try that committed these may have failed before it published their compactions
+        self._open |= dict.fromkeys((*report.replayed, *report.snapshots), report.identifier)
+        lost = {*report.replayed, *report.compactions_dropped}
         now_s = self._clock.monotonic_s()
         for name in sorted(self._open.copy()):
             looked_s = self._looked_s.get(name)
@@ -152,7 +154,7 @@ class BackgroundCompaction:
                 table.options,
                 report.identifier,
                 written=name in report.snapshots,
-                dropped=name in report.compactions_dropped,
+                dropped=name in lost,
                 first=first,
                 idle_ms=None if looked_s is None else int((now_s - looked_s) * 1000),
                 appends=mode is BucketMode.UNAWARE,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction on the driver's thread: what is due when, and that no batch feels it."""
 
+import dataclasses
 import threading
 from concurrent.futures import Future
 
@@ -127,6 +128,19 @@ def test_level_0_goes_after_the_batch(tmp_path, background, metrics):
     assert sample(metrics, "table_changelog_rows_total", table="db.t") == 1
     assert sample(metrics, "compaction_written_bytes_total", table="db.t", kind="minor") > 0
     assert sample(metrics, "compaction_in_progress") == 0
+
+
+def test_a_try_that_failed_between_its_snapshots_is_made_up_for(tmp_path, background):
+    table = make_table(tmp_path, options={"changelog-producer": "lookup"})
+    job = background(table)
+    job.after_batch(report(1))
+    job.wait()
+    write(table, 2, [("+I", 1, "a")], compaction=False)  # its compaction was not published
+    job.after_batch(dataclasses.replace(report(2, written=False), replayed=("db.t",)))
+    job.wait()
+    newest = reopened(table).latest_snapshot()
+    assert newest.commit_kind is CommitKind.COMPACT
+    assert newest.changelog_record_count == 1
 
 
 def test_buckets_without_rows_are_compacted_when_their_commit_comes(tmp_path, background):

@@ -50,16 +50,16 @@ def test_chunks_of_one_partition_are_ordered_by_offset():
 def test_reports_add_up():
     one, two = RangeReport(), RangeReport()
     one.ranges.append(("t", 0, 5, 9))
-    one.events = 4
+    one.records["t"] = 4
     one.tables["a.x"] = TableTotals(4, {"t"}, 10, 20)
     two.ranges.append(("t", 0, 0, 5))
-    two.events = 5
+    two.records["t"] = 5
     two.tables["a.x"] = TableTotals(5, {"u"}, 5, 12)
     chunks = [next(chunks_of(encode_report(report))) for report in (one, two)]
     assert [chunk.kind for chunk in chunks] == [ChunkKind.REPORT] * 2
     sent = [pickle.loads(chunk.payload) for chunk in chunks]  # as the driver does
     totals = BatchTotals.of(sent)
-    assert totals.report.events == 9
+    assert totals.report.records == {"t": 9}
     assert totals.span == {"t": {"0": (0, 9)}}
     table = totals.report.tables["a.x"]
     assert (table.rows, table.topics, table.min_ts_ms, table.max_ts_ms) == (9, {"t", "u"}, 5, 20)

@@ -32,6 +32,7 @@ REPORT = BatchReport(
     identifier=9,
     outcome="committed",
     events=10,
+    records={"t": 10},
     bytes=6500,
     rows_by_table={"shop.orders": {"insert": 6, "delete": 2}},
     counts={"t": {"op.c": 6, "op.d": 2, "tombstone": 1, "unrouted": 1}},
@@ -128,6 +129,15 @@ def test_a_batch_that_this_process_began_before_counts_when_it_is_replayed(metri
     metrics.record(replayed, again=True)
     assert sample(metrics, "source_records_total", topic=topic) > 0
     assert sample(metrics, "batches_total", outcome="replayed") == 2
+
+
+def test_a_record_that_was_decoded_and_fits_no_table_is_one_record(metrics):
+    report = dataclasses.replace(
+        REPORT, counts={"t": {"op.u": 10}}, bad_by_topic={"t": {"type": 1}}
+    )
+    metrics.record(report)
+    assert sample(metrics, "source_records_total", topic="t") == 10
+    assert sample(metrics, "decode_errors_total", topic="t", reason="type") == 1
 
 
 def test_sweeps_are_counted_and_shown(metrics, clock):
