@@ -25,7 +25,7 @@ readiness of the row are checked while the fault lasts.
     .venv/bin/python -m pytest tests/drills -k broker_restarts
 
 Needed besides the development environment: `unshare` and `nsenter` of util-linux for a disk that
-is full, and libfaketime (Debian: `faketime`) for the clock. What is not there is skipped.
+is full, and a C compiler (`cc`) for the clock. What is not there is skipped.
 
 This page is made of `tests/drills/catalogue.py` by `make docs`.
 """

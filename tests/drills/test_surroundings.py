@@ -3,12 +3,12 @@
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 
 from ingest import cli
 from tests.drills.avro_stream import AvroStream
+from tests.drills.clock_shift import ClockShift
 from tests.unit.ingest.stub_registry import stub_registry
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.full]
@@ -44,31 +44,13 @@ def test_registry_is_down(stage, broker):
 
 def test_clock_is_set_back(stage, tmp_path):
     """Two hours, in the middle of the run, and forward again."""
-    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
-    if library is None:
-        pytest.skip("libfaketime is not installed")
-    shift = tmp_path / "shift"
-
-    def set_clock(seconds: int) -> None:
-        temporary = tmp_path / "shift.new"
-        temporary.write_text(f"{seconds:+d}\n")
-        temporary.rename(shift)
-
-    set_clock(0)
-    on = stage(
-        environment={
-            "LD_PRELOAD": str(library),
-            "FAKETIME_TIMESTAMP_FILE": str(shift),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "DONT_FAKE_MONOTONIC": "1",
-        }
-    )
+    clock = ClockShift(tmp_path)
+    on = stage(environment=clock.environment)
     on.produce(1_000, snapshot=300)
     on.start()
     on.caught_up()
     with on.fault():
-        set_clock(-BACK_S)
+        clock.set(-BACK_S)
         time.sleep(3.0)
         on.produce(2_000)
         on.caught_up()
@@ -76,7 +58,7 @@ def test_clock_is_set_back(stage, tmp_path):
             lambda: on.shows("last_success_timestamp_seconds") < time.time() - BACK_S / 2,
             "the clock is seen",
         )
-    set_clock(0)
+    clock.set(0)
     time.sleep(3.0)
     on.produce(1_000)
     on.caught_up()
