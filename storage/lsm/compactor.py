@@ -159,6 +159,8 @@ def compact(
     if context.deletions is not None:
         for file in rewritten:
             context.deletions.drop(file.file_name)
+    if context.lookup is not None:
+        context.lookup.release(rewritten)
     return CompactIncrement(
         compact_before=(*rewritten, *moved),
         compact_after=(*written, *(file.at_level(unit.output_level) for file in moved)),

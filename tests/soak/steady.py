@@ -65,10 +65,10 @@ FRESH_GOAL_S = TRIGGER_S + 2.0
 
 @dataclasses.dataclass(kw_only=True)
 class Steady:
-    """What was seen; `failures` is empty when all is well.
+    """What was seen; `failures` is empty when all is well. Times in seconds, memory in MiB.
 
-    Times in seconds; memory in MiB, resident pages that are the processes' own, without those of
-    mapped files.
+    Memory is resident memory of driver, Java machine and workers together; mapped files, and pages
+    that processes share, count in each of them.
     """
 
     minutes: float
@@ -79,6 +79,7 @@ class Steady:
     samples: int = 0
     warm_up_s: float = 0.0
     memory: dict[str, float] = dataclasses.field(default_factory=dict)
+    most_by_quarter: dict[str, list[int]] = dataclasses.field(default_factory=dict)
     lag_records: dict[str, float] = dataclasses.field(default_factory=dict)
     freshness_s: dict[str, float] = dataclasses.field(default_factory=dict)
     files: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -155,7 +156,9 @@ def run_steady(directory: Path, *, minutes: float, seed: int = 1) -> Steady:
             before = stream.produced
             load = SteadyLoad(stream, result.load_per_s)
             load.start()
-            samples = _watch(daemon, port, minutes * 60)
+            memory = MemorySamples(daemon.process.pid)
+            samples = _watch(daemon, port, minutes * 60, memory)
+            result.most_by_quarter = memory.quarters()
             load.stop()
             result.carried_per_s = (stream.produced - before) / (minutes * 60)
             if daemon.alive:
@@ -251,15 +254,14 @@ def _capacity(daemon: DaemonProcess, stream: ShopStream, port: int) -> float:
     return BACKLOG / (time.monotonic() - began)
 
 
-def _watch(daemon: DaemonProcess, port: int, seconds: float) -> list[Sample]:
-    memory = MemorySamples(daemon.process.pid)
+def _watch(daemon: DaemonProcess, port: int, seconds: float, memory: MemorySamples) -> list[Sample]:
     began = time.monotonic()
     samples: list[Sample] = []
     while (at := time.monotonic() - began) < seconds and daemon.alive:
         memory.take()
         values = _metrics(port)
         if all(values.get(name) for name in SHOWN):
-            resident = sum(memory.taken[-1][part] for part in ("driver", "java", "workers"))
+            resident = sum(memory.taken[-1].values())  # with mapped files, as a pod's limit has it
             samples.append(
                 Sample(
                     at=at,

@@ -6,7 +6,7 @@ files could is known from the key ranges of their descriptions.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,6 +115,10 @@ class BucketLookup:
                 searched = searched.only(rest)
         return self._found(pieces, values=values)
 
+    def release(self, files: Iterable[DataFileMeta]) -> None:
+        """See `KeyLookup`."""
+        self.store.release(self.table, map(self._source_of, files))
+
     def _files_with_keys(
         self, keys: pa.RecordBatch, files: Sequence[DataFileMeta]
     ) -> list[tuple[DataFileMeta, int, int]]:
@@ -150,14 +154,16 @@ class BucketLookup:
         return _Piece(file, numbers, positions, copy.rows(positions) if values else [])
 
     def _copy_of(self, file: DataFileMeta) -> LocalCopy:
-        source = CopySource(
+        return self.store.copy_of(self.table, self._source_of(file), self.limits)
+
+    def _source_of(self, file: DataFileMeta) -> CopySource:
+        return CopySource(
             self.file_io,
             self.path_of(file),
             file,
             self.schemas(file.schema_id),
             self.schema,
         )
-        return self.store.copy_of(self.table, source, self.limits)
 
     def _found(self, pieces: Sequence[_Piece], *, values: bool) -> Found:
         """All that was found, in the order of the keys."""

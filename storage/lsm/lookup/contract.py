@@ -61,6 +61,9 @@ class KeyLookup(Protocol):
             CorruptDataError: a file violates the format.
         """
 
+    def release(self, files: Iterable[DataFileMeta]) -> None:
+        """A compaction has replaced these files: what is kept of them is not worth its room."""
+
 
 class DeletedRows(Protocol):
     """The deletion vectors of one bucket, being changed."""

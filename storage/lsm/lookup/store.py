@@ -8,6 +8,9 @@ Files of other names are left alone. All can be made again from the table, so wh
 damaged is. The modification time of a copy says until when it stays; every use moves it on. The
 lock on a file under construction ends with its process, and whoever waits for it finds the copy, or
 builds it.
+
+Open copies are mapped into memory, and count as resident while they are: a process closes those
+that it did not use between two sweeps. Copies of files that compactions have replaced go early.
 """
 
 import contextlib
@@ -22,7 +25,7 @@ import re
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from storage.clock import Clock, SystemClock
 from storage.errors import InternalError, InvalidRequestError, StorageUnavailableError
@@ -38,6 +41,9 @@ _BUILDING = ".building"
 _TABLE = re.compile(r"[0-9a-f]{16}")
 _SWEEP_MS = 60_000
 _HOUR_MS = 3_600_000
+_RELEASED_MS = 30_000
+"""How long the copy of a replaced file stays: its compaction may lose the race to commit."""
+
 _ATTEMPTS = 3
 """Builds of one copy: the disk may be full of others, or somebody remove the directory."""
 
@@ -103,6 +109,7 @@ class LookupStore:
         self.directory = directory
         self._clock = SystemClock() if clock is None else clock
         self._open: dict[pathlib.Path, LocalCopy] = {}
+        self._used: set[pathlib.Path] = set()
         self._lock = threading.Lock()
         self._swept_ms: int | None = None
         self._hits = self._misses = self._evicted = 0
@@ -122,7 +129,7 @@ class LookupStore:
             CorruptDataError: the data file violates the format.
         """
         self._sweep_sometimes()
-        path = self._directory_of(table) / (source.name + _COPY)
+        path = self._path_of(table, source)
         copy = self._opened(path, source, limits)
         if copy is not None:
             self._hits += 1
@@ -131,6 +138,20 @@ class LookupStore:
         copy = self._built(path, source, limits)
         self._make_room(path, limits)
         return copy
+
+    def release(self, table: str, sources: Iterable[CopySource]) -> None:
+        """Let the copies of some data files go soon, unless somebody uses them again.
+
+        Args:
+            table: path of the table.
+            sources: the data files.
+        """
+        now_ns = self._now_ns()
+        for source in sources:
+            path = self._path_of(table, source)
+            self._forget(path)
+            with contextlib.suppress(OSError):  # there is no copy
+                os.utime(path, ns=(now_ns, now_ns + _RELEASED_MS * 1_000_000))
 
     def sweep(self) -> None:
         """Remove what was not used for its time, and what dead processes left unfinished.
@@ -145,8 +166,9 @@ class LookupStore:
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
         with self._lock:
-            for path in [path for path in self._open if not path.exists()]:
-                del self._open[path]
+            # one that is being searched stays mapped until that is done
+            self._open = {path: copy for path, copy in self._open.items() if path in self._used}
+            self._used.clear()
 
     def counters(self) -> LookupCounters:
         """What happened so far."""
@@ -180,8 +202,9 @@ class LookupStore:
             if copy is None:
                 self._forget(path)
                 return None
-            with self._lock:
-                self._open[path] = copy
+        with self._lock:
+            self._open[path] = copy
+            self._used.add(path)
         return copy
 
     def _built(self, path: pathlib.Path, source: CopySource, limits: CopyLimits) -> LocalCopy:
@@ -248,6 +271,7 @@ class LookupStore:
     def _forget(self, path: pathlib.Path) -> None:
         with self._lock:
             self._open.pop(path, None)
+            self._used.discard(path)
 
     # --- removing ---------------------------------------------------------------------------
 
@@ -292,8 +316,9 @@ class LookupStore:
     def _folders(self) -> list[pathlib.Path]:
         return [path for path in _entries(self.directory, "") if _TABLE.fullmatch(path.name)]
 
-    def _directory_of(self, table: str) -> pathlib.Path:
-        return self.directory / hashlib.blake2b(table.encode(), digest_size=8).hexdigest()
+    def _path_of(self, table: str, source: CopySource) -> pathlib.Path:
+        folder = hashlib.blake2b(table.encode(), digest_size=8).hexdigest()
+        return self.directory / folder / (source.name + _COPY)
 
     def _now_ns(self) -> int:
         return self._clock.now_ms() * 1_000_000

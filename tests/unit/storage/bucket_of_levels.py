@@ -97,6 +97,9 @@ class ScanLookup:
             positions=np.array([found[n][1] for n in numbers], np.int64),
         )
 
+    def release(self, files):
+        """Nothing is kept."""
+
 
 class Bucket:
     """Files by level; `flush` adds one to level 0, `compact` merges some."""

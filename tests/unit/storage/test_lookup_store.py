@@ -2,8 +2,10 @@
 """Local copies: shared, bounded, and made again whenever they are lost or damaged."""
 
 import errno
+import gc
 import multiprocessing
 import os
+import pathlib
 import shutil
 import stat
 
@@ -192,6 +194,40 @@ def test_copies_without_use_go(bucket):
     another.sweep()
     assert bucket.copies() == []
     assert list((bucket.directory / "copies").iterdir()) == []
+
+
+def test_copies_of_replaced_files_go_soon(bucket):
+    copies = bucket.store()
+    bucket.look_up(copies)
+    names = [_source(bucket, number).name for number in range(4)]
+    lookup_in(bucket.directory, bucket.schema, copies).release(bucket.run.files[:2])
+    bucket.look_up(bucket.store(), [0])  # its compaction lost a race: the first is used again
+    bucket.clock.advance(40_000)
+    copies.sweep()
+    left = {path.name.removesuffix(".copy") for path in bucket.copies()}
+    assert left == {names[0], *names[2:]}
+    bucket.look_up(copies)
+
+
+def test_memory_does_not_hold_what_is_not_used(bucket):
+    copies = bucket.store()
+    bucket.look_up(copies)
+    copies.sweep()
+    bucket.look_up(copies, [0])
+    assert len(mapped(bucket)) == 4
+    copies.sweep()
+    assert len(mapped(bucket)) == 1
+    copies.sweep()
+    assert mapped(bucket) == set()
+    bucket.look_up(copies)
+    assert copies.counters().misses == 4  # each was built once
+
+
+def mapped(bucket):
+    """Copies of the bucket that this process has mapped."""
+    gc.collect()
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[-1] for line in lines if str(bucket.directory) in line}
 
 
 def test_what_dead_processes_left_unfinished_goes(bucket):
