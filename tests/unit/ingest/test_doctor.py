@@ -10,7 +10,6 @@ from ingest.cli import main
 from ingest.commands import support_bundle
 from ingest.configuration.secret_texts import secret_texts
 from ingest.configuration.settings import load_settings
-from storage.errors import LakewardError
 from storage.io.local import LocalFileIO
 from tests.table_kit import make_table, write
 
