@@ -88,16 +88,21 @@ class OffsetMirror:
     def _work(self) -> None:
         client: Any = None
         while (taken := self._next()) is not None:
+            refused, error = taken, None
             try:
                 client = client or self._connect(self._config)
                 places = [TopicPartition(t, p, offset) for (t, p), offset in taken.items()]
-                client.commit(offsets=places, asynchronous=False)
-            except KafkaException as error:
+                answers = client.commit(offsets=places, asynchronous=False)
+                refused = {(one.topic, one.partition): one.offset for one in answers if one.error}
+                error = next((one.error for one in answers if one.error), None)
+            except KafkaException as failure:
+                error = failure
+            if error is not None:
                 _LOG.warning(
                     "offsets could not be shown as the group's; the stream goes on",
-                    extra={"event": "offsets_group", "group": self._group, "error": error},
+                    extra={"event": "offsets_group", "group": self._group, "error": str(error)},
                 )
-                if not self._put_back(taken):
+                if not self._put_back(refused):
                     break
         if client is not None:
             client.close()

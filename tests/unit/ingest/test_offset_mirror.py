@@ -2,6 +2,7 @@
 """Offsets shown as a group's: the newest count, and nobody waits for a broker."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -17,6 +18,7 @@ class Broker:
     def __init__(self):
         self.open = threading.Event()
         self.failures = 0
+        self.refused = set()
         self.commits = []
         self.config = None
         self.closed = False
@@ -31,7 +33,18 @@ class Broker:
         if self.failures:
             self.failures -= 1
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        self.commits.append({(o.topic, o.partition): o.offset for o in offsets})
+        answers = [
+            SimpleNamespace(
+                topic=one.topic,
+                partition=one.partition,
+                offset=one.offset,
+                error="no leader" if one.partition in self.refused else None,
+            )
+            for one in offsets
+        ]
+        self.refused = set()
+        self.commits.append({(o.topic, o.partition): o.offset for o in answers if not o.error})
+        return answers
 
     def close(self):
         self.closed = True
@@ -76,6 +89,18 @@ def test_what_failed_is_tried_again_without_newer_ones_going_back(broker, mirror
     for commit in broker.commits:
         final |= commit
     assert final == {("t", 0): 6, ("t", 1): 7}
+
+
+def test_a_partition_that_was_refused_is_tried_again(broker, mirror):
+    broker.refused = {1}
+    broker.open.set()
+    mirror.tell({"t": {"0": 5, "1": 7}})
+    for _ in range(500):
+        if len(broker.commits) == 2:
+            break
+        threading.Event().wait(0.01)
+    mirror.close()
+    assert broker.commits == [{("t", 0): 5}, {("t", 1): 7}]
 
 
 def test_nothing_to_tell_connects_nowhere(broker, mirror):
