@@ -2,9 +2,9 @@
 """Reading and writing the manifests and manifest lists of one table.
 
 Manifests never change once written, so what was decoded is kept: one cache per process, keyed by
-full path and bounded by the number of records held, serves every table and every thread. What this
-process writes enters the cache at once. Several files are read beside each other where the store
-is far away, and only those that are not held. Source: FORMAT.md §1.3, §4.
+full path, bounded by the records held and the time without use, serves every table and every
+thread. What this process writes enters the cache at once. Several files are read beside each other
+where the store is far away, and only those that are not held. Source: FORMAT.md §1.3, §4.
 """
 
 import collections
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from storage.clock import IdSource
+from storage.clock import Clock, IdSource, SystemClock
 from storage.errors import CorruptDataError
 from storage.format.avro_container import ContainerWriter
 from storage.format.binary_row import decode_row, encode_row
@@ -45,36 +45,56 @@ __all__ = ["ManifestStore", "clear_manifest_cache"]
 _CACHED_RECORDS = 200_000
 """Bound of each cache [records]. A decoded entry takes 1-2 kB, so about 300 MB when full."""
 
+_UNUSED_S = 600.0
+"""What was not asked for so long goes [s]: a stream that runs for weeks makes new manifests with
+every commit and has no use for the old ones."""
+
 _Record = TypeVar("_Record")
 
 
-class _RecordCache(Generic[_Record]):
-    """Least-recently-used files, bounded by the sum of their records. Thread-safe."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Held(Generic[_Record]):
+    """The records of a file, and when they were asked for last [monotonic s]."""
 
-    def __init__(self, limit: int) -> None:
+    records: tuple[_Record, ...]
+    used_s: float
+
+
+class _RecordCache(Generic[_Record]):
+    """Files in the order of their last use, bounded by their records and by time. Thread-safe."""
+
+    def __init__(self, limit: int, clock: Clock | None = None) -> None:
         self._limit = limit
+        self._clock = clock or SystemClock()
         self._held = 0
-        self._files: collections.OrderedDict[str, tuple[_Record, ...]] = collections.OrderedDict()
+        self._files: collections.OrderedDict[str, _Held[_Record]] = collections.OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, path: str) -> tuple[_Record, ...] | None:
         with self._lock:
-            records = self._files.get(path)
-            if records is not None:
-                self._files.move_to_end(path)
-            return records
+            held = self._files.pop(path, None)
+            if held is None:
+                return None
+            self._files[path] = _Held(held.records, self._clock.monotonic_s())
+            return held.records
 
     def __contains__(self, path: str) -> bool:
         with self._lock:
             return path in self._files
 
     def put(self, path: str, records: tuple[_Record, ...]) -> None:
+        now_s = self._clock.monotonic_s()
         with self._lock:
-            self._held += _weight(records) - _weight(self._files.pop(path, None))
-            self._files[path] = records
-            while self._held > self._limit:
-                _, dropped = self._files.popitem(last=False)
-                self._held -= _weight(dropped)
+            if (before := self._files.pop(path, None)) is not None:
+                self._held -= _weight(before.records)
+            self._files[path] = _Held(records, now_s)
+            self._held += _weight(records)
+            while self._files:
+                oldest = next(iter(self._files.values()))
+                if self._held <= self._limit and oldest.used_s >= now_s - _UNUSED_S:
+                    break
+                self._files.popitem(last=False)
+                self._held -= _weight(oldest.records)
 
     def clear(self) -> None:
         with self._lock:
@@ -82,9 +102,9 @@ class _RecordCache(Generic[_Record]):
             self._held = 0
 
 
-def _weight(records: tuple[object, ...] | None) -> int:
+def _weight(records: tuple[object, ...]) -> int:
     """What a file counts for; one more than its records, so that empty files are bounded too."""
-    return 0 if records is None else len(records) + 1
+    return len(records) + 1
 
 
 _ENTRIES: _RecordCache[ManifestEntry] = _RecordCache(_CACHED_RECORDS)

@@ -12,7 +12,7 @@ import zlib
 import fastavro
 import pytest
 
-from storage.clock import RandomIds, SeededIds
+from storage.clock import ManualClock, RandomIds, SeededIds
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format import manifest_store
 from storage.format.avro_container import ContainerWriter, read_records
@@ -429,6 +429,18 @@ class TestStore:
         assert cache.get("/m/huge") is None
         assert cache.get("/m/20") is None
 
+    def test_the_cache_forgets_what_is_not_asked_for(self):
+        clock = ManualClock()
+        cache = manifest_store._RecordCache(1000, clock)
+        cache.put("/m/base", (0,))
+        for i in range(1, 21):
+            clock.advance(60_000)
+            cache.put(f"/m/delta-{i}", (i,))
+            assert cache.get("/m/base") == (0,)
+        assert len(cache._files) == 12
+        assert cache.get("/m/delta-9") is None
+        assert cache.get("/m/delta-10") == (10,)
+
     def test_the_cache_is_safe_between_threads(self):
         cache = manifest_store._RecordCache(50)
         failures = []
@@ -448,7 +460,7 @@ class TestStore:
             thread.join()
         assert failures == []
         held = list(cache._files.values())
-        assert sum(len(records) + 1 for records in held) == cache._held <= 50
+        assert sum(len(each.records) + 1 for each in held) == cache._held <= 50
 
     def test_a_missing_manifest_is_file_not_found(self, table):
         _, store = table
