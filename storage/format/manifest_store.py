@@ -45,7 +45,7 @@ __all__ = ["ManifestStore", "clear_manifest_cache"]
 _CACHED_RECORDS = 200_000
 """Bound of each cache [records]. A decoded entry takes 1-2 kB, so about 300 MB when full."""
 
-_UNUSED_S = 600.0
+_UNUSED_S = 300.0
 """What was not asked for so long goes [s]: a stream that runs for weeks makes new manifests with
 every commit and has no use for the old ones."""
 
