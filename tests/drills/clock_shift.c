@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,8 @@ static int (*real_nanosleep)(clockid_t, int, const struct timespec *, struct tim
 static int (*real_cond)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
 static int (*real_sem)(sem_t *, const struct timespec *);
 static int (*real_mutex)(pthread_mutex_t *, const struct timespec *);
+static int (*real_cnd)(cnd_t *, mtx_t *, const struct timespec *);
+static int (*real_mtx)(mtx_t *, const struct timespec *);
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("CLOCK_SHIFT");
@@ -37,6 +40,8 @@ __attribute__((constructor)) static void begin(void) {
     if (real_cond == NULL) *(void **)&real_cond = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
     *(void **)&real_sem = dlsym(RTLD_NEXT, "sem_timedwait");
     *(void **)&real_mutex = dlsym(RTLD_NEXT, "pthread_mutex_timedlock");
+    *(void **)&real_cnd = dlsym(RTLD_NEXT, "cnd_timedwait");
+    *(void **)&real_mtx = dlsym(RTLD_NEXT, "mtx_timedlock");
     if (file >= 0) {
         void *place = mmap(NULL, sizeof *shift_s, PROT_READ, MAP_SHARED, file, 0);
         if (place != MAP_FAILED) shift_s = place;
@@ -113,4 +118,17 @@ int pthread_mutex_timedlock(pthread_mutex_t *restrict mutex,
     struct timespec room;
 
     return real_mutex(mutex, kernel_time(until, &room));
+}
+
+int cnd_timedwait(cnd_t *restrict cond, mtx_t *restrict mutex,
+                  const struct timespec *restrict until) {
+    struct timespec room;
+
+    return real_cnd(cond, mutex, kernel_time(until, &room));
+}
+
+int mtx_timedlock(mtx_t *restrict mutex, const struct timespec *restrict until) {
+    struct timespec room;
+
+    return real_mtx(mutex, kernel_time(until, &room));
 }
