@@ -9,7 +9,8 @@ stream, and nobody can put one there after it looked.
 Tables that a new owner has not committed to are the business of `ingest.stream.fencing`.
 """
 
-from storage.errors import CorruptDataError, FencedError, NotFoundError
+from ingest.stream.state_format import unreadable_property
+from storage.errors import FencedError, NotFoundError
 from storage.format.snapshot import Snapshot
 from storage.table.table import FileStoreTable
 
@@ -38,12 +39,7 @@ def epoch_of(snapshot: Snapshot, stream: str) -> int | None:
     try:
         return int(text)
     except ValueError as error:
-        raise CorruptDataError(
-            "a snapshot's epoch cannot be read",
-            hint="another program changed it: `lakeward table rollback` to the snapshot before",
-            snapshot=snapshot.id,
-            value=text,
-        ) from error
+        raise unreadable_property("epoch", snapshot, text) from error
 
 
 def require_epoch(

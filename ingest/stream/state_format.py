@@ -9,9 +9,10 @@ A version is raised when an older Lakeward could not go on with the state withou
 older ones may leave out need no new version.
 """
 
-from storage.errors import InvalidRequestError
+from storage.errors import CorruptDataError, InvalidRequestError
+from storage.format.snapshot import Snapshot
 
-__all__ = ["STATE_FORMAT", "StateFormatError", "require_known_format"]
+__all__ = ["STATE_FORMAT", "StateFormatError", "require_known_format", "unreadable_property"]
 
 STATE_FORMAT = 2
 """What this version writes; it reads all before."""
@@ -36,3 +37,19 @@ def require_known_format(version: int, path: str) -> None:
             path=path,
             format=version,
         )
+
+
+def unreadable_property(what: str, snapshot: Snapshot, text: str) -> CorruptDataError:
+    """The error for a property of a snapshot whose value is not what Lakeward writes.
+
+    Args:
+        what: the property tells, such as "epoch".
+        snapshot: that has it.
+        text: the value.
+    """
+    return CorruptDataError(
+        f"a snapshot's {what} cannot be read",
+        hint="another program changed it: `lakeward table rollback` to the snapshot before",
+        snapshot=snapshot.id,
+        value=text,
+    )

@@ -28,7 +28,12 @@ import orjson
 from ingest.deletions.sweeps import SWEEP_PROPERTY, Watch, parsed_watch
 from ingest.microbatch.plan import floor_of
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
-from ingest.stream.state_format import STATE_FORMAT, StateFormatError, require_known_format
+from ingest.stream.state_format import (
+    STATE_FORMAT,
+    StateFormatError,
+    require_known_format,
+    unreadable_property,
+)
 from storage.errors import CorruptDataError, FencedError
 from storage.format.snapshot import Snapshot
 from storage.io.local import LocalFileIO
@@ -132,9 +137,6 @@ def require_own(
         )
 
 
-_NOT_OURS = "another program changed it: `lakeward table rollback` to the snapshot before"
-
-
 def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:
     if text is None:
         return {}
@@ -142,12 +144,7 @@ def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:
         raw = orjson.loads(text)
         return {topic: {p: int(o) for p, o in parts.items()} for topic, parts in raw.items()}
     except (ValueError, AttributeError, TypeError) as error:
-        raise CorruptDataError(
-            "a snapshot's source offsets cannot be read",
-            hint=_NOT_OURS,
-            snapshot=snapshot.id,
-            value=text,
-        ) from error
+        raise unreadable_property("source offsets", snapshot, text) from error
 
 
 def _span(text: str | None, snapshot: Snapshot) -> dict[str, dict[str, tuple[int, int]]]:
@@ -160,12 +157,7 @@ def _span(text: str | None, snapshot: Snapshot) -> dict[str, dict[str, tuple[int
             for topic, parts in raw.items()
         }
     except (ValueError, AttributeError, TypeError, IndexError) as error:
-        raise CorruptDataError(
-            "a snapshot's source range cannot be read",
-            hint=_NOT_OURS,
-            snapshot=snapshot.id,
-            value=text,
-        ) from error
+        raise unreadable_property("source range", snapshot, text) from error
 
 
 def commit_properties(
