@@ -22,26 +22,32 @@
 static const time_t CALENDAR = 1000000000;
 static const int64_t *shift_s;
 
-static int (*real_gettime)(clockid_t, struct timespec *);
-static int (*real_nanosleep)(clockid_t, int, const struct timespec *, struct timespec *);
-static int (*real_cond)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
-static int (*real_sem)(sem_t *, const struct timespec *);
-static int (*real_mutex)(pthread_mutex_t *, const struct timespec *);
-static int (*real_cnd)(cnd_t *, mtx_t *, const struct timespec *);
-static int (*real_mtx)(mtx_t *, const struct timespec *);
+static int (*real_clock_gettime)(clockid_t, struct timespec *);
+static int (*real_clock_nanosleep)(clockid_t, int, const struct timespec *, struct timespec *);
+static int (*real_pthread_cond_timedwait)(pthread_cond_t *, pthread_mutex_t *,
+                                          const struct timespec *);
+static int (*real_cnd_timedwait)(cnd_t *, mtx_t *, const struct timespec *);
+static int (*real_sem_timedwait)(sem_t *, const struct timespec *);
+static int (*real_pthread_mutex_timedlock)(pthread_mutex_t *, const struct timespec *);
+static int (*real_mtx_timedlock)(mtx_t *, const struct timespec *);
+
+/* Finds the function of this name that the preload hides. */
+#define FIND(name) (*(void **)&real_##name = dlsym(RTLD_NEXT, #name))
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("CLOCK_SHIFT");
     int file = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
 
-    *(void **)&real_gettime = dlsym(RTLD_NEXT, "clock_gettime");
-    *(void **)&real_nanosleep = dlsym(RTLD_NEXT, "clock_nanosleep");
-    *(void **)&real_cond = dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
-    if (real_cond == NULL) *(void **)&real_cond = dlsym(RTLD_NEXT, "pthread_cond_timedwait");
-    *(void **)&real_sem = dlsym(RTLD_NEXT, "sem_timedwait");
-    *(void **)&real_mutex = dlsym(RTLD_NEXT, "pthread_mutex_timedlock");
-    *(void **)&real_cnd = dlsym(RTLD_NEXT, "cnd_timedwait");
-    *(void **)&real_mtx = dlsym(RTLD_NEXT, "mtx_timedlock");
+    FIND(clock_gettime);
+    FIND(clock_nanosleep);
+    /* the older version of this name has another layout */
+    *(void **)&real_pthread_cond_timedwait =
+        dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+    if (real_pthread_cond_timedwait == NULL) FIND(pthread_cond_timedwait);
+    FIND(cnd_timedwait);
+    FIND(sem_timedwait);
+    FIND(pthread_mutex_timedlock);
+    FIND(mtx_timedlock);
     if (file >= 0) {
         void *place = mmap(NULL, sizeof *shift_s, PROT_READ, MAP_SHARED, file, 0);
         if (place != MAP_FAILED) shift_s = place;
@@ -63,8 +69,8 @@ static const struct timespec *kernel_time(const struct timespec *given, struct t
 int clock_gettime(clockid_t clock, struct timespec *found) {
     int result;
 
-    if (real_gettime == NULL) begin();
-    result = real_gettime(clock, found);
+    if (real_clock_gettime == NULL) begin();
+    result = real_clock_gettime(clock, found);
     if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
         found->tv_sec += shift();
     return result;
@@ -97,38 +103,24 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *wanted,
     struct timespec room;
 
     if (clock == CLOCK_REALTIME && (flags & TIMER_ABSTIME)) wanted = kernel_time(wanted, &room);
-    return real_nanosleep(clock, flags, wanted, left);
+    return real_clock_nanosleep(clock, flags, wanted, left);
 }
 
-int pthread_cond_timedwait(pthread_cond_t *restrict cond, pthread_mutex_t *restrict mutex,
-                           const struct timespec *restrict until) {
-    struct timespec room;
+/* Waits that differ in what is waited for: WITH_LOCK on a condition, ALONE on one thing. */
+#define WITH_LOCK(name, condition, lock)                                                     \
+    int name(condition *restrict first, lock *restrict second,                               \
+             const struct timespec *restrict until) {                                        \
+        struct timespec room;                                                                \
+        return real_##name(first, second, kernel_time(until, &room));                        \
+    }
+#define ALONE(name, thing)                                                                   \
+    int name(thing *restrict first, const struct timespec *restrict until) {                 \
+        struct timespec room;                                                                \
+        return real_##name(first, kernel_time(until, &room));                                \
+    }
 
-    return real_cond(cond, mutex, kernel_time(until, &room));
-}
-
-int sem_timedwait(sem_t *restrict semaphore, const struct timespec *restrict until) {
-    struct timespec room;
-
-    return real_sem(semaphore, kernel_time(until, &room));
-}
-
-int pthread_mutex_timedlock(pthread_mutex_t *restrict mutex,
-                            const struct timespec *restrict until) {
-    struct timespec room;
-
-    return real_mutex(mutex, kernel_time(until, &room));
-}
-
-int cnd_timedwait(cnd_t *restrict cond, mtx_t *restrict mutex,
-                  const struct timespec *restrict until) {
-    struct timespec room;
-
-    return real_cnd(cond, mutex, kernel_time(until, &room));
-}
-
-int mtx_timedlock(mtx_t *restrict mutex, const struct timespec *restrict until) {
-    struct timespec room;
-
-    return real_mtx(mutex, kernel_time(until, &room));
-}
+WITH_LOCK(pthread_cond_timedwait, pthread_cond_t, pthread_mutex_t)
+WITH_LOCK(cnd_timedwait, cnd_t, mtx_t)
+ALONE(sem_timedwait, sem_t)
+ALONE(pthread_mutex_timedlock, pthread_mutex_t)
+ALONE(mtx_timedlock, mtx_t)
