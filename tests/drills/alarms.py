@@ -4,8 +4,8 @@
 A drill takes a minute, alerts wait for up to half an hour. So its samples are stretched into series
 for Prometheus' own rule tester: half an hour as before the fault, then an hour as at the end of the
 fault. What grew while the fault lasted goes on growing as fast: counters, lag and freshness. A
-timestamp that moved on goes on doing so, one that stood still stands. A daemon that was gone stays
-gone, or starts again every two minutes, as the drill says.
+timestamp that moved on in the second half of the fault goes on doing so, one that stood still
+stands. A daemon that was gone stays gone, or starts again every two minutes, as the drill says.
 """
 
 import math
@@ -107,6 +107,7 @@ def _series(
         return
     healthy = before[-1]
     first, last = healthy, during[-1] if during else healthy
+    halfway = during[len(during) // 2 - 1] if len(during) > 1 else healthy
     elapsed_s = max(1.0, last.at - first.at)
     names = sorted({*healthy.values, *last.values})
     for name in names:
@@ -117,8 +118,11 @@ def _series(
             fault: list[float | None]
             if gone:
                 fault = _starting(name, old) or [None] * (FAULT_MIN + 1)
+            elif new is not None and _is_time(name):
+                moved = new != halfway.values.get(name, {}).get(labels)
+                fault = _times(name, new, first.wall, last.wall, moved=moved)
             else:
-                fault = _going_on(name, old, new, elapsed_s, last.wall - first.wall, first.wall)
+                fault = _going_on(name, old, new, elapsed_s)
             calm = [_calm(name, old, minute, first.wall) for minute in range(BEFORE_MIN)]
             yield _one(f"lakeward_{name}", labels, [*calm, *fault])
 
@@ -142,25 +146,24 @@ def _starting(name: str, old: float | None) -> list[float | None] | None:
     return [60.0 * (at - at % _START_EVERY_MIN) for at in minutes]
 
 
+def _times(
+    name: str, value: float, first_wall: float, last_wall: float, *, moved: bool
+) -> list[float | None]:
+    """A timestamp in the hour of the fault; it stands, or stays as old as it is."""
+    begin = 60.0 * BEFORE_MIN
+    if name.startswith("start_"):
+        return [0.0] * (FAULT_MIN + 1)
+    if not moved or value < first_wall:
+        return [begin + (value - first_wall)] * (FAULT_MIN + 1)
+    age = last_wall - value
+    return [begin + 60.0 * minute - age for minute in range(FAULT_MIN + 1)]
+
+
 def _going_on(
-    name: str,
-    old: float | None,
-    new: float | None,
-    elapsed_s: float,
-    wall_s: float,
-    wall: float,
+    name: str, old: float | None, new: float | None, elapsed_s: float
 ) -> list[float | None]:
     if new is None:
         return [None] * (FAULT_MIN + 1)
-    begin = 60.0 * BEFORE_MIN
-    if _is_time(name):
-        if name.startswith("start_"):
-            return [0.0] * (FAULT_MIN + 1)
-        stands = old is not None and new == old
-        age = wall + wall_s - new
-        if stands or age > wall_s:
-            return [begin + (new - wall)] * (FAULT_MIN + 1)
-        return [begin + 60.0 * minute - age for minute in range(FAULT_MIN + 1)]
     slope = 0.0
     if name.endswith(_GROWING):
         slope = max(0.0, (new - (old or 0.0)) / elapsed_s)

@@ -40,6 +40,18 @@ def test_what_stands_still_or_grows_fires_and_a_calm_daemon_does_not():
     )
 
 
+def test_a_commit_between_the_last_calm_look_and_the_fault_does_not_make_it_go_on():
+    behind = {"source_lag_seconds": {frozenset({("topic", "t")}): 28.0}}
+    behind["last_success_timestamp_seconds"] = {frozenset(): NOW + 2}
+    during = [sample(at, **behind) for at in (5, 10, 20, 30)]
+    assert "LakewardNoCommit" in firing([sample(0)], during, gone=False)
+    going_on = [
+        sample(at, **{**behind, "last_success_timestamp_seconds": {frozenset(): NOW + at - 1}})
+        for at in (5, 10, 20, 30)
+    ]
+    assert "LakewardNoCommit" not in firing([sample(0)], going_on, gone=False)
+
+
 def test_a_process_that_is_gone_or_starts_again_and_again():
     found = firing([sample(0)], [], gone=True)
     assert found == {"LakewardDown": False, "LakewardCrashLooping": False}
