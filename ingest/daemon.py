@@ -10,7 +10,8 @@ batch that slipped through, the running batch ends and is recorded, then the que
 second signal ends the process at once, which is safe: the batch is done again at the next start.
 
 Requests (`ingest.requests`) are served before every start of the query and between batches; those
-that need it stopped have it drained, and started again in the same process.
+that need it stopped have it drained, and started again in the same process. So has a calendar clock
+that was set back.
 """
 
 import contextlib
@@ -41,6 +42,7 @@ from ingest.requests.desk import RequestDesk
 from ingest.requests.files import RequestFiles
 from ingest.requests.kinds import KINDS
 from ingest.requests.registry import Pipeline
+from ingest.set_back_clock import SetBackClock
 from ingest.signals import ABANDON_S, DaemonSignals, end_process_in
 from ingest.source.control import write_control, write_topic_waits
 from ingest.source.ranges import resume_token
@@ -122,6 +124,7 @@ class Daemon:
         self._extra_on_batch = on_batch
         self._given_session = session
         self._clock = clock or SystemClock()
+        self._calendar = SetBackClock(self._clock)
         self._stop = threading.Event()
         self._checkpoint = Path(settings.pipeline.checkpoint)
         self._book = TableBook(settings, self._clock)
@@ -369,7 +372,7 @@ class Daemon:
                     break
                 self._settle()
                 waiting = self._desk.look()
-                if any(kind.stops for kind in waiting):
+                if self._was_set_back() or any(kind.stops for kind in waiting):
                     self._turning = True
                     self._drain_source()
                     self._drain(query, sink)
@@ -388,6 +391,16 @@ class Daemon:
             raise
         failure = sink.failure
         return None if isinstance(failure, StopRequested) else failure
+
+    def _was_set_back(self) -> bool:
+        """Whether the query must be started anew since its trigger waits for a time long gone."""
+        back_s = self._calendar.went_back()
+        if back_s:
+            _LOG.warning(
+                "the machine's clock went back: the query is started anew",
+                extra={"event": "clock_set_back", "seconds": round(back_s, 1)},
+            )
+        return bool(back_s)
 
     def _beat_in_batch(self, sink: MicroBatchSink) -> None:
         """The main loop waits for the running batch to end."""

@@ -226,9 +226,10 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="clock_is_set_back",
         fault="the machine's clock goes back two hours, and forward again",
-        outcome="goes on; snapshots keep the order of their times, delays are never negative",
+        outcome="the query is started anew, since Spark's trigger would wait for the old time; "
+        "snapshots keep the order of their times, delays are never negative",
         shown=(Shown("last_success_timestamp_seconds", "falls"),),
-        events=("batch",),
+        events=("clock_set_back", "batch"),
         unready="",
         alerts=("LakewardClockSkew",),
     ),

@@ -140,3 +140,68 @@ def test_a_batch_that_follows_a_quiet_hour_has_all_its_time(daemon, clock, hard_
     clock.sleep(2)
     daemon._look_at_batch(sink)
     assert (type(daemon._given_up), hard_ends) == (GivenUpError, [75])
+
+
+class ShiftedClock(ManualClock):
+    """Its calendar can be set."""
+
+    shift_ms = 0
+
+    def now_ms(self):
+        return super().now_ms() + self.shift_ms
+
+
+@pytest.fixture
+def calendar(tmp_path):
+    clock = ShiftedClock()
+    made = Daemon(lake_settings(tmp_path), clock=clock)
+    made._maintenance.beat = lambda: None
+    made._pipeline = lambda *arguments: SimpleNamespace(pausing=made._pausing, clock=clock)
+    yield made
+    with made._signals:
+        pass
+
+
+class SometimeQuery(Query):
+    """Ends by itself after ten looks; after the third something happens."""
+
+    def __init__(self, happens):
+        super().__init__()
+        self.looks = 0
+        self.happens = happens
+
+    def awaitTermination(self, seconds):
+        self.looks += 1
+        if self.looks == 3:
+            self.happens()
+        return self.looks > 10 or not self.isActive
+
+
+def test_a_calendar_that_goes_back_starts_the_query_anew_once(calendar, caplog):
+    """Spark's trigger would wait until the old time is reached again."""
+
+    def back():
+        calendar._clock.shift_ms = -7_200_000
+
+    query = SometimeQuery(back)
+    assert calendar._watch(query, Sink(calendar._clock, busy=False), None) is None
+    assert (query.isActive, query.looks) == (False, 3)
+    assert calendar._turning, "it goes on with another query"
+    told = [entry for entry in caplog.records if getattr(entry, "event", "") == "clock_set_back"]
+    assert [entry.seconds for entry in told] == [7200.0]
+
+    following = SometimeQuery(lambda: None)
+    calendar._turning = False
+    calendar._watch(following, Sink(calendar._clock, busy=False), None)
+    assert not calendar._turning, "the new query has the new time from its start"
+
+
+@pytest.mark.parametrize("shift_ms", [7_200_000, -2_000], ids=["forward", "two seconds"])
+def test_other_corrections_of_the_calendar_leave_the_query_alone(calendar, shift_ms):
+    def corrected():
+        calendar._clock.shift_ms = shift_ms
+
+    query = SometimeQuery(corrected)
+    calendar._watch(query, Sink(calendar._clock, busy=False), None)
+    assert query.looks > 10
+    assert not calendar._turning
