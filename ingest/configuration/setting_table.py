@@ -2,8 +2,8 @@
 """The table of all settings: key, type, default, unit, meaning. Everything else follows from it.
 
 `settings` parses by it, `ingest/CONFIGURATION.md` is written from it, and suggestions for unknown
-keys come from it. Keys of CDC.md §6 that this version does not honour are listed too, so that they
-are refused by name instead of being taken for a typing mistake.
+keys come from it. Keys that are foreseen and that this version does not honour are listed too, so
+that they are refused by name instead of being taken for a typing mistake.
 """
 
 from ingest.configuration.setting_kinds import (

@@ -2,7 +2,7 @@
 """What to do about records that a table's schema does not cover: create, add columns, widen.
 
 Pure: the driver applies the decision. Idempotent: on a schema that covers the deltas nothing is
-left to do, so a replayed batch changes nothing. Source: CDC.md §4.1, §4.4.
+left to do, so a replayed batch changes nothing. Source: CDC.md §3, SCHEMA_CHANGES.md.
 
 Rulings: columns keep the event's order; only key columns are NOT NULL; source defaults are not
 used; a key column's type never changes; DECIMALs widen so that no digit is lost; a column that

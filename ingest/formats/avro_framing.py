@@ -11,7 +11,7 @@ Apicurio's converters may name a schema by its content id, which registries answ
 Confluent's API, or by its global id, for which they do not: such records are refused with the
 producer's setting that changes it. So are values in Avro's JSON encoding, which a header tells.
 
-Source: CDC.md §2.7; `SchemaId` of Confluent's clients (`__key_schema_id`, `__value_schema_id`);
+Source: CDC.md §1.7; `SchemaId` of Confluent's clients (`__key_schema_id`, `__value_schema_id`);
 header names of Apicurio's serdes.
 """
 

@@ -8,7 +8,7 @@ that no column takes, because nobody may need it.
 
 Values are those of Connect's JSON converter: bytes as base64, NaN and infinities as texts.
 
-Source: Avro specification, "Binary Encoding"; CDC.md §2.6.
+Source: Avro specification, "Binary Encoding"; CDC.md §1.6.
 """
 
 import base64

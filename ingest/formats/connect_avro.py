@@ -13,7 +13,7 @@ Rulings:
   unless `connect.parameters` says it too.
 - A union of several types has no column type: it is kept as JSON text, `{"type": value}`.
 
-Source: Avro specification, "Names"; CDC.md §2.6, §2.7.
+Source: Avro specification, "Names"; CDC.md §1.6, §1.7.
 """
 
 import dataclasses

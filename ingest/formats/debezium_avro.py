@@ -10,7 +10,7 @@ Error classes of bad records: those of `debezium_json`, and `avro` (no schema id
 that are no value of their schema), `schema_id` (the registry does not know the schema). A registry
 that does not answer is an error of the call, never of a record.
 
-Source: CDC.md §2.7.
+Source: CDC.md §1.7.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ the word of `sink.type.mapping` to choose), `schema` (a column that the table la
 get), `no_primary_key`, `unavailable_value` (PostgreSQL's TOAST placeholder),
 `source_table_conflict` (the target is filled from another source table).
 
-Source: CDC.md §2, measured choices in PEERS.md §3.
+Source: CDC.md §1, measured choices in PEERS.md §3.
 """
 
 import dataclasses

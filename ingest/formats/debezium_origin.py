@@ -5,7 +5,7 @@ In the envelope and its `source` block, or, flattened by `ExtractNewRecordState`
 prefix that `add.fields` names: `__source_lsn` for `source.lsn`, `__lsn` for `lsn`; there `op` and
 `ts_ms` are the envelope's.
 
-Source: CDC.md §2.1, §2.3, §2.9.
+Source: CDC.md §1.1, §1.3, §1.8.
 """
 
 from collections.abc import Collection, Mapping, Sequence

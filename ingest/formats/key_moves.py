@@ -7,7 +7,7 @@ not all come (`unavailable`) can take them from the old row only if that row is 
 before: its delete must stand right before the insert, in the same partition and batch of records.
 Elsewhere changes of the old row may lie that nobody has seen yet.
 
-Source: CDC.md §2.2.
+Source: CDC.md §1.2.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 """The schema block of Debezium JSON (`schemas.enable=true`): splitting it off and reading it.
 
 The block is the same bytes in every message of a table's version and far larger than the row, so it
-is read once; later messages are recognised by comparing their first bytes (CDC.md §2.5).
+is read once; later messages are recognised by comparing their first bytes (CDC.md §1.5).
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 """What a column means: from Connect/Debezium types to Paimon types and to a way of decoding.
 
 `observe` reads one field of a schema block. How values get into a column of the target is for
-`codec_choice`, how they are converted for `conversions` and `reference`. Source: CDC.md §2.6; the
+`codec_choice`, how they are converted for `conversions` and `reference`. Source: CDC.md §1.6; the
 whole table of types is TYPES.md.
 
 Rulings:

@@ -153,7 +153,7 @@ def _object(token: bytes, what: str) -> Tokens:
 
 
 def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
-    """What a message that is no row event is (CDC.md §2.9).
+    """What a message that is no row event is (CDC.md §1.8).
 
     Returns:
         Its key in `DecodeResult.counts`.

@@ -6,7 +6,7 @@ between them it says `true`. A table of one row has one mark: `last` or `last_in
 or `first` where it is the first of several tables. Rows of incremental snapshots say `incremental`.
 
 Records are looked at once more, besides their decoding, and also those that are bad. What cannot
-have a mark is told by a search for its words. Source: CDC.md §2.2, and Debezium's
+have a mark is told by a search for its words. Source: CDC.md §1.2, and Debezium's
 `RelationalSnapshotChangeEventSource`.
 """
 

@@ -2,7 +2,7 @@
 """Debezium's truncate events (`op=t`): which table they are about.
 
 They have neither key nor row images, only `source`. Decoders count them; this looks at the few that
-there are once more. Source: CDC.md §2.1.
+there are once more. Source: CDC.md §1.1.
 """
 
 import msgspec

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debezium's placeholder for a value it does not have: an unchanged TOAST column of PostgreSQL.
 
-The placeholder takes a form per column type (CDC.md §2.4). It must never be stored as a value.
+The placeholder takes a form per column type (CDC.md §1.4). It must never be stored as a value.
 """
 
 import base64

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which type holds every value of two types: the rule of automatic widening (CDC.md §4.1).
+"""Which type holds every value of two types: the rule of automatic widening (CDC.md §3).
 
 Pure. Stricter than Paimon in one point: DECIMALs are united so that neither integer nor fraction
 digits are lost, where Paimon takes the newer type and may fail on old values.

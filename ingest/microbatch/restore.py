@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts back values that the source did not send because they did not change (TOAST).
 
-Source: CDC.md §2.4. Such a value is in the row's older version: an earlier row of the key in this
+Source: CDC.md §1.4. Such a value is in the row's older version: an earlier row of the key in this
 batch, else the row that the table holds. Runs on the reduce side, where all rows of a key are in
 one task.
 """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which table the rows of a source table go to. Pure.
 
-Source: CDC.md §6 (`route`). Rules are tried in order, the first whose pattern matches the whole
-address of a source table (`server.db.schema.table`, or the same without the server) wins. Without
-any rule a table keeps its database and name; with rules, a table that none of them takes is left
-out and its records are counted.
+Source: CONFIGURATION.md (`route`). Rules are tried in order, the first whose pattern matches the
+whole address of a source table (`server.db.schema.table`, or the same without the server) wins.
+Without any rule a table keeps its database and name; with rules, a table that none of them takes is
+left out and its records are counted.
 
 Several source tables may share one table. Equal keys of two of them would overwrite each other, so
 such a rule either writes a shard column into the key or states that keys are unique.

@@ -24,7 +24,7 @@ transaction the order is that of the stream. Rows of a snapshot stand right behi
 (`_seq_2` is 0), or behind the snapshot's LSN where the connector has seen no commit yet. Changes of
 the one transaction that follows may have any LSN: they *float*, see `Positions`.
 
-Source: CDC.md §2.3, §3.1, §3.3.
+Source: CDC.md §1.3, §2.1, §2.2.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ Per table, server, topic and partition:
   began by then (`source.ts_ms`), and never falls along the partition;
 * one whose position floats takes the highest before it instead, where that is higher;
 * a row without one (incremental snapshots, whose place among the streamed changes is where they
-  stand in Kafka: CDC.md §3.3 rule 4) takes the highest position before it. With an equal position
+  stand in Kafka: CDC.md §2.2 rule 4) takes the highest position before it. With an equal position
   the later arrival wins, and every change after it is higher;
 * a position below the highest is a change delivered again, or late: it loses where it is old news.
   If its change was made *after* everything seen before, it is neither: the source counts anew

@@ -7,7 +7,7 @@ waiting for, a registry that does not know the id means that the record is bad, 
 it says means that the configuration is wrong and no record is.
 
 Source: Confluent Schema Registry API reference (`/schemas/ids/{id}`, `/schemas/guids/{guid}`,
-`/subjects/{subject}/versions/{version}`, `/subjects`, error codes 40401-40403); CDC.md §2.7.
+`/subjects/{subject}/versions/{version}`, `/subjects`, error codes 40401-40403); CDC.md §1.7.
 """
 
 import dataclasses

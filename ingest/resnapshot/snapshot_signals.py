@@ -6,7 +6,7 @@ signalling table. Notifications of incremental snapshots carry the signal's id. 
 ones are called `Initial Snapshot` and have each an id of its own, which is also the record's key:
 they come in the order of their times only where their topic has one partition.
 
-Source: Debezium's documentation of signalling and notifications; CDC.md §2.9.
+Source: Debezium's documentation of signalling and notifications; CDC.md §1.8.
 """
 
 import dataclasses

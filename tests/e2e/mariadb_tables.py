@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MariaDB tables with every type of CDC.md §2.6 that the database has.
+"""MariaDB tables with every type of CDC.md §1.6 that the database has.
 
 Without `inet4`, `inet6` and the year 0000: Debezium 3.5 stops at them.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL tables with every type of CDC.md §2.6 that the database has."""
+"""PostgreSQL tables with every type of CDC.md §1.6 that the database has."""
 
 from tests.e2e.real_tables import NOT_COMPARED, Column, RealTable
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every type of CDC.md §2.6: how it comes, the column it makes, the value it stores."""
+"""Every type of CDC.md §1.6: how it comes, the column it makes, the value it stores."""
 
 import base64
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every type of CDC.md §2.6 gives one column and one value, whichever way it is decoded."""
+"""Every type of CDC.md §1.6 gives one column and one value, whichever way it is decoded."""
 
 import pytest
 
