@@ -59,8 +59,8 @@ _ROWS = (
     Metric(
         "table_freshness_seconds",
         "computed",
-        "Age of the newest visible change; 0 while the table's topics have nothing newer, absent "
-        "while it is parked.",
+        "Age of the newest visible change; 0 while the table's topics are known to have nothing "
+        "newer, absent while it is parked.",
         _TABLE,
         unit="seconds",
         fold="max",

@@ -353,7 +353,8 @@ class Observer:
         with LagProbe(source) as probe:
             while not self._ended.is_set():
                 try:
-                    self.metrics.record_watermarks(probe.poll(dict(self._committed)))
+                    watermarks = probe.poll(dict(self._committed))
+                    self.metrics.record_watermarks(watermarks, probe.silent())
                     self.board.set_condition("source", ok=True)
                 except (LakewardError, OSError) as error:
                     denied = isinstance(error, AccessDeniedError)

@@ -8,7 +8,7 @@ What a poll said must not freeze when the source, or a topic, is silent: it is f
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from storage.clock import Clock
 
@@ -82,16 +82,32 @@ class SourceWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self._partitions: dict[tuple[str, int], _Partition] = {}
+        self._silent_since_s: dict[tuple[str, int], float] = {}
         self._ever_polled = False
         self._waits: Mapping[str, float] = {}
 
-    def polled(self, watermarks: Watermarks) -> None:
-        """Take the result of a successful poll of the source."""
+    def polled(
+        self, watermarks: Watermarks, silent: Collection[tuple[str, int]] = frozenset()
+    ) -> None:
+        """Take the result of a successful poll of the source.
+
+        Args:
+            watermarks: of the partitions that answered.
+            silent: partitions that are there and that no leader answers for.
+        """
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._ever_polled = True
+            self._silent_since_s = {key: self._heard_s(key, now_s) for key in silent}
             for key, (low, high) in watermarks.items():
                 self._partitions.setdefault(key, _Partition()).polled(now_s, low, high)
+
+    def _heard_s(self, key: tuple[str, int], now_s: float) -> float:
+        """When a silent partition answered last, or was missed first if it never did."""
+        partition = self._partitions.get(key)
+        if partition is not None and partition.polled_s is not None:
+            return partition.polled_s
+        return self._silent_since_s.get(key, now_s)
 
     def reached(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
         """Take the next offsets to read."""
@@ -117,21 +133,26 @@ class SourceWatch:
             return {key: each.lag for key, each in self._fresh().items()}
 
     def behind(self) -> set[str] | None:
-        """Topics with records that are late; None while no recent poll says.
+        """Topics with records that are late, or of which a part has not been known for long.
 
         Records that may wait are not late yet.
+
+        Returns:
+            None while no recent poll says.
         """
         with self._lock:
             fresh, now_s = self._fresh(), self._clock.monotonic_s()
             if not fresh:
                 return None
-            told = {topic for topic, _ in fresh}  # of a partition that no leader answers for, too
-            return {
+            late = {
                 topic
-                for (topic, _), each in self._partitions.items()
-                if topic in told
-                and each.lag
-                and (topic not in self._waits or self._late_s(topic, each, now_s))
+                for (topic, _), each in fresh.items()
+                if each.lag and (topic not in self._waits or self._late_s(topic, each, now_s))
+            }
+            return late | {
+                topic
+                for (topic, _), since_s in self._silent_since_s.items()
+                if now_s - since_s >= STALE_AFTER_S
             }
 
     def _late_s(self, topic: str, partition: _Partition, now_s: float) -> float:

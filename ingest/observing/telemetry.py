@@ -239,10 +239,12 @@ class Metrics:
             for partition, offset in parts.items():
                 self.instruments.set("source_committed_offset", offset, topic, str(partition))
 
-    def record_watermarks(self, watermarks: Watermarks) -> None:
-        """Take the result of a successful poll of the source."""
+    def record_watermarks(
+        self, watermarks: Watermarks, silent: Collection[tuple[str, int]] = frozenset()
+    ) -> None:
+        """Take the result of a successful poll of the source; see `SourceWatch.polled`."""
         self.instruments.set("source_offsets_poll_timestamp_seconds", self._now_s())
-        self._source.polled(watermarks)
+        self._source.polled(watermarks, silent)
 
     def set_waits(self, waits: Mapping[str, float]) -> None:
         """Say how long records of a topic may wait [s]: until then they are not late."""

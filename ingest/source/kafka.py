@@ -202,6 +202,11 @@ class KafkaSource:
             self._marked_s = now
         return self._marks
 
+    @property
+    def silent(self) -> frozenset[Pair]:
+        """Partitions of the topics that no leader answered for when watermarks were asked last."""
+        return frozenset(self._pairs) - self._marks.keys()
+
     def freeze(self) -> None:
         """See `Source`."""
         self._discover()

@@ -57,6 +57,12 @@ class LagProbe:
         ends = self._source.ends({topic: at for (topic, _), at in (committed or {}).items()})
         return {(topic, 0): (0, end) for topic, end in ends.items()}
 
+    def silent(self) -> frozenset[Place]:
+        """Partitions that no leader answered for at the last poll."""
+        if isinstance(self._source, KafkaSource):
+            return frozenset((topic, int(key)) for topic, key in self._source.silent)
+        return frozenset()
+
     def close(self) -> None:
         """Release the client."""
         self._source.close()

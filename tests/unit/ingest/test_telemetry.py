@@ -225,11 +225,25 @@ def test_a_partition_without_a_leader_stays_late(metrics, clock):
     metrics.record(REPORT)
     metrics.record_committed({"t": {"0": 40, "1": 10}})
     metrics.record_watermarks({("t", 0): (0, 40), ("t", 1): (0, 50)})
-    for _ in range(9):
+    for _ in range(10):
         clock.advance(15_000)
-        metrics.record_watermarks({("t", 0): (0, 40)})
+        metrics.record_watermarks({("t", 0): (0, 40)}, {("t", 1)})
     assert metrics.lag() == {("t", 0): 0}
     assert metrics.freshness_s()["shop.orders"] > 100
+
+
+def test_a_topic_whose_only_partition_has_no_leader_is_not_called_fresh(metrics, clock):
+    metrics.record(REPORT)
+    metrics.record_committed({"t": {"0": 40}, "u": {"0": 7}})
+    metrics.record_watermarks({("t", 0): (0, 40), ("u", 0): (0, 7)})
+    assert metrics.freshness_s() == {"shop.orders": 0.0}
+    for _ in range(10):
+        clock.advance(15_000)
+        metrics.record_watermarks({("u", 0): (0, 7)}, {("t", 0)})
+    assert metrics.freshness_s()["shop.orders"] > 100, "nobody knows what was written to it"
+    clock.advance(15_000)
+    metrics.record_watermarks({("t", 0): (0, 40), ("u", 0): (0, 7)})
+    assert metrics.freshness_s() == {"shop.orders": 0.0}
 
 
 def test_freshness_is_zero_when_caught_up_and_an_age_otherwise(metrics, clock):
