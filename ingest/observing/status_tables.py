@@ -10,10 +10,14 @@ from typing import Any
 
 from ingest.microbatch.batch_report import BatchReport
 
-__all__ = ["RATE_S", "TableFacts"]
+__all__ = ["BAD_TABLES", "RATE_S", "TableFacts"]
 
 RATE_S = 60.0
 """Rates are means over at least so long [s]; over two triggers when these are longer."""
+
+BAD_TABLES = 1_000
+"""Names of tables under which quarantined records are counted; those of others count as "not
+known". A damaged record can name anything."""
 
 _PARKED = ("reason", "by", "parked_at")
 
@@ -55,7 +59,8 @@ class TableFacts:
 
     def _record_bad(self, report: BatchReport) -> None:
         for table, classes in report.bad_by_table.items():
-            into = self._quarantine.setdefault(table, {})
+            known = table in self._quarantine or len(self._quarantine) < BAD_TABLES
+            into = self._quarantine.setdefault(table if known else "", {})
             for name, count in classes.items():
                 into[name] = into.get(name, 0) + count
                 self._classes[name] = self._classes.get(name, 0) + count
