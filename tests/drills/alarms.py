@@ -3,9 +3,10 @@
 
 A drill takes a minute, alerts wait for up to half an hour. So its samples are stretched into series
 for Prometheus' own rule tester: half an hour as before the fault, then an hour as at the end of the
-fault. What grew while the fault lasted goes on growing as fast: counters, lag and freshness. A
-timestamp that moved on in the second half of the fault goes on doing so, one that stood still
-stands. A daemon that was gone stays gone, or starts again every two minutes, as the drill says.
+fault. What grew while the fault lasted goes on growing as fast: counters over the whole fault, lag
+and freshness since they fell last. A timestamp that moved on in the second half of the fault goes
+on doing so, one that stood still stands. A daemon that was gone stays gone, or starts again every
+two minutes, as the drill says.
 """
 
 import math
@@ -31,7 +32,9 @@ FAULT_MIN = 60
 _END_MIN = BEFORE_MIN + FAULT_MIN
 _START_EVERY_MIN = 2
 _PLACE = {"job": "lakeward", "namespace": "lake", "instance": "lakeward-0"}
-_GROWING = ("_total", "_bucket", "_count", "_sum", "lag_seconds", "freshness_seconds", "executors")
+_AGES = ("lag_seconds", "freshness_seconds")
+_GROWING = ("_total", "_bucket", "_count", "_sum", "executors", *_AGES)
+_LEAST_RISE_S = 2.0
 _FIRED = re.compile(r"alertname:\s*(\w+), time:\s*(\w+)")
 
 
@@ -122,7 +125,10 @@ def _series(
                 moved = new != halfway.values.get(name, {}).get(labels)
                 fault = _times(name, new, first.wall, last.wall, moved=moved)
             else:
-                fault = _going_on(name, old, new, elapsed_s)
+                slope = (new - (old or 0.0)) / elapsed_s if new is not None else 0.0
+                if name.endswith(_AGES):
+                    slope = _rise([healthy, *during], name, labels) or slope
+                fault = _going_on(name, new, slope)
             calm = [_calm(name, old, minute, first.wall) for minute in range(BEFORE_MIN)]
             yield _one(f"lakeward_{name}", labels, [*calm, *fault])
 
@@ -159,15 +165,23 @@ def _times(
     return [begin + 60.0 * minute - age for minute in range(FAULT_MIN + 1)]
 
 
-def _going_on(
-    name: str, old: float | None, new: float | None, elapsed_s: float
-) -> list[float | None]:
+def _rise(samples: Sequence[Sample], name: str, labels: Labels) -> float:
+    """How fast a value has risen since it stood or fell last [1/s]; 0 = not for long enough."""
+    values = [(each.at, each.values.get(name, {}).get(labels)) for each in samples]
+    known = [(at, value) for at, value in values if value is not None]
+    begin = len(known) - 1
+    while begin > 0 and known[begin - 1][1] < known[begin][1]:
+        begin -= 1
+    if begin < 0 or (took_s := known[-1][0] - known[begin][0]) < _LEAST_RISE_S:
+        return 0.0
+    return (known[-1][1] - known[begin][1]) / took_s
+
+
+def _going_on(name: str, new: float | None, slope: float) -> list[float | None]:
     if new is None:
         return [None] * (FAULT_MIN + 1)
-    slope = 0.0
-    if name.endswith(_GROWING):
-        slope = max(0.0, (new - (old or 0.0)) / elapsed_s)
-    return [new + slope * 60.0 * minute for minute in range(FAULT_MIN + 1)]
+    rising = max(0.0, slope) if name.endswith(_GROWING) else 0.0
+    return [new + rising * 60.0 * minute for minute in range(FAULT_MIN + 1)]
 
 
 def _one(name: str, labels: Labels, values: Sequence[float | None]) -> dict[str, str]:

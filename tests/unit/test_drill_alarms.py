@@ -52,6 +52,18 @@ def test_a_commit_between_the_last_calm_look_and_the_fault_does_not_make_it_go_o
     assert "LakewardNoCommit" not in firing([sample(0)], going_on, gone=False)
 
 
+def test_a_lag_that_the_source_was_asked_for_late_grows_as_fast_as_it_did_since():
+    during = [
+        sample(at, source_lag_seconds={frozenset({("topic", "t")}): max(0.0, at - 26.0)})
+        for at in range(1, 31)
+    ]
+    assert "LakewardNoCommit" in firing([sample(0)], during, gone=False)
+    standing = [
+        sample(at, source_lag_seconds={frozenset({("topic", "t")}): 4.0}) for at in range(1, 31)
+    ]
+    assert "LakewardNoCommit" not in firing([sample(0)], standing, gone=False)
+
+
 def test_a_process_that_is_gone_or_starts_again_and_again():
     found = firing([sample(0)], [], gone=True)
     assert found == {"LakewardDown": False, "LakewardCrashLooping": False}
