@@ -291,7 +291,12 @@ class Stage:
 
     def lag_is_seen(self) -> None:
         """The source was asked since records came, and says for some seconds that they wait."""
-        self.until(lambda: self.shows("source_lag_seconds") > 3.0, "lag is seen", 120, alive=False)
+
+        def seen() -> bool:
+            sample = self.watch.look()
+            return sample is not None and max(sample.series("source_lag_seconds"), default=0) > 3.0
+
+        self.until(seen, "lag is seen", 120, alive=False)
 
     def caught_up(self, timeout: float = 240.0) -> None:
         """Everything in the topics is committed."""
