@@ -83,14 +83,17 @@ def test_disk_is_full_while_committing(stage, disk):
     reached = set()
     with on.fault():
         for pages in (2, 5, 7, 9, 11, 13, 15):
+            disk.empty()
+            on.caught_up()
             disk.fill(leave=pages * PAGE)
             before = failures(on)
             on.stream.changes(40)
             with contextlib.suppress(AssertionError):
                 on.until(lambda b=before: failures(on) > b, "failure", 20, alive=False)
             reached |= {line["error"]["message"] for line in on.log("outage")}
-            disk.empty()
-            on.caught_up()
+        seen_to_be_full(on)
+    disk.empty()
+    on.caught_up()
     on.evidence.notes["different failures"] = len(reached)
     # a compaction that failed after its batch's rows were committed takes its changelog along:
     # it comes with the next compaction of the bucket

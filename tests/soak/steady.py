@@ -41,7 +41,7 @@ ROWS = 20_000
 BACKLOG = 200_000
 TRIGGER_S = 1.0
 EVERY_S = 2.0
-MOST_PER_S = 15_000
+MOST_PER_S = 25_000
 """More would make the load's own process the one that is measured."""
 PROPERTIES = {
     "bucket": "2",
