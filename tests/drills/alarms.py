@@ -121,11 +121,13 @@ def _series(
             fault: list[float | None]
             if gone:
                 fault = _starting(name, old) or [None] * (FAULT_MIN + 1)
-            elif new is not None and _is_time(name):
+            elif new is None:
+                fault = [None] * (FAULT_MIN + 1)
+            elif _is_time(name):
                 moved = new != halfway.values.get(name, {}).get(labels)
                 fault = _times(name, new, first.wall, last.wall, moved=moved)
             else:
-                slope = (new - (old or 0.0)) / elapsed_s if new is not None else 0.0
+                slope = (new - (old or 0.0)) / elapsed_s
                 if name.endswith(_AGES):
                     slope = _rise([healthy, *during], name, labels) or slope
                 fault = _going_on(name, new, slope)
@@ -177,9 +179,7 @@ def _rise(samples: Sequence[Sample], name: str, labels: Labels) -> float:
     return (known[-1][1] - known[begin][1]) / took_s
 
 
-def _going_on(name: str, new: float | None, slope: float) -> list[float | None]:
-    if new is None:
-        return [None] * (FAULT_MIN + 1)
+def _going_on(name: str, new: float, slope: float) -> list[float | None]:
     rising = max(0.0, slope) if name.endswith(_GROWING) else 0.0
     return [new + rising * 60.0 * minute for minute in range(FAULT_MIN + 1)]
 

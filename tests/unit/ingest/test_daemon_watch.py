@@ -65,16 +65,22 @@ def hard_ends(monkeypatch):
     return ends
 
 
-@pytest.fixture
-def daemon(tmp_path, clock):
-    settings = lake_settings(tmp_path)
-    life = dataclasses.replace(settings.life, batch_timeout_s=30.0)
-    made = Daemon(dataclasses.replace(settings, life=life), clock=clock)
+@contextlib.contextmanager
+def without_spark(settings, clock):
+    made = Daemon(settings, clock=clock)
     made._maintenance.beat = lambda: None
     made._pipeline = lambda *arguments: SimpleNamespace(pausing=made._pausing, clock=clock)
     yield made
     with made._signals:
         pass  # frees what it opened
+
+
+@pytest.fixture
+def daemon(tmp_path, clock):
+    settings = lake_settings(tmp_path)
+    life = dataclasses.replace(settings.life, batch_timeout_s=30.0)
+    with without_spark(dataclasses.replace(settings, life=life), clock) as made:
+        yield made
 
 
 @pytest.fixture
@@ -153,13 +159,8 @@ class ShiftedClock(ManualClock):
 
 @pytest.fixture
 def calendar(tmp_path):
-    clock = ShiftedClock()
-    made = Daemon(lake_settings(tmp_path), clock=clock)
-    made._maintenance.beat = lambda: None
-    made._pipeline = lambda *arguments: SimpleNamespace(pausing=made._pausing, clock=clock)
-    yield made
-    with made._signals:
-        pass
+    with without_spark(lake_settings(tmp_path), ShiftedClock()) as made:
+        yield made
 
 
 class SometimeQuery(Query):
