@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version of everything that a stream keeps beside its tables, and refusing later ones.
+"""The version of what a stream keeps in and beside its tables; refusing what is not of ours.
 
     version   what is new
     1         checkpoint's state file, progress note, list of parked tables
