@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from ingest.source.kafka_client import consumer_config
 from ingest.source.ranges import DEFAULT_RECORD_BYTES
@@ -27,9 +27,11 @@ Pair = tuple[str, str]
 _LARGEST_RECORD_BYTES = 1 << 20
 _RECORD_OVERHEAD_BYTES = 70
 _SAMPLE_RECORDS = 200
-# together 0.3 s at most, spent in the planning of a batch
+# 0.3 s at most, spent in the planning of a batch; 3 s where a partition is asked for the first time
+# and connections are made: a guess would let the first batch, the largest, exceed its limit
 _SAMPLE_WAIT_S = 0.05
-_SAMPLE_TRIES = 6
+_SAMPLE_WAITS = 6
+_FIRST_SAMPLE_WAITS = 60
 # Largest backlogs first; the rest is sampled by later calls and takes its topic's mean until then.
 _SAMPLED_PER_CALL = 16
 _FRESH_S = 60.0
@@ -55,6 +57,7 @@ class RecordSizes:
         self._settings = settings
         self._clock = clock
         self._samples: dict[Pair, _Sample] = {}
+        self._asked: set[Pair] = set()
         self._consumer: Consumer | None = None
 
     def weights(
@@ -120,19 +123,38 @@ class RecordSizes:
                     "queued.min.messages": _SAMPLE_RECORDS,
                 }
             )
+        waits = _SAMPLE_WAITS if self._asked.issuperset(positions) else _FIRST_SAMPLE_WAITS
+        self._asked.update(positions)
         self._consumer.assign(
             [TopicPartition(topic, int(key), at) for (topic, key), at in positions.items()]
         )
         sizes: dict[Pair, list[int]] = {}
         try:
-            for _ in range(_SAMPLE_TRIES):
-                if len(sizes) == len(positions):
-                    break
-                for message in self._consumer.consume(_SAMPLE_RECORDS, _SAMPLE_WAIT_S):
-                    if message.error() is None:
-                        length = len(message.value() or b"") + len(message.key() or b"")
-                        pair = (message.topic(), str(message.partition()))
-                        sizes.setdefault(pair, []).append(length)
+            while len(sizes) < len(positions) and waits > 0:
+                messages = self._consumer.consume(_SAMPLE_RECORDS, _SAMPLE_WAIT_S)
+                found = {
+                    pair: lengths
+                    for pair, lengths in _lengths(messages).items()
+                    if pair not in sizes
+                }
+                if not found:
+                    waits -= 1
+                    continue
+                sizes |= found
+                # else the records of the partition that answers first keep the others' away
+                self._consumer.incremental_unassign(
+                    [TopicPartition(topic, int(key)) for topic, key in found]
+                )
         finally:
             self._consumer.unassign()
         return sizes
+
+
+def _lengths(messages: list[Message]) -> dict[Pair, list[int]]:
+    """Bytes of the records per partition; errors and ends of partitions give none."""
+    sizes: dict[Pair, list[int]] = {}
+    for message in messages:
+        if message.error() is None:
+            length = len(message.value() or b"") + len(message.key() or b"")
+            sizes.setdefault((message.topic(), str(message.partition())), []).append(length)
+    return sizes

@@ -202,8 +202,8 @@ def plan_end(
         if sum(wanted) > max_bytes:
             allowed = fair_shares(wanted, max_bytes)
             counts = [
-                min(count, max(1, int(share / size)))
-                for count, share, size in zip(counts, allowed, sizes, strict=True)
+                count if share == want else min(count, max(1, int(share / size)))
+                for count, want, share, size in zip(counts, wanted, allowed, sizes, strict=True)
             ]
     end: OffsetMap = {topic: {} for topic in sorted(start)}
     for (topic, key), count in zip(pairs, counts, strict=True):

@@ -467,6 +467,18 @@ def test_row_and_byte_limits_are_shared_fairly(cluster):
     assert advance(source, clock, start, max_bytes=10) == {topic: {"0": 1, "1": 1}}
 
 
+def test_the_partition_that_answers_first_does_not_stand_for_the_others(cluster):
+    topic = cluster.topic(12)
+    for partition in range(11):
+        cluster.produce(topic, range(2000), partition=partition)
+    cluster.produce(topic, [b"x" * 10_000] * 300, partition=11)
+    source, clock = source_of(cluster.settings(topic))
+    start = source.initial()
+    end = advance(source, clock, start, max_bytes=1_500_000)
+    size = sum(len(value) for *_, value in read(source, start, end))
+    assert 0.1e6 < size < 1.5e6
+
+
 def test_batches_follow_each_other_without_gap_or_overlap(cluster):
     topic = cluster.topic(3)
     for partition in range(3):

@@ -77,6 +77,10 @@ def test_limits_in_bytes_use_the_mean_record_size():
     weights = {("t", "0"): 10.0, ("t", "1"): 1000.0}
     end = plan_end(start, latest, max_bytes=50_000, weights=weights)
     assert end == {"t": {"0": 1000, "1": 40}}
+    # a mean that is no whole number does not cost a small backlog its last record
+    uneven = {("t", "0"): 75.3, ("t", "1"): 1000.0}
+    end = plan_end(start, {"t": {"0": 333, "1": 1000}}, max_bytes=60_000, weights=uneven)
+    assert end["t"]["0"] == 333
     # a limit below one record still makes progress everywhere
     assert plan_end(start, latest, max_bytes=1, weights=weights) == {"t": {"0": 1, "1": 1}}
 
