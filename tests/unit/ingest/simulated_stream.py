@@ -275,6 +275,7 @@ class SimulatedStream:
         self.fuse.step()
         self.sink(self.position.bounds(number), number)
         self.fuse.step()
+        (logs / "commits").mkdir(parents=True, exist_ok=True)  # as Spark, if it was taken away
         (logs / "commits" / str(number)).write_text("v1\n{}")
         return True
 

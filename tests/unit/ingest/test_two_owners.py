@@ -14,8 +14,9 @@ import pytest
 
 from ingest.stream import table_book
 from ingest.stream.fencing import lost_or, settle
-from ingest.stream.owned_stream import lease_of
+from ingest.stream.owned_stream import lease_of, owned_stream
 from ingest.stream.stream_position import StreamPosition
+from ingest.stream.stream_rollback import carry_out, plan_rollback, points_of
 from ingest.stream.table_book import TableBook
 from storage.errors import FencedError, LakewardError
 from storage.io.file_io import FileIO
@@ -128,13 +129,33 @@ class Daemon(SimulatedStream):
         return run
 
 
+class Rollback(Daemon):
+    """`lakeward stream rollback`, to the first batch, with the daemon taken for dead."""
+
+    def body(self, batches):
+        def run():
+            try:
+                with owned_stream(self.settings, take_over=True, clock=self.clock) as (book, owner):
+                    first = points_of(book, "shop")[-1]
+                    _, plans = plan_rollback(book, "shop", identifier=first.identifier)
+                    carry_out(book, StreamPosition(self.settings, book, owner), "shop", plans)
+            except LakewardError as error:
+                self.ended = error
+
+        return run
+
+
 def make(directory, monkeypatch):
     stream = SimulatedStream(directory, monkeypatch)
     stream.leave()
-    for number in range(RECORDS):
+    add(stream, range(RECORDS))
+    return stream
+
+
+def add(stream, numbers):
+    for number in numbers:
         table = NAMES[number % 3]
         stream.topics.add("a", number % 2, *event(table, number % 7, 1))
-    return stream
 
 
 def expected(stream, table):
@@ -146,7 +167,7 @@ def expected(stream, table):
     return rows
 
 
-def play(stream, monkeypatch, plan, *, shared, batches=(2, 2)):
+def play(stream, monkeypatch, plan, *, shared, batches=(2, 2), newcomer=Daemon):
     """Run two daemons by a plan, then a third to the end; the first two."""
     baton = Baton(plan)
 
@@ -161,8 +182,8 @@ def play(stream, monkeypatch, plan, *, shared, batches=(2, 2)):
     root = stream.directory
     places = [root / "checkpoint"] * 2 if shared else [root / "one", root / "two"]
     daemons = {
-        name: Daemon(stream, name, place)
-        for name, place in zip(("old", "new"), places, strict=True)
+        name: kind(stream, name, place)
+        for name, kind, place in zip(("old", "new"), (Daemon, newcomer), places, strict=True)
     }
     bodies = {
         name: named(name, daemon.body(count))
@@ -227,3 +248,25 @@ def test_two_daemons_that_take_turns_lose_and_double_nothing(tmp_path, monkeypat
         return other if rng.random() < often else None
 
     play(make(tmp_path, monkeypatch), monkeypatch, plan, shared=shared, batches=(3, 3))
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(one, marks=[] if one in SOME else pytest.mark.full)
+        for one in range(1, OPERATIONS)
+    ],
+)
+def test_a_daemon_that_sleeps_through_a_rollback_adds_nothing(tmp_path, monkeypatch, at):
+    stream = SimulatedStream(tmp_path, monkeypatch)
+    add(stream, range(20))
+    stream.batch()
+    stream.batch()
+    stream.leave()
+    add(stream, range(20, RECORDS))
+
+    def plan(who, count):
+        return "new" if who == "old" and count == at else None
+
+    daemons = play(stream, monkeypatch, plan, shared=True, newcomer=Rollback)
+    assert daemons["new"].ended is None
