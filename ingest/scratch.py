@@ -5,6 +5,9 @@ Spark removes its local files when it ends, but not when it is killed: a process
 again and again fills the disk. So each process has a directory of its own below the place for local
 files, and holds a lock on a file in it. The kernel takes the lock from a dead process, in this
 container or another one on the same volume; what nobody holds is removed at the next start.
+
+The directory is locked, too: `systemd-tmpfiles`, which removes old files from /tmp of most hosts,
+leaves directories alone that somebody has locked (tmpfiles.d(5)).
 """
 
 import contextlib
@@ -58,10 +61,14 @@ class Scratch:
     def _made(self, place: Path) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        lock = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self._lock(directory / _LOCK, os.O_CREAT | os.O_RDWR)
+        self._lock(directory, os.O_RDONLY)
+        return directory
+
+    def _lock(self, path: Path, flags: int) -> None:
+        lock = os.open(path, flags | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         self._locks.append(lock)
-        return directory
 
     def remove(self) -> None:
         """Remove the directories; what another process still writes there goes at a later start."""

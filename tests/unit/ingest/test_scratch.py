@@ -2,6 +2,7 @@
 """Local files of killed processes do not pile up, and those of living ones stay."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,6 +42,24 @@ def holder(tmp_path):
     for child in made:
         child.kill()
         child.communicate()
+
+
+@pytest.mark.skipif(not shutil.which("systemd-tmpfiles"), reason="systemd-tmpfiles is not here")
+def test_the_hosts_cleaning_of_tmp_leaves_a_living_process_alone(tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    scratch = Scratch([place])
+    kept, gone = scratch.directories[0] / "blockmgr" / "shuffle", place / "other" / "file"
+    for path in (kept, gone):
+        path.parent.mkdir()
+        path.write_bytes(b"x")
+    rules = tmp_path / "rules.conf"
+    rules.write_text(f"e {place} - - - 0\n")
+    clean = ["systemd-tmpfiles", "--clean", str(rules)]
+    subprocess.run(clean, check=True)
+    assert kept.exists()
+    assert not gone.exists()
+    scratch.remove()
 
 
 def names(tmp_path):
