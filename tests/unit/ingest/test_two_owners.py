@@ -139,6 +139,7 @@ class Rollback(Daemon):
                     first = points_of(book, "shop")[-1]
                     _, plans = plan_rollback(book, "shop", identifier=first.identifier)
                     carry_out(book, StreamPosition(self.settings, book, owner), "shop", plans)
+                    self.taken_back = [plan.name for plan in plans if not plan.stays]
             except LakewardError as error:
                 self.ended = error
 
@@ -259,14 +260,17 @@ def test_two_daemons_that_take_turns_lose_and_double_nothing(tmp_path, monkeypat
 )
 def test_a_daemon_that_sleeps_through_a_rollback_adds_nothing(tmp_path, monkeypatch, at):
     stream = SimulatedStream(tmp_path, monkeypatch)
-    add(stream, range(20))
-    stream.batch()
-    stream.batch()
+    for numbers in (range(12), range(12, 24)):
+        add(stream, numbers)
+        stream.drain()
     stream.leave()
-    add(stream, range(20, RECORDS))
+    add(stream, range(24, RECORDS))
 
     def plan(who, count):
         return "new" if who == "old" and count == at else None
 
     daemons = play(stream, monkeypatch, plan, shared=True, newcomer=Rollback)
     assert daemons["new"].ended is None
+    assert daemons["new"].taken_back
+    if at in range(10, 80):  # it owned the stream, and had more to commit
+        assert isinstance(daemons["old"].ended, FencedError)
