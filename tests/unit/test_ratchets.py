@@ -87,7 +87,7 @@ def test_module_is_short_and_says_what_it_owns(path):
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
     assert ast.get_docstring(ast.parse(text)), "a module begins by saying what it owns"
-    assert len(text.splitlines()) <= 500
+    assert len(text.splitlines()) <= 800
 
 
 def test_no_python_object_per_row_on_the_data_plane():
