@@ -6,9 +6,16 @@ member of its own (`BeforeImageSettings`), or as columns with a prefix inside of
 (`add-before-image-columns`), or not at all; without it a change of key cannot be seen. DMS leaves
 null columns out unless told otherwise, so a missing column is null. Nothing names the primary key:
 `primary.key` has to be configured for tables that do not exist yet.
+
+Whether a member with the prefix is a before image or a column that is called so, the table says.
+Inserts and loads have nothing before them, so what they bring is a column, and what the table has
+as a column is one. Of the others `BI_score` is the value before of `score` only in updates and
+deletes that have such a member for the key too, for all of DMS's column filters include it and a
+key is never null, and only if `score` is a column, of the row or of the table. A delete of nothing
+but such members is one of the row before.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -61,6 +68,7 @@ _MEMBERS: Mapping[str, Sequence[Member]] = {
 class DmsJson(Dialect):
     """See the module."""
 
+    asks_table = True
     binary = "hex"
     members = _MEMBERS
 
@@ -97,7 +105,7 @@ class DmsJson(Dialect):
             raise EventRefusedError("envelope", f"{metadata.operation} without data or table")
         return Event(
             source=self.source("", metadata.schema_name or "", metadata.table_name),
-            images=(self._image(op, row, image(message.before)),),
+            images=(_image(op, row, image(message.before)),),
             ts_ms=utc_ms(metadata.timestamp),
         )
 
@@ -109,17 +117,49 @@ class DmsJson(Dialect):
             return None
         return self.source("", metadata.schema_name or "", metadata.table_name)
 
-    def _image(self, op: str, row: bytes, before: bytes | None) -> Image:
-        if self._prefix and self._mark in row:
-            members = members_of(row, "data")
-            size = len(self._prefix)
-            old = {n[size:]: t for n, t in members.items() if n.startswith(self._prefix)}
-            new = {n: t for n, t in members.items() if not n.startswith(self._prefix)}
-            before = before or (join_members(old) if old else None)
-            row = join_members(new)
-            if op == "d" and not new:
-                row = before or row
-        return Image(op, row, None) if op == "d" else Image(op, before if op == "u" else None, row)
+    def settled(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
+        """See `Dialect.settled`."""
+        change = event.images[0]
+        row = change.before if change.op == "d" else change.after
+        if change.op not in ("u", "d") or row is None or not self._prefix or self._mark not in row:
+            return event
+        members = members_of(row, "data")
+        old = self._old_names(members, key, columns, deleted=change.op == "d")
+        if not old:
+            return event
+        before = join_members({old[name]: members[name] for name in old})
+        row = join_members({name: token for name, token in members.items() if name not in old})
+        if change.op == "d":
+            settled = Image("d", before if len(old) == len(members) else row, None)
+        else:
+            settled = Image("u", change.before or before, row)
+        return msgspec.structs.replace(event, images=(settled,))
+
+    def _old_names(
+        self,
+        members: Mapping[str, bytes],
+        key: Collection[str],
+        columns: Collection[str],
+        *,
+        deleted: bool,
+    ) -> Mapping[str, str]:
+        """Members that are values before, and the columns whose they are."""
+        size = len(self._prefix)
+        marked = {
+            name: name[size:]
+            for name in members
+            if name.startswith(self._prefix) and name not in columns and name not in key
+        }
+        if deleted and len(marked) == len(members):
+            return marked
+        if not {*key} & {*marked.values()}:
+            return {}
+        known = {*members, *columns}
+        return {name: column for name, column in marked.items() if column in known}
+
+
+def _image(op: str, row: bytes, before: bytes | None) -> Image:
+    return Image(op, row, None) if op == "d" else Image(op, before if op == "u" else None, row)
 
 
 class DmsJsonDecoder(EnvelopeDecoder):

@@ -174,6 +174,8 @@ class _Decoding:
             self._group(shape, places, events)
 
     def _group(self, shape: Shape, places: list[int], events: list[Event]) -> None:
+        if self._dialect.asks_table and shape.fate in (Fate.ROWS, Fate.PENDING):
+            events = [self._settled(shape, event) for event in events]
         if shape.fate is Fate.ROWS:
             for index in self._columns(shape, places, events):
                 self._single(shape, places[index], events[index])
@@ -184,6 +186,13 @@ class _Decoding:
                 self._withhold(shape, at, event)
         else:
             self._outcome.refuse_shape(shape, places)
+
+    def _settled(self, shape: Shape, event: Event) -> Event:
+        columns = () if shape.plan is None else shape.plan.index.keys()
+        try:
+            return self._dialect.settled(event, shape.key_names, columns)
+        except EventRefusedError:
+            return event  # the reference path says what is wrong
 
     # --- what the schema does not cover
 

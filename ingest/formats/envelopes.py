@@ -9,7 +9,7 @@ the column (`envelope_decoder`). One small module per format has its dialect.
 import abc
 import dataclasses
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -150,6 +150,7 @@ class Dialect(abc.ABC):
         binary: the format's way of writing bytes, as `DialectOptions.binary_handling_mode`.
         times: the format's way of writing times, as `DialectOptions.time_precision_mode`.
         missing: the format's `DialectOptions.missing_columns`.
+        asks_table: whether `settled` is asked.
         members: where messages have metadata, by its name; what `read` finds is not among them.
     """
 
@@ -157,6 +158,7 @@ class Dialect(abc.ABC):
     binary: ClassVar[str] = "base64"
     times: ClassVar[str] = "isostring"
     missing: ClassVar[str] = "null"
+    asks_table: ClassVar[bool] = False
     members: Mapping[str, Sequence[Member]] = {}
 
     def __init__(self, options: DialectOptions) -> None:
@@ -180,6 +182,19 @@ class Dialect(abc.ABC):
         Raises:
             EventRefusedError: it is nothing we know.
         """
+
+    def settled(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
+        """An event of which the message alone does not say what is a column.
+
+        Args:
+            event: as `read` gave it.
+            key: columns of the table's primary key.
+            columns: of the table; none while it does not exist.
+
+        Raises:
+            EventRefusedError: a row image is none.
+        """
+        return event
 
     def truncated(self, value: bytes) -> SourceTable | None:
         """The table that a record counted as `op.t` is about; None where it does not say."""

@@ -177,6 +177,13 @@ class Shape:
         return self.knows_key
 
     @property
+    def key_names(self) -> tuple[str, ...]:
+        """Members of the primary key's columns that events have; empty = not known."""
+        constant = {} if self.target is None else dict(self.target.constants)
+        names = self._key if self.plan is None else self.plan.key_names
+        return tuple(name for name in names if name not in constant)
+
+    @property
     def knows_key(self) -> bool:
         """Whether `learn_key` succeeded before, or is not needed."""
         if self.target is None or self.target.schema is not None:

@@ -87,10 +87,72 @@ def test_before_images_that_do_not_change_the_key():
         ("+I", 5, "Zoë"),
         ("-D", 6, "a"),
     ]
-    real = schema(("id", "BIGINT"), ("BI_id", "BIGINT"))
-    value = message("update", {"id": 1, "BI_id": 2})
-    result = decode(value, table=real, before_image_prefix="")
-    assert changes(result, "id", "BI_id") == [("+U", 1, 2)]
+
+
+def test_a_column_with_the_prefix_of_before_images_is_a_column():
+    values = [
+        message("load", {**row(1), "BI_score": 7}),
+        message("insert", {**row(2), "BI_score": 8}),
+        message("update", {**row(2), "BI_score": 9}),
+        message("update", {**row(3), "BI_id": 2, "BI_score": 9}),
+        message("delete", {**row(3), "BI_score": 9}),
+    ]
+    (delta,) = decode(values[2], evolvable=True).deltas
+    assert delta.fields == observed(BI_score="BIGINT")
+    (delta,) = decode(*values, table=None, primary_keys=lambda _: ("id",)).deltas
+    assert delta.fields == observed(id="BIGINT", name="STRING", at="STRING", BI_score="BIGINT")
+    table = schema(
+        ("id", "BIGINT"), ("name", "STRING"), ("at", "TIMESTAMP(3)"), ("BI_score", "INT")
+    )
+    assert changes(decode(*values, table=table), "id", "BI_score") == [
+        ("+I", 1, 7),
+        ("+I", 2, 8),
+        ("+U", 2, 9),
+        ("-D", 2, 9),
+        ("+I", 3, 9),
+        ("-D", 3, 9),
+    ]
+
+
+def test_columns_that_look_like_the_before_images_of_others_of_the_table():
+    both = schema(("id", "BIGINT"), ("BI_id", "BIGINT"), ("score", "INT"), ("BI_score", "INT"))
+    value = {"id": 1, "BI_id": 2, "score": 3, "BI_score": 4}
+    result = decode(message("insert", value), message("update", value), table=both)
+    assert changes(result, *value) == [("+I", 1, 2, 3, 4), ("+U", 1, 2, 3, 4)]
+    assert not result.bad
+    (delta,) = decode(message("load", value), table=None, primary_keys=lambda _: ("id",)).deltas
+    assert delta.fields == observed(id="BIGINT", BI_id="BIGINT", score="BIGINT", BI_score="BIGINT")
+
+
+def test_a_key_with_the_prefix_of_before_images():
+    table = schema(("BI_id", "BIGINT"), ("name", "STRING"), key=("BI_id",))
+    result = decode(
+        message("update", {"BI_id": 2, "name": "b", "BI_BI_id": 1}),
+        message("delete", {"BI_id": 2}),
+        table=table,
+    )
+    assert changes(result, "BI_id", "name") == [("-D", 1, "b"), ("+I", 2, "b"), ("-D", 2, None)]
+
+
+def test_the_value_before_of_a_column_that_is_null_now_is_no_column():
+    value = message("update", {"id": 2, "BI_id": 2, "BI_name": "a", "BI_other": 5})
+    table = schema(("id", "BIGINT"), ("name", "STRING"), ("BI_other", "INT"))
+    result = decode(value, table=table)
+    assert changes(result, "id", "name", "BI_other") == [("+U", 2, None, 5)]
+
+
+def test_before_images_of_a_table_whose_partition_is_in_its_key():
+    table = schema(("id", "BIGINT"), ("region", "STRING"), key=("id", "region"))
+    result = decode(message("update", {"id": 2, "region": "e", "BI_id": 1}), table=table)
+    assert changes(result, "id", "region") == [("-D", 1, "e"), ("+I", 2, "e")]
+
+
+def test_a_nested_before_image_has_the_columns_names():
+    table = schema(("id", "BIGINT"), ("BI_score", "INT"))
+    value = message(
+        "update", {"id": 3, "BI_score": 1}, **{"before-image": {"id": 2, "BI_score": 0}}
+    )
+    assert changes(decode(value, table=table), "id", "BI_score") == [("-D", 2, 0), ("+I", 3, 1)]
 
 
 def test_values_of_every_type():
