@@ -3,7 +3,8 @@
 
 What `json`, `upsert-json` and `debezium-flat` share: telling block and row apart, and reading a
 block whose top struct is the row. A message is taken for a block and a payload when it has these
-two members and no other, and `schema` is an object or null.
+two members and no other, `schema` is null or an object that says a `type`, and `payload` is null or
+an object.
 """
 
 import msgspec
@@ -51,7 +52,7 @@ class BareRows(Dialect):
     def _split(self, state: TopicState, text: bytes) -> tuple[SchemaBlock | None, bytes | None]:
         try:
             block, payload, prefix = state.split(text)
-            doubtful = not prefix and payload is not text
+            doubtful = payload is not text and (not prefix or payload[:1] not in (b"{", b"n"))
         except EventRefusedError:
             if _has_payload(text):
                 raise
@@ -100,4 +101,7 @@ def _has_payload(text: bytes) -> bool:
         EventRefusedError: it is no JSON object.
     """
     members = members_of(text, "the message")
-    return members.keys() == {"schema", "payload"} and members["schema"][:1] in (b"{", b"n")
+    if members.keys() != {"schema", "payload"} or members["payload"][:1] not in (b"{", b"n"):
+        return False
+    block = members["schema"]
+    return block == NULL or (block[:1] == b"{" and "type" in members_of(block, "the schema block"))

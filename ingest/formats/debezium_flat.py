@@ -28,7 +28,7 @@ from ingest.formats.envelopes import (
 from ingest.formats.events import SourceTable
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.shapes import Shape
-from ingest.formats.single_event import EventRefusedError, control_kind
+from ingest.formats.single_event import EventRefusedError
 from ingest.formats.token_values import NULL
 from ingest.formats.upsert_json import KeyedRows
 
@@ -44,6 +44,7 @@ _TRANSACTION_TOPIC = ".transaction"
 _TRUE = (b'"true"', b"true")
 _OPS = {b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"}
 _ENVELOPE = ("op", "source")
+_BOUNDARY = {"status", "id", "event_count", "data_collections"}
 _DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _NOTHING: Mapping[str, bytes] = {}
 _PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -162,6 +163,11 @@ def _moment(metadata: Mapping[str, bytes], prefix: str) -> int | None:
     return None
 
 
+def _is_boundary(members: Mapping[str, bytes]) -> bool:
+    names = members.keys() - {"ts_ms"}
+    return names == _BOUNDARY and members["status"] in (b'"BEGIN"', b'"END"')
+
+
 def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
     """What a message of the connector is that is no row; empty = a row.
 
@@ -174,8 +180,8 @@ def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
             return kind
     if topic.startswith(_HEARTBEAT_TOPIC):
         return "heartbeat"
-    if topic.endswith(_TRANSACTION_TOPIC):
-        return control_kind(topic, block, payload)
+    if topic.endswith(_TRANSACTION_TOPIC) and _is_boundary(members_of(payload, "the event")):
+        return "transaction"  # a table may be called so
     if b'"tableChanges":' in payload and members_of(payload, "the event").keys() >= _DDL:
         return "schema_change"
     if b'"source":{' in payload and b'"op":' in payload:

@@ -122,8 +122,10 @@ def _present(text: bytes | None) -> bytes | None:
     if text is None or _MISSING_MARK not in text:
         return text
     members = members_of(text, "a row")
-    columns = {name.removesuffix(_MISSING) for name in members if name.endswith(_MISSING)}
-    columns &= members.keys()  # else it is a column that happens to be called so
-    flags = {name + _MISSING for name in columns}
-    gone = {name for name in columns if members[name + _MISSING] == b"true"}
-    return join_members({n: t for n, t in members.items() if n not in flags and n not in gone})
+    flags = {
+        name + _MISSING for name in members if members.get(name + _MISSING) in (b"true", b"false")
+    }
+    columns = [name for name in members if name not in flags]
+    if any(name + _MISSING not in flags for name in columns):
+        return text  # GoldenGate writes one for each column: these are columns called so
+    return join_members({n: members[n] for n in columns if members[n + _MISSING] == b"false"})

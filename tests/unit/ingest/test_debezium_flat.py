@@ -201,8 +201,16 @@ def test_other_messages_of_the_connector():
     assert result.counts == {"heartbeat": 1, "schema_change": 1, "transaction": 1}
     beat = decode(dumps({"ts_ms": 1}), topic="__debezium-heartbeat.pg")
     assert beat.counts == {"heartbeat": 1}
-    border = decode(dumps({"status": "BEGIN", "id": "1"}), topic="pg.transaction")
-    assert border.counts == {"transaction": 1}
+    begin = {"status": "BEGIN", "id": "1", "event_count": None, "data_collections": None}
+    border = decode(dumps(begin), dumps({**begin, "ts_ms": 5}), topic="pg.transaction")
+    assert border.counts == {"transaction": 2}
+
+
+def test_a_table_called_transaction_has_rows():
+    table = schema(("id", "BIGINT"), ("status", "STRING"))
+    values = [dumps({"id": 1, "status": "BEGIN"}), dumps({"id": 2, "status": "paid"})]
+    result = decode(*values, table=table, topic="pg.shop.transaction")
+    assert changes(result, "id", "status") == [("+U", 1, "BEGIN"), ("+U", 2, "paid")]
 
 
 def test_placeholders_are_refused():

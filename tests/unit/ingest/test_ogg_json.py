@@ -137,6 +137,12 @@ def test_flags_of_missing_columns_are_no_columns():
     real = schema(("CODE", "STRING"), ("X_isMissing", "BOOLEAN"), key=("CODE",))
     value = message("I", None, {"CODE": "A", "X_isMissing": True})
     assert changes(decode(value, table=real), "X_isMissing") == [("+I", True)]
+    both = schema(("CODE", "STRING"), ("X", "INT"), ("X_isMissing", "STRING"), key=("CODE",))
+    value = message("I", None, {"CODE": "A", "X": 1, "X_isMissing": "no"})
+    assert changes(decode(value, table=both), "X", "X_isMissing") == [("+I", 1, "no")]
+    both = schema(("CODE", "STRING"), ("X", "INT"), ("X_isMissing", "BOOLEAN"), key=("CODE",))
+    value = message("I", None, {"CODE": "A", "X": 1, "X_isMissing": True})
+    assert changes(decode(value, table=both), "X", "X_isMissing") == [("+I", 1, True)]
 
 
 def test_a_new_table():

@@ -94,11 +94,17 @@ def test_columns_called_schema_and_payload_are_columns():
         dumps({"schema": "public", "payload": "x"}),
         dumps({"schema": None, "payload": "y", "n": 1}),
         dumps({"schema": {"a": 1}, "payload": [2], "n": 2}),
+        dumps({"schema": None, "payload": "z"}),
+        dumps({"schema": {"a": 1}, "payload": {"b": 2}}),
+        dumps({"schema": {"type": "struct"}, "payload": [3]}),
     ]
     assert changes(decode(*values, table=table), "schema", "payload", "n") == [
         ("+I", "public", "x", None),
         ("+I", None, "y", 1),
         ("+I", '{"a":1}', "[2]", 2),
+        ("+I", None, "z", None),
+        ("+I", '{"a":1}', '{"b":2}', None),
+        ("+I", '{"type":"struct"}', "[3]", None),
     ]
 
 
