@@ -2,8 +2,9 @@
 """Canal JSON (flat messages of MySQL's binlog).
 
 One message holds the rows of one statement: `data` has them whole, `old` the changed columns of
-each before an update. All values are text; bytes are text of one character a byte. `mysqlType`
-describes the columns, else `sqlType`; without both, types come from the table or the values.
+each before an update. All values are text; bytes are text of one character a byte, and of ENUM and
+SET columns come the members' numbers. `mysqlType` describes the columns, else `sqlType`; without
+both, types come from the table, and new columns are STRING.
 
 Messages without rows are counted: DDL, the statements that Canal repeats before their rows (type
 QUERY), XA decisions, TiCDC's watermarks. Two that stand for rows and do not have them are bad
@@ -11,6 +12,7 @@ records: statements of a source without `binlog_format: ROW`, and TiCDC's large 
 the key alone.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -20,7 +22,8 @@ from ingest.formats.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, ima
 from ingest.formats.events import SourceTable
 from ingest.formats.loose_shapes import LooseShape, TypedColumn
 from ingest.formats.member_columns import Member
-from ingest.formats.mysql_types import jdbc_type, mysql_type
+from ingest.formats.mysql_types import jdbc_type, mysql_type, seen_type
+from ingest.formats.semantic_types import Kind
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
 
@@ -102,7 +105,8 @@ class CanalJson(Dialect):
         if event.types:
             types = parse(_TYPES.decode, event.types, "a Canal message: the types are odd")
             columns = [_column(name, type_) for name, type_ in types.items() if type_ is not None]
-        return LooseShape(event.source, columns, self.facts, self.options.primary_keys)
+        keys = self.options.primary_keys
+        return LooseShape(event.source, columns, self.facts, keys, all_text=True)
 
 
 class CanalJsonDecoder(EnvelopeDecoder):
@@ -124,9 +128,17 @@ def _images(
 
 
 def _column(name: str, type_: str | int) -> TypedColumn:
-    if isinstance(type_, str):
-        return TypedColumn(name, mysql_type(type_))
-    return TypedColumn(name, jdbc_type(type_), bounded=False)
+    if not isinstance(type_, str):
+        found = jdbc_type(type_)
+        return TypedColumn(name, found, bounded=False, seen=lambda _: found)
+    known = mysql_type(type_)
+    if known.is_open:
+        seen = functools.partial(seen_type, known.type)
+        return TypedColumn(name, known.type, bounded=False, seen=seen)
+    if not known.members:
+        return TypedColumn(name, known.type)
+    kind = Kind.MEMBERS if known.several else Kind.MEMBER
+    return TypedColumn(name, known.type, kind=kind, members=known.members)
 
 
 def _control(message: _Message) -> str:

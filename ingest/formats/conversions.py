@@ -37,6 +37,8 @@ from ingest.formats.loose_columns import (
 from ingest.formats.odd_values import (
     any_text,
     json_text,
+    member_text,
+    members_text,
     struct_text,
     texts_of,
     unsigned_digits,
@@ -101,6 +103,9 @@ _WIRE: dict[Kind, Any] = {
     Kind.UTF8: str,
     Kind.INTEGER_OR_BITS: int,
     Kind.BITS_OR_INTEGER: bytes,
+    Kind.TEXT_OR_ANY: str,
+    Kind.MEMBER: int | str,
+    Kind.MEMBERS: int | str,
     **LOOSE_WIRE,
 }
 
@@ -178,6 +183,16 @@ def _tokens_to(read: Callable[[bytes], str | None]) -> Callable[[Codec, Sequence
     def texts(codec: Codec, values: Sequence[Any]) -> pa.Array:
         found = [None if value is None else read(bytes(value)) for value in values]
         return _limited_text(codec, pa.array(found, pa.string()))
+
+    return texts
+
+
+def _named_by(
+    name: Callable[[int | str | None, Sequence[str]], str | None],
+) -> Callable[[Codec, Sequence[Any]], pa.Array]:
+    def texts(codec: Codec, values: Sequence[Any]) -> pa.Array:
+        found = {value: name(value, codec.members) for value in set(values)}
+        return _limited_text(codec, pa.array([found[value] for value in values], pa.string()))
 
     return texts
 
@@ -313,6 +328,9 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text,
     Kind.TEXT_OR_STRUCT: _text,
+    Kind.TEXT_OR_ANY: _text,
+    Kind.MEMBER: _named_by(member_text),
+    Kind.MEMBERS: _named_by(members_text),
     Kind.JSON: _tokens_to(json_text),
     Kind.STRUCT: _tokens_to(struct_text),
     Kind.ANY_TEXT: _tokens_to(any_text),

@@ -207,6 +207,9 @@ class _Decoding:
                     shape.learn_columns(_tokens(image.before if image.op == "d" else image.after))
                 if self._dialect.key_is_row:
                     shape.learn_columns(key_tokens(event.key))
+            elif shape.has_open_types:
+                for image in event.images:
+                    shape.learn_widths(_tokens(image.before if image.op == "d" else image.after))
         except EventRefusedError as error:
             self._outcome.refuse(at, error, shape.target_name)
             return

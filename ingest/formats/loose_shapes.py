@@ -3,24 +3,33 @@
 
 A number may come as text, a date as its database prints it, bytes in the format's own encoding. So
 the column alone decides how a value is read, and every value is checked. Types that come beside the
-rows (Canal's `mysqlType`) serve for new columns and for widening only.
+rows (Canal's `mysqlType`) serve for new columns and for widening, and they say what the numbers of
+an ENUM's or SET's members mean. A type may be open, its length or precision not known: then the
+values say how wide a column has to be.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from ingest.formats.codec_choice import Fit, bare_codec_for, infinity_of
 from ingest.formats.events import AsksTypes, SourceTable
 from ingest.formats.mapped_types import mapped_type
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
+    STRING,
     Codec,
     Kind,
     ProducerFacts,
     Semantic,
 )
 from ingest.formats.shapes import Shape
+from ingest.formats.single_event import Tokens
+from ingest.formats.token_values import NULL
+from ingest.formats.unavailable import Placeholder
 from ingest.formats.widening import nullable, union_type
+from storage.format.type_text import type_name
 from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
 
 __all__ = ["LooseShape", "TypedColumn", "loose_codec_for"]
@@ -72,11 +81,17 @@ class TypedColumn:
         name: of the column.
         type: nullable.
         bounded: whether its length and precision are known rather than assumed.
+        seen: of an open type: how wide it is by a value's JSON text; None = it is not open.
+        kind: MEMBER or MEMBERS where values are numbers of `members`.
+        members: of an ENUM or SET.
     """
 
     name: str
     type: DataType
     bounded: bool = True
+    seen: Callable[[bytes], DataType] | None = None
+    kind: Kind = Kind.TEXT
+    members: tuple[str, ...] = ()
 
 
 class LooseShape(Shape):
@@ -87,6 +102,7 @@ class LooseShape(Shape):
         types: the columns as the event describes them; None = it does not.
         facts: of the producer.
         primary_keys: configured key columns of a target.
+        all_text: whether columns are STRING where `types` is None, whatever their values are.
     """
 
     def __init__(
@@ -95,14 +111,22 @@ class LooseShape(Shape):
         types: Sequence[TypedColumn] | None,
         facts: ProducerFacts,
         primary_keys: Callable[[str], Sequence[str]],
+        *,
+        all_text: bool = False,
     ) -> None:
         block = None if types is None else SchemaBlock(b"", "", (), ())
         super().__init__(source, block, facts, primary_keys)
+        self._all_text = all_text
+        self.has_open_types = any(column.seen for column in types or ())
+        self._seen = {column.name: column.seen for column in types or () if column.seen}
         self._fields = [
             (
                 column.name,
                 Semantic(
-                    Kind.TEXT, mapped_type(column.type, facts.mapping), bounded=column.bounded
+                    column.kind,
+                    mapped_type(column.type, facts.mapping),
+                    bounded=column.bounded,
+                    members=column.members,
                 ),
             )
             for column in types or ()
@@ -110,7 +134,50 @@ class LooseShape(Shape):
 
     def _bare(self, type_: DataType) -> Codec | None:
         codec = loose_codec_for(type_, self._facts)
-        return None if isinstance(codec, Fit) else codec
+        if isinstance(codec, Fit):
+            return None
+        if self._all_text and codec.kind is Kind.TEXT_OR_JSON:
+            return dataclasses.replace(codec, kind=Kind.TEXT_OR_ANY)
+        return codec
+
+    def _new_type(self, token: bytes) -> DataType:
+        return STRING if self._all_text else super()._new_type(token)
+
+    # --- open types
+
+    def learn_widths(self, tokens: Tokens) -> None:
+        """See `Shape.learn_widths`."""
+        for name, type_ in self._missing.items():
+            token = tokens.get(name, NULL)
+            if token != NULL and name in self._seen:
+                self._missing[name] = self._wider(name, type_, token) or type_
+
+    def learn_types(self, tokens: Tokens, placeholder: Placeholder) -> bool:
+        """See `Shape.learn_types`: values of open types may ask for wider columns."""
+        plan, target = self.plan, self.target
+        if not self._seen or plan is None or target is None or not target.evolvable:
+            return super().learn_types(tokens, placeholder)
+        found = False
+        for number, column in enumerate(plan.columns):
+            token = tokens.get(column.member, NULL)
+            keeps = number in plan.key or self._facts.mapping.keeps(column.type)
+            if token == NULL or column.member not in self._seen or keeps:
+                continue
+            if self._takes(column.name, column.type, token, placeholder):
+                continue
+            wider = self._wider(column.member, column.type, token)
+            if wider is None or not self._takes(column.name, wider, token, placeholder):
+                continue
+            if (column.member, type_name(nullable(wider))) not in target.fixed:
+                self.outgrow(column.member, nullable(wider))
+                found = True
+        return found
+
+    def _wider(self, name: str, type_: DataType, token: bytes) -> DataType | None:
+        try:
+            return union_type(type_, mapped_type(self._seen[name](token), self._facts.mapping))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
 
     def _block_codec(self, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
         union = union_type(nullable(type_), semantic.type)
@@ -118,6 +185,8 @@ class LooseShape(Shape):
             return Fit.NEVER
         if semantic.bounded and not fixed and union not in (None, nullable(type_)):
             return Fit.WIDEN
+        if semantic.members and isinstance(type_, AtomicType) and type_.root in _TEXTS:
+            return Codec(semantic.kind, type_, members=semantic.members)
         return self._bare(type_) or Fit.NEVER
 
     def _fitting(self, name: str, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """MySQL column types, as `mysqlType` and JDBC's `sqlType` name them, to Paimon types.
 
+TiCDC leaves lengths and precisions out unless it is asked to be `content-compatible`, and Canal
+does where the statement that made the column did. Such a type is open: text and bytes have no
+limit, numbers and moments are as wide as their values show (`seen_type`).
+
 Rulings: an unsigned type takes the next wider one, BIGINT UNSIGNED DECIMAL(20, 0); TINYINT(1) stays
-a number, because it may hold more than 0 and 1; BIT(1) is BOOLEAN, longer BITs are numbers;
+a number, because it may hold more than 0 and 1; BIT(1) is BOOLEAN, other BITs are numbers, BIGINT
+if their length is not known;
 TIMESTAMP is without zone, because events carry the session's wall clock; what has no counterpart
 (ENUM, SET, JSON) is STRING; spatial types are BYTES.
 """
 
+import dataclasses
 import re
+
+import msgspec
 
 from ingest.formats.semantic_types import BIGINT, BOOLEAN, DOUBLE, STRING
 from storage.format.types import MAX_LENGTH, AtomicType, TypeRoot
 
-__all__ = ["jdbc_type", "mysql_type"]
+__all__ = ["MysqlType", "jdbc_type", "mysql_type", "seen_type"]
 
 _TYPE = re.compile(r"\s*([a-z]+(?: precision| varying)?)\s*(?:\(([^)]*)\))?\s*(.*)", re.DOTALL)
 _MAX_PRECISION = 38
@@ -46,6 +54,11 @@ _PLAIN = {
     **dict.fromkeys(("multilinestring", "multipolygon", "geometrycollection"), _BYTES),
     "geomcollection": _BYTES,
 }
+_OPEN_INTEGERS = 20
+"""Integer digits of a decimal whose precision is not known, as long as no value has more."""
+_SINGLE_DIGITS = 24
+"""The most binary digits of a FLOAT(p) that is no DOUBLE."""
+_MAX_FRACTION = 9
 _MOMENTS = {
     "time": TypeRoot.TIME,
     "datetime": TypeRoot.TIMESTAMP,
@@ -58,9 +71,30 @@ _LENGTHS = {
     "varbinary": TypeRoot.VARBINARY,
 }
 _DECIMALS = ("decimal", "numeric", "dec", "fixed")
+_ENUM = re.compile(r"\s*(enum|set)\s*\((.*)\)", re.DOTALL | re.IGNORECASE)
+_MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+_ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPES = {"0": "\0", "n": "\n", "r": "\r"}
 
 
-def mysql_type(text: str) -> AtomicType:
+@dataclasses.dataclass(frozen=True, slots=True)
+class MysqlType:
+    """What is known of a column.
+
+    Attributes:
+        type: nullable; of an open type the narrowest.
+        is_open: whether its length or precision is not known.
+        members: of an ENUM or SET, in their order.
+        several: whether values may have more than one of them.
+    """
+
+    type: AtomicType
+    is_open: bool = False
+    members: tuple[str, ...] = ()
+    several: bool = False
+
+
+def mysql_type(text: str) -> MysqlType:
     """Type of a column.
 
     Args:
@@ -68,12 +102,29 @@ def mysql_type(text: str) -> AtomicType:
             case.
 
     Returns:
-        A nullable type; STRING for what is not known.
+        STRING for what is not known.
     """
     match = _TYPE.match(text.lower())
     if match is None:
-        return STRING
+        return MysqlType(STRING)
     name, inside, rest = match.groups()
+    if name in ("enum", "set"):
+        return MysqlType(STRING, members=_members(text), several=name == "set")
+    if inside is None and (found := _OPEN.get(name)) is not None:
+        return MysqlType(found, is_open=True)
+    return MysqlType(_sized(name, inside, rest))
+
+
+def _members(text: str) -> tuple[str, ...]:
+    match = _ENUM.match(text)
+    return () if match is None else tuple(map(_unescaped, _MEMBER.findall(match.group(2))))
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda m: _ESCAPES.get(m[1], m[1]) if m[1] else "'", text)
+
+
+def _sized(name: str, inside: str | None, rest: str) -> AtomicType:
     numbers = [int(part) for part in (inside or "").split(",") if part.strip().isdigit()]
     if name in _INTEGERS:
         signed, unsigned = _INTEGERS[name]
@@ -81,12 +132,13 @@ def mysql_type(text: str) -> AtomicType:
     if name in _DECIMALS:
         return _decimal(numbers)
     if name == "bit":
-        return BOOLEAN if numbers in ([], [1]) else _bits(numbers[0])
+        return BOOLEAN if numbers == [1] else _bits(numbers[0] if numbers else 1)
     if name in _MOMENTS:
         return AtomicType(_MOMENTS[name], precision=numbers[0] if numbers else 0)
     if name in _LENGTHS:
-        # without a length both are of one character or byte
         return AtomicType(_LENGTHS[name], length=max(1, numbers[0] if numbers else 1))
+    if name == "float" and len(numbers) == 1 and numbers[0] > _SINGLE_DIGITS:
+        return DOUBLE
     return _PLAIN.get(name, STRING)
 
 
@@ -95,6 +147,48 @@ def _decimal(numbers: list[int]) -> AtomicType:
     if precision > _MAX_PRECISION:
         return STRING
     return AtomicType(TypeRoot.DECIMAL, precision=precision, scale=scale)
+
+
+_OPEN = {
+    **dict.fromkeys(_DECIMALS, AtomicType(TypeRoot.DECIMAL, precision=_OPEN_INTEGERS, scale=0)),
+    **{name: AtomicType(root, precision=0) for name, root in _MOMENTS.items()},
+    **{name: STRING if root is TypeRoot.VARCHAR else _BYTES for name, root in _LENGTHS.items()},
+    "bit": BIGINT,
+}
+_DIGITS = re.compile(r"-?0*(\d*)(?:\.(\d*))?", re.ASCII)
+_FRACTION = re.compile(r"[^.]*\.(\d+)Z?", re.ASCII)
+
+
+def seen_type(open_type: AtomicType, token: bytes) -> AtomicType:
+    """An open type as wide as a value of it shows.
+
+    Args:
+        open_type: of the column.
+        token: the value's JSON text, no null.
+
+    Returns:
+        The same type where the value says nothing, or is none of it.
+    """
+    text = msgspec.json.decode(token, type=str) if token[:1] == b'"' else token.decode("utf-8")
+    root = open_type.root
+    if root is TypeRoot.DECIMAL:
+        return _seen_decimal(open_type, text)
+    if root in (TypeRoot.TIMESTAMP, TypeRoot.TIME):
+        match = _FRACTION.fullmatch(text)
+        digits = 0 if match is None else min(len(match.group(1)), _MAX_FRACTION)
+        return dataclasses.replace(open_type, precision=max(open_type.precision, digits))
+    return open_type
+
+
+def _seen_decimal(open_type: AtomicType, text: str) -> AtomicType:
+    match = _DIGITS.fullmatch(text)
+    if match is None:
+        return open_type
+    scale = len(match.group(2) or "")
+    precision = max(len(match.group(1)), _OPEN_INTEGERS) + scale
+    if precision > _MAX_PRECISION:
+        return open_type
+    return dataclasses.replace(open_type, precision=precision, scale=scale)
 
 
 def _bits(length: int) -> AtomicType:

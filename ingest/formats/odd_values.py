@@ -19,6 +19,8 @@ from storage.format.types import MAX_LENGTH, AtomicType, DataType, TypeRoot
 __all__ = [
     "any_text",
     "json_text",
+    "member_text",
+    "members_text",
     "storage_column",
     "struct_text",
     "texts_of",
@@ -76,6 +78,46 @@ def any_text(token: bytes) -> str | None:
     if token[:1] in b'{["n':
         return json_text(token)
     return token.decode("ascii")
+
+
+def member_text(value: int | str | None, members: Sequence[str]) -> str | None:
+    """The member of an ENUM by its number; 0 is MySQL's empty text for a value that is none.
+
+    Raises:
+        ConversionError: there is no such member.
+    """
+    number = _number_of(value)
+    if number is None:
+        return None if value is None else str(value)
+    if number > len(members):
+        if value in members:
+            return str(value)
+        raise ConversionError(f"{value} is the number of none of {len(members)} members")
+    return members[number - 1] if number else ""
+
+
+def members_text(value: int | str | None, members: Sequence[str]) -> str | None:
+    """The members of a SET by the bits of a number, with commas between.
+
+    Raises:
+        ConversionError: there are no such members.
+    """
+    number = _number_of(value)
+    if number is None:
+        return None if value is None else str(value)
+    if number >> len(members):
+        if value in members:
+            return str(value)
+        raise ConversionError(f"{value} has bits beyond those of {len(members)} members")
+    return ",".join(name for at, name in enumerate(members) if number >> at & 1)
+
+
+def _number_of(value: int | str | None) -> int | None:
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 21 else None
+    if value is not None and value < 0:
+        raise ConversionError("a negative number of a member")
+    return value
 
 
 def texts_of(array: pa.Array, type_: DataType) -> pa.Array:

@@ -14,7 +14,7 @@ import decimal
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,8 @@ from ingest.formats.decimal_columns import (
 from ingest.formats.loose_tokens import hex_token, number_token, truth_token
 from ingest.formats.odd_values import (
     any_text,
+    member_text,
+    members_text,
     storage_column,
     struct_text,
     texts_of,
@@ -163,6 +165,21 @@ def _any_text(codec: Codec, token: bytes, _: Placeholder) -> str:
     return _fitting(codec, any_text(token))
 
 
+def _named_by(
+    name: Callable[[int | str | None, Sequence[str]], str | None],
+) -> Callable[[Codec, bytes, Placeholder], str | None]:
+    def text(codec: Codec, token: bytes, _: Placeholder) -> str | None:
+        quoted = token[:1] == b'"'
+        value = string_of(token, "a text") if quoted else integer_of(token, "a number or a text")
+        try:
+            found = name(value, codec.members)
+        except ConversionError as error:
+            raise ValueRefusedError(str(error)) from None
+        return None if found is None else _fitting(codec, found)
+
+    return text
+
+
 def _base64_text(codec: Codec, token: bytes, _: Placeholder) -> str:
     _decoded_base64(token)
     return _fitting(codec, string_of(token, "base64 text"))
@@ -187,6 +204,12 @@ def _text_or_json(codec: Codec, token: bytes, placeholder: Placeholder) -> str:
     if codec.element is not None and token[:1] != b'"':
         return _other_text(codec, codec.element, token, placeholder)
     return _text(codec, token, placeholder)
+
+
+def _any_value(codec: Codec, token: bytes, placeholder: Placeholder) -> str:
+    if token[:1] == b'"' or codec.element is not None:
+        return _text_or_json(codec, token, placeholder)
+    return _any_text(codec, token, placeholder)
 
 
 def _other_text(codec: Codec, natural: Codec, token: bytes, placeholder: Placeholder) -> str:
@@ -349,6 +372,9 @@ _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.TEXT_OR_STRUCT: _struct,
     Kind.STRUCT: _struct,
     Kind.ANY_TEXT: _any_text,
+    Kind.TEXT_OR_ANY: _any_value,
+    Kind.MEMBER: _named_by(member_text),
+    Kind.MEMBERS: _named_by(members_text),
     Kind.BASE64_TEXT: _base64_text,
     Kind.UTF8: _utf8,
     Kind.AS_TEXT: _as_text,

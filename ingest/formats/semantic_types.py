@@ -84,6 +84,9 @@ class Kind(enum.Enum):
     LATIN1 = "string of one character a byte"
     SQL_DATE = "date as databases print it; MySQL's zero date is null"
     SQL_TIMESTAMP = "timestamp as databases print it; MySQL's zero date is null"
+    TEXT_OR_ANY = "as TEXT_OR_JSON; numbers, true and false are kept as they were sent"
+    MEMBER = "number of one of `members`, from 1, or text of it; another text stays as it is"
+    MEMBERS = "number whose bits stand for `members`, or text of it; another text stays as it is"
     ARRAY = "array"
 
 
@@ -101,6 +104,7 @@ class Semantic:
         unsigned: whether the source's integers of 64 bits have no sign.
         natural: what the column means without `sink.type.mapping`; None = the same.
         width: bytes of BITS that do not fit BIGINT; 0 = as many as are sent.
+        members: of MEMBER and MEMBERS.
     """
 
     kind: Kind
@@ -112,6 +116,7 @@ class Semantic:
     unsigned: bool = False
     natural: "Semantic | None" = None
     width: int = 0
+    members: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,6 +132,7 @@ class Codec:
         unsigned: of integers: a negative number stands for 2^64 more.
         infinity: what becomes of infinite dates and timestamps.
         width: of BITS in a BYTES column: so many bytes, connectors leave out zeros; 0 = as sent.
+        members: of MEMBER and MEMBERS.
     """
 
     kind: Kind
@@ -137,6 +143,7 @@ class Codec:
     unsigned: bool = False
     infinity: Infinity = Infinity.REFUSE
     width: int = 0
+    members: tuple[str, ...] = ()
 
     @property
     def arrow(self) -> pa.DataType:

@@ -42,6 +42,7 @@ from ingest.formats.single_event import Tokens
 from ingest.formats.text_values import bare_text_codec, text_codec
 from ingest.formats.token_values import NULL, UnavailableValueError, ValueRefusedError
 from ingest.formats.unavailable import Placeholder
+from ingest.formats.widening import union_type
 from storage.format.type_text import type_name
 from storage.format.types import DataType
 
@@ -84,9 +85,11 @@ class Shape:
 
     Attributes:
         keyless: whether tables without primary key are taken: every event is an insert.
+        has_open_types: whether `learn_widths` is to be told of rows for missing columns.
     """
 
     keyless = False
+    has_open_types = False
 
     def __init__(
         self,
@@ -112,6 +115,7 @@ class Shape:
         self._members: dict[str, str] = {}
         self._mismatched: dict[str, str] = {}
         self._lacks: list[str] = []
+        self._outgrown: dict[str, DataType] = {}
         self._names = ColumnNames()
         self._fields = (
             []
@@ -130,6 +134,7 @@ class Shape:
         self._kinds.clear()
         self._members.clear()
         self._mismatched.clear()
+        self._outgrown.clear()
         self._lacks = []
         schema = None if target is None else target.schema
         self._names = ColumnNames.of({} if schema is None else schema.options)
@@ -314,7 +319,7 @@ class Shape:
         for name, token in tokens.items():
             if name in known or token == NULL or name in self._ignored:
                 continue
-            type_ = STRING if "to-string" in self._facts.mapping else infer_type(token)
+            type_ = self._new_type(token)
             if (self._missing.get(name), type_) in ((None, type_), (BIGINT, DOUBLE)):
                 self._missing[name] = type_
                 changed = True
@@ -323,6 +328,18 @@ class Shape:
             self._lacks = [c.name for c in self.plan.columns if c.member not in whole]
         if changed or self.pending_plan is None:
             self._build_pending()
+
+    def _new_type(self, token: bytes) -> DataType:
+        """Type of a column that the table lacks and whose type is not declared."""
+        return STRING if "to-string" in self._facts.mapping else infer_type(token)
+
+    def learn_widths(self, tokens: Tokens) -> None:
+        """Take note of how wide columns have to be whose declared types do not say it."""
+
+    def outgrow(self, member: str, type_: DataType) -> None:
+        """Ask for a wider column than the table has, for a value."""
+        known = self._outgrown.get(member, type_)
+        self._outgrown[member] = union_type(known, type_) or type_
 
     def _build_pending(self) -> None:
         """A plan that recognises rows which bring nothing new, at the price of a fast decode."""
@@ -435,11 +452,12 @@ class Shape:
 
     def delta(self, topic: str, offset: int) -> SchemaDelta | None:
         """The change to ask for; None when there is nothing to ask."""
-        if self.target is None or not self._missing:
+        missing = {**self._missing, **self._outgrown}
+        if self.target is None or not missing:
             return None
         fields = tuple(
             ObservedField(name, type_, self._mismatched.get(name, ""))
-            for name, type_ in self._missing.items()
+            for name, type_ in missing.items()
         )
         existing = self.target.schema
         if existing is None and not self._has_key_columns():
@@ -493,7 +511,9 @@ def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:
         if column.codec is None or token == NULL:
             continue
         kind = column.codec.kind
-        if kind in _OTHERWISE_JSON and token[:1] in _JSON_STARTS:
+        if kind is Kind.TEXT_OR_ANY and column.codec.element is None and token[:1] != b'"':
+            kinds[column.name] = Kind.ANY_TEXT
+        elif kind in _OTHERWISE_JSON and token[:1] in _JSON_STARTS:
             kinds[column.name] = _OTHERWISE_JSON[kind]
         elif kind is Kind.DECIMAL_BYTES and token[:1] != b'"':
             kinds[column.name] = Kind.DECIMAL_NUMBER

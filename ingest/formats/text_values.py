@@ -12,6 +12,7 @@ from storage.format.types import AtomicType, DataType, TypeRoot
 
 __all__ = ["bare_text_codec", "has_text", "text_codec"]
 
+_TEXTS = (Kind.TEXT_OR_JSON, Kind.JSON, Kind.TEXT_OR_ANY)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
 
 
@@ -33,6 +34,6 @@ def text_codec(semantic: Semantic, facts: ProducerFacts) -> Codec | None:
 def bare_text_codec(codec: Codec, earlier: DataType, facts: ProducerFacts) -> Codec:
     """A STRING column's codec for undeclared values that also takes those of its earlier type."""
     natural = bare_codec_for(earlier, facts)
-    if isinstance(natural, Fit) or natural.kind in (Kind.TEXT_OR_JSON, Kind.JSON):
+    if isinstance(natural, Fit) or natural.kind in _TEXTS:
         return codec
     return Codec(codec.kind, codec.type, codec.unit, codec.scale, natural)

@@ -28,6 +28,9 @@ _TEXT_KINDS = (
     Kind.TEXT_OR_STRUCT,
     Kind.STRUCT,
     Kind.ANY_TEXT,
+    Kind.TEXT_OR_ANY,
+    Kind.MEMBER,
+    Kind.MEMBERS,
     Kind.BASE64_TEXT,
 )
 

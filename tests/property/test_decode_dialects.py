@@ -58,7 +58,19 @@ OPTIONS = st.builds(
     st.sampled_from(Toast),
 )
 EXTRAS = st.sampled_from(["", "", "", ',"z":null', ',"z":7', ',"v":"twice"', ',"__op":"d"', ",}"])
-DIALECT_NAMES = ["json", "upsert-json", "debezium-flat", "canal-json", "maxwell-json", "ogg-json"]
+EXTRAS |= st.sampled_from([',"BI_id":5', ',"BI_id":1,"BI_v":1', ',"BI_v":1', ',"BI_w":"x"'])
+DIALECT_NAMES = ["json", "upsert-json", "debezium-flat", "canal-json", "maxwell-json"]
+DIALECT_NAMES += ["ogg-json", "aws-dms-json"]
+CANAL_TYPES = [
+    "null",
+    '{"id":"bigint","v":"int"}',
+    '{"id":"int"}',
+    '{"id":"bigint","v":"decimal"}',
+    '{"id":"bigint","v":"datetime"}',
+    '{"id":"bigint","v":"varchar"}',
+    """{"id":"bigint","v":"enum('a','1',',','7')"}""",
+    """{"id":"bigint","v":"set('a','1','7')"}""",
+]
 
 
 @st.composite
@@ -81,7 +93,7 @@ def messages(draw, name, value):
         if draw(st.booleans()):
             rows.append(draw(images(value)))
             olds.append(draw(images(value)))
-        types = draw(st.sampled_from(["null", '{"id":"bigint","v":"int"}', '{"id":"int"}']))
+        types = draw(st.sampled_from(CANAL_TYPES))
         kind = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[op]
         return encoded(
             f'{{"type":"{kind}","database":"d","table":"t","data":[{",".join(rows)}],'
@@ -91,6 +103,12 @@ def messages(draw, name, value):
         kind = {"I": "insert", "U": "update", "D": "delete"}[op]
         return encoded(
             f'{{"type":"{kind}","database":"d","table":"t","data":{new},"old":{old},"ts":5}}'
+        )
+    if name == "aws-dms-json":
+        kind = {"I": "insert", "U": "update", "D": "delete"}[op]
+        return encoded(
+            f'{{"data":{new},"before-image":{draw(st.sampled_from(["null", old]))},"metadata":'
+            f'{{"operation":"{kind}","schema-name":"d","table-name":"t"}}}}'
         )
     return encoded(f'{{"table":"D.T","op_type":"{op}","before":{old},"after":{new}}}')
 

@@ -5,6 +5,8 @@ from decimal import Decimal
 import pytest
 
 from ingest.formats.events import SourceTable, Target
+from ingest.formats.type_mapping import TypeMapping
+from storage.format.type_text import type_name
 from tests.unit.ingest.debezium_events import batch, classes, dumps, rows, schema
 from tests.unit.ingest.dialect_decoders import changes, dialect_decoder, observed
 
@@ -122,7 +124,7 @@ def test_types_of_a_new_table_come_from_mysql_type():
         bits="BIGINT",
         d="DECIMAL(38,10)",
         huge="STRING",
-        n="DECIMAL(10,0)",
+        n="DECIMAL(20,0)",
         f="FLOAT",
         day="DATE",
         clock="TIME(3)",
@@ -139,6 +141,218 @@ def test_types_of_a_new_table_come_from_mysql_type():
     )
     assert (delta.primary_key, delta.source) == (("id",), SourceTable("shop", "", "items"))
     assert result.counts == {"pending": 1}
+
+
+TICDC_TYPES = {
+    "id": "bigint unsigned",
+    "name": "varchar",
+    "code": "char",
+    "price": "decimal",
+    "raw": "varbinary",
+    "fixed": "binary",
+    "at": "datetime",
+    "seen": "timestamp",
+    "clock": "time",
+    "bits": "bit",
+    "y": "year",
+    "doc": "json",
+    "mood": "enum",
+    "f": "double",
+}
+TICDC_ROW = {
+    "id": "18446744073709551615",
+    "name": "more than one letter",
+    "code": "abc",
+    "price": "1234567890123.45",
+    "raw": "\x00ÿé",
+    "fixed": "\x01\x02",
+    "at": "2024-02-29 23:59:58.123456",
+    "seen": "2024-02-29 23:59:58.5",
+    "clock": "10:11:12.25",
+    "bits": "81",
+    "y": "2024",
+    "doc": '{"a": 1}',
+    "mood": "2",
+    "f": "1.5",
+}
+
+
+def test_types_without_a_length_take_no_limit_and_are_as_wide_as_seen():
+    value = message("INSERT", [TICDC_ROW], mysqlType=TICDC_TYPES)
+    (delta,) = decode(value, table=None).deltas
+    assert delta.fields == observed(
+        id="DECIMAL(20,0)",
+        name="STRING",
+        code="STRING",
+        price="DECIMAL(22,2)",
+        raw="BYTES",
+        fixed="BYTES",
+        at="TIMESTAMP(6)",
+        seen="TIMESTAMP(1)",
+        clock="TIME(2)",
+        bits="BIGINT",
+        y="INT",
+        doc="STRING",
+        mood="STRING",
+        f="DOUBLE",
+    )
+    table = schema(*((each.name, type_name(each.type)) for each in delta.fields))
+    result = decode(value, table=table)
+    assert not result.bad
+    (found,) = rows(result)
+    assert (found["name"], found["code"], found["mood"]) == ("more than one letter", "abc", "2")
+    assert (found["price"], found["raw"]) == (Decimal("1234567890123.45"), b"\x00\xff\xe9")
+    assert found["at"] == datetime.datetime.fromisoformat("2024-02-29 23:59:58.123456")
+    assert (found["bits"], found["y"]) == (81, 2024)
+
+
+def test_the_widest_of_the_rows_seen_makes_the_column():
+    types = {"id": "int", "d": "decimal", "at": "datetime"}
+    seen = [("1.5", None), ("12345678901234567890123", "2024-02-29 00:00:00"), (None, "x")]
+    data = [{"id": str(at), "d": d, "at": moment} for at, (d, moment) in enumerate(seen)]
+    value = message("INSERT", data, mysqlType=types)
+    (delta,) = decode(value, table=None).deltas
+    assert delta.fields == observed(id="INT", d="DECIMAL(24,1)", at="TIMESTAMP(0)")
+
+
+def test_a_value_of_an_open_type_asks_for_a_wider_column():
+    table = schema(("id", "INT"), ("d", "DECIMAL(10,0)"), ("at", "TIMESTAMP(0)"))
+    types = {"id": "int", "d": "decimal", "at": "datetime"}
+
+    def value(key, d, at="2024-02-29 00:00:00"):
+        return message("INSERT", [{"id": key, "d": d, "at": at}], mysqlType=types)
+
+    fits = [value("1", "10"), value("2", "11.00")]
+    grows = [
+        value("3", "1.25"),
+        value("4", "1.5", "2024-02-29 00:00:00.123456"),
+        value("5", "12345678901"),
+    ]
+    result = decode(*fits, *grows, value("6", "no number"), table=table)
+    assert changes(result, "id", "d") == [("+I", 1, 10), ("+I", 2, 11)]
+    (delta,) = result.deltas
+    assert delta.fields == observed(d="DECIMAL(22,2)", at="TIMESTAMP(6)")
+    assert result.counts == {"op.c": 2, "pending": 3}
+    assert classes(result) == ["type"]
+    for options in ({"evolvable": False}, {"type_mapping": TypeMapping.of(["no-change"])}):
+        frozen = decode(*grows, table=table, **options)
+        assert classes(frozen) == ["type"] * 3
+        assert not frozen.deltas
+
+
+def test_a_bit_without_length_is_no_boolean():
+    value = message("INSERT", [{"id": "1", "b": "1"}], mysqlType={"id": "int", "b": "bit"})
+    (delta,) = decode(value, table=None).deltas
+    assert delta.fields == observed(id="INT", b="BIGINT")
+
+
+def test_more_ways_of_writing_mysql_types():
+    types = {
+        "id": "BIGINT(20) UNSIGNED ZEROFILL",
+        "a": "int unsigned",
+        "b": "DOUBLE(10,2)",
+        "c": "double precision unsigned",
+        "d": "float(53)",
+        "e": "DECIMAL( 8 , 3 ) unsigned",
+        "f": "YEAR",
+        "g": "JSON",
+        "h": "tinyint unsigned",
+        "i": "set('a)','unsigned')",
+    }
+    (delta,) = decode(message("INSERT", [dict.fromkeys(types)], mysqlType=types), table=None).deltas
+    assert delta.fields == observed(
+        id="DECIMAL(20,0)",
+        a="BIGINT",
+        b="DOUBLE",
+        c="DOUBLE",
+        d="DOUBLE",
+        e="DECIMAL(8,3)",
+        f="INT",
+        g="STRING",
+        h="SMALLINT",
+        i="STRING",
+    )
+
+
+ENUM_TYPES = {
+    "id": "int",
+    "size": "enum('small','it''s, big','a\\\\b (x)')",
+    "tags": "SET('red','green','blue')",
+}
+
+
+def test_numbers_of_enum_and_set_members_become_their_names():
+    table = schema(("id", "INT"), ("size", "STRING"), ("tags", "STRING"))
+    seen = [
+        ("1", "0"),
+        ("2", "1"),
+        ("3", "5"),
+        ("0", "7"),
+        (2, 6),
+        ("small", "red,blue"),
+        (None, None),
+        ("", ""),
+    ]
+    data = [{"id": str(at), "size": s, "tags": t} for at, (s, t) in enumerate(seen)]
+    value = message("INSERT", data, mysqlType=ENUM_TYPES)
+    result = decode(value, message("DELETE", data[1:2], mysqlType=ENUM_TYPES), table=table)
+    assert not result.bad
+    assert changes(result, "size", "tags") == [
+        ("+I", "small", ""),
+        ("+I", "it's, big", "red"),
+        ("+I", "a\\b (x)", "red,blue"),
+        ("+I", "", "red,green,blue"),
+        ("+I", "it's, big", "green,blue"),
+        ("+I", "small", "red,blue"),
+        ("+I", None, None),
+        ("+I", "", ""),
+        ("-D", "it's, big", "red"),
+    ]
+    (delta,) = decode(value, table=None).deltas
+    assert delta.fields == observed(id="INT", size="STRING", tags="STRING")
+
+
+def test_numbers_of_members_that_are_not_there():
+    table = schema(("id", "INT"), ("size", "STRING"), ("tags", "STRING"))
+    types = {"id": "int", "size": "enum('10','20')", "tags": "set('10','20')"}
+
+    def value(size, tags):
+        return message("INSERT", [{"id": "1", "size": size, "tags": tags}], mysqlType=types)
+
+    result = decode(value("20", "10"), value("3", "1"), value("1", "4"), table=table)
+    assert changes(result, "size", "tags") == [("+I", "20", "10")]
+    assert classes(result) == ["type", "type"]
+    assert "column size" in result.bad[0].error
+    numbers = schema(("id", "INT"), ("size", "INT"), ("tags", "STRING"))
+    assert changes(decode(value("2", "1"), table=numbers), "size", "tags") == [("+I", 2, "10")]
+
+
+def test_an_enum_in_the_key_is_its_name():
+    table = schema(("size", "STRING"), ("n", "INT"), key=("size",))
+    types = {"size": "enum('s','m')", "n": "int"}
+    value = message("UPDATE", [{"size": "2", "n": "5"}], [{"size": "1"}], mysqlType=types)
+    assert changes(decode(value, table=table), "size", "n") == [("-D", "s", 5), ("+I", "m", 5)]
+
+
+def test_without_types_columns_are_text_and_numbers_are_their_text():
+    bare = {"mysqlType": None, "sqlType": None}
+    data = [{"id": 1, "n": 1.50, "ok": True, "t": "a", "doc": {"a": [1]}}]
+    first = message("INSERT", data, **bare)
+    (delta,) = decode(first, table=None).deltas
+    assert delta.fields == observed(id="STRING", n="STRING", ok="STRING", t="STRING", doc="STRING")
+    table = schema(*((name, "STRING") for name in data[0]))
+    more = message(
+        "INSERT", [{"id": "2", "n": "x", "ok": "1", "t": 12345678901234567890123}], **bare
+    )
+    one = dialect_decoder("canal-json", table)
+    for _ in range(2):
+        result = one.decode(batch(first, more, first, topic=TOPIC))
+        assert not result.bad
+        assert changes(result, *data[0]) == [
+            ("+I", "1", "1.5", "true", "a", '{"a":[1]}'),
+            ("+I", "2", "x", "1", "12345678901234567890123", None),
+            ("+I", "1", "1.5", "true", "a", '{"a":[1]}'),
+        ]
 
 
 def test_values_of_every_type():

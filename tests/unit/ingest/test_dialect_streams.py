@@ -168,6 +168,38 @@ def test_canal(tmp_path):
     assert one.bad() == []
 
 
+TICDC_TYPES = {"id": "int unsigned", "name": "varchar", "price": "decimal", "at": "datetime"}
+
+
+def test_canal_as_ticdc_writes_it(tmp_path):
+    one = Stream(tmp_path, "canal-json")
+    old = {"id": "1", "name": "cup", "price": "8", "at": "2024-02-29 23:59:58"}
+    one.run(canal("INSERT", [old], types=TICDC_TYPES))
+    assert one.columns() == {
+        "id": "BIGINT",
+        "name": "STRING",
+        "price": "DECIMAL(20, 0)",
+        "at": "TIMESTAMP(0)",
+    }
+    new = {"id": "1", "name": "a cup", "price": "8.25", "at": "2024-02-29 23:59:58.123456"}
+    one.run(
+        canal("UPDATE", [new], [old], TICDC_TYPES),
+        canal("INSERT", [{**old, "id": "2"}], types=TICDC_TYPES),
+    )
+    assert one.columns() == {
+        "id": "BIGINT",
+        "name": "STRING",
+        "price": "DECIMAL(22, 2)",
+        "at": "TIMESTAMP(6)",
+    }
+    at = datetime.datetime.fromisoformat("2024-02-29T23:59:58")
+    assert [tuple(row.values()) for row in one.rows()] == [
+        (1, "a cup", Decimal("8.25"), at.replace(microsecond=123_456)),
+        (2, "cup", Decimal("8.00"), at),
+    ]
+    assert one.bad() == []
+
+
 def test_canal_messages_that_stand_for_rows_they_do_not_have_are_bad(tmp_path):
     one = Stream(tmp_path, "canal-json")
     row = [{"id": "1", "name": "tea", "price": "3.50"}]
