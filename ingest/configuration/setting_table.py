@@ -163,6 +163,16 @@ SETTINGS: tuple[Setting, ...] = (
         "for `files`.",
     ),
     Setting(
+        key="source.lines",
+        kind=choice("auto", "value", "archived"),
+        default="auto",
+        doc="For `files`: what a line is. `value`: an event. `archived`: a record with its key, a "
+        "JSON object of `value` and any of `key`, `headers`, `timestamp`, `topic`, `partition`, "
+        "`offset`. `auto`: archived where it is such an object and no other; in `json`, "
+        "`upsert-json` and `debezium-flat` it may be a row as well, so the stream stops there and "
+        "asks.",
+    ),
+    Setting(
         key="source.topics",
         kind=text_list,
         doc="Exact topic names. For `kafka` give these or `source.topics.pattern`.",

@@ -66,6 +66,7 @@ from ingest.configuration.shown_settings import shown_settings
 from ingest.configuration.sweep_checks import check_sweeps
 from ingest.configuration.transform_checks import check_transforms
 from ingest.container.pods import default_parallelism
+from ingest.formats.dialects import BARE_ROW_FORMATS
 from ingest.formats.type_mapping import TypeMapping
 from ingest.microbatch.event_time import check_watermarks
 from ingest.microbatch.routing import Route
@@ -422,9 +423,9 @@ def _named_source(values: Mapping[str, Any]) -> SourceSettings:
 
 def _source(values: Mapping[str, Any]) -> SourceSettings:
     kind = values["source.type"]
-    foreign = ("source.path",) if kind == "kafka" else _KAFKA_ONLY
+    foreign = ("source.path", "source.lines") if kind == "kafka" else _KAFKA_ONLY
     for key in foreign:
-        if values[key] is not None:
+        if values[key] not in (None, _BY_KEY[key].default):
             other = "files" if kind == "kafka" else "kafka"
             hint = f"remove it, or set `source.type: {other}`"
             raise InvalidOptionError(
@@ -447,7 +448,9 @@ def _source(values: Mapping[str, Any]) -> SourceSettings:
     if kind == "files":
         path = values["source.path"]
         return FileSourceSettings(
-            path=str(Path(path).expanduser().absolute()) if path else "", **common
+            path=str(Path(path).expanduser().absolute()) if path else "",
+            lines=_lines(values["source.lines"], values["source.format"]),
+            **common,
         )
     return KafkaSourceSettings(
         bootstrap_servers=values["source.bootstrap.servers"] or "",
@@ -455,6 +458,11 @@ def _source(values: Mapping[str, Any]) -> SourceSettings:
         properties=values["source.properties"] or {},
         **common,
     )
+
+
+def _lines(setting: str, name: str) -> str:
+    """`FileSourceSettings.lines`: only where messages are rows may one look like a record."""
+    return "ask" if setting == "auto" and name in BARE_ROW_FORMATS else setting
 
 
 def _check_tables(settings: Settings) -> None:

@@ -16,7 +16,15 @@ from ingest.formats.ogg_json import OggJsonDecoder
 from ingest.formats.plain_json import PlainJsonDecoder
 from ingest.formats.upsert_json import UpsertJsonDecoder
 
-__all__ = ["AVRO_FORMATS", "DEBEZIUM_AVRO", "DEBEZIUM_JSON", "DIALECTS", "FORMATS", "UPSERT_AVRO"]
+__all__ = [
+    "AVRO_FORMATS",
+    "BARE_ROW_FORMATS",
+    "DEBEZIUM_AVRO",
+    "DEBEZIUM_JSON",
+    "DIALECTS",
+    "FORMATS",
+    "UPSERT_AVRO",
+]
 
 DEBEZIUM_JSON = "debezium-json"
 """The format with a decoder of its own (`debezium_json`)."""
@@ -38,6 +46,9 @@ DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
         "json": PlainJsonDecoder,
     }
 )
+
+BARE_ROW_FORMATS = ("json", "upsert-json", "debezium-flat")
+"""Formats whose message is a row, which may have members of any name."""
 
 FORMATS = (DEBEZIUM_JSON, *AVRO_FORMATS, *DIALECTS)
 """Values of the setting `source.format`."""

@@ -4,15 +4,19 @@
 A line is either the record's value as it stands, which is never parsed here, or an archived Kafka
 record: a JSON object with the member ``value`` and any of ``key``, ``headers``, ``timestamp`` (and
 ``topic``, ``partition``, ``offset``, which are ignored), and no other. Key and value are nested
-JSON, whose bytes are handed on untouched, or strings, whose content is; null is absent. A line that
-begins like such an object and is none is a plain value. Headers are an object, or an array of
-``[name, value]`` pairs or of ``{"key": …, "value": …}`` objects. A blank line is nothing; the bare
-word ``null`` is a tombstone.
+JSON, whose bytes are handed on untouched, or strings, whose content is; null is absent. Headers are
+an object, or an array of ``[name, value]`` pairs or of ``{"key": …, "value": …}`` objects. A blank
+line is nothing; the bare word ``null`` is a tombstone.
+
+`FileSourceSettings.lines` says which of the two. No event of a format with an envelope looks like
+an archived record, so there the line itself tells (`auto`; it has to begin with one of the names).
+A row of the other formats may have such columns: there a line that looks like a record stops the
+stream (`ask`) until the setting is given. In any case a line that is no such object is a value.
 
 The offset of a record is ``file sequence << 40 | position of its line``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import compress, repeat
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,7 @@ from ingest.source.file_listing import open_plain
 from ingest.source.ranges import SourceRange
 from ingest.source.records import NO_TIMESTAMP, RawBatch
 from ingest.source.source_settings import FileSourceSettings
-from storage.errors import DataLossError
+from storage.errors import DataLossError, InvalidOptionError
 
 __all__ = ["POSITION_BITS", "POSITION_MASK", "read_range"]
 
@@ -35,6 +39,7 @@ POSITION_MASK = (1 << POSITION_BITS) - 1
 # About 3,000 events of 650 bytes: what the decoder likes, and small enough for the CPU's caches.
 _BLOCK_BYTES = 2 << 20
 _BATCH_RECORDS = 5000
+_SHOWN = 200
 
 _ENVELOPE_STARTS = tuple(
     b'{%s"%s"' % (space, name)
@@ -100,7 +105,7 @@ def read_range(piece: SourceRange, settings: FileSourceSettings) -> Iterator[Raw
     position, end = piece.start & POSITION_MASK, piece.end & POSITION_MASK
     try:
         for block in _blocks(path, position, end):
-            yield from _batches(piece, block, base + position)
+            yield from _batches(piece, block, base + position, settings.lines)
             position += len(block)
     except FileNotFoundError:
         pass  # told below like a file that is too short
@@ -135,7 +140,7 @@ def _blocks(path: Path, position: int, end: int) -> Iterator[bytes]:
                 yield block[:border] if rest else block
 
 
-def _batches(piece: SourceRange, block: bytes, base: int) -> Iterator[RawBatch]:
+def _batches(piece: SourceRange, block: bytes, base: int, form: str) -> Iterator[RawBatch]:
     lines = block.split(b"\n")
     if not lines[-1]:
         lines.pop()
@@ -148,23 +153,47 @@ def _batches(piece: SourceRange, block: bytes, base: int) -> Iterator[RawBatch]:
     offsets: list[int] = starts.tolist()
     for at in range(0, len(lines), _BATCH_RECORDS):
         part = slice(at, at + _BATCH_RECORDS)
-        yield _batch(piece, offsets[part], lines[part])
+        yield _batch(piece, offsets[part], lines[part], form)
 
 
-def _batch(piece: SourceRange, offsets: list[int], lines: list[bytes]) -> RawBatch:
+def _batch(piece: SourceRange, offsets: list[int], lines: list[bytes], form: str) -> RawBatch:
     values: list[bytes | None] = list(lines)
     if b"null" in lines or b"null\r" in lines:
         values = [None if line in (b"null", b"null\r") else line for line in lines]
     keys: list[bytes | None] = list(repeat(None, len(lines)))
     extras: dict[int, _LineExtras] = {}
-    marked = [line.startswith(_ENVELOPE_STARTS) for line in lines]
-    if any(marked):
-        _open_envelopes(list(compress(range(len(lines)), marked)), lines, keys, values, extras)
+    marked = range(len(lines) if form == "archived" else 0)
+    if form in ("auto", "ask"):
+        begins = [line.startswith(_ENVELOPE_STARTS) for line in lines]
+        marked = list(compress(range(len(lines)), begins)) if any(begins) else marked
+    if marked and form == "ask":
+        _ask(piece, offsets, lines, marked)
+    elif marked:
+        _open_envelopes(marked, lines, keys, values, extras)
     return RawBatch(piece.topic, piece.partition, offsets, keys, values, extras=extras)
 
 
+def _ask(
+    piece: SourceRange, offsets: list[int], lines: list[bytes], indices: Sequence[int]
+) -> None:
+    for index in indices:
+        try:
+            _DECODER.decode(lines[index])
+        except (msgspec.MsgspecError, UnicodeError):
+            continue
+        raise InvalidOptionError(
+            "a line may be an archived record, or a row with columns of these names",
+            hint="set `source.lines: archived` where lines are records with keys, "
+            "`source.lines: value` where they are rows",
+            topic=piece.topic,
+            file=piece.extra[0],
+            position=offsets[index] & POSITION_MASK,
+            line=lines[index][:_SHOWN].decode("utf-8", "backslashreplace"),
+        )
+
+
 def _open_envelopes(
-    indices: list[int],
+    indices: Sequence[int],
     lines: list[bytes],
     keys: list[bytes | None],
     values: list[bytes | None],
@@ -173,6 +202,8 @@ def _open_envelopes(
     """Replace archived records by their parts; one loop, since all lines are such or none is."""
     decode = _DECODER.decode
     for index in indices:
+        if values[index] is None:
+            continue
         try:
             envelope = decode(lines[index])
             key = bytes(envelope.key)

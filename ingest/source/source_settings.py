@@ -28,6 +28,8 @@ __all__ = [
     "with_topic",
 ]
 
+LINE_FORMS: Final = ("auto", "value", "archived", "ask")
+
 STARTUP_MODES: Final = ("earliest", "latest", "timestamp", "specific-offsets")
 
 # About 4 s of decoding on two cores at the rates of PEERS.md §3.1: long enough to hide the fixed
@@ -130,6 +132,8 @@ class FileSourceSettings:
 
     Attributes:
         path: the directory.
+        lines: what a line is, one of `LINE_FORMS`: a `value`, an `archived` record, `auto` = either
+            by how it looks, `ask` = as auto, but a line that looks like a record is an error.
         topics: exact topic names; empty with an empty pattern means all.
         topics_pattern: as for Kafka.
         topics_exclude: as for Kafka.
@@ -146,6 +150,7 @@ class FileSourceSettings:
 
     kind: str = dataclasses.field(default="files", init=False)
     path: str
+    lines: str = "auto"
     topics: tuple[str, ...] = ()
     topics_pattern: str = ""
     topics_exclude: tuple[str, ...] = ()
@@ -166,6 +171,8 @@ class FileSourceSettings:
                 "topics and a pattern contradict each other",
                 hint="set at most one of `source.topics` and `source.topics.pattern`",
             )
+        if self.lines not in LINE_FORMS:
+            raise InvalidOptionError("unknown form of lines", lines=self.lines)
         if self.max_files < 1:
             raise InvalidOptionError("a limit must be positive", max_files=self.max_files)
         _check_common(self)

@@ -56,6 +56,7 @@ CANAL = [
 def test_rows_of_other_formats(spark, tmp_path, name, topic, lines, expected):
     write_topics(tmp_path / "events", {topic: lines})
     source = {"type": "files", "path": str(tmp_path / "events"), "format": name}
+    source["lines"] = "archived" if name == "debezium-flat" else "auto"
 
     drain(config(tmp_path, source=source), spark)
 

@@ -26,7 +26,7 @@ from ingest.source.ranges import (
 )
 from ingest.source.source_settings import FileSourceSettings
 from storage.clock import ManualClock
-from storage.errors import CorruptDataError, DataLossError, RetryableError
+from storage.errors import CorruptDataError, DataLossError, InvalidOptionError, RetryableError
 
 
 def source_of(path: Path, **values) -> FileSource:
@@ -253,6 +253,41 @@ def test_archived_records_are_opened_without_changing_a_byte(tmp_path):
     assert batch.headers(2) == [("a", b"b"), ("c", b"")]
     assert batch.headers(0) == []
     assert batch.timestamp_ms(0) == -1
+
+
+RECORD_LIKE = [
+    b'{"key":{"id":1},"value":{"a":1}}',
+    b'{"value":2,"topic":"x","partition":3,"offset":4,"timestamp":5}',
+    b'{ "timestamp":17, "value":null, "headers":{}}',
+]
+
+
+def values_of(directory, lines, form):
+    (directory / "t.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    source = source_of(directory, lines=form)
+    rows, _ = drain(source, source.initial())
+    return [value for _, value in rows["t"]]
+
+
+def test_rows_with_the_columns_of_records_are_rows_where_the_settings_say_so(tmp_path):
+    lines = [*RECORD_LIKE, event(1), b"null"]
+    assert values_of(tmp_path, lines, "value") == [*RECORD_LIKE, event(1), None]
+    opened = [b'{"a":1}', b"2", None, event(1), None]
+    assert values_of(tmp_path, lines, "auto") == opened
+    spaced = [b"\t{\n".replace(b"\n", b" ") + b'"value":{"a":1}}', *lines[1:]]
+    assert values_of(tmp_path, spaced, "archived") == opened
+
+
+@pytest.mark.parametrize("line", RECORD_LIKE)
+def test_a_line_that_may_be_a_record_or_a_row_stops_the_stream(tmp_path, line):
+    rows = [b'{"id":1,"key":"k"}', b'{"value":1,"unit":"m"}', b'{"key":1,"timestamp":2}']
+    assert values_of(tmp_path, rows, "ask") == rows
+    with pytest.raises(InvalidOptionError, match=r"source\.lines: archived") as caught:
+        values_of(tmp_path, [*rows, line], "ask")
+    place = caught.value.context
+    assert (place["topic"], place["file"]) == ("t", "t.jsonl")
+    assert place["position"] == sum(len(row) + 1 for row in rows)
+    assert place["line"] == line.decode()
 
 
 @settings(max_examples=30, deadline=None)

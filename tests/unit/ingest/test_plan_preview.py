@@ -249,7 +249,8 @@ def test_masks_and_secrets_are_not_shown(shop):
 )
 def test_other_formats(shop, source_format, record, types):
     key = None if source_format in ("json", "canal-json") else {"id": 1}
-    path = shop({"t": [line(record, key)]}, source=f", format: {source_format}")
+    source = f", format: {source_format}, lines: archived"
+    path = shop({"t": [line(record, key)]}, source=source)
     outline = plan(path, estimates=True)
     (table,) = outline.tables
     assert {column.name: column.type for column in table.columns} == types

@@ -51,6 +51,34 @@ def test_minimal_file_is_enough(load):
     assert settings.metrics.port == 9108
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "expected"),
+    [
+        ("debezium-json", None, "auto"),
+        ("canal-json", None, "auto"),
+        ("json", None, "ask"),
+        ("upsert-json", "auto", "ask"),
+        ("debezium-flat", None, "ask"),
+        ("json", "value", "value"),
+        ("debezium-flat", "archived", "archived"),
+    ],
+)
+def test_where_a_row_may_look_like_an_archived_record_the_lines_are_asked_for(
+    load, name, lines, expected
+):
+    said = f", lines: {lines}" if lines else ""
+    settings = load(FILES.replace("type: files,", f"type: files, format: {name}{said},"))
+    assert isinstance(settings.source, FileSourceSettings)
+    assert settings.source.lines == expected
+
+
+def test_lines_are_not_for_kafka(load):
+    kafka = "type: kafka, bootstrap.servers: k:1, topics: [t], lines: value"
+    with pytest.raises(InvalidOptionError, match="not for the kafka source") as caught:
+        load(FILES.replace("type: files, path: events", kafka))
+    assert caught.value.context["key"] == "source.lines"
+
+
 def test_relative_paths_become_absolute(load, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = load(FILES)
