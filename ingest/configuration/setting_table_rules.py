@@ -24,7 +24,8 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="primary.key",
         kind=text_list,
-        doc="Primary key for events without a Kafka key. Default: the columns of the Kafka key.",
+        doc="Primary key, for events without a Kafka key and for keys that have members which no "
+        "row has (Debezium's topic routing adds one). Default: the columns of the Kafka key.",
     ),
     Setting(
         key="bucket",

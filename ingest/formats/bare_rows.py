@@ -11,6 +11,7 @@ import msgspec
 
 from ingest.formats.envelopes import Dialect, DialectOptions, Event, members_of
 from ingest.formats.loose_shapes import LooseShape
+from ingest.formats.recognition import MONGODB, looks_like
 from ingest.formats.schema_block import BlockField, SchemaBlock
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
@@ -76,6 +77,18 @@ class BareRows(Dialect):
         """See `Dialect.metadata_text`."""
         return self.split_value(topic, value)[1] if self.members else None
 
+    def mistaken(self, value: bytes | None) -> str:
+        """See `Dialect.mistaken`."""
+        what, format_ = looks_like(value)
+        if what == MONGODB:
+            return what
+        if not format_ or format_ == "debezium-flat":
+            return ""
+        return (
+            f"it looks like {what}: set source.format: {format_}; if such messages are to be rows, "
+            "make the table with their columns first"
+        )
+
     def is_column(self, name: str) -> bool:
         """Whether a member of the message is a column."""
         return True
@@ -100,7 +113,7 @@ def _has_payload(text: bytes) -> bool:
     Raises:
         EventRefusedError: it is no JSON object.
     """
-    members = members_of(text, "the message")
+    members = members_of(text, "a row", "json")
     if members.keys() != {"schema", "payload"} or members["payload"][:1] not in (b"{", b"n"):
         return False
     block = members["schema"]

@@ -23,12 +23,14 @@ from ingest.formats.events import SourceTable
 from ingest.formats.loose_shapes import LooseShape, TypedColumn
 from ingest.formats.member_columns import Member
 from ingest.formats.mysql_types import jdbc_type, mysql_type, seen_type
+from ingest.formats.recognition import said_of
 from ingest.formats.semantic_types import Kind
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
 
 __all__ = ["CanalJson", "CanalJsonDecoder"]
 
+_FORMAT = "canal-json"
 _OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 _XA = ("XACOMMIT", "XAROLLBACK")
 
@@ -76,10 +78,10 @@ class CanalJson(Dialect):
         """See `Dialect.read`."""
         if value is None:
             return "tombstone"
-        message = parse(_MESSAGE.decode, value, "a Canal message")
+        message = parse(_MESSAGE.decode, value, "a Canal message", _FORMAT)
         op = _OPS.get(message.type)
         if op is None:
-            return _control(message)
+            return _control(message, value)
         if message.is_ddl or not message.data or not message.table:
             raise EventRefusedError("envelope", _why_no_rows(message))
         if op != "d" and message.tidb is not None:
@@ -94,7 +96,7 @@ class CanalJson(Dialect):
 
     def truncated(self, value: bytes) -> SourceTable | None:
         """See `Dialect.truncated`."""
-        message = parse(_MESSAGE.decode, value, "a Canal message")
+        message = parse(_MESSAGE.decode, value, "a Canal message", _FORMAT)
         if message.type != "TRUNCATE" or not message.table:
             return None
         return self.source(message.database or "", "", message.table)
@@ -141,7 +143,7 @@ def _column(name: str, type_: str | int) -> TypedColumn:
     return TypedColumn(name, known.type, kind=kind, members=known.members)
 
 
-def _control(message: _Message) -> str:
+def _control(message: _Message, value: bytes) -> str:
     if message.type == "TRUNCATE":
         return "op.t"
     if message.is_ddl:
@@ -152,7 +154,8 @@ def _control(message: _Message) -> str:
         return "transaction"
     if message.type == "QUERY" and not message.data:
         return "notification"
-    raise EventRefusedError("envelope", f"type {message.type[:40]} is no change of rows")
+    seen = said_of(value, _FORMAT)
+    raise EventRefusedError("envelope", f"type {message.type[:40]} is no change of rows{seen}")
 
 
 def _why_no_rows(message: _Message) -> str:

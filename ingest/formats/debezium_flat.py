@@ -28,7 +28,6 @@ from ingest.formats.envelopes import (
 from ingest.formats.events import SourceTable
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.shapes import Shape
-from ingest.formats.single_event import EventRefusedError
 from ingest.formats.token_values import NULL
 from ingest.formats.upsert_json import KeyedRows
 
@@ -43,7 +42,6 @@ _HEARTBEAT_TOPIC = "__debezium-heartbeat"
 _TRANSACTION_TOPIC = ".transaction"
 _TRUE = (b'"true"', b"true")
 _OPS = {b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"}
-_ENVELOPE = ("op", "source")
 _BOUNDARY = {"status", "id", "event_count", "data_collections"}
 _DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _NOTHING: Mapping[str, bytes] = {}
@@ -169,11 +167,7 @@ def _is_boundary(members: Mapping[str, bytes]) -> bool:
 
 
 def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
-    """What a message of the connector is that is no row; empty = a row.
-
-    Raises:
-        EventRefusedError: an event that is not flattened.
-    """
+    """What a message of the connector is that is no row; empty = a row."""
     if block is not None:
         kind = _CONTROL.get(block.name.rpartition(".")[2])
         if kind is not None:
@@ -184,8 +178,4 @@ def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
         return "transaction"  # a table may be called so
     if b'"tableChanges":' in payload and members_of(payload, "the event").keys() >= _DDL:
         return "schema_change"
-    if b'"source":{' in payload and b'"op":' in payload:
-        members = members_of(payload, "the event")
-        if members.keys() >= {*_ENVELOPE} and ("after" in members or "before" in members):
-            raise EventRefusedError("envelope", "not flattened: use format debezium-json")
     return ""

@@ -241,12 +241,16 @@ class _Decoding:
     def _withhold(self, shape: Shape, at: int, payload: bytes) -> None:
         """Count a row event whose target does not cover it; note the change to ask for."""
         try:
-            if not shape.knows_key and not shape.learn_key(key_tokens(self._raw.keys[at])):
-                self._outcome.refuse_keyless(shape, at)
-                return
+            if not shape.knows_key:
+                names = key_tokens(self._raw.keys[at])
+                row = {} if shape.block is not None else row_tokens(payload)
+                lacking = [name for name in names if row and name not in row]
+                if (lacking and not shape.has_configured_key) or not shape.learn_key(names):
+                    self._outcome.refuse_keyless(shape, at, lacking)
+                    return
             if shape.block is None and not recognises(shape.pending_plan, payload):
                 shape.learn_columns(row_tokens(payload))
-                shape.learn_columns(key_tokens(self._raw.keys[at]))
+                shape.learn_columns(shape.key_of(key_tokens(self._raw.keys[at])))
         except EventRefusedError as error:
             self._outcome.refuse(at, error, shape.target_name)
             return

@@ -39,6 +39,7 @@ from ingest.formats.single_event import EventRefusedError
 
 __all__ = ["DmsJson", "DmsJsonDecoder"]
 
+_FORMAT = "aws-dms-json"
 _OPS = {"load": "r", "insert": "c", "update": "u", "delete": "d"}
 
 
@@ -92,7 +93,7 @@ class DmsJson(Dialect):
         """See `Dialect.read`."""
         if value is None:
             return "tombstone"
-        message: Any = parse(self._decode, value, "a DMS record")
+        message: Any = parse(self._decode, value, "a DMS record", _FORMAT)
         metadata: _Metadata = message.metadata
         if metadata.record_type == "control":
             return "op.t" if metadata.operation.startswith("truncate") else "schema_change"
@@ -111,7 +112,7 @@ class DmsJson(Dialect):
 
     def truncated(self, value: bytes) -> SourceTable | None:
         """See `Dialect.truncated`."""
-        message: Any = parse(self._decode, value, "a DMS record")
+        message: Any = parse(self._decode, value, "a DMS record", _FORMAT)
         metadata: _Metadata = message.metadata
         if not metadata.operation.startswith("truncate") or not metadata.table_name:
             return None

@@ -202,11 +202,17 @@ class _Decoding:
             if not shape.knows_key and not shape.learn_key(self._dialect.key_names(event)):
                 self._outcome.refuse_keyless(shape, at)
                 return
-            if shape.block is None and not _recognises(shape.pending_plan, event):
+            if _recognises(shape.pending_plan, event):
+                self._outcome.withhold(shape, at)
+                return
+            if self._is_mistaken(shape, at):
+                return
+            if shape.block is None:
                 for image in event.images:
-                    shape.learn_columns(_tokens(image.before if image.op == "d" else image.after))
+                    tokens = _tokens(image.before if image.op == "d" else image.after)
+                    shape.learn_columns(shape.key_of(tokens) if event.of_key else tokens)
                 if self._dialect.key_is_row:
-                    shape.learn_columns(key_tokens(event.key))
+                    shape.learn_columns(shape.key_of(key_tokens(event.key)))
             elif shape.has_open_types:
                 for image in event.images:
                     shape.learn_widths(_tokens(image.before if image.op == "d" else image.after))
@@ -214,6 +220,13 @@ class _Decoding:
             self._outcome.refuse(at, error, shape.target_name)
             return
         self._outcome.withhold(shape, at)
+
+    def _is_mistaken(self, shape: Shape, at: int) -> bool:
+        """Refuse a record that the table's columns do not take if it is no row at all."""
+        why = self._dialect.mistaken(self._raw.values[at])
+        if why:
+            self._outcome.refuse(at, EventRefusedError("envelope", why), shape.target_name)
+        return bool(why)
 
     # --- rows
 
@@ -302,6 +315,8 @@ class _Decoding:
         try:
             rows = [row for image in event.images for row in self._rows(plan, event, image)]
         except (UncoveredError, EventRefusedError) as error:
+            if self._is_mistaken(shape, at):
+                return
             tokens = _all_tokens(event) if blames_columns(error) else {}
             if self._outcome.untaken(shape, at, error, tokens, self._placeholder):
                 self._single(shape, at, event)
@@ -317,6 +332,8 @@ class _Decoding:
     def _rows(self, plan: RowPlan, event: Event, image: Image) -> list[SingleRow]:
         key = event.key if self._dialect.key_is_row else None
         before = {} if image.op not in "ud" else _before(plan, image)
+        if event.of_key:
+            before = {name: before[name] for name in plan.key_names if name in before}
         after: Tokens = {}
         if image.op != "d":
             if image.after is None:

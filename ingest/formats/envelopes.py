@@ -17,6 +17,7 @@ import msgspec
 from ingest.formats.events import SourceTable
 from ingest.formats.loose_shapes import LooseShape
 from ingest.formats.member_columns import Member, Reading
+from ingest.formats.recognition import said_of
 from ingest.formats.semantic_types import ProducerFacts
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
@@ -125,6 +126,7 @@ class Event(msgspec.Struct, gc=False, frozen=True):
         types: JSON text that describes the columns' types, and that tells shapes apart; empty =
             there is none.
         key: the record's key.
+        of_key: whether the row is the record's key, of which only the key columns count.
     """
 
     source: SourceTable
@@ -133,6 +135,7 @@ class Event(msgspec.Struct, gc=False, frozen=True):
     key_names: tuple[str, ...] = ()
     types: bytes = b""
     key: bytes | None = None
+    of_key: bool = False
 
 
 _MAX_SOURCES = 65_536
@@ -196,6 +199,10 @@ class Dialect(abc.ABC):
         """
         return event
 
+    def mistaken(self, value: bytes | None) -> str:
+        """What a record is, if no row, that a table's columns do not take; "" = a row."""
+        return ""
+
     def truncated(self, value: bytes) -> SourceTable | None:
         """The table that a record counted as `op.t` is about; None where it does not say."""
         return None
@@ -243,8 +250,15 @@ _PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _T = TypeVar("_T")
 
 
-def parse(decode: Callable[[bytes], _T], value: bytes, what: str) -> _T:
-    """Decode an envelope.
+def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str = "") -> _T:
+    """Decode an envelope, or a part of one.
+
+    Args:
+        decode: decodes it.
+        value: its text.
+        what: it should be.
+        format_: that is in use, where the value is the whole message: one of another format may
+            look familiar.
 
     Raises:
         EventRefusedError: it is no JSON, or no such envelope.
@@ -252,9 +266,11 @@ def parse(decode: Callable[[bytes], _T], value: bytes, what: str) -> _T:
     try:
         return decode(value)
     except msgspec.ValidationError as error:
-        raise EventRefusedError("envelope", f"not {what}: {error}") from None
+        seen = said_of(value, format_) if format_ else ""
+        raise EventRefusedError("envelope", f"not {what}: {error}{seen}") from None
     except _PARSE_ERRORS as error:
-        raise EventRefusedError("json", str(error)) from None
+        seen = said_of(value, format_) if format_ else ""
+        raise EventRefusedError("json", f"{error}{seen}") from None
 
 
 def image(raw: Any) -> bytes | None:
@@ -263,13 +279,13 @@ def image(raw: Any) -> bytes | None:
     return None if text in (b"", NULL) else text
 
 
-def members_of(text: bytes, what: str) -> dict[str, bytes]:
-    """Members of a JSON object with the raw text of their values.
+def members_of(text: bytes, what: str, format_: str = "") -> dict[str, bytes]:
+    """Members of a JSON object with the raw text of their values; arguments as of `parse`.
 
     Raises:
         EventRefusedError: it is no object.
     """
-    found = parse(_MEMBERS.decode, text, what)
+    found = parse(_MEMBERS.decode, text, what, format_)
     return {name: bytes(raw) for name, raw in found.items()}
 
 

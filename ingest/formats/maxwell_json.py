@@ -13,10 +13,12 @@ import msgspec
 from ingest.formats.envelope_decoder import EnvelopeDecoder
 from ingest.formats.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, image, parse
 from ingest.formats.member_columns import NUMBER, TOKEN, Member, Reading
+from ingest.formats.recognition import said_of
 from ingest.formats.single_event import EventRefusedError, key_tokens
 
 __all__ = ["MaxwellJson", "MaxwellJsonDecoder"]
 
+_FORMAT = "maxwell-json"
 _OPS = {"insert": "c", "update": "u", "delete": "d", "bootstrap-insert": "r"}
 _BOOTSTRAP = ("bootstrap-start", "bootstrap-complete")
 _DDL = ("table-", "database-")
@@ -68,10 +70,10 @@ class MaxwellJson(Dialect):
         """See `Dialect.read`."""
         if value is None:
             return "tombstone"
-        message = parse(_MESSAGE.decode, value, "a Maxwell message")
+        message = parse(_MESSAGE.decode, value, "a Maxwell message", _FORMAT)
         op = _OPS.get(message.type)
         if op is None:
-            return _control(message.type)
+            return _control(message.type, value)
         row = image(message.data)
         if row is None or not message.table:
             raise EventRefusedError("envelope", f"{message.type} without data or table")
@@ -95,12 +97,13 @@ class MaxwellJsonDecoder(EnvelopeDecoder):
     dialect = MaxwellJson
 
 
-def _control(type_: str) -> str:
+def _control(type_: str, value: bytes) -> str:
     if type_ in _BOOTSTRAP:
         return "notification"
     if type_.startswith(_DDL):
         return "schema_change"
-    raise EventRefusedError("envelope", f"type {type_[:40]} is no change of rows")
+    seen = said_of(value, _FORMAT)
+    raise EventRefusedError("envelope", f"type {type_[:40]} is no change of rows{seen}")
 
 
 def _key_names(key: bytes | None) -> list[str]:

@@ -30,6 +30,7 @@ from ingest.formats.single_event import EventRefusedError
 
 __all__ = ["OggJson", "OggJsonDecoder"]
 
+_FORMAT = "ogg-json"
 _OPS = {"I": "c", "U": "u", "D": "d"}
 _MISSING = "_isMissing"
 _MISSING_MARK = b'_isMissing"'
@@ -67,7 +68,7 @@ class OggJson(Dialect):
         """See `Dialect.read`."""
         if value is None:
             return "tombstone"
-        message = parse(_MESSAGE.decode, value, "a GoldenGate operation")
+        message = parse(_MESSAGE.decode, value, "a GoldenGate operation", _FORMAT)
         if message.op_type == "T":
             return "op.t"
         op = _OPS.get(message.op_type)
@@ -84,7 +85,7 @@ class OggJson(Dialect):
 
     def truncated(self, value: bytes) -> SourceTable | None:
         """See `Dialect.truncated`."""
-        message = parse(_MESSAGE.decode, value, "a GoldenGate operation")
+        message = parse(_MESSAGE.decode, value, "a GoldenGate operation", _FORMAT)
         if message.op_type != "T" or not message.table:
             return None
         return self.source(*_parts(message.table))

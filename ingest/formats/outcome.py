@@ -21,7 +21,7 @@ _REFUSALS = {
     Fate.CONFLICT: ("source_table_conflict", "the target is filled from another source table"),
     Fate.NO_KEY: (
         "no_primary_key",
-        "no primary key: the record names none; set primary.key for the table",
+        "the table has no primary key, which rows of this format need",
     ),
 }
 
@@ -43,6 +43,19 @@ def bad_record(raw: RawBatch, at: int, error_class: str, error: str, target: str
 def _because(text: str, target: Target | None) -> str:
     why = "" if target is None else target.why_frozen
     return f"{text}: {why}" if why else text
+
+
+def _why_keyless(shape: Shape, lacking: Sequence[str]) -> str:
+    names = ", ".join(lacking or shape.lacking_key)
+    if not names:
+        return "no primary key: the record's key names none; set primary.key for the table"
+    if shape.has_configured_key:
+        return f"primary.key names {names}, which the row does not have"
+    return (
+        f"the record's key has {names}, which the row does not have (Debezium's topic routing adds "
+        "such members): set primary.key for the table to the columns of the row that are its key; "
+        "where rows of several tables have equal keys, give their route a shard too"
+    )
 
 
 class Outcome:
@@ -102,9 +115,16 @@ class Outcome:
         for at in positions:
             self.refuse(at, refused, shape.target_name)
 
-    def refuse_keyless(self, shape: Shape, at: int) -> None:
-        """A record is bad because no primary key can be known from it."""
-        self.refuse(at, EventRefusedError(*_REFUSALS[Fate.NO_KEY]), shape.target_name)
+    def refuse_keyless(self, shape: Shape, at: int, lacking: Sequence[str] = ()) -> None:
+        """A record is bad because no primary key can be known from it.
+
+        Args:
+            shape: of the record.
+            at: its position.
+            lacking: key columns that the row does not have.
+        """
+        refused = EventRefusedError("no_primary_key", _why_keyless(shape, lacking))
+        self.refuse(at, refused, shape.target_name)
 
     def uncovered(self, shape: Shape, at: int, error: UncoveredError, row: Tokens) -> None:
         """A record has columns that its table lacks: it waits for them, or is bad."""

@@ -46,6 +46,7 @@ from ingest.formats.token_values import (
     in_range,
     integer_of,
     refusal,
+    short_number,
     string_of,
 )
 from ingest.formats.unavailable import Placeholder
@@ -76,7 +77,7 @@ def decode_value(codec: Codec | None, token: bytes, placeholder: Placeholder) ->
     if placeholder.is_value(_loosely(token)):
         raise UnavailableValueError("the source sent a placeholder instead of the value")
     if codec is None:
-        raise ValueRefusedError("no conversion to the type of the column")
+        raise ValueRefusedError("the source's type does not convert to the column's")
     if codec.kind in TIME_DECODERS:
         return TIME_DECODERS[codec.kind](codec, token)
     return _DECODERS[codec.kind](codec, token, placeholder)
@@ -107,7 +108,7 @@ def _fitting_integer(codec: Codec, number: int) -> int:
 
 def _boolean(codec: Codec, token: bytes, _: Placeholder) -> bool:
     if token not in (b"true", b"false"):
-        raise refusal("true or false", token)
+        raise refusal("true or false")
     return token == b"true"
 
 
@@ -124,7 +125,7 @@ def _number(codec: Codec, token: bytes, _: Placeholder) -> float:
     if token in _NON_FINITE:
         return _NON_FINITE[token]
     if token[:1] not in b"-0123456789":
-        raise refusal("a number", token)
+        raise refusal("a number")
     number = float(token)
     if number == 0 and token == b"-0":
         number = 0.0  # an integer token has no negative zero
@@ -236,14 +237,14 @@ def _base64(codec: Codec, token: bytes, _: Placeholder) -> bytes:
 
 def _base64_url(codec: Codec, token: bytes, _: Placeholder) -> bytes:
     if b"+" in token or b"/" in token:
-        raise refusal("URL-safe base64", token)
+        raise refusal("URL-safe base64")
     return _fitting(codec, _decoded_base64(token, b"-_"))
 
 
 def _hex(codec: Codec, token: bytes, _: Placeholder) -> bytes:
     text = string_of(token, "hexadecimal text")
     if re.fullmatch(r"([0-9a-fA-F]{2})*", text) is None:
-        raise refusal("hexadecimal text", token)
+        raise refusal("hexadecimal text")
     return _fitting(codec, bytes.fromhex(text))
 
 
@@ -257,7 +258,7 @@ def _exact(codec: Codec, number: decimal.Decimal) -> Any:
     arrow = codec.arrow
     if pa.types.is_integer(arrow):
         if number != number.to_integral_value(context=DECIMAL_CONTEXT):
-            raise ValueRefusedError(f"{number} is no integer")
+            raise ValueRefusedError(f"{short_number(number)} is no integer")
         return _fitting_integer(codec, int(number))
     if not pa.types.is_decimal(arrow):
         try:
@@ -267,9 +268,10 @@ def _exact(codec: Codec, number: decimal.Decimal) -> Any:
     try:
         scaled = number.quantize(decimal.Decimal(1).scaleb(-arrow.scale), context=DECIMAL_CONTEXT)
     except decimal.DecimalException:
-        raise ValueRefusedError(f"{number} has more than {arrow.scale} fraction digits") from None
+        shown = short_number(number)
+        raise ValueRefusedError(f"{shown} has more than {arrow.scale} fraction digits") from None
     if len(scaled.as_tuple().digits) > arrow.precision:
-        raise ValueRefusedError(f"{number} has too many digits for {arrow}")
+        raise ValueRefusedError(f"{short_number(number)} has too many digits")
     return abs(scaled) if scaled.is_zero() else scaled
 
 
@@ -294,7 +296,7 @@ def _decimal_bytes(codec: Codec, token: bytes, placeholder: Placeholder) -> Any:
 
 def _decimal_plain(codec: Codec, token: bytes, _: Placeholder) -> Any:
     if token[:1] not in b"-0123456789":
-        raise refusal("a number", token)
+        raise refusal("a number")
     if codec.unsigned and token[:1] == b"-" and pa.types.is_decimal(codec.arrow):
         token = unsigned_digits(b"%d" % in_range(integer_of(token), -(2**63), -1, "BIGINT"))
     return _exact(codec, _decimal_of(token.decode()))
@@ -313,7 +315,7 @@ def _variable_decimal(codec: Codec, token: bytes, _: Placeholder) -> Any:
     try:
         parts = msgspec.json.decode(token, type=_VariableDecimal)
     except msgspec.DecodeError:
-        raise refusal("scale and value", token) from None
+        raise refusal("scale and value") from None
     return _exact(codec, _unscaled(_decoded_base64(bytes(parts.value)), parts.scale))
 
 
@@ -332,7 +334,7 @@ def _integer_or_bits(codec: Codec, token: bytes, placeholder: Placeholder) -> in
         return _int_column(codec, token, placeholder)
     data = _decoded_base64(token)
     if not data:
-        raise refusal("bits in base64", token)
+        raise refusal("bits in base64")
     return _fitting_integer(codec, int.from_bytes(data, "little"))
 
 
@@ -340,7 +342,7 @@ def _array(codec: Codec, token: bytes, placeholder: Placeholder) -> list[Any]:
     if codec.element is None:
         raise InternalError("array codec without element")
     if token[:1] != b"[":
-        raise refusal("an array", token)
+        raise refusal("an array")
     tokens = msgspec.json.decode(token, type=list[msgspec.Raw])
     element = codec.element
     values = [decode_value(element, bytes(item), placeholder) for item in tokens]

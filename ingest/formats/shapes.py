@@ -188,6 +188,11 @@ class Shape:
         names = self._key if self.plan is None else self.plan.key_names
         return tuple(name for name in names if name not in constant)
 
+    def key_of(self, tokens: Tokens) -> Tokens:
+        """Of the members of a record's key those that are columns of the primary key."""
+        names = self.key_names
+        return {name: token for name, token in tokens.items() if name in names}
+
     @property
     def knows_key(self) -> bool:
         """Whether `learn_key` succeeded before, or is not needed."""
@@ -198,7 +203,17 @@ class Shape:
         return bool(self._key) and (self.block is None or self._has_key_columns())
 
     def _has_key_columns(self) -> bool:
-        return all(name in self._missing for name in self._key)
+        return not self.lacking_key
+
+    @property
+    def lacking_key(self) -> tuple[str, ...]:
+        """Key columns of a table that does not exist which no row seen so far has."""
+        return tuple(name for name in self._key if name not in self._missing)
+
+    @property
+    def has_configured_key(self) -> bool:
+        """Whether the key of a table that does not exist is of the settings, not of records."""
+        return self.target is not None and bool(self._primary_keys(self.target.identifier))
 
     # --- an existing table
 

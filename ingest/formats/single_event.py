@@ -13,6 +13,7 @@ import msgspec
 
 from ingest.formats.decode_plan import PlanColumn, RowPlan
 from ingest.formats.events import SourceTable, Toast
+from ingest.formats.recognition import said_of
 from ingest.formats.reference import decode_value
 from ingest.formats.schema_block import SchemaBlock, split_message
 from ingest.formats.token_values import (
@@ -20,8 +21,10 @@ from ingest.formats.token_values import (
     UnavailableValueError,
     UnrepresentableError,
     ValueRefusedError,
+    shown_value,
 )
 from ingest.formats.unavailable import Placeholder
+from storage.format.type_text import type_name
 from storage.format.types import RowKind
 
 __all__ = [
@@ -121,6 +124,11 @@ _MOMENT = msgspec.json.Decoder(_Moment)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ROW_OPS = frozenset("crudCRUD")
 _BOUNDARIES = (b'"BEGIN"', b'"END"')
+_SHOWN_OP = 20
+_ROWS = (
+    "; rows need another format: debezium-flat (as ExtractNewRecordState writes them), upsert-json "
+    "(with a key) or json (rows that are only added)"
+)
 _SIGNAL = frozenset({"id", "type", "data", "additionalData", "additional-data"})
 
 
@@ -135,20 +143,21 @@ def row_source(payload: bytes) -> SourceTable | None:
     except msgspec.ValidationError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", str(error)) from None
+        raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
     origin = probe.source
     if probe.op not in _ROW_OPS or not origin.table:
         return None
     return SourceTable(origin.db or "", origin.schema or "", origin.table, origin.name or "")
 
 
-def _object(token: bytes, what: str) -> Tokens:
+def _object(token: bytes, what: str, *, whole: bool = False) -> Tokens:
+    """Members of an object; `whole`: it is the message, of which a wrong one may look familiar."""
     try:
         members = _MEMBERS.decode(token)
     except msgspec.ValidationError:
         raise EventRefusedError("envelope", f"{what} is no object") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EventRefusedError("json", str(error)) from None
+        raise EventRefusedError("json", f"{error}{said_of(token) if whole else ''}") from None
     return {name: bytes(raw) for name, raw in members.items()}
 
 
@@ -163,7 +172,7 @@ def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
     """
     if payload == NULL:
         return "tombstone"
-    members = _object(payload, "the message")
+    members = _object(payload, "the message", whole=True)
     name = block.name if block is not None else ""
     if topic.startswith("__debezium-heartbeat") or name.endswith(".Heartbeat"):
         return "heartbeat"
@@ -174,7 +183,7 @@ def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
         kind = _without_op(members)
         if kind is not None:
             return kind
-    raise EventRefusedError("envelope", _why_unknown(members))
+    raise EventRefusedError("envelope", _why_unknown(members, payload))
 
 
 def _without_op(members: Tokens) -> str | None:
@@ -193,17 +202,25 @@ def _without_op(members: Tokens) -> str | None:
 
 
 def _tells_of_tables(members: Tokens) -> bool:
+    if members.keys() >= {"source", "databaseName"} and members.keys() & {"ddl", "tableChanges"}:
+        return True
     return members.get("ddl", b"")[:1] == b'"' or members.get("tableChanges", b"")[:1] == b"["
 
 
-def _why_unknown(members: Tokens) -> str:
+def _why_unknown(members: Tokens, payload: bytes) -> str:
+    seen = said_of(payload, "debezium-json")
     if "specversion" in members:
         return "a CloudEvents message; set the connector's converter to plain JSON"
     if "op" not in members:
-        return "no op: not a Debezium envelope (flattened events need format debezium-flat)"
+        return "no op: not a Debezium envelope" + (seen or _ROWS)
+    op = members["op"][:_SHOWN_OP].decode("utf-8", "replace")
     if "source" not in members:
-        return "no source block"
-    return f"op {members['op'][:20].decode('utf-8', 'replace')} of no named table"
+        return f"op {op} without a source block, which says the table" + seen
+    if seen:
+        return seen.removeprefix("; ")
+    if op.strip('"') not in _ROW_OPS:
+        return f"op {op} is not known: Debezium's are c, r, u, d, t and m"
+    return f"op {op}, and the source block names no table"
 
 
 def key_tokens(key: bytes | None) -> Tokens:
@@ -421,12 +438,14 @@ def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
     except UnavailableValueError as error:
         raise EventRefusedError("unavailable_value", f"column {column.name}: {error}") from None
     except ValueRefusedError as error:
-        raise _refused(column, error) from None
+        raise _refused(column, tokens, error) from None
 
 
-def _refused(column: PlanColumn, error: ValueRefusedError) -> EventRefusedError:
+def _refused(column: PlanColumn, tokens: Tokens, error: ValueRefusedError) -> EventRefusedError:
     kind = "unrepresentable" if isinstance(error, UnrepresentableError) else "type"
-    return EventRefusedError(kind, f"column {column.name}: {error}")
+    value = shown_value(tokens.get(column.member, NULL))
+    named = f"column {column.name} ({type_name(column.type)})"
+    return EventRefusedError(kind, f"{named}: {error}; the value is {value}")
 
 
 def _row(
@@ -452,7 +471,8 @@ def _row(
 def _require_present(plan: RowPlan, values: Sequence[Any]) -> None:
     for index, column in enumerate(plan.columns):
         if values[index] is None and not column.type.nullable and index not in plan.key:
-            raise EventRefusedError("type", f"column {column.name}: null in a NOT NULL column")
+            named = f"column {column.name} ({type_name(column.type)})"
+            raise EventRefusedError("type", f"{named}: null in a NOT NULL column")
 
 
 def _require_key(plan: RowPlan, values: Sequence[Any]) -> None:
@@ -491,4 +511,4 @@ def _deleted_value(column: PlanColumn, before: Tokens, placeholder: Placeholder)
     except (UnavailableValueError, UnrepresentableError):
         return None
     except ValueRefusedError as error:
-        raise _refused(column, error) from None
+        raise _refused(column, before, error) from None

@@ -13,12 +13,22 @@ __all__ = [
     "in_range",
     "integer_of",
     "refusal",
+    "short_number",
+    "shown_value",
     "string_of",
 ]
 
 NULL = b"null"
 _INTEGER = re.compile(rb"-?\d{1,100}")
 _SHOWN = 60
+_KINDS = {
+    b'"': "the string",
+    b"{": "the object",
+    b"[": "the array",
+    b"t": "the boolean",
+    b"f": "the boolean",
+    b"n": "the",
+}
 
 
 class ValueRefusedError(ValueError):
@@ -33,10 +43,22 @@ class UnrepresentableError(ValueRefusedError):
     """The source's value has no counterpart in the column's type; the text says what to choose."""
 
 
-def refusal(expected: str, token: bytes) -> ValueRefusedError:
-    """The error of a token that is something else than expected."""
-    shown = token[:_SHOWN].decode("utf-8", "backslashreplace")
-    return ValueRefusedError(f"expected {expected}, got {shown}")
+def refusal(expected: str) -> ValueRefusedError:
+    """The error of a token that is something else than expected; who reports it adds the token."""
+    return ValueRefusedError(f"expected {expected}")
+
+
+def shown_value(token: bytes) -> str:
+    """A value's JSON kind and the begin of its text, for messages."""
+    kind = _KINDS.get(token[:1], "the number")
+    rest = "…" if len(token) > _SHOWN else ""
+    return f"{kind} {token[:_SHOWN].decode('utf-8', 'backslashreplace')}{rest}"
+
+
+def short_number(number: object) -> str:
+    """A number's text, not all of it where it is long."""
+    text = str(number)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def string_of(token: bytes, expected: str) -> str:
@@ -46,7 +68,7 @@ def string_of(token: bytes, expected: str) -> str:
         ValueRefusedError: it is none.
     """
     if token[:1] != b'"':
-        raise refusal(expected, token)
+        raise refusal(expected)
     return msgspec.json.decode(token, type=str)
 
 
@@ -57,7 +79,7 @@ def integer_of(token: bytes, expected: str = "an integer") -> int:
         ValueRefusedError: it is none.
     """
     if _INTEGER.fullmatch(token) is None:
-        raise refusal(expected, token)
+        raise refusal(expected)
     return int(token)
 
 
@@ -68,5 +90,5 @@ def in_range(number: int, low: int, high: int, what: str) -> int:
         ValueRefusedError: it is out of range.
     """
     if not low <= number <= high:
-        raise ValueRefusedError(f"{number} is out of the range of {what}")
+        raise ValueRefusedError(f"{short_number(number)} is out of the range of {what}")
     return number

@@ -4,6 +4,7 @@
 import msgspec
 
 from ingest.formats.events import SourceTable
+from ingest.formats.recognition import said_of
 from ingest.formats.schema_block import SchemaBlock, SplitMessage, parse_block, split_message
 from ingest.formats.shapes import Shape
 from ingest.formats.single_event import EventRefusedError
@@ -43,8 +44,11 @@ class TopicState:
         try:
             parts = split_message(value)
             return self._remembered(parts), parts.payload, parts.prefix
+        except msgspec.ValidationError as error:
+            why = f"the member schema is no schema block of Connect: {error}"
+            raise EventRefusedError("envelope", why + said_of(value)) from None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise EventRefusedError("json", str(error)) from None
+            raise EventRefusedError("json", f"{error}{said_of(value)}") from None
 
     def _remembered(self, parts: SplitMessage) -> SchemaBlock | None:
         if parts.block is None:

@@ -39,6 +39,7 @@ class KeyedRows(BareRows):
             images=(Image("d", row, None),),
             types=b"" if block is None else block.raw,
             key=key,
+            of_key=True,
         )
 
 

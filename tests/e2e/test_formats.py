@@ -68,6 +68,7 @@ def test_plain_records_are_appended_to_a_table_without_a_key(spark, tmp_path):
     clicks = [record({"page": f"p{number % 2}", "user": number}) for number in range(4)]
     write_topics(tmp_path / "events", {"web.clicks": [*clicks, clicks[0], "not json"]})
     source = {"type": "files", "path": str(tmp_path / "events"), "format": "json"}
+    source["lines"] = "archived"
     path = config(tmp_path, source=source)
 
     drain(path, spark)

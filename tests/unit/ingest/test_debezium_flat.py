@@ -245,7 +245,7 @@ def test_two_tables_of_one_topic():
         (dumps(row(None)), "no_primary_key"),
         (dumps(row("x")), "type"),
         (dumps(row(1, "a", "?")), "type"),
-        (dumps({"schema": {"type": 5}, "payload": {"id": 1}}), "json"),
+        (dumps({"schema": {"type": 5}, "payload": {"id": 1}}), "envelope"),
     ],
 )
 def test_what_cannot_be_decoded_is_bad(value, expected):

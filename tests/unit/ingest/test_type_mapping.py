@@ -9,7 +9,7 @@ import pytest
 from ingest.formats.type_mapping import MAPPING_WORDS, TypeMapping
 from storage.errors import InvalidOptionError
 from storage.format.schema import new_schema
-from storage.format.type_text import parse_type
+from storage.format.type_text import parse_type, type_name
 from tests.unit.ingest.debezium_events import connect_field
 from tests.unit.ingest.dialect_decoders import dialect_decoder
 from tests.unit.ingest.every_way import BARE, EveryWay, by_reference, stored
@@ -90,7 +90,7 @@ def test_infinities_are_refused_by_default_and_say_what_to_choose(field, column,
     assert values == [None]
     assert classes == ["unrepresentable"] * (len(plus) + len(minus))
     for error in errors:
-        assert error.startswith("column v: ")
+        assert error.startswith(f"column v ({type_name(parse_type(column))}): ")
         assert "infinity-to-null" in error
     signs = {"-infinity" in error for error in errors}
     assert signs == {True, False}
