@@ -41,12 +41,13 @@ BAD_CLASSES: Mapping[str, BadClass] = {
         f"Register it again (restore the registry's topic), {_REPLAY}.",
     ),
     "envelope": BadClass(
-        "Valid, but no event of the format that `source.format` names.",
+        "Valid, but no event of the format that `source.format` names; the text says what it looks "
+        "like.",
         "Check `source.format` and the transforms of the connector; leave other topics out with "
         "`source.topics.exclude`.",
     ),
     "type": BadClass(
-        "A value does not fit the type of its column.",
+        "A value does not fit the type of its column; the text shows all three.",
         "Widen the column, or choose another type for it with `sink.type.mapping`, "
         f"{_REPLAY}; a wrong value is mended at the source.",
     ),
@@ -61,7 +62,8 @@ BAD_CLASSES: Mapping[str, BadClass] = {
         f"`sink.include.schema.changes`), {_REPLAY}.",
     ),
     "no_primary_key": BadClass(
-        "Neither the record's key nor the settings name a primary key.",
+        "Neither the record's key nor the settings name a primary key, or it has a column that the "
+        "row lacks.",
         f"Set `tables[].primary.key`, restart the daemon, {_REPLAY}.",
     ),
     "primary_key_changed": BadClass(

@@ -4,6 +4,7 @@
 import msgspec
 
 from ingest.formats.avro_framing import Framing, FramingError, Part, usual_subject
+from ingest.formats.recognition import said_of_text
 from ingest.formats.single_event import EventRefusedError
 from ingest.formats.writer_schemas import WriterSchema, WriterSchemas
 from ingest.source.records import RawBatch
@@ -73,7 +74,8 @@ class AvroRecords:
         try:
             writer, begin = self._writer(raw, at, content, part)
         except FramingError as error:
-            raise EventRefusedError("avro", str(error)) from None
+            seen = said_of_text(content) if part is Part.VALUE else ""
+            raise EventRefusedError("avro", f"{error}{seen}") from None
         return writer.as_json(content, begin)
 
     def json_value(self, raw: RawBatch, at: int) -> bytes | None:

@@ -35,6 +35,7 @@ from ingest.formats.key_moves import KeyMoves
 from ingest.formats.merged_batches import merged
 from ingest.formats.origin import AskedOrigins
 from ingest.formats.outcome import Outcome
+from ingest.formats.recognition import said_of_text
 from ingest.formats.shapes import Fate, FreshShapes, Shape
 from ingest.formats.single_event import EventRefusedError
 from ingest.formats.unavailable import Placeholder
@@ -243,7 +244,8 @@ class _Decoding:
             try:
                 headed = None if self._headers else framing.header_id(self._raw, at, Part.VALUE)
                 if headed is None:
-                    self._outcome.refuse(at, refused)
+                    text = f"{refused}{said_of_text(self._raw.values[at])}"
+                    self._outcome.refuse(at, EventRefusedError(refused.error_class, text))
                 else:
                     self._left.append(_Group(self._writer(headed), 0, [at]))
             except FramingError as error:

@@ -29,7 +29,6 @@ from ingest.formats.single_event import Tokens
 from ingest.formats.token_values import NULL
 from ingest.formats.unavailable import Placeholder
 from ingest.formats.widening import nullable, union_type
-from storage.format.type_text import type_name
 from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
 
 __all__ = ["LooseShape", "TypedColumn", "loose_codec_for"]
@@ -157,19 +156,18 @@ class LooseShape(Shape):
         plan, target = self.plan, self.target
         if not self._seen or plan is None or target is None or not target.evolvable:
             return super().learn_types(tokens, placeholder)
+        settled = {name for name, _ in target.fixed}
         found = False
         for number, column in enumerate(plan.columns):
-            token = tokens.get(column.member, NULL)
-            keeps = number in plan.key or self._facts.mapping.keeps(column.type)
-            if token == NULL or column.member not in self._seen or keeps:
+            name, token = column.member, tokens.get(column.member, NULL)
+            keeps = number in plan.key or name in settled or self._facts.mapping.keeps(column.type)
+            if token == NULL or name not in self._seen or keeps:
                 continue
             if self._takes(column.name, column.type, token, placeholder):
                 continue
-            wider = self._wider(column.member, column.type, token)
-            if wider is None or not self._takes(column.name, wider, token, placeholder):
-                continue
-            if (column.member, type_name(nullable(wider))) not in target.fixed:
-                self.outgrow(column.member, nullable(wider))
+            wider = self._wider(name, column.type, token)
+            if wider is not None and self._takes(column.name, wider, token, placeholder):
+                self.outgrow(name, nullable(wider))
                 found = True
         return found
 

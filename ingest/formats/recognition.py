@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-__all__ = ["MONGODB", "looks_like", "said_of"]
+__all__ = ["MONGODB", "looks_like", "said_of", "said_of_text"]
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _PARSE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -46,6 +46,11 @@ def said_of(value: bytes | None, used: str = "") -> str:
     return f"; it looks like {what}" + (f": set source.format: {format_}" if format_ else "")
 
 
+def said_of_text(value: bytes | None) -> str:
+    """As `said_of`, of a record that should be binary and may be JSON."""
+    return said_of(value) or "; it is JSON" if value is not None and value[:1] == b"{" else ""
+
+
 def looks_like(value: bytes | None) -> tuple[str, str]:
     """(what a record looks like, the format that reads it); empty = not known, there is none."""
     if not value:
@@ -57,7 +62,7 @@ def looks_like(value: bytes | None) -> tuple[str, str]:
         return (
             "binary data (Protobuf, or Avro without a registry's id)" if _binary(value) else ""
         ), ""
-    if members.keys() == {"schema", "payload"} and members["payload"][:1] == b"{":
+    if members.keys() >= {"schema", "payload"} and members["payload"][:1] == b"{":
         block = _members(members["schema"]) or {}
         if "dataColumn" in block:
             return "Alibaba Cloud's JSON of Canal, which is not supported", ""
@@ -127,9 +132,10 @@ def _is_ogg(members: Mapping[str, bytes]) -> bool:
 
 
 def _is_canal(members: Mapping[str, bytes]) -> bool:
-    return members.keys() >= {"type", "data"} and bool(
-        members.keys() & {"isDdl", "mysqlType", "sqlType", "pkNames"}
-    )
+    if "type" not in members or members.get("data", b"")[:1] not in (b"[", b"n"):
+        return False
+    described = any(members.get(name, b"")[:1] == b"{" for name in ("mysqlType", "sqlType"))
+    return described or members.get("isDdl") in (b"true", b"false")
 
 
 def _is_maxwell(members: Mapping[str, bytes]) -> bool:

@@ -127,7 +127,7 @@ _BOUNDARIES = (b'"BEGIN"', b'"END"')
 _SHOWN_OP = 20
 _ROWS = (
     "; rows need another format: debezium-flat (as ExtractNewRecordState writes them), upsert-json "
-    "(with a key) or json (rows that are only added)"
+    "or upsert-avro (with a key), or json (rows that are only added)"
 )
 _SIGNAL = frozenset({"id", "type", "data", "additionalData", "additional-data"})
 

@@ -107,8 +107,8 @@ def _parsed(schema_id: SchemaId, registered: RegisteredSchema) -> WriterSchema |
     if registered.kind != AVRO:
         return EventRefusedError(
             "avro",
-            f"schema {schema_id} is {registered.kind}, not Avro: "
-            "the producer's converter or serializer is another one",
+            f"schema {schema_id} is {registered.kind}, not Avro, which is not supported: set the "
+            "producer's converter or serializer to Avro's",
         )
     try:
         parsed = WriterSchema(

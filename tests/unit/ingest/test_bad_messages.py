@@ -122,6 +122,56 @@ def test_columns_named_like_members_of_messages_are_columns(used, row):
     assert {field.name for field in delta.fields} == {n for n, v in row.items() if v is not None}
 
 
+NAMED = {
+    "id": "1",
+    "op": "c",
+    "before": "b",
+    "after": "a",
+    "_op": "x",
+    "table": "t",
+    "type": "INSERT",
+    "ts": "5",
+    "data": "d",
+    "old": "o",
+    "current_ts": "now",
+    "metadata": "m",
+    "mysqlType": "int",
+    "op_type": "I",
+    "pk.id": "2",
+    "__op": "d",
+    "schema": "s",
+    "payload": "p",
+    "_isMissing": "y",
+    "BI_": "z",
+}
+CARRIERS = {
+    "debezium-json": event("c", None, NAMED),
+    "canal-json": {**CANAL, "data": [NAMED], "pkNames": ["id"]},
+    "maxwell-json": {**MAXWELL, "data": NAMED, "primary_key_columns": ["id"]},
+    "ogg-json": {**OGG, "after": NAMED, "primary_keys": ["id"]},
+    "aws-dms-json": {**DMS, "data": NAMED},
+    "json": NAMED,
+    "upsert-json": NAMED,
+}
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+def test_columns_of_any_name_are_stored(name):
+    def one(table):
+        options = {"primary_keys": lambda _: ("id",)}
+        if name == "debezium-json":
+            return decoder(table, **options)
+        return dialect_decoder(name, table, **options)
+
+    raw = batch(dumps(CARRIERS[name]), keys=[b'{"id":"1"}'], topic="s.t")
+    (delta,) = one(None).decode(raw).deltas
+    assert delta.fields == observed(**dict.fromkeys(NAMED, "STRING"))
+    result = one(schema(*((column, "STRING") for column in NAMED))).decode(raw)
+    (row,) = rows(result)
+    assert {column: row[column] for column in NAMED} == NAMED
+    assert not result.bad
+
+
 @pytest.mark.parametrize("op", ["c", "u", "d", "r"])
 def test_mongodbs_events_are_named(op):
     for used in ("debezium-json", "json", "canal-json"):

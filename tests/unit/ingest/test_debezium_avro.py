@@ -263,6 +263,19 @@ def test_bad_records_come_whole():
     assert "1 bytes follow the value" in result.bad[3].error
 
 
+def test_json_in_a_topic_that_should_have_avro_is_said_to_be_json():
+    case = Case({**ID, "v": optional("string")})
+    envelope = json.dumps(event("c", None, {"id": 1, "v": "a"})).encode()
+    result = case.decode([envelope, b'{"id":1}', b"other"])
+    assert classes(result) == ["avro"] * 3
+    said = [record.error.partition("; ")[2] for record in result.bad]
+    assert said == [
+        "it looks like an envelope of Debezium: set source.format: debezium-json",
+        "it is JSON",
+        "",
+    ]
+
+
 def test_one_bad_value_does_not_cost_its_neighbours():
     case = Case({**ID, "v": "string"})
     table = schema(("id", "BIGINT"), ("v", "VARCHAR(3)"))
@@ -488,7 +501,7 @@ def test_schemas_that_cannot_be_decoded_make_bad_records():
     messages = [b"\0\0\0\0" + bytes([schema_id]) + b"x" for schema_id in known]
     result = case.decode(messages)
     assert classes(result) == ["avro"] * 4
-    assert "PROTOBUF" in result.bad[0].error
+    assert "PROTOBUF, not Avro, which is not supported" in result.bad[0].error
     assert "contains itself" in result.bad[2].error
 
 

@@ -15,7 +15,7 @@ from tests.unit.ingest.local_stream import LocalStream
 TOPIC = "src.shop.items"
 CONFIG = """
 source: {{type: files, path: /nowhere, format: {format}{source}}}
-sink: {{warehouse: "WAREHOUSE"}}
+sink: {{warehouse: "WAREHOUSE"{sink}}}
 pipeline: {{name: test}}
 tables: [{{match: '*', primary.key: [{key}]{rule}}}]
 """
@@ -26,8 +26,8 @@ ROWS = ("op.c", "op.r", "op.u", "op.d", "pending")
 class Stream:
     """Batches of (key, value) into one table, each run twice, the second time after a death."""
 
-    def __init__(self, directory, name, source="", key="id", rule=""):
-        self.config = CONFIG.format(format=name, source=source, key=key, rule=rule)
+    def __init__(self, directory, name, source="", key="id", rule="", sink=""):
+        self.config = CONFIG.format(format=name, source=source, key=key, rule=rule, sink=sink)
         self.local = LocalStream(directory, self.config)
         self.offset = self.number = 0
 
@@ -198,6 +198,18 @@ def test_canal_as_ticdc_writes_it(tmp_path):
         (2, "cup", Decimal("8.00"), at),
     ]
     assert one.bad() == []
+
+
+def test_canal_as_ticdc_writes_it_where_columns_may_not_be_widened(tmp_path):
+    one = Stream(tmp_path, "canal-json", sink=", exclude.schema.changes: [alter.column.type]")
+    old = {"id": "1", "name": "cup", "price": "8", "at": "2024-02-29 23:59:58"}
+    one.run(canal("INSERT", [old], types=TICDC_TYPES))
+    prices = ["8.25", "8.255", "8.2", "9.00"]
+    rows = [{**old, "id": str(at), "price": price} for at, price in enumerate(prices, 2)]
+    one.run(*[canal("INSERT", [row], types=TICDC_TYPES) for row in rows])
+    assert one.columns()["price"] == "DECIMAL(20, 0)"
+    assert [row["price"] for row in one.rows()] == [8, 9]
+    assert one.bad() == ["type"] * 3
 
 
 def test_canal_messages_that_stand_for_rows_they_do_not_have_are_bad(tmp_path):

@@ -118,6 +118,7 @@ def test_bad_records_come_whole(schemas, writer):
     result = decoder(schemas).decode(raw)
     assert classes(result) == ["avro", "avro", "schema_id", "type"]
     assert [b.value for b in result.bad] == values[:4]
+    assert result.bad[1].error.endswith("; it is JSON")
     assert result.bad[1].headers == (("trace", b"1"),)
     assert result.bad[1].timestamp_ms == 7_001
     assert "subject=`shop.users-value`" in result.bad[2].error
