@@ -127,8 +127,9 @@ def _is_schema_change(members: Mapping[str, bytes]) -> bool:
 
 
 def _is_ogg(members: Mapping[str, bytes]) -> bool:
-    images = members.keys() & {"before", "after"}
-    return members.keys() >= {"op_type", "table"} and bool(images)
+    if "table" not in members or _text(members, "op_type") not in ("I", "U", "D"):
+        return False
+    return any(members.get(name, b"")[:1] == b"{" for name in ("before", "after"))
 
 
 def _is_canal(members: Mapping[str, bytes]) -> bool:

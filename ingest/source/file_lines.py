@@ -162,7 +162,7 @@ def _batch(piece: SourceRange, offsets: list[int], lines: list[bytes], form: str
         values = [None if line in (b"null", b"null\r") else line for line in lines]
     keys: list[bytes | None] = list(repeat(None, len(lines)))
     extras: dict[int, _LineExtras] = {}
-    marked = range(len(lines) if form == "archived" else 0)
+    marked: Sequence[int] = range(len(lines) if form == "archived" else 0)
     if form in ("auto", "ask"):
         begins = [line.startswith(_ENVELOPE_STARTS) for line in lines]
         marked = list(compress(range(len(lines)), begins)) if any(begins) else marked
