@@ -90,7 +90,9 @@ def _framed(value: bytes) -> tuple[str, str]:
 
 
 def _binary(value: bytes) -> bool:
-    start = value[:_SHOWN]
+    start = value[:_SHOWN].lstrip()
+    if start[:1] in (b"{", b"[", b'"'):
+        return False  # text, though it may have characters that JSON does not allow
     return any(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in start)
 
 

@@ -39,7 +39,6 @@ POSITION_MASK = (1 << POSITION_BITS) - 1
 # About 3,000 events of 650 bytes: what the decoder likes, and small enough for the CPU's caches.
 _BLOCK_BYTES = 2 << 20
 _BATCH_RECORDS = 5000
-_SHOWN = 200
 
 _ENVELOPE_STARTS = tuple(
     b'{%s"%s"' % (space, name)
@@ -178,7 +177,7 @@ def _ask(
 ) -> None:
     for index in indices:
         try:
-            _DECODER.decode(lines[index])
+            _DECODER.decode(lines[index])  # so its names are known ones
         except (msgspec.MsgspecError, UnicodeError):
             continue
         raise InvalidOptionError(
@@ -188,7 +187,7 @@ def _ask(
             topic=piece.topic,
             file=piece.extra[0],
             position=offsets[index] & POSITION_MASK,
-            line=lines[index][:_SHOWN].decode("utf-8", "backslashreplace"),
+            members=", ".join(msgspec.json.decode(lines[index])),
         )
 
 

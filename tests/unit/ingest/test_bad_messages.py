@@ -216,6 +216,12 @@ def test_bytes_that_are_no_json_are_named(used, value, said):
     assert said in error
 
 
+def test_text_with_a_control_character_is_not_taken_for_binary_data():
+    error_class, error = refused("debezium-json", b'{"op":"c","after":{"id":1,"name":"a\x01"')
+    assert error_class == "json"
+    assert "binary" not in error
+
+
 @pytest.mark.parametrize(
     "odd",
     [
