@@ -100,7 +100,9 @@ class BareRows(Dialect):
         block = self._blocks.get(event.types)
         if block is None:
             raise EventRefusedError("envelope", "the schema block is not known any more")
-        return Shape(event.source, block, self.facts, self.options.primary_keys)
+        shape = Shape(event.source, block, self.facts, self.options.primary_keys)
+        shape.of_key = event.of_key
+        return shape
 
     def bare_shape(self, event: Event) -> Shape:
         """The shape of an event without schema block."""

@@ -76,7 +76,7 @@ class EnvelopeDecoder:
         self.origins = DialectOrigins(self._dialect)
         self._resolve = AskedOrigins(resolve)
         self._placeholder = Placeholder(options.unavailable_value_placeholder)
-        self._shapes: dict[str, dict[tuple[SourceTable, bytes], Shape]] = {}
+        self._shapes: dict[str, dict[tuple[SourceTable, bytes, bool], Shape]] = {}
 
     def decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records of one topic and partition.
@@ -116,11 +116,12 @@ class EnvelopeDecoder:
             EventRefusedError: the event's description of its types is not understood.
         """
         shapes = self._shapes.setdefault(topic, {})
-        shape = shapes.get((event.source, event.types))
+        key = (event.source, event.types, event.of_key and bool(event.types))
+        shape = shapes.get(key)
         if shape is None:
             if len(shapes) >= _MAX_SHAPES:
                 shapes.clear()
-            shape = shapes[event.source, event.types] = self._dialect.shape(event)
+            shape = shapes[key] = self._dialect.shape(event)
         return shape
 
 
@@ -152,7 +153,7 @@ class _Decoding:
         raw, read = self._raw, self._dialect.read
         grouped: dict[int, tuple[Shape, list[int], list[Event]]] = {}
         source: SourceTable | None = None
-        types = b""
+        types, of_key = b"", False
         places: list[int] = []
         events: list[Event] = []
         for at in range(start, end):
@@ -161,10 +162,10 @@ class _Decoding:
                 if isinstance(event, str):
                     self._outcome.count(event)
                     continue
-                if event.source is not source or event.types != types:
+                if event.source is not source or event.types != types or event.of_key != of_key:
                     shape = self._fresh.of(self._decoder.shape(raw.topic, event))
                     _, places, events = grouped.setdefault(id(shape), (shape, [], []))
-                    source, types = event.source, event.types
+                    source, types, of_key = event.source, event.types, event.of_key
             except EventRefusedError as error:
                 self._outcome.refuse(at, error)
                 continue

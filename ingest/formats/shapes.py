@@ -85,10 +85,12 @@ class Shape:
 
     Attributes:
         keyless: whether tables without primary key are taken: every event is an insert.
+        of_key: whether the block is that of records' keys, of which only the key columns count.
         has_open_types: whether `learn_widths` is to be told of rows for missing columns.
     """
 
     keyless = False
+    of_key = False
     has_open_types = False
 
     def __init__(
@@ -173,6 +175,8 @@ class Shape:
             self._missing = {name: semantic.type for name, semantic in self._fields}
         constant = dict(target.constants)
         configured = self._primary_keys(target.identifier)
+        if self.of_key and configured:
+            self._missing = {n: t for n, t in self._missing.items() if n in configured}
         self._key = tuple(name for name in configured if name not in constant)
 
     def learn_key(self, names: Iterable[str]) -> bool:
@@ -279,7 +283,7 @@ class Shape:
             if slots:
                 name, codec = self._filled(target, member, semantic, slots, types, key)
                 filled[name] = member, codec
-            elif member not in target.ignored:
+            elif member not in target.ignored and (member in key or not self.of_key):
                 self._missing[member] = semantic.type
         used = {member for member, _ in filled.values()}
         self._lacks = [name for name in types if name not in filled]

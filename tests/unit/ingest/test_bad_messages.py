@@ -336,13 +336,26 @@ def test_no_key_at_all_is_said_so():
         assert "the record's key names none; set primary.key" in result.bad[0].error
 
 
+def described(name, *names):
+    fields = [connect_field(each, "int64" if each == "id" else "string") for each in names]
+    return {"type": "struct", "fields": fields, "optional": False, "name": f"s.t.{name}"}
+
+
+@pytest.mark.parametrize("block", [True, False])
 @pytest.mark.parametrize("name", ["upsert-json", "debezium-flat"])
-def test_members_of_the_key_beyond_a_configured_key_make_no_columns(name):
+def test_members_of_the_key_beyond_a_configured_key_make_no_columns(name, block):
     options = {"primary_keys": lambda _: ("id",)}
-    values, keys = [dumps({"id": 1, "name": "a"}), None], [ROUTED, ROUTED]
-    result = dialect_decoder(name, None, **options).decode(batch(*values, keys=keys, topic="s.t"))
-    (delta,) = result.deltas
-    assert delta.fields == observed(id="BIGINT", name="STRING")
-    result = dialect_decoder(name, TABLE, **options).decode(batch(*values, keys=keys, topic="s.t"))
+    key = {"id": 1, "__dbz__sourceIdentifier": "shard1"}
+    value = {"id": 1, "name": "a"}
+    if block:
+        key = {"schema": described("Key", *key), "payload": key}
+        value = {"schema": described("Value", *value), "payload": value}
+    raw = batch(dumps(value), None, keys=[dumps(key)] * 2, topic="s.t")
+    deltas = dialect_decoder(name, None, **options).decode(raw).deltas
+    assert {field for delta in deltas for field in delta.fields} == {
+        *observed(id="BIGINT", name="STRING")
+    }
+    result = dialect_decoder(name, TABLE, **options).decode(raw)
     assert [(row["kind"], row["id"]) for row in rows(result)] == [("+U", 1), ("-D", 1)]
     assert not result.bad
+    assert not result.deltas
