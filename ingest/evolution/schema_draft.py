@@ -98,7 +98,8 @@ class Draft:
             self._add(field, place)
             return
         if slots[0] in self._key:
-            return  # decoded into the type it has, value by value
+            self._fix(field)  # decoded into the type it has, value by value
+            return
         if slots[0] in self._names.texts and has_text(field.type):
             self._fix(field)
             return

@@ -67,6 +67,8 @@ def codec_for(
     union = union_type(nullable(column), semantic.type)
     if union is None and not _checked_by_value(semantic, column):
         return Fit.NEVER
+    if semantic.type == DOUBLE and column.root is TypeRoot.FLOAT and fixed:
+        return Codec(Kind.NUMBER, column)
     narrow = semantic.bounded and union != nullable(column)
     # a scale beyond that of any DECIMAL is one of `_WRAPPED_SCALES`: there is no fraction
     scale_grows = semantic.kind is Kind.DECIMAL_BYTES and (
@@ -168,8 +170,8 @@ _BARE = {
     TypeRoot.SMALLINT: Kind.INTEGER,
     TypeRoot.INT: Kind.INTEGER,
     TypeRoot.BIGINT: Kind.INTEGER,
-    TypeRoot.FLOAT: Kind.FLOAT,
-    TypeRoot.DOUBLE: Kind.FLOAT,
+    TypeRoot.FLOAT: Kind.NUMBER,
+    TypeRoot.DOUBLE: Kind.NUMBER,
     TypeRoot.TIMESTAMP_LTZ: Kind.ZONED,
 }
 _BARE_DECIMALS = {"string": Kind.DECIMAL_TEXT, "double": Kind.DECIMAL_PLAIN}

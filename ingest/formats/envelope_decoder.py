@@ -410,7 +410,7 @@ def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None
         return False
     texts = [image.before if image.op == "d" else image.after for image in event.images]
     rows, failed = decode_all(plan.decode_row, texts)
-    if failed:
+    if failed or not all(map(plan.holds_numbers, rows)):
         return False
     befores = [image.before for image in event.images if image.op == "u" and image.before]
     if decode_all(plan.decode_row, befores)[1]:

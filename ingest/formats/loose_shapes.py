@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ingest.formats.codec_choice import Fit, bare_codec_for, infinity_of
 from ingest.formats.events import AsksTypes, SourceTable
+from ingest.formats.loose_tokens import number_token
 from ingest.formats.mapped_types import mapped_type
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
@@ -31,8 +32,8 @@ _KINDS = {
     TypeRoot.SMALLINT: Kind.LOOSE_INTEGER,
     TypeRoot.INT: Kind.LOOSE_INTEGER,
     TypeRoot.BIGINT: Kind.LOOSE_INTEGER,
-    TypeRoot.FLOAT: Kind.LOOSE_FLOAT,
-    TypeRoot.DOUBLE: Kind.LOOSE_FLOAT,
+    TypeRoot.FLOAT: Kind.LOOSE_NUMBER,
+    TypeRoot.DOUBLE: Kind.LOOSE_NUMBER,
     TypeRoot.DECIMAL: Kind.LOOSE_DECIMAL,
 }
 _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
@@ -112,13 +113,19 @@ class LooseShape(Shape):
         codec = loose_codec_for(type_, self._facts)
         return None if isinstance(codec, Fit) else codec
 
+    def _number(self, token: bytes) -> bytes:
+        return number_token(token)
+
     def _block_codec(self, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
         union = union_type(nullable(type_), semantic.type)
         if union is None and self._asks and not fixed:
             return Fit.NEVER
         if semantic.bounded and not fixed and union not in (None, nullable(type_)):
             return Fit.WIDEN
-        return self._bare(type_) or Fit.NEVER
+        codec = self._bare(type_) or Fit.NEVER
+        if isinstance(codec, Codec) and codec.kind is Kind.LOOSE_NUMBER and union == codec.type:
+            return dataclasses.replace(codec, kind=Kind.LOOSE_FLOAT)  # declared FLOAT or DOUBLE
+        return codec
 
     def _fitting(self, name: str, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
         if name in self._names.texts:
