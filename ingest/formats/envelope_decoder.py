@@ -13,6 +13,7 @@ becomes of it.
 Error classes of bad records: as `debezium_json`.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -298,9 +299,10 @@ class _Decoding:
             self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{event.images[0].op}")
         for image in event.images:
-            tokens = _tokens(image.before if image.op == "d" else image.after)
-            shape.learn_nulls(tokens)
-            shape.learn_values(tokens)
+            with contextlib.suppress(EventRefusedError):  # of a delete the key alone may be sound
+                tokens = _tokens(image.before if image.op == "d" else image.after)
+                shape.learn_nulls(tokens)
+                shape.learn_values(tokens)
 
     def _rows(self, plan: RowPlan, event: Event, image: Image) -> list[SingleRow]:
         key = event.key if self._dialect.key_is_row else None

@@ -9,6 +9,8 @@ rows (Canal's `mysqlType`) serve for new columns and for widening only.
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ingest.formats.codec_choice import Fit, bare_codec_for, infinity_of
 from ingest.formats.events import AsksTypes, SourceTable
 from ingest.formats.loose_tokens import number_token
@@ -114,7 +116,10 @@ class LooseShape(Shape):
         return None if isinstance(codec, Fit) else codec
 
     def _number(self, token: bytes) -> bytes:
-        return number_token(token)
+        try:
+            return number_token(token)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return token
 
     def _block_codec(self, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
         union = union_type(nullable(type_), semantic.type)

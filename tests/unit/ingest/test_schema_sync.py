@@ -141,7 +141,12 @@ def test_incompatible_column_does_not_hold_up_the_others():
         ("VARCHAR(9)", "STRING", "VARCHAR(9)"),
         ("VARBINARY(3)", "VARBINARY(9)", "VARBINARY(9)"),
         ("INT", "FLOAT", None),
-        ("INT", "DECIMAL(10,0)", None),
+        ("INT", "DECIMAL(10,0)", "DECIMAL(10,0)"),
+        ("BIGINT", "DECIMAL(6,2)", "DECIMAL(21,2)"),
+        ("BIGINT NOT NULL", "DECIMAL(20,0)", "DECIMAL(20,0) NOT NULL"),
+        ("DECIMAL(6,2)", "TINYINT", "DECIMAL(6,2)"),
+        ("DECIMAL(6,2)", "BIGINT", "DECIMAL(21,2)"),
+        ("BIGINT", "DECIMAL(38,38)", None),
         ("INT", "STRING", None),
         ("DATE", "TIMESTAMP(3)", None),
         (
