@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ingest.formats.codec_choice import Fit, bare_codec_for, infinity_of
+from ingest.formats.codec_choice import Fit, bare_codec_for, cuts_fractions, infinity_of
 from ingest.formats.events import AsksTypes, SourceTable
 from ingest.formats.loose_tokens import number_token
 from ingest.formats.mapped_types import mapped_type
@@ -63,7 +63,8 @@ def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
         if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
             kind = _BYTES.get(facts.binary_handling_mode)
         if kind is not None:
-            return Codec(kind, column, infinity=infinity_of(column, facts))
+            infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
+            return Codec(kind, column, infinity=infinity, cuts=cuts)
     return bare_codec_for(column, facts)
 
 

@@ -128,6 +128,7 @@ class Codec:
         element: of ARRAY and AS_TEXT; of TEXT_OR_JSON for values that are neither; None = none.
         unsigned: of integers: a negative number stands for 2^64 more.
         infinity: what becomes of infinite dates and timestamps.
+        cuts: whether fractions of a second in texts that are finer than the column's are cut.
         width: of BITS in a BYTES column: so many bytes, connectors leave out zeros; 0 = as sent.
     """
 
@@ -139,6 +140,7 @@ class Codec:
     unsigned: bool = False
     infinity: Infinity = Infinity.REFUSE
     width: int = 0
+    cuts: bool = False
 
     @property
     def arrow(self) -> pa.DataType:

@@ -350,7 +350,7 @@ def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
     if subtracts or options.merge_engine in ("aggregation", "first-row"):
         return frozenset(schema.field_names)
     ordered = (*options.sequence_field, *filter(None, [options.rowkind_field]))
-    return frozenset((*ordered, *schema.partition_keys))
+    return frozenset(ordered)
 
 
 def _finds_old_rows(schema: TableSchema) -> bool:
