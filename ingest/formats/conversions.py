@@ -25,7 +25,7 @@ from ingest.formats.decimal_columns import (
     unscaled_digits,
     whole_digits,
 )
-from ingest.formats.exact_numbers import exact_floats, number_texts
+from ingest.formats.exact_numbers import exact_numbers
 from ingest.formats.loose_columns import (
     LOOSE_WIRE,
     bytes_of_latin1,
@@ -313,7 +313,7 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.INTEGER: _integer,
     Kind.BOOLEAN: _plain,
     Kind.FLOAT: _float,
-    Kind.NUMBER: lambda codec, values: exact_floats(number_texts(values), codec.arrow),
+    Kind.NUMBER: lambda codec, values: exact_numbers(values, codec.arrow),
     Kind.SINGLE: _single,
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text,
@@ -337,9 +337,7 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.BITS_OR_INTEGER: _bits_or_integer,
     Kind.LOOSE_INTEGER: lambda codec, values: loose_integers(values, codec.arrow),
     Kind.LOOSE_FLOAT: lambda codec, values: _float(codec, loose_doubles(values)),
-    Kind.LOOSE_NUMBER: lambda codec, values: exact_floats(
-        number_texts(values, loose=True), codec.arrow
-    ),
+    Kind.LOOSE_NUMBER: lambda codec, values: exact_numbers(values, codec.arrow, loose=True),
     Kind.LOOSE_DECIMAL: lambda codec, values: decimals_from_text(
         loose_decimals(values), codec.arrow
     ),

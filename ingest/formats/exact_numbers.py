@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +26,7 @@ from ingest.formats.semantic_types import BIGINT, DOUBLE
 from ingest.formats.widening import nullable, union_type
 from storage.format.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["exact_floats", "held", "holds", "number_texts", "number_type", "wider_number"]
+__all__ = ["exact_floats", "exact_numbers", "held", "holds", "number_type", "wider_number"]
 
 _MAX_PRECISION = 38
 _INTEGER_DIGITS = 20
@@ -40,6 +41,7 @@ _MAX_PRINTED = 18
 _SURE = {pa.float64(): 15, pa.float32(): 6}
 """Characters of a text that surely passes: no more digits than the type always keeps."""
 
+_NUMPY = orjson.OPT_SERIALIZE_NUMPY
 _QUOTED = r'^"(.*)"$'
 _NUMBER = r"^-?[0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,4})?$"
 
@@ -47,56 +49,80 @@ _NUMBER = r"^-?[0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,4})?$"
 # --- by the column
 
 
-def number_texts(values: Sequence[Any], *, loose: bool = False) -> pa.Array:
-    """Texts of numbers from their tokens, null for null.
+def exact_numbers(values: Sequence[Any], arrow: pa.DataType, *, loose: bool = False) -> pa.Array:
+    """A FLOAT or DOUBLE column of numbers.
 
     Args:
-        values: tokens, None where there is none.
+        values: their tokens, None where there is none.
+        arrow: type of the column.
         loose: whether text that holds a number is one, too.
 
     Raises:
-        ConversionError: a token is surely no number.
+        ValueError: a token is no number, or not surely one that the column holds exactly.
     """
-    tokens = [b"null" if v is None else v for v in values] if None in values else values
-    if not len(tokens):
-        return pa.array([], pa.string())
-    content = b"\n".join(tokens)
-    texts = pc.split_pattern(pa.array([content], pa.string()), "\n").values
-    require(len(texts) == len(tokens), "no number")  # an array or object of several lines
+    if not len(values):
+        return pa.array([], arrow)
+    try:
+        content = b",".join(values)
+    except TypeError:  # a member that is not there
+        content = b",".join([b"null" if v is None else v for v in values])
+    texts = _cut(content)
+    require(len(texts) == len(values), "no number")  # an array or object, a text with a comma
     if b"null" in content:
         texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
     if loose and b'"' in content:
         texts = pc.replace_substring_regex(texts, _QUOTED, r"\1")
         require(_all(pc.match_substring_regex(texts, _NUMBER)), "no number")
-    return texts
+    return exact_floats(texts, arrow, content)
 
 
-def exact_floats(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """A FLOAT or DOUBLE column of numbers.
+def exact_floats(texts: pa.Array, arrow: pa.DataType, listed: bytes = b"") -> pa.Array:
+    """The same from texts.
 
     Args:
         texts: of the numbers.
         arrow: type of the column.
-
-    Raises:
-        ValueError: a text is no number, or is not surely one that the column holds exactly.
+        listed: the texts with commas between them, where that is known.
     """
     doubles = texts.cast(pa.float64())
     floats = doubles if arrow == pa.float64() else doubles.cast(arrow, safe=False)
-    require(_all(pc.is_finite(floats)), "out of range")
     content = (texts.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
     if b"-0" in content:  # an integer token has no negative zero
         require(_all(pc.not_equal(texts, "-0")), "a negative zero")
+    powers = b"e" in content or b"E" in content
+    if _longest(texts) <= _SURE[arrow] and not powers:
+        return floats
+    require(_all(pc.is_finite(floats)), "out of range")
+    if listed and not floats.null_count and listed == _listed(floats):
+        return floats
     long = pc.greater(pc.binary_length(texts), _SURE[arrow])
-    if b"e" in content or b"E" in content:
+    if powers:
         long = pc.or_(long, pc.match_substring(texts, "e", ignore_case=True))
-    if pc.any(long, min_count=0).as_py():
-        sent, kept = texts.filter(long), floats.filter(long).cast(pa.string())
-        require(
-            _all(pc.equal(sent, kept)) or _all(pc.equal(_digits(sent), _digits(kept))),
-            "more digits than the column has",
-        )
+    sent, kept = texts.filter(long), _shortest(floats.filter(long))
+    require(
+        _all(pc.equal(sent, kept)) or _all(pc.equal(_digits(sent), _digits(kept))),
+        "more digits than the column has",
+    )
     return floats
+
+
+def _longest(texts: pa.Array) -> int:
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+    return int(np.diff(offsets).max(initial=0))
+
+
+def _shortest(floats: pa.Array) -> pa.Array:
+    """The shortest texts of finite numbers."""
+    return _cut(_listed(floats)) if len(floats) else pa.array([], pa.string())
+
+
+def _listed(floats: pa.Array) -> bytes:
+    """The same with commas between them; orjson writes them faster than Arrow."""
+    return orjson.dumps(floats.to_numpy(zero_copy_only=False), option=_NUMPY)[1:-1]
+
+
+def _cut(listed: bytes) -> pa.Array:
+    return pc.split_pattern(pa.array([listed], pa.string()), ",").values
 
 
 def _all(mask: pa.Array) -> bool:
