@@ -15,7 +15,7 @@ _INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 _DIGITS = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
 """Digits of the largest integers."""
 
-_GUESSED = (*_INTEGERS, TypeRoot.DECIMAL)
+_GUESSED = (TypeRoot.BIGINT, TypeRoot.DECIMAL)
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
