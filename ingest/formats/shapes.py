@@ -32,6 +32,7 @@ from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
     BOOLEAN,
     STRING,
+    UNSIGNED_BIGINT,
     Codec,
     Kind,
     ProducerFacts,
@@ -59,6 +60,7 @@ class Fate(enum.Enum):
     REFUSED = "the target does not exist and may not be created"
 
 
+_SIGNED = dataclasses.replace(UNSIGNED_BIGINT, precision=UNSIGNED_BIGINT.precision + 1)
 _JSON_STARTS = (b"{", b"[")
 _OTHERWISE_JSON = {Kind.TEXT_OR_JSON: Kind.JSON, Kind.TEXT_OR_STRUCT: Kind.STRUCT}
 
@@ -307,7 +309,9 @@ class Shape:
         for name, token in tokens.items():
             if name in known or token == NULL or name in self._ignored:
                 continue
-            type_ = STRING if "to-string" in self._facts.mapping else infer_type(token)
+            type_ = self._signed(infer_type(token))
+            if "to-string" in self._facts.mapping:
+                type_ = STRING
             known_type = self._missing.get(name)
             wider = type_ if known_type is None else guessed_union(known_type, type_)
             if wider not in (None, known_type):
@@ -426,8 +430,13 @@ class Shape:
         if not self._facts.mapping.keeps(column.type):
             wider = wider_number(column.type, self._number(token))
             if wider is not None:
-                return wider
+                return self._signed(wider)
         return infer_type(token) if target.asks_types is AsksTypes.ALL else None
+
+    def _signed(self, type_: DataType) -> DataType:
+        """A type of numbers that come with their sign, where DECIMAL(20, 0) has wrapped ones."""
+        wrapped = "unsigned-bigint-to-decimal" in self._facts.mapping
+        return _SIGNED if wrapped and type_ == UNSIGNED_BIGINT else type_
 
     def _number(self, token: bytes) -> bytes:
         """The token of a number, where another one stands for it."""

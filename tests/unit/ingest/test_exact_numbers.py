@@ -127,6 +127,18 @@ def test_widening_follows_the_policy(tmp_path, more, kept):
     assert [key for key, _ in one.rows()] == ([1, 2, 3] if kept != "BIGINT" else [1, 3])
 
 
+def test_numbers_with_a_sign_are_not_taken_for_wrapped_ones(tmp_path):
+    one = ItemStream(tmp_path, "debezium-json", sink=", type.mapping: [unsigned-bigint-to-decimal]")
+    one.put('{"id":1,"n":7,"m":18446744073709551615}')
+    one.put('{"id":2,"n":18446744073709551615,"m":7}', '{"id":3,"n":-5,"m":-6}')
+    assert one.types() == {"id": "BIGINT", "n": "DECIMAL(21, 0)", "m": "DECIMAL(21, 0)"}
+    assert [[int(value) for value in found] for found in one.rows()] == [
+        [1, 7, 2**64 - 1],
+        [2, 2**64 - 1, 7],
+        [3, -5, -6],
+    ]
+
+
 def test_a_key_is_not_widened(tmp_path):
     one = ItemStream(tmp_path, "upsert-json")
     one.put(row(1, 7))
