@@ -36,7 +36,7 @@ from ingest.formats.events import ObservedField, SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
 from ingest.formats.text_values import has_text
-from ingest.formats.widening import nullable, union_type
+from ingest.formats.widening import guessed_union, nullable, union_type
 from storage.errors import InvalidRequestError
 from storage.format.field_tree import as_path, path_text
 from storage.format.schema import TableSchema
@@ -98,11 +98,12 @@ class Draft:
             self._add(field, place)
             return
         if slots[0] in self._key:
-            return  # decoded into the type it has, value by value
+            self._fix(field)  # decoded into the type it has, value by value
+            return
         if slots[0] in self._names.texts and has_text(field.type):
             self._fix(field)
             return
-        unions = [(name, union_type(self._types[name], field.type)) for name in slots]
+        unions = [(name, self._union(name, field.type)) for name in slots]
         fitting = [(name, union) for name, union in unions if union is not None]
         if any(union == self._types[name] for name, union in fitting):
             self._fix(field)
@@ -110,6 +111,12 @@ class Draft:
             self._widen(field, *fitting[0], place)
         else:
             self._incompatible(field, slots[0], place)
+
+    def _union(self, name: str, observed: DataType) -> DataType | None:
+        """The type of a column that takes values of another type, too; None = there is none."""
+        step = self._step_of.get(name)
+        added = step is not None and isinstance(step.change, AddColumn)
+        return (guessed_union if added else union_type)(self._types[name], observed)
 
     def _slots(self, delta: SchemaDelta, field: ObservedField) -> tuple[str, ...]:
         column = self._called.get(field.column, field.column)

@@ -20,7 +20,7 @@ from ingest.evolution.transformed_schema import NO_RULES, TableRules
 from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
 from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
-from ingest.formats.widening import nullable, union_type
+from ingest.formats.widening import guessed_union, nullable
 from ingest.positions.ordered_tables import (
     POSITION_COLUMNS,
     SOURCE,
@@ -33,14 +33,13 @@ from storage.errors import InvalidRequestError
 from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import SchemaChange, evolve
 from storage.format.type_text import type_name
-from storage.format.types import AtomicType, DataType, TypeRoot
+from storage.format.types import DataType
 from storage.options import TableOptions
 from storage.table.bucket_mode import require_buckets
 
 __all__ = ["Decision", "NewTable", "Refused", "reconcile"]
 
 _DEFAULT_OPTIONS = {"bucket": "1"}
-_NUMBERS = (TypeRoot.BIGINT, TypeRoot.DOUBLE)
 _LONGEST_WHY = 2_000
 
 
@@ -319,19 +318,13 @@ def _foreign(deltas: Sequence[SchemaDelta], owner: str) -> list[str]:
 
 
 def _unite(columns: dict[str, DataType], name: str, observed: DataType) -> list[str]:
-    """Merge a column into a new table's; numbers without schema unite to DOUBLE."""
+    """Merge a column into a new table's; types may be guesses from numbers without schema."""
     current = columns.setdefault(name, observed)
-    union = union_type(current, observed)
-    if union is None and _is_number(current) and _is_number(observed):
-        union = AtomicType(TypeRoot.DOUBLE)
+    union = guessed_union(current, observed)
     if union is None:
         return [_clash(name, current, observed)]
     columns[name] = union
     return []
-
-
-def _is_number(type_: DataType) -> bool:
-    return isinstance(type_, AtomicType) and type_.root in _NUMBERS
 
 
 def _clash(name: str, current: DataType, observed: DataType) -> str:

@@ -24,6 +24,7 @@ from ingest.formats.decimal_columns import (
     require,
     unscaled_digits,
 )
+from ingest.formats.exact_numbers import exact_floats
 from ingest.formats.odd_values import texts_of
 from ingest.formats.semantic_types import Codec, Kind
 from storage.errors import InternalError
@@ -156,7 +157,7 @@ def convert_array(codec: Codec, tree: Any, array: pa.Array) -> pa.Array:
     """
     inner, _ = nullable(tree)
     kind = codec.kind
-    if kind in (Kind.FLOAT, Kind.SINGLE):
+    if kind in (Kind.FLOAT, Kind.SINGLE, Kind.NUMBER):
         return _float(codec, array)
     if kind is Kind.ARRAY:
         return _array(codec, inner, array)
@@ -187,6 +188,8 @@ def _float(codec: Codec, array: pa.Array) -> pa.Array:
     if array.type == codec.arrow:
         return array
     doubles = array.cast(pa.float64())
+    if codec.kind is Kind.NUMBER:
+        return exact_floats(doubles.cast(pa.string()), codec.arrow)
     if codec.arrow == pa.float64():
         return doubles
     floats = doubles.cast(codec.arrow, safe=False)

@@ -26,10 +26,11 @@ from ingest.formats.type_mapping import Infinity
 from ingest.formats.widening import nullable, union_type
 from storage.format.types import ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["Fit", "bare_codec_for", "codec_for", "infinity_of"]
+__all__ = ["Fit", "bare_codec_for", "codec_for", "cuts_fractions", "infinity_of"]
 
 _MAX_PRECISION = 38
 _MOMENTS = (TypeRoot.DATE, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
+_INSTANTS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _FAMILIES = (
     {TypeRoot.CHAR, TypeRoot.VARCHAR},
     {TypeRoot.BINARY, TypeRoot.VARBINARY},
@@ -67,6 +68,8 @@ def codec_for(
     union = union_type(nullable(column), semantic.type)
     if union is None and not _checked_by_value(semantic, column):
         return Fit.NEVER
+    if semantic.type == DOUBLE and column.root is TypeRoot.FLOAT and fixed:
+        return Codec(Kind.NUMBER, column)
     narrow = semantic.bounded and union != nullable(column)
     # a scale beyond that of any DECIMAL is one of `_WRAPPED_SCALES`: there is no fraction
     scale_grows = semantic.kind is Kind.DECIMAL_BYTES and (
@@ -81,12 +84,18 @@ def codec_for(
         semantic.scale,
         unsigned=semantic.unsigned,
         infinity=infinity_of(column, facts),
+        cuts=cuts_fractions(column, facts),
     )
 
 
 def infinity_of(column: AtomicType, facts: ProducerFacts) -> Infinity:
     """The policy where it matters, so that codecs of other columns are equal whatever it is."""
     return facts.mapping.infinity if column.root in _MOMENTS else Infinity.REFUSE
+
+
+def cuts_fractions(column: AtomicType, facts: ProducerFacts) -> bool:
+    """The policy where it matters, as `infinity_of`."""
+    return "cut-fractions" in facts.mapping and column.root in _INSTANTS
 
 
 def _same_family(type_: DataType, column: DataType) -> bool:
@@ -168,8 +177,8 @@ _BARE = {
     TypeRoot.SMALLINT: Kind.INTEGER,
     TypeRoot.INT: Kind.INTEGER,
     TypeRoot.BIGINT: Kind.INTEGER,
-    TypeRoot.FLOAT: Kind.FLOAT,
-    TypeRoot.DOUBLE: Kind.FLOAT,
+    TypeRoot.FLOAT: Kind.NUMBER,
+    TypeRoot.DOUBLE: Kind.NUMBER,
     TypeRoot.TIMESTAMP_LTZ: Kind.ZONED,
 }
 _BARE_DECIMALS = {"string": Kind.DECIMAL_TEXT, "double": Kind.DECIMAL_PLAIN}
@@ -193,14 +202,16 @@ def bare_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
     if root is TypeRoot.BIGINT and "bits-to-bigint" in mapping:
         return Codec(Kind.INTEGER_OR_BITS, column)
     if root in _BARE:
-        return Codec(_BARE[root], column, infinity=infinity_of(column, facts))
+        infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
+        return Codec(_BARE[root], column, infinity=infinity, cuts=cuts)
     if root is TypeRoot.DECIMAL:
         kind = _BARE_DECIMALS.get(facts.decimal_handling_mode, Kind.DECIMAL_BYTES)
         whole = nullable(column) == UNSIGNED_BIGINT and "unsigned-bigint-to-decimal" in mapping
         return Codec(kind, column, scale=column.scale, unsigned=whole)
     if root in _ISO_KINDS:
         codec = _bare_temporal(column, facts.time_precision_mode)
-        return dataclasses.replace(codec, infinity=infinity_of(column, facts))
+        infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
+        return dataclasses.replace(codec, infinity=infinity, cuts=cuts)
     return Codec(_binary_kind(facts), column)
 
 

@@ -25,6 +25,7 @@ from ingest.formats.decimal_columns import (
     unscaled_digits,
     whole_digits,
 )
+from ingest.formats.exact_numbers import exact_numbers
 from ingest.formats.loose_columns import (
     LOOSE_WIRE,
     bytes_of_latin1,
@@ -74,6 +75,7 @@ _WIRE: dict[Kind, Any] = {
     Kind.INTEGER: int,
     Kind.BOOLEAN: bool,
     Kind.FLOAT: float,
+    Kind.NUMBER: msgspec.Raw,
     Kind.SINGLE: float,
     Kind.TEXT: str,
     Kind.TEXT_OR_JSON: str,
@@ -115,7 +117,9 @@ def wire_type(codec: Codec) -> Any:
     if codec.element is not None:
         if codec.kind is Kind.AS_TEXT:
             return wire_type(codec.element)
-        return list[wire_type(codec.element) | None]  # type: ignore[misc]
+        element = wire_type(codec.element)
+        # Raw stands for null, too, and in a union it would be none of the others
+        return list[element] if element is msgspec.Raw else list[element | None]  # type: ignore[valid-type]
     return _WIRE[codec.kind]
 
 
@@ -324,6 +328,7 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.INTEGER: _integer,
     Kind.BOOLEAN: _plain,
     Kind.FLOAT: _float,
+    Kind.NUMBER: lambda codec, values: exact_numbers(values, codec.arrow),
     Kind.SINGLE: _single,
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text,
@@ -350,6 +355,7 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.BITS_OR_INTEGER: _bits_or_integer,
     Kind.LOOSE_INTEGER: lambda codec, values: loose_integers(values, codec.arrow),
     Kind.LOOSE_FLOAT: lambda codec, values: _float(codec, loose_doubles(values)),
+    Kind.LOOSE_NUMBER: lambda codec, values: exact_numbers(values, codec.arrow, loose=True),
     Kind.LOOSE_DECIMAL: lambda codec, values: decimals_from_text(
         loose_decimals(values), codec.arrow
     ),

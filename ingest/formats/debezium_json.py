@@ -14,6 +14,7 @@ get), `no_primary_key`, `unavailable_value` (PostgreSQL's TOAST placeholder),
 Source: CDC.md §1, measured choices in PEERS.md §3.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -324,9 +325,10 @@ class _Decoding:
         for row in rows:
             self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{op_of(payload)}")
-        tokens = row_tokens(payload)
-        shape.learn_nulls(tokens)
-        shape.learn_values(tokens)
+        with contextlib.suppress(EventRefusedError):  # of a delete the key alone may be sound
+            tokens = row_tokens(payload)
+            shape.learn_nulls(tokens)
+            shape.learn_values(tokens)
 
 
 def _deletes(raw: RawBatch, at: int) -> bool:

@@ -17,7 +17,9 @@ import msgspec
 
 from ingest.formats.conversions import wire_type
 from ingest.formats.events import SourceTable, Target
-from ingest.formats.semantic_types import Codec
+from ingest.formats.exact_numbers import held
+from ingest.formats.semantic_types import Codec, Kind
+from ingest.formats.token_values import NULL
 from storage.format.types import DataType
 
 __all__ = ["PlanColumn", "RowPlan", "make_plan"]
@@ -43,6 +45,9 @@ class PlanColumn:
     def member(self) -> str:
         """Name of the JSON member."""
         return self.renamed or self.name
+
+
+_NUMBERS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
 
 
 class RowPlan:
@@ -93,6 +98,11 @@ class RowPlan:
         self.decode: Callable[[bytes], Any] = _envelope_decoder(before, row, origin)
         self.decode_before: Callable[[bytes], Any] = _envelope_decoder(row, row, origin)
         self.getters = tuple(operator.attrgetter(f"f{i}") for i in range(len(self.columns)))
+        self._numbers = [
+            (column.codec.kind is Kind.LOOSE_NUMBER, get)
+            for column, get in zip(self.columns, self.getters, strict=True)
+            if column.codec is not None and column.codec.kind in _NUMBERS
+        ]
         self.key_parts = tuple(self.getters[i] for i in self.key)
         self.key_of: Callable[[Any], Any] = (
             operator.attrgetter(*(f"f{i}" for i in self.key)) if self.key else _no_key
@@ -115,6 +125,15 @@ class RowPlan:
         members = [(f"f{i}", _member_type(self.columns[i].codec), None) for i in self.key]
         names = {f"f{i}": self.columns[i].member for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
+
+    def holds_numbers(self, row: Any) -> bool:
+        """Whether columns of guessed floats hold the numbers of a row exactly."""
+        for loose, get in self._numbers:
+            token = bytes(get(row) or NULL)
+            quoted = loose and token[:1] == b'"'
+            if token != NULL and not quoted and not held(token):
+                return False
+        return True
 
     @functools.cached_property
     def _raw_key(self) -> Callable[[bytes], Any]:

@@ -13,6 +13,7 @@ becomes of it.
 Error classes of bad records: as `debezium_json`.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -326,9 +327,10 @@ class _Decoding:
             self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{event.images[0].op}")
         for image in event.images:
-            tokens = _tokens(image.before if image.op == "d" else image.after)
-            shape.learn_nulls(tokens)
-            shape.learn_values(tokens)
+            with contextlib.suppress(EventRefusedError):  # of a delete the key alone may be sound
+                tokens = _tokens(image.before if image.op == "d" else image.after)
+                shape.learn_nulls(tokens)
+                shape.learn_values(tokens)
 
     def _rows(self, plan: RowPlan, event: Event, image: Image) -> list[SingleRow]:
         key = event.key if self._dialect.key_is_row else None
@@ -440,7 +442,7 @@ def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None
         return False
     texts = [image.before if image.op == "d" else image.after for image in event.images]
     rows, failed = decode_all(plan.decode_row, texts)
-    if failed:
+    if failed or not all(map(plan.holds_numbers, rows)):
         return False
     befores = [image.before for image in event.images if image.op == "u" and image.before]
     if decode_all(plan.decode_row, befores)[1]:

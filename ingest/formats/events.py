@@ -116,6 +116,8 @@ class Target:
         ignored: columns of the source that are not wanted: not decoded, never a reason for a delta.
         needs_before: why updates and deletes must tell the old values of all columns of the
             schema's key; "" = the row's new ones, or the record's key, say enough.
+        needs_values: columns whose old values a delete must tell rightly where it tells them: it
+            would not count, or not count rightly, with null in their place.
         behind_key: columns of the schema's key that are none of the table's key, which is computed
             from them: their types may change.
         fixed: columns of the source and the types (as text) with which they do not ask for a
@@ -136,6 +138,7 @@ class Target:
     origin: tuple[str, ...] = ()
     ignored: frozenset[str] = frozenset()
     needs_before: str = ""
+    needs_values: frozenset[str] = frozenset()
     behind_key: frozenset[str] = frozenset()
     fixed: tuple[tuple[str, str], ...] = ()
     asks_types: AsksTypes = AsksTypes.NONE

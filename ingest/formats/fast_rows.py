@@ -76,9 +76,11 @@ def recognises(plan: RowPlan | None, payload: bytes, known: Collection[str] = ()
         event = plan.decode_before(payload)
     except _PARSE_ERRORS:
         return False
+    row = event.before if event.op == "d" else event.after
+    if row is not None and not plan.holds_numbers(row):
+        return False
     if not known:
         return True
-    row = event.before if event.op == "d" else event.after
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)

@@ -30,6 +30,7 @@ __all__ = [
 LOOSE_WIRE: dict[Kind, Any] = {
     Kind.LOOSE_INTEGER: int | str,
     Kind.LOOSE_FLOAT: float | str,
+    Kind.LOOSE_NUMBER: msgspec.Raw,
     Kind.LOOSE_DECIMAL: msgspec.Raw,
     Kind.LOOSE_BOOLEAN: bool | int | str,
     Kind.LOOSE_HEX: str,

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ingest.formats.codec_choice import Fit, bare_codec_for, infinity_of
+from ingest.formats.codec_choice import Fit, bare_codec_for, cuts_fractions, infinity_of
 from ingest.formats.events import AsksTypes, SourceTable
+from ingest.formats.loose_tokens import number_token
 from ingest.formats.mapped_types import mapped_type
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
@@ -39,8 +40,8 @@ _KINDS = {
     TypeRoot.SMALLINT: Kind.LOOSE_INTEGER,
     TypeRoot.INT: Kind.LOOSE_INTEGER,
     TypeRoot.BIGINT: Kind.LOOSE_INTEGER,
-    TypeRoot.FLOAT: Kind.LOOSE_FLOAT,
-    TypeRoot.DOUBLE: Kind.LOOSE_FLOAT,
+    TypeRoot.FLOAT: Kind.LOOSE_NUMBER,
+    TypeRoot.DOUBLE: Kind.LOOSE_NUMBER,
     TypeRoot.DECIMAL: Kind.LOOSE_DECIMAL,
 }
 _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
@@ -68,7 +69,8 @@ def loose_codec_for(column: DataType, facts: ProducerFacts) -> Codec | Fit:
         if root in (TypeRoot.BINARY, TypeRoot.VARBINARY):
             kind = _BYTES.get(facts.binary_handling_mode)
         if kind is not None:
-            return Codec(kind, column, infinity=infinity_of(column, facts))
+            infinity, cuts = infinity_of(column, facts), cuts_fractions(column, facts)
+            return Codec(kind, column, infinity=infinity, cuts=cuts)
     return bare_codec_for(column, facts)
 
 
@@ -177,6 +179,12 @@ class LooseShape(Shape):
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
+    def _number(self, token: bytes) -> bytes:
+        try:
+            return number_token(token)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return token
+
     def _block_codec(self, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
         union = union_type(nullable(type_), semantic.type)
         if union is None and self._asks and not fixed:
@@ -185,7 +193,10 @@ class LooseShape(Shape):
             return Fit.WIDEN
         if semantic.members and isinstance(type_, AtomicType) and type_.root in _TEXTS:
             return Codec(semantic.kind, type_, members=semantic.members)
-        return self._bare(type_) or Fit.NEVER
+        codec = self._bare(type_) or Fit.NEVER
+        if isinstance(codec, Codec) and codec.kind is Kind.LOOSE_NUMBER and union == codec.type:
+            return dataclasses.replace(codec, kind=Kind.LOOSE_FLOAT)  # declared FLOAT or DOUBLE
+        return codec
 
     def _fitting(self, name: str, type_: DataType, semantic: Semantic, fixed: bool) -> Codec | Fit:
         if name in self._names.texts:

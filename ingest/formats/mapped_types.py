@@ -61,6 +61,8 @@ def _special(field: BlockField, natural: Semantic, mapping: TypeMapping) -> Sema
             return Semantic(Kind.TIME_MICROS, BIGINT, natural.unit)
         if "time-to-string" in mapping:
             return Semantic(Kind.TIME_TEXT, STRING, natural.unit, bounded=False)
+    if natural.kind is Kind.ZONED and "zoned-to-string" in mapping:
+        return Semantic(Kind.TEXT, STRING, bounded=False)
     if "unsigned-bigint-to-decimal" in mapping:
         if natural.unsigned:
             return dataclasses.replace(natural, type=UNSIGNED_BIGINT)

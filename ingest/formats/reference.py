@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from ingest.formats.decimal_columns import (
@@ -26,6 +27,7 @@ from ingest.formats.decimal_columns import (
     ConversionError,
     plain_digits,
 )
+from ingest.formats.exact_numbers import holds
 from ingest.formats.loose_tokens import hex_token, number_token, truth_token
 from ingest.formats.odd_values import (
     any_text,
@@ -51,6 +53,7 @@ from ingest.formats.token_values import (
 )
 from ingest.formats.unavailable import Placeholder
 from storage.errors import InternalError
+from storage.format.type_text import type_name
 from storage.format.types import AtomicType
 
 __all__ = ["decode_value"]
@@ -133,6 +136,22 @@ def _number(codec: Codec, token: bytes, _: Placeholder) -> float:
     limit = _MAX_FLOAT if single else math.inf
     if abs(number) >= limit:
         raise ValueRefusedError(f"{token[:60].decode()} is out of the range of the column")
+    return number
+
+
+def _exact_number(codec: Codec, token: bytes, placeholder: Placeholder) -> float:
+    number = _number(codec, token, placeholder)
+    if token in _NON_FINITE:
+        return number
+    single = pa.types.is_float32(codec.arrow)
+    if single:
+        number = struct.unpack("<f", struct.pack("<f", number))[0]
+    if not holds(token.decode(), number, single=single):
+        shown = np.format_float_positional(np.float32(number)) if single else repr(number)
+        raise ValueRefusedError(
+            f"{token[:60].decode()} would become {shown}, for {type_name(codec.type)} has fewer "
+            "digits: make the column DECIMAL or STRING, or set on.incompatible for the table"
+        )
     return number
 
 
@@ -367,6 +386,7 @@ _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.INTEGER: _int_column,
     Kind.BOOLEAN: _boolean,
     Kind.FLOAT: _number,
+    Kind.NUMBER: _exact_number,
     Kind.SINGLE: _single,
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text_or_json,
@@ -394,6 +414,7 @@ _DECODERS: Mapping[Kind, Callable[[Codec, bytes, Placeholder], Any]] = {
     Kind.ARRAY: _array,
     Kind.LOOSE_INTEGER: lambda codec, token, _: _int_column(codec, number_token(token), _),
     Kind.LOOSE_FLOAT: lambda codec, token, _: _number(codec, number_token(token), _),
+    Kind.LOOSE_NUMBER: lambda codec, token, _: _exact_number(codec, number_token(token), _),
     Kind.LOOSE_DECIMAL: _loose_decimal,
     Kind.LOOSE_BOOLEAN: lambda codec, token, _: _boolean(codec, truth_token(token), _),
     Kind.LOOSE_HEX: lambda codec, token, _: _hex(codec, hex_token(token), _),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ingest.formats.infinities import DAYS, EPOCHS, bound_of, sign_of_text
 from ingest.formats.loose_tokens import moment_token
 from ingest.formats.semantic_types import Codec, Kind
-from ingest.formats.time_columns import MICROS_PER, PER_UNIT, clock_text
+from ingest.formats.time_columns import MICROS_PER, PER_UNIT, clock_text, cut_pattern
 from ingest.formats.token_values import (
     NULL,
     UnrepresentableError,
@@ -29,14 +29,15 @@ __all__ = ["TIME_DECODERS"]
 _DAY_MS = 86_400_000
 _NANOS_PER = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 _INT64 = (-(2**63), 2**63 - 1)
-_DATE = r"(\d{4})-(\d\d)-(\d\d)"
+_DATE = r"(\d{4}|[+-]\d{4,6})-(\d\d)-(\d\d)"
 _CLOCK = r"(\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d+))?)?)?"
 _DATE_TEXT = re.compile(_DATE, re.ASCII)
 _TIME_TEXT = re.compile(_CLOCK, re.ASCII)
 _LOCAL_TEXT = re.compile(rf"{_DATE}(?:[T ]{_CLOCK})?", re.ASCII)
 _ZONED_TEXT = re.compile(rf"{_DATE}[T ]{_CLOCK}(?:Z|([+-])(\d\d)(?::?(\d\d))?)", re.ASCII)
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
-_LEAP_YEAR_DAYS = 366
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+"""After so many years the calendar repeats."""
 
 
 def _infinite(codec: Codec, sign: int, shown: object) -> int | None:
@@ -94,7 +95,11 @@ def _epoch(codec: Codec, token: bytes) -> int | None:
 def _instant(codec: Codec, nanos: int) -> int:
     value, rest = divmod(nanos, _NANOS_PER[codec.arrow.unit])
     if rest:
-        raise ValueRefusedError("the fraction of a second is finer than the column's")
+        raise ValueRefusedError(
+            f"the fraction of a second is finer than {type_name(codec.type)} has: "
+            "sink.type.mapping cut-fractions cuts those of texts, zoned-to-string makes other "
+            "columns of new tables"
+        )
     return in_range(value, *_INT64, "a timestamp")
 
 
@@ -107,15 +112,11 @@ def _matched(pattern: re.Pattern[str], text: str, expected: str) -> tuple[str | 
 
 def _day_number(year: str | None, month: str | None, day: str | None) -> int:
     y, m, d = int(year or 0), int(month or 0), int(day or 0)
-    if not 1 <= m <= 12 or not 1 <= d <= calendar.monthrange(y or 4, m)[1]:
+    cycles, y_in_cycle = divmod(y - 4, _CYCLE_YEARS)  # Python's dates begin with the year 1
+    within = y_in_cycle + 4
+    if not 1 <= m <= 12 or not 1 <= d <= calendar.monthrange(within, m)[1]:
         raise ValueRefusedError(f"{year}-{month}-{day} is no date")
-    if y == 0:  # proleptic year 0 is a leap year just before what Python's dates know
-        return datetime.date(4, m, d).toordinal() - _days_to_year_4() - _EPOCH_DAY
-    return datetime.date(y, m, d).toordinal() - _EPOCH_DAY
-
-
-def _days_to_year_4() -> int:
-    return datetime.date(4, 1, 1).toordinal() - datetime.date(1, 1, 1).toordinal() + _LEAP_YEAR_DAYS
+    return datetime.date(within, m, d).toordinal() - _EPOCH_DAY + cycles * _CYCLE_DAYS
 
 
 def _clock_nanos(parts: Sequence[str | None]) -> int:
@@ -128,12 +129,16 @@ def _clock_nanos(parts: Sequence[str | None]) -> int:
     return ((hour * 60 + minute) * 60 + second) * 10**9 + int(fraction.ljust(9, "0"))
 
 
+def _cut(codec: Codec, text: str) -> str:
+    return re.sub(*cut_pattern(codec.arrow.unit), text) if codec.cuts else text
+
+
 def _zoned(codec: Codec, token: bytes) -> int | None:
     text = string_of(token, "a timestamp with offset")
     sign = sign_of_text(text)
     if sign:
         return _infinite(codec, sign, text)
-    parts = _matched(_ZONED_TEXT, text, "timestamp with offset")
+    parts = _matched(_ZONED_TEXT, _cut(codec, text), "timestamp with offset")
     nanos = _day_number(*parts[:3]) * _DAY_MS * 1_000_000 + _clock_nanos(parts[3:7])
     side, hours, minutes = parts[7], int(parts[8] or 0), int(parts[9] or 0)
     if hours > 23 or minutes > 59:
@@ -164,7 +169,7 @@ def _iso_timestamp(codec: Codec, token: bytes) -> int | None:
     sign = sign_of_text(text)
     if sign:
         return _infinite(codec, sign, text)
-    parts = _matched(_LOCAL_TEXT, text, "ISO timestamp")
+    parts = _matched(_LOCAL_TEXT, _cut(codec, text), "ISO timestamp")
     nanos = _day_number(*parts[:3]) * _DAY_MS * 1_000_000 + _clock_nanos(parts[3:])
     return _instant(codec, nanos)
 

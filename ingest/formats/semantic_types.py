@@ -46,6 +46,7 @@ class Kind(enum.Enum):
     INTEGER = "integer"
     BOOLEAN = "boolean"
     FLOAT = "number read as a double; also the strings NaN, Infinity, -Infinity"
+    NUMBER = "number of no declared type, into the float that holds it exactly; also the strings"
     SINGLE = "as FLOAT, of a source column of 32 bits: the digits stand for the nearest such number"
     TEXT = "string"
     TEXT_OR_JSON = "string, or an object or array kept as JSON text; expected to be a string"
@@ -78,6 +79,7 @@ class Kind(enum.Enum):
     BITS_OR_INTEGER = "as INTEGER_OR_BITS, expected to be a string"
     LOOSE_INTEGER = "integer, or text of one"
     LOOSE_FLOAT = "number, or text of one"
+    LOOSE_NUMBER = "as LOOSE_FLOAT, of no declared type: into the float that holds it exactly"
     LOOSE_DECIMAL = "number or text of one, into a decimal"
     LOOSE_BOOLEAN = "true, false, 0, 1, or text of one of them"
     LOOSE_HEX = "hexadecimal string, maybe with 0x"
@@ -131,6 +133,7 @@ class Codec:
         element: of ARRAY and AS_TEXT; of TEXT_OR_JSON for values that are neither; None = none.
         unsigned: of integers: a negative number stands for 2^64 more.
         infinity: what becomes of infinite dates and timestamps.
+        cuts: whether fractions of a second in texts that are finer than the column's are cut.
         width: of BITS in a BYTES column: so many bytes, connectors leave out zeros; 0 = as sent.
         members: of MEMBER and MEMBERS.
     """
@@ -144,6 +147,7 @@ class Codec:
     infinity: Infinity = Infinity.REFUSE
     width: int = 0
     members: tuple[str, ...] = ()
+    cuts: bool = False
 
     @property
     def arrow(self) -> pa.DataType:

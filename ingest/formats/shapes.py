@@ -25,14 +25,14 @@ from ingest.formats.events import (
     SourceTable,
     Target,
 )
+from ingest.formats.exact_numbers import number_type, wider_number
 from ingest.formats.mapped_types import observe_mapped
 from ingest.formats.reference import decode_value
 from ingest.formats.schema_block import SchemaBlock
 from ingest.formats.semantic_types import (
-    BIGINT,
     BOOLEAN,
-    DOUBLE,
     STRING,
+    UNSIGNED_BIGINT,
     Codec,
     Kind,
     ProducerFacts,
@@ -42,7 +42,7 @@ from ingest.formats.single_event import Tokens
 from ingest.formats.text_values import bare_text_codec, text_codec
 from ingest.formats.token_values import NULL, UnavailableValueError, ValueRefusedError
 from ingest.formats.unavailable import Placeholder
-from ingest.formats.widening import union_type
+from ingest.formats.widening import guessed_union, union_type
 from storage.format.type_text import type_name
 from storage.format.types import DataType
 
@@ -60,6 +60,7 @@ class Fate(enum.Enum):
     REFUSED = "the target does not exist and may not be created"
 
 
+_SIGNED = dataclasses.replace(UNSIGNED_BIGINT, precision=UNSIGNED_BIGINT.precision + 1)
 _JSON_STARTS = (b"{", b"[")
 _OTHERWISE_JSON = {Kind.TEXT_OR_JSON: Kind.JSON, Kind.TEXT_OR_STRUCT: Kind.STRUCT}
 
@@ -71,7 +72,7 @@ def infer_type(token: bytes) -> DataType:
         return STRING
     if first in (b"t", b"f"):
         return BOOLEAN
-    return DOUBLE if any(mark in token for mark in (b".", b"e", b"E")) else BIGINT
+    return number_type(token)
 
 
 class Shape:
@@ -339,8 +340,10 @@ class Shape:
             if name in known or token == NULL or name in self._ignored:
                 continue
             type_ = self._new_type(token)
-            if (self._missing.get(name), type_) in ((None, type_), (BIGINT, DOUBLE)):
-                self._missing[name] = type_
+            known_type = self._missing.get(name)
+            wider = type_ if known_type is None else guessed_union(known_type, type_)
+            if wider not in (None, known_type):
+                self._missing[name] = wider
                 changed = True
         if changed and self.plan is not None:
             whole = tokens if row is None else row
@@ -350,7 +353,9 @@ class Shape:
 
     def _new_type(self, token: bytes) -> DataType:
         """Type of a column that the table lacks and whose type is not declared."""
-        return STRING if "to-string" in self._facts.mapping else infer_type(token)
+        if "to-string" in self._facts.mapping:
+            return STRING
+        return self._signed(infer_type(token))
 
     def learn_widths(self, tokens: Tokens) -> None:
         """Take note of how wide columns have to be whose declared types do not say it."""
@@ -445,24 +450,39 @@ class Shape:
             Whether the row is to wait for a change of the schema.
         """
         plan, target = self.plan, self.target
-        if self.block is not None or plan is None or target is None:
-            return False
-        if target.asks_types is not AsksTypes.ALL or not target.evolvable:
+        if self.block is not None or plan is None or target is None or not target.evolvable:
             return False
         found: dict[str, DataType] = {}
         for number, column in enumerate(plan.columns):
             token = tokens.get(column.member, NULL)
             if token == NULL or number in plan.key or column.codec is None:
                 continue
-            type_ = infer_type(token)
-            asked = (column.member, type_name(type_)) not in target.fixed
-            if asked and not self._takes(column.name, column.type, token, placeholder):
+            type_ = self._asked_type(target, column, token)
+            asked = type_ and (column.member, type_name(type_)) not in target.fixed
+            if type_ and asked and not self._takes(column.name, column.type, token, placeholder):
                 found[column.member] = type_
                 self._mismatched[column.member] = column.name
         if found:
             self._missing.update(found)
             self._build_pending()
         return bool(found)
+
+    def _asked_type(self, target: Target, column: PlanColumn, token: bytes) -> DataType | None:
+        """The type that a value asks for which its column does not take; None = it may not ask."""
+        if not self._facts.mapping.keeps(column.type):
+            wider = wider_number(column.type, self._number(token))
+            if wider is not None:
+                return self._signed(wider)
+        return infer_type(token) if target.asks_types is AsksTypes.ALL else None
+
+    def _signed(self, type_: DataType) -> DataType:
+        """A type of numbers that come with their sign, where DECIMAL(20, 0) has wrapped ones."""
+        wrapped = "unsigned-bigint-to-decimal" in self._facts.mapping
+        return _SIGNED if wrapped and type_ == UNSIGNED_BIGINT else type_
+
+    def _number(self, token: bytes) -> bytes:
+        """The token of a number, where another one stands for it."""
+        return token
 
     def _rebuild(self) -> None:
         missing, pending = dict(self._missing), self.pending_plan

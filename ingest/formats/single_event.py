@@ -303,15 +303,15 @@ def _envelope(payload: bytes) -> Any:
 
 
 def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
-    """Columns of the row before; of what is no delete the key's are enough, if others are no text.
+    """Columns of the row before; the key's are enough, if others are no text.
 
     Raises:
-        EventRefusedError: it is no row image.
+        EventRefusedError: it is no row image, or a delete needs more of it than the key.
     """
     try:
         return _image(image, "before")
     except EventRefusedError as error:
-        if op == "d" or error.error_class != "json":
+        if (op == "d" and plan.target.needs_values) or error.error_class != "json":
             raise
     try:
         return plan.key_tokens(image)
@@ -484,31 +484,53 @@ def _require_key(plan: RowPlan, values: Sequence[Any]) -> None:
 def _key_changed(
     plan: RowPlan, before: Tokens, values: Sequence[Any], placeholder: Placeholder
 ) -> bool:
-    old = [_value(plan.columns[index], before, placeholder) for index in plan.key]
+    try:
+        old = [_value(plan.columns[index], before, placeholder) for index in plan.key]
+    except EventRefusedError as error:
+        if error.error_class != "type" or plan.target.needs_before:
+            raise
+        return False  # no row of the table has a key that its columns do not take
     return None not in old and old != [values[index] for index in plan.key]
 
 
 def _deleted(
     plan: RowPlan, before: Tokens, key: bytes | None, placeholder: Placeholder
 ) -> tuple[Any, ...]:
-    """The row a delete takes away; values the source does not have are null."""
-    _uncovered(plan, before)
-    values = [_deleted_value(column, before, placeholder) for column in plan.columns]
+    """The row a delete takes away; null stands for values that are not known and not needed."""
+    if plan.target.evolvable:
+        _uncovered(plan, before)
+    refused: dict[int, EventRefusedError] = {}
+    values = [
+        _deleted_value(column, before, placeholder, refused, number)
+        for number, column in enumerate(plan.columns)
+    ]
     _require_before(plan, before)
     if any(values[index] is None for index in plan.key):
         named = key_tokens(key)
         for index in plan.key:
             if values[index] is None:
                 values[index] = _value(plan.columns[index], named, placeholder)
+    for number, error in refused.items():
+        in_need = number in plan.key or plan.columns[number].name in plan.target.needs_values
+        if values[number] is None and in_need:
+            raise error
     _require_key(plan, values)
     _require_present(plan, values)
     return tuple(values)
 
 
-def _deleted_value(column: PlanColumn, before: Tokens, placeholder: Placeholder) -> Any:
+def _deleted_value(
+    column: PlanColumn,
+    before: Tokens,
+    placeholder: Placeholder,
+    refused: dict[int, EventRefusedError],
+    number: int,
+) -> Any:
+    """A value of the row before; null where it is bad, which is noted in `refused`."""
     try:
         return decode_value(column.codec, before.get(column.member, NULL), placeholder)
-    except (UnavailableValueError, UnrepresentableError):
+    except UnavailableValueError:
         return None
     except ValueRefusedError as error:
-        raise _refused(column, before, error) from None
+        refused[number] = _refused(column, before, error)
+        return None

@@ -22,7 +22,7 @@ from ingest.formats.infinities import (
 from ingest.formats.loose_columns import moments
 from ingest.formats.semantic_types import Codec, Kind
 
-__all__ = ["MICROS_PER", "PER_UNIT", "TIME_CONVERTERS", "clock_text"]
+__all__ = ["MICROS_PER", "PER_UNIT", "TIME_CONVERTERS", "clock_text", "cut_pattern"]
 
 PER_UNIT = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 """How many of a unit make a millisecond."""
@@ -31,6 +31,7 @@ MICROS_PER = {"ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 """Microseconds of a unit, as (factor, divisor)."""
 
 _DAY_MS = 86_400_000
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 _NANOS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 _SECOND = 1_000_000_000
 
@@ -93,13 +94,26 @@ def _epoch(codec: Codec, values: Sequence[Any]) -> pa.Array:
 def _zoned(codec: Codec, values: Sequence[Any]) -> pa.Array:
     # Arrow refuses a text without offset when the type has a zone, and more digits than it holds
     texts, signs = texts_without_infinities(pa.array(values, pa.string()), codec.infinity)
-    return with_bounds(texts.cast(codec.arrow), signs)
+    return with_bounds(_parsed(codec, texts), signs)
 
 
 def _iso_moment(codec: Codec, values: Sequence[Any]) -> pa.Array:
     """A date or a timestamp."""
     texts, signs = texts_without_infinities(_without_z(values), codec.infinity)
-    return with_bounds(texts.cast(codec.arrow), signs)
+    return with_bounds(_parsed(codec, texts), signs)
+
+
+def _parsed(codec: Codec, texts: pa.Array) -> pa.Array:
+    if codec.cuts:
+        pattern, kept = cut_pattern(codec.arrow.unit)
+        texts = pc.replace_substring_regex(texts, pattern, kept)
+    return texts.cast(codec.arrow)
+
+
+def cut_pattern(unit: str) -> tuple[str, str]:
+    """(pattern, replacement) that leave as many digits of a fraction as a unit has."""
+    digits = _DIGITS[unit]
+    return (rf"(\.[0-9]{{{digits}}})[0-9]+", r"\1") if digits else (r"\.[0-9]+", "")
 
 
 def _without_z(values: Sequence[Any]) -> pa.Array:

@@ -44,6 +44,8 @@ MAPPING_WORDS: Mapping[str, str] = MappingProxyType(
         "9999",
         "time-to-bigint": "TIME is BIGINT: microseconds, below zero and beyond a day too",
         "time-to-string": "TIME is STRING: `[-]HH:MM:SS[.ffffff]`",
+        "cut-fractions": "fractions of a second in texts that are finer than the column's are cut",
+        "zoned-to-string": "timestamps with a zone are STRING, as sent",
         "bits-to-bigint": "base64 text in a BIGINT column is BIT(n), where events have no schema",
     }
 )

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which type holds every value of two types: the rule of automatic widening (CDC.md §3).
 
-Pure. Stricter than Paimon in one point: DECIMALs are united so that neither integer nor fraction
-digits are lost, where Paimon takes the newer type and may fail on old values.
+Pure. DECIMALs are united so that neither integer nor fraction digits are lost, where Paimon takes
+the newer type and may fail on old values; integers and DECIMALs unite to a DECIMAL.
 """
 
 import dataclasses
 
 from storage.format.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["nullable", "union_type"]
+__all__ = ["guessed_union", "nullable", "union_type"]
 
 _INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_DIGITS = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
+"""Digits of the largest integers."""
+
+_GUESSED = (TypeRoot.BIGINT, TypeRoot.DECIMAL)
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 _STRINGS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
@@ -25,7 +29,7 @@ def nullable(type_: DataType) -> DataType:
 
 
 def union_type(current: DataType, observed: DataType) -> DataType | None:
-    """The narrowest type of one family that holds the values of both.
+    """The narrowest type that holds the values of both, of one family or of exact numbers.
 
     Returns:
         A type with `current`'s nullability; equal to `current` when nothing needs to change; None
@@ -44,6 +48,20 @@ def union_type(current: DataType, observed: DataType) -> DataType | None:
             return None
 
 
+def guessed_union(current: DataType, observed: DataType) -> DataType | None:
+    """As `union_type`, for a new column whose types are guesses from single numbers.
+
+    What a guessed DOUBLE does not hold is found when the values are converted.
+    """
+    union = union_type(current, observed)
+    if union is None and isinstance(current, AtomicType) and isinstance(observed, AtomicType):
+        if observed.root is TypeRoot.DOUBLE and current.root in _GUESSED:
+            return observed if current.root is not TypeRoot.DECIMAL else current
+        if current.root is TypeRoot.DOUBLE and observed.root in _GUESSED:
+            return current if observed.root is not TypeRoot.DECIMAL else observed
+    return union
+
+
 def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | None:
     a, b = current.root, observed.root
     for family in (_INTEGERS, _FLOATS):
@@ -54,6 +72,10 @@ def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | Non
         return _longer(current, observed, TypeRoot.VARCHAR)
     if a in _BYTES and b in _BYTES:
         return _longer(current, observed, TypeRoot.VARBINARY)
+    if a in _DIGITS and b is TypeRoot.DECIMAL:
+        return _with_integers(observed, _DIGITS[a], current)
+    if a is TypeRoot.DECIMAL and b in _DIGITS:
+        return _with_integers(current, _DIGITS[b], current)
     if a is not b:
         return None
     if a is TypeRoot.DECIMAL:
@@ -61,6 +83,14 @@ def _union_atomic(current: AtomicType, observed: AtomicType) -> AtomicType | Non
     if a in _PRECISE:
         return dataclasses.replace(current, precision=max(current.precision, observed.precision))
     return current
+
+
+def _with_integers(number: AtomicType, digits: int, current: AtomicType) -> AtomicType | None:
+    """A DECIMAL that has room for integers of so many digits, too."""
+    precision = max(number.precision - number.scale, digits) + number.scale
+    if precision > _MAX_PRECISION:
+        return None
+    return dataclasses.replace(number, precision=precision, nullable=current.nullable)
 
 
 def _longer(current: AtomicType, observed: AtomicType, root: TypeRoot) -> AtomicType:

@@ -53,6 +53,9 @@ from storage.options import TableOptions
 
 __all__ = ["Decoding", "decoding_of"]
 
+_BY_VALUES = (".aggregate-function", ".sequence-group")
+"""Ends of table options by which a delete takes values away, not a row."""
+
 
 @functools.lru_cache(maxsize=2)
 def decoding_of(settings_json: str) -> "Decoding":
@@ -331,12 +334,23 @@ class Decoding:
                 origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
                 ignored=transform.ignored | answers.ignored,
                 needs_before=transform.moved_by,
+                needs_values=_needed_by_deletes(schema),
                 behind_key=transform.behind_key,
                 finds_old_rows=transform.plain and not target.constants and _finds_old_rows(schema),
             )
             self._transforms[name] = transform
         self._targets[name] = target
         return target
+
+
+def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
+    """Columns whose values in a delete change what it does (`Target.needs_values`)."""
+    options = TableOptions.from_strings(schema.options)
+    subtracts = any(key.endswith(_BY_VALUES) for key in schema.options)
+    if subtracts or options.merge_engine in ("aggregation", "first-row"):
+        return frozenset(schema.field_names)
+    ordered = (*options.sequence_field, *filter(None, [options.rowkind_field]))
+    return frozenset(ordered)
 
 
 def _finds_old_rows(schema: TableSchema) -> bool:

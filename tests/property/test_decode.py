@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.formats import debezium_json
+from ingest.formats.type_mapping import TypeMapping
 from tests.property.awkward_values import AWKWARD
 from tests.unit.ingest.debezium_events import (
     batch,
@@ -30,6 +31,7 @@ TOKENS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.decimals(-10_000, 10_000, places=3).map(lambda number: format(number, "f")),
     st.decimals(-(10**9), 10**9, places=2).map(lambda number: f'"{number:f}"'),
+    st.decimals(-(10**14), 10**14, places=4).map(lambda number: f"{number:f}"),
     st.text(max_size=12).map(lambda text: json.dumps(text, ensure_ascii=False)),
     st.binary(max_size=18).map(lambda data: json.dumps(base64.b64encode(data).decode())),
     st.builds(lambda moment, zone: f'"{moment.isoformat()}{zone}"', MOMENTS, ZONES),
@@ -44,6 +46,7 @@ TYPES = [
     {"type": "ARRAY", "element": "INT"},
     {"type": "ARRAY", "element": "STRING NOT NULL"},
     {"type": "ARRAY", "element": "DECIMAL(9,2)"},
+    {"type": "ARRAY", "element": "DOUBLE"},
     {"type": "MAP", "key": "STRING", "value": "INT"},
     *("DECIMAL(38,30)", "CHAR(3)", "BINARY(2)"),
 ]
@@ -54,6 +57,10 @@ MODES = [
     {"time_precision_mode": "connect"},
     {"time_precision_mode": "isostring"},
     {"time_precision_mode": "adaptive_time_microseconds"},
+    {
+        "time_precision_mode": "isostring",
+        "type_mapping": TypeMapping.of(["cut-fractions", "infinity-to-null"]),
+    },
 ]
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 BLOCK_FIELDS = [

@@ -141,7 +141,12 @@ def test_incompatible_column_does_not_hold_up_the_others():
         ("VARCHAR(9)", "STRING", "VARCHAR(9)"),
         ("VARBINARY(3)", "VARBINARY(9)", "VARBINARY(9)"),
         ("INT", "FLOAT", None),
-        ("INT", "DECIMAL(10,0)", None),
+        ("INT", "DECIMAL(10,0)", "DECIMAL(10,0)"),
+        ("BIGINT", "DECIMAL(6,2)", "DECIMAL(21,2)"),
+        ("BIGINT NOT NULL", "DECIMAL(20,0)", "DECIMAL(20,0) NOT NULL"),
+        ("DECIMAL(6,2)", "TINYINT", "DECIMAL(6,2)"),
+        ("DECIMAL(6,2)", "BIGINT", "DECIMAL(21,2)"),
+        ("BIGINT", "DECIMAL(38,38)", None),
         ("INT", "STRING", None),
         ("DATE", "TIMESTAMP(3)", None),
         (
@@ -176,3 +181,14 @@ def test_tables_that_the_stream_cannot_write_are_refused(options, keys, reason):
 def test_reasons_are_told_once_each_and_at_no_great_length():
     assert Decision((), ("no key", "no column", "no key")).why == "no key; no column"
     assert len(Decision((), ("a" * 5_000, "b")).why) == 2_000
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_guesses_of_several_tasks_about_a_new_column_unite(order):
+    table = schema(("id", "BIGINT"), ("old", "BIGINT"))
+    guesses = [delta(offset=5, n=guess) for guess in ("BIGINT", "DOUBLE", "DECIMAL(24,4)")]
+    made = reconcile(table, [guesses[at] for at in order], now_ms=5)
+    assert made.complete
+    assert evolve(table, made.action, 5).field("n").type == parse_type("DECIMAL(24,4)")
+    known = reconcile(table, [delta(offset=5, old="DOUBLE")], now_ms=5)
+    assert not known.complete  # of a column that is there nothing is guessed
