@@ -29,9 +29,8 @@ from ingest.evolution.schema_steps import (
     option_changes,
     said_of,
     same,
-    spelt,
 )
-from ingest.formats.column_names import ColumnNames, free_name
+from ingest.formats.column_names import ColumnNames, folded, free_name, spelt
 from ingest.formats.events import ObservedField, SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
@@ -65,7 +64,7 @@ class Draft:
     def __init__(self, existing: TableSchema, policy: ChangePolicy) -> None:
         self._existing = existing
         self._policy = policy
-        self._names = ColumnNames.of(existing.options)
+        self._names = ColumnNames.of(existing.options, exact=policy.exact_names)
         self._types: dict[str, DataType] = {f.name: f.type for f in existing.fields}
         self._key = {*existing.primary_keys, *existing.partition_keys}
         self._called: dict[str, str] = {}
@@ -151,8 +150,9 @@ class Draft:
             self._further(field.name, field.name, field, said, "another column has that name")
 
     def _free(self, name: str) -> bool:
-        folded = name.casefold()
-        return all(other.casefold() != folded for other in self._types)
+        if self._names.exact:
+            return name not in self._types
+        return folded(name) not in map(folded, self._types)
 
     def _new(
         self,

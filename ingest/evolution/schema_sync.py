@@ -17,6 +17,7 @@ from ingest.evolution.schema_draft import Draft
 from ingest.evolution.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
 from ingest.evolution.schema_steps import Place
 from ingest.evolution.transformed_schema import NO_RULES, TableRules
+from ingest.formats.column_names import alike, folded, spelt
 from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
 from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
@@ -212,6 +213,10 @@ def _created(
 ) -> Decision:
     if policy.ruling(ChangeKind.CREATE_TABLE) is not Ruling.MAKE:
         return _refused(policy.why_kept(ChangeKind.CREATE_TABLE))
+    if not policy.exact_names:
+        ordered = _spelt_alike(ordered)
+        names = {field.name for delta in ordered for field in delta.fields}
+        primary_key = [spelt(name, names) for name in primary_key]
     options = {
         **_DEFAULT_OPTIONS,
         **(table_properties or {}),
@@ -231,6 +236,34 @@ def _created(
         reason = ordering_refused(decision.action.schema, ordering)
         return _refused(reason) if reason else decision
     return decision
+
+
+def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
+    """Shapes of one table in which a column that several spell in other cases has its first name.
+
+    Not where one shape has both: there they are two columns.
+    """
+    apart = {
+        folded(names[0])
+        for delta in deltas
+        for names in alike(field.name for field in delta.fields)
+    }
+    first: dict[str, str] = {}
+    for delta in deltas:
+        for field in delta.fields:
+            first.setdefault(folded(field.name), field.name)
+
+    def name(given: str) -> str:
+        return given if folded(given) in apart else first.get(folded(given), given)
+
+    return [
+        dataclasses.replace(
+            delta,
+            fields=tuple(dataclasses.replace(f, name=name(f.name)) for f in delta.fields),
+            primary_key=tuple(map(name, delta.primary_key)),
+        )
+        for delta in deltas
+    ]
 
 
 def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str:

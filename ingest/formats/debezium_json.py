@@ -282,7 +282,7 @@ class _Decoding:
             refused = np.union1d(refused, np.array(odd, np.int64))
         offsets = self._outcome.offsets(positions)
         stamps = stamps_of(events)
-        self._outcome.rows_of(plan.target).add_columns(
+        self._outcome.rows_of(plan).add_columns(
             converted.columns, ops, offsets, stamps, refused, converted.unavailable
         )
         self._count_ops(ops, refused)
@@ -318,7 +318,7 @@ class _Decoding:
                 self._single(shape, at, payload)
             return
         for row in rows:
-            self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
+            self._outcome.rows_of(plan).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{op_of(payload)}")
         tokens = row_tokens(payload)
         shape.learn_nulls(tokens)

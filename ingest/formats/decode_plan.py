@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ingest.formats.column_names import folded
 from ingest.formats.conversions import wire_type
 from ingest.formats.events import SourceTable, Target
 from ingest.formats.semantic_types import Codec
@@ -56,6 +57,7 @@ class RowPlan:
         key_names: members of the primary key's columns.
         index: columns by their members' names.
         null_only: names beyond the columns that appear with null values only.
+        matched: (table, member, column) of columns whose members are spelt otherwise.
         emits: whether rows are given out; a plan for a shape that the target does not cover yet
             only recognises its events.
         decode: payload to envelope with key-only `before`.
@@ -84,6 +86,11 @@ class RowPlan:
         self.key = tuple(self.index[name] for name in key_names)
         self.null_only = tuple(null_only)
         self.emits = emits
+        self.matched = frozenset(
+            (target.identifier, column.renamed, column.name)
+            for column in columns
+            if column.renamed and folded(column.renamed) == folded(column.name)
+        )
         row = self._row_struct()
         before = self._key_struct()
         self.decode_row: Callable[[bytes], Any] = msgspec.json.Decoder(row).decode

@@ -228,7 +228,7 @@ class _Decoding:
         ops = [image.op for image in images]
         odd.update(owners[index] for index in new_rows_lacking(ops, unavailable))
         left_out = np.flatnonzero(np.isin(owners, list(odd))) if odd else np.empty(0, np.int64)
-        self._outcome.rows_of(plan.target).add_columns(
+        self._outcome.rows_of(plan).add_columns(
             converted.columns,
             ops,
             self._outcome.offsets([places[owner] for owner in owners]),
@@ -295,7 +295,7 @@ class _Decoding:
                 self._single(shape, at, event)
             return
         for row in rows:
-            self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
+            self._outcome.rows_of(plan).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{event.images[0].op}")
         for image in event.images:
             tokens = _tokens(image.before if image.op == "d" else image.after)

@@ -15,7 +15,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingest.formats.codec_choice import Fit, bare_codec_for, codec_for
-from ingest.formats.column_names import ColumnNames
+from ingest.formats.column_names import ColumnNames, folded, spelt
 from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
 from ingest.formats.events import (
     AsksTypes,
@@ -132,7 +132,8 @@ class Shape:
         self._mismatched.clear()
         self._lacks = []
         schema = None if target is None else target.schema
-        self._names = ColumnNames.of({} if schema is None else schema.options)
+        exact = target is not None and target.exact_names
+        self._names = ColumnNames.of({} if schema is None else schema.options, exact=exact)
         self._build()
 
     @property
@@ -186,7 +187,13 @@ class Shape:
         return bool(self._key) and (self.block is None or self._has_key_columns())
 
     def _has_key_columns(self) -> bool:
-        return all(name in self._missing for name in self._key)
+        return all(name in self._missing for name in self._key_columns())
+
+    def _key_columns(self) -> tuple[str, ...]:
+        """The key of a table that does not exist, as its columns are spelt."""
+        if self._names.exact:
+            return self._key
+        return tuple(spelt(name, self._missing) for name in self._key)
 
     # --- an existing table
 
@@ -208,7 +215,7 @@ class Shape:
             self.source,
             columns,
             [by_name[name] for name in key],
-            null_only=tuple(null_only),
+            null_only=tuple(name for name in null_only if name not in by_name.values()),
         )
 
     def _bare_columns(self, target: Target) -> list[PlanColumn]:
@@ -304,9 +311,10 @@ class Shape:
         """Take note of columns that the table lacks, from a row, or some of it, without block."""
         known = {} if self.plan is None else self.plan.index
         changed = False
-        for name, token in tokens.items():
-            if name in known or token == NULL or name in self._ignored:
+        for member, token in tokens.items():
+            if member in known or token == NULL or member in self._ignored:
                 continue
+            name = self._known_as(member, tokens if row is None else row)
             type_ = STRING if "to-string" in self._facts.mapping else infer_type(token)
             if (self._missing.get(name), type_) in ((None, type_), (BIGINT, DOUBLE)):
                 self._missing[name] = type_
@@ -317,6 +325,13 @@ class Shape:
         if changed or self.pending_plan is None:
             self._build_pending()
 
+    def _known_as(self, member: str, row: Tokens) -> str:
+        """A missing column of another spelling that other rows showed, or the member itself."""
+        if self._names.exact or member in self._missing:
+            return member
+        same = [name for name in self._missing if folded(name) == folded(member)]
+        return same[0] if len(same) == 1 and same[0] not in row else member
+
     def _build_pending(self) -> None:
         """A plan that recognises rows which bring nothing new, at the price of a fast decode."""
         if self.target is None:
@@ -326,7 +341,7 @@ class Shape:
         extra = [PlanColumn(n, t, self._bare(t)) for n, t in self._missing.items()]
         columns = known + extra
         names = {column.member for column in columns}
-        key = [name for name in self._key if name in names]
+        key = [name for name in self._key_columns() if name in names]
         if self.plan is not None:
             key = list(self.plan.key_names)
         if key or self.keyless:
@@ -437,7 +452,7 @@ class Shape:
         existing = self.target.schema
         if existing is None and not self._has_key_columns():
             return None
-        key = self._key if existing is None else existing.primary_keys
+        key = self._key_columns() if existing is None else existing.primary_keys
         if key or not self.keyless:
             key = (*self.target.key_prefix, *key)
         return SchemaDelta(

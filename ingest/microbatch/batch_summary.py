@@ -88,6 +88,7 @@ def summary(
             for topic, parts in outcome.totals.span.items()
         },
         skipped_offsets=report.skipped,
+        matched=tuple(sorted(each for each in report.matched if each[0] in commits)),
         duration_s=seconds,
         phases={**phases, **{f"task_{k}": v for k, v in _task_seconds(outcome).items()}},
         started_ms=plan.time_ms,

@@ -87,6 +87,7 @@ class RangeReport:
             not known); below floors too. Only where tables are swept.
         failures: why a task could not do its part for a table, by table.
         use: what the task asked of store and registry.
+        matched: see `DecodeResult`.
     """
 
     ranges: list[Range] = dataclasses.field(default_factory=list)
@@ -107,6 +108,7 @@ class RangeReport:
     bad_places: dict[tuple[str, int, str], int] = dataclasses.field(default_factory=dict)
     failures: dict[str, LakewardError] = dataclasses.field(default_factory=dict)
     use: TaskUse = dataclasses.field(default_factory=TaskUse)
+    matched: set[tuple[str, str, str]] = dataclasses.field(default_factory=set)
 
     def met(self, feeds: Mapping[str, Iterable[str]]) -> None:
         """Note which topics feed which tables."""
@@ -155,6 +157,7 @@ class BatchTotals:
         mine.snapshot_marks += report.snapshot_marks
         mine.met_bad_too(report)
         mine.failures |= report.failures
+        mine.matched |= report.matched
         for part, seconds in report.seconds.items():
             mine.spent(part, seconds)
         mine.met(report.feeds)
