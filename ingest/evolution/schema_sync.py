@@ -17,8 +17,12 @@ from ingest.evolution.schema_draft import Draft
 from ingest.evolution.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
 from ingest.evolution.schema_steps import Place
 from ingest.evolution.transformed_schema import NO_RULES, TableRules
-from ingest.formats.column_names import alike, folded, spelt
-from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
+from ingest.formats.column_names import alike, folded, reserved_name, spelt
+from ingest.formats.events import (
+    SOURCE_TABLE_OPTION,
+    SchemaDelta,
+    is_owner,
+)
 from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
 from ingest.formats.widening import nullable, union_type
@@ -305,6 +309,8 @@ def _create(
     columns |= dict(made)
     try:
         shape = rules.shape(list(columns.items()), key)
+        if reserved := reserved_name(name for name, _ in shape.columns):
+            return _refused(reserved)
         rules.check_buckets(key, options)
         schema = new_schema(
             list(shape.columns),
@@ -379,18 +385,20 @@ def _change(
     ddl: Sequence[TableDdl],
     now_ms: int,
 ) -> Decision:
+    reserved = reserved_name(field.name for delta in deltas for field in delta.fields)
     owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]) if deltas else "")
     mine = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
     reasons = _foreign([delta for delta in deltas if delta not in mine], owner)
     wanted = rules.wanted(existing, mine)
-    reasons += wanted.reasons
+    reasons += [*wanted.reasons, *([reserved] if reserved else [])]
     draft = Draft(existing, policy)
     for event in ddl:
         if is_owner(existing, event.source, event.owner):
             draft.hear(event)
     for delta in wanted.deltas:
         for field in delta.fields:
-            draft.want(delta, field)
+            if not reserved_name([field.name]):
+                draft.want(delta, field)
     for change in wanted.changes:
         draft.need(change)
     drafted = draft.finish(now_ms)

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import orjson
 
+from ingest.formats.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN
 from storage.errors import CorruptDataError
 from storage.format.type_text import parse_type, type_name
 from storage.format.types import DataType
@@ -38,6 +39,7 @@ __all__ = [
     "alike",
     "folded",
     "free_name",
+    "reserved_name",
     "spelt",
 ]
 
@@ -73,6 +75,17 @@ def spelt(name: str, columns: Iterable[str]) -> str:
         return name
     same = [each for each in names if folded(each) == folded(name)]
     return same[0] if len(same) == 1 else name
+
+
+def reserved_name(names: Iterable[str]) -> str:
+    """Why columns cannot be written that are called like Lakeward's own; "" = none is."""
+    found = sorted({*names} & {OFFSET_COLUMN, UNAVAILABLE_COLUMN})
+    if not found:
+        return ""
+    return (
+        f"column {found[0]} has a name that Lakeward needs for itself: leave it out with "
+        "`columns.exclude` in a rule of `tables`, or have the connector rename it"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

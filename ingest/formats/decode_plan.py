@@ -10,6 +10,7 @@ parsing and costs nothing to tell apart.
 import dataclasses
 import functools
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -44,6 +45,12 @@ class PlanColumn:
     def member(self) -> str:
         """Name of the JSON member."""
         return self.renamed or self.name
+
+
+_ODD = re.compile(r'["\\\x00-\x1f]')
+"""Characters that JSON escapes: no member of a struct can have them in its name."""
+
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class RowPlan:
@@ -109,25 +116,25 @@ class RowPlan:
         members = [
             (f"f{i}", _member_type(column.codec), None) for i, column in enumerate(self.columns)
         ]
-        names = {f"f{i}": column.member for i, column in enumerate(self.columns)}
+        names = {f"f{i}": _wire_name(column.member) for i, column in enumerate(self.columns)}
         for i, name in enumerate(self.null_only):
             members.append((f"n{i}", None, None))
-            names[f"n{i}"] = name
+            names[f"n{i}"] = _wire_name(name)
         for i, name in enumerate(sorted(self.target.ignored - self.index.keys())):
             members.append((f"i{i}", msgspec.Raw, None))  # skipped, whatever it is
-            names[f"i{i}"] = name
+            names[f"i{i}"] = _wire_name(name)
         return msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True, gc=False)
 
     def _key_struct(self) -> type[msgspec.Struct]:
         members = [(f"f{i}", _member_type(self.columns[i].codec), None) for i in self.key]
-        names = {f"f{i}": self.columns[i].member for i in self.key}
+        names = {f"f{i}": _wire_name(self.columns[i].member) for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
     @functools.cached_property
     def _raw_key(self) -> Callable[[bytes], Any]:
         null = msgspec.Raw(b"null")
         members = [(f"f{i}", msgspec.Raw, null) for i in self.key]
-        names = {f"f{i}": self.columns[i].member for i in self.key}
+        names = {f"f{i}": _wire_name(self.columns[i].member) for i in self.key}
         struct = msgspec.defstruct("RawKey", members, rename=names, gc=False)
         return msgspec.json.Decoder(struct).decode
 
@@ -137,6 +144,9 @@ class RowPlan:
         Raises:
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
         """
+        if any(map(_ODD.search, self.key_names)):
+            row = _MEMBERS.decode(image)
+            return {name: bytes(row.get(name, b"null")) for name in self.key_names}
         key = self._raw_key(image)
         return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}
 
@@ -168,6 +178,14 @@ def make_plan(
 def _no_key(_: Any) -> tuple[()]:
     """Rows of a table without primary key have nothing to compare."""
     return ()
+
+
+def _wire_name(member: str) -> str:
+    """The member as a struct's: one that no event has where a struct cannot have it.
+
+    The rows that have it are refused by the struct and go through the reference path.
+    """
+    return _ODD.sub("\N{INVISIBLE SEPARATOR}", member) if _ODD.search(member) else member
 
 
 def _member_type(codec: Codec | None) -> Any:

@@ -283,6 +283,8 @@ class _Decoding:
 
     def _single(self, shape: Shape, at: int, event: Event) -> None:
         """The reference path."""
+        if self._dialect.partial_updates:  # a null under another spelling is no missing column
+            shape.learn_names(_all_tokens(event), self._placeholder)
         plan = _plan_of(shape)
         if _recognises(shape.pending_plan, event, plan):
             self._outcome.withhold(shape, at)

@@ -380,7 +380,9 @@ class Shape:
         types = {column.name: column.type for column in plan.columns}
         found: dict[str, str] = {}
         for member, token in tokens.items():
-            slots = () if token == NULL else self._names.slots(member, types, tokens)
+            slots = self._names.slots(member, types, tokens)
+            if token == NULL and not (slots and folded(slots[0]) == folded(member)):
+                continue  # nothing to hold
             takers = [name for name in slots if self._takes(name, types[name], token, placeholder)]
             if slots:
                 found[(takers or slots)[0]] = member

@@ -16,7 +16,7 @@ from ingest.deletions.sweeps import SnapshotMark
 from ingest.deletions.truncates import Truncate
 from ingest.evolution.schema_answers import Answers, asks_types
 from ingest.evolution.schema_policies import change_policy
-from ingest.formats.column_names import ColumnNames
+from ingest.formats.column_names import ColumnNames, reserved_name
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     BadRecord,
@@ -333,6 +333,7 @@ class Decoding:
                 schema=source_part(transform.decode_schema, hidden),
                 refusal=unowned
                 or constants_refused(schema, target)
+                or reserved_name(schema.field_names)
                 or ordering_refused(schema, ordering),
                 refusal_class="table_name" if unowned else "schema",
                 toast=self._toast(name, schema),

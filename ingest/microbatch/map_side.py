@@ -219,7 +219,6 @@ class MapSide:
     def _take(self, raw: RawBatch, result: DecodeResult) -> None:
         counts = self.report.counts.setdefault(raw.topic, Counter())
         counts.update(result.counts)
-        self.report.matched |= result.matched
         self.report.deltas += [
             dataclasses.replace(delta, partition=raw.partition)
             for delta in result.deltas
@@ -227,6 +226,9 @@ class MapSide:
         ]
         for change in result.changes:
             self._take_changes(raw, change)
+        for table, member, column in result.matched:
+            if table in self.report.tables and self._plan.wants(table):
+                self.report.tables[table].matched.add((member, column))
         if result.bad:
             self._take_bad(raw, result.bad)
 

@@ -44,7 +44,7 @@ from storage.errors import (
 )
 from storage.format.file_meta import CommitMessage
 from storage.format.schema import TableSchema
-from storage.format.schema_changes import SetOption
+from storage.format.schema_changes import SchemaChange, SetOption
 from storage.format.snapshot import Snapshot
 from storage.table.commit import CommitResult
 from storage.table.table import FileStoreTable
@@ -141,7 +141,8 @@ class TableBook:
             self._create(self.quarantine, wanted)
         table = self._catalog.table(self.quarantine)
         require_own_table(self.quarantine, table.schema, wanted)
-        if lacks := (*missing_columns(table.schema), *marked(table.schema, wanted)):
+        lacks: list[SchemaChange] = [*missing_columns(table.schema), *marked(table.schema, wanted)]
+        if lacks:
             table.alter(lacks)
 
     def _check_history(self) -> None:
