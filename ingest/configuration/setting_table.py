@@ -41,8 +41,11 @@ _NAME = identifier(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
     "letters, digits, `.`, `_` and `-`, at most 100, starting with a letter or digit",
 )
-_DATABASE = identifier(r"[^./\\\s]+", "a database name without dots, slashes and blanks")
-_TABLE = identifier(r"[^./\\\s]+\.[^./\\\s]+", "a table as `database.table`")
+_PART = r"[^./\\\s$:]+"
+_DATABASE = identifier(
+    rf"(?!sys$){_PART}", "a database name without dots, slashes, colons, `$` and blanks, not `sys`"
+)
+_TABLE = identifier(rf"(?!sys\.){_PART}\.{_PART}", "a table as `database.table`")
 
 SECTIONS = {
     "pipeline": "What the stream is called, where it keeps its place and how often it commits.",

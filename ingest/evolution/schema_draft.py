@@ -10,7 +10,7 @@ stream's work (`parked`, `stop`). Every change asked for ends as a `Verdict`.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ingest.evolution.schema_modes import (
     ChangeKind,
@@ -133,7 +133,7 @@ class Draft:
         if field.name in self._types:
             return  # another shape of the batch has just brought it
         said = said_of(kind, field.name, "", type_name(field.type), place)
-        dropped = self._names.dropped.get(field.name)
+        dropped = self._names.dropped.get(self._spelt(field.name, self._names.dropped))
         if dropped is not None:
             self._ignored[field.name] = None
             self._say(said, Outcome.IGNORED, dropped)
@@ -378,8 +378,12 @@ class Draft:
 
     def restore(self, name: str) -> None:
         """The source has a column again that was dropped before: rows may bring it."""
-        if name in self._names.dropped:
-            self._change_names(lambda names: names.with_column(name))
+        gone = self._spelt(name, self._names.dropped)
+        if gone in self._names.dropped:
+            self._change_names(lambda names: names.with_column(gone))
+
+    def _spelt(self, name: str, names: Iterable[str]) -> str:
+        return name if self._names.exact else spelt(name, names)
 
     # --- the end
 

@@ -17,7 +17,7 @@ from ingest.evolution.schema_draft import Draft
 from ingest.evolution.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
 from ingest.evolution.schema_steps import Place
 from ingest.evolution.transformed_schema import NO_RULES, TableRules
-from ingest.formats.column_names import alike, folded, reserved_name, spelt
+from ingest.formats.column_names import ColumnNames, alike, folded, free_name, reserved_name, spelt
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     SchemaDelta,
@@ -235,6 +235,9 @@ def _created(
             return _refused(reason)
         options |= position_options(ordered[0].position)
         made = position_columns(ordered[0].position)
+    if not policy.exact_names:
+        ordered, twins = _kept_apart(ordered, primary_key or ordered[0].primary_key)
+        options |= {key: text for key, text in twins.options().items() if text}
     decision = _create(ordered, options, tuple(primary_key), rules, made, now_ms, appends)
     if isinstance(decision.action, NewTable):
         reason = ordering_refused(decision.action.schema, ordering)
@@ -268,6 +271,36 @@ def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
         )
         for delta in deltas
     ]
+
+
+def _kept_apart(
+    deltas: Sequence[SchemaDelta], key: Sequence[str]
+) -> tuple[list[SchemaDelta], ColumnNames]:
+    """Shapes in which columns that differ in case alone have names that engines tell apart.
+
+    Returns:
+        The shapes, and which column of the source got which name.
+    """
+    names = ColumnNames()
+    given = dict.fromkeys((*key, *(field.name for delta in deltas for field in delta.fields)))
+    taken: list[str] = []
+    called: dict[str, str] = {}
+    for name in given:
+        called[name] = name
+        if folded(name) in map(folded, taken):
+            called[name] = free_name(name, [*given, *taken])
+            names = names.with_further(name, called[name])
+        taken.append(called[name])
+    if not names.typed:
+        return list(deltas), names
+    kept = [
+        dataclasses.replace(
+            delta,
+            fields=tuple(dataclasses.replace(f, name=called[f.name]) for f in delta.fields),
+        )
+        for delta in deltas
+    ]
+    return kept, names
 
 
 def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str:

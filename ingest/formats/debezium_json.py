@@ -9,7 +9,8 @@ Error classes of bad records: `json` (not JSON), `envelope` (no event we know), 
 not fit its column), `unrepresentable` (no column of that type holds the value; the message names
 the word of `sink.type.mapping` to choose), `schema` (a column that the table lacks and may not
 get), `no_primary_key`, `unavailable_value` (PostgreSQL's TOAST placeholder),
-`source_table_conflict` (the target is filled from another source table).
+`source_table_conflict` (the target is filled from another source table), `table_name` (the target
+may not have its name).
 
 Source: CDC.md §1, measured choices in PEERS.md §3.
 """

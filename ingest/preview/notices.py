@@ -281,7 +281,8 @@ def _names(found: Found) -> Iterator[Notice]:
                 table,
                 f"columns {', '.join(names)} differ in letter case or normal form alone: engines "
                 "that ignore it, as Spark does unless told, cannot read them by name",
-                "leave one out with `columns.exclude`, or have the connector rename it",
+                "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
+                "before the table is made",
             )
     for table, member, column in sorted(found.played.matched):
         yield Notice(

@@ -14,8 +14,11 @@ from ingest.source.records import RawBatch
 from storage.format.schema import new_schema
 from storage.format.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog
-from tests.unit.ingest.debezium_events import connect_block, connect_field
+from tests.unit.ingest.debezium_events import connect_block, connect_field, schema
+from tests.unit.ingest.every_way import EveryWay, stored
 from tests.unit.ingest.local_stream import LocalStream
+from tests.unit.ingest.test_schema_decode import Lake as DecodedLake
+from tests.unit.ingest.test_schema_decode import plain
 
 TABLE = "shop.items"
 NFC, NFD = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
@@ -194,12 +197,23 @@ def test_types_are_widened_through_another_spelling(tmp_path):
 def test_an_event_with_both_spellings_has_two_columns(tmp_path, kind):
     lake = Lake(tmp_path, kind)
     lake.take({"id": 1, "NAME": "a", "name": "b"}, {"id": 2, "name": "c"}, {"id": 3, "NAME": "d"})
-    assert lake.columns() == ("id", "NAME", "name")
+    assert lake.columns() == ("id", "NAME", "name_1"), "no engine takes them for one"
+    lake.stream.start()
+    lake.take({"id": 4, "NAME": "e", "name": "f"})
     assert [(*row.values(),) for row in lake.rows()] == [
         (1, "a", "b"),
         (2, None, "c"),
         (3, "d", None),
+        (4, "e", "f"),
     ]
+
+
+def test_a_key_column_keeps_its_name_beside_another_spelling(tmp_path):
+    lake = Lake(tmp_path, "bare")
+    row = {"Id": "x", "id": 1}
+    raw = RawBatch(lake.topic, 0, [0], [b'{"id": 1}'], [json.dumps(envelope(row)).encode()])
+    lake.stream.run(0, {(lake.topic, 0): [raw]})
+    assert lake.rows() == [{"Id_1": "x", "id": 1}]
 
 
 @pytest.mark.parametrize("kind", ["bare", "block"])
@@ -324,6 +338,37 @@ def test_plan_names_columns_that_are_matched(tmp_path):
         ).settings
         notes = [each for each in planned(settings, records=9).warnings if each.code != "untyped"]
         assert [(each.code, each.about) for each in notes] == [(found[0], TABLE)]
+
+
+@pytest.mark.parametrize("mode", ["evolve", "try_evolve"])
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_rename_in_case_alone_renames_the_column_and_finds_old_events(mode, declared):
+    lake = DecodedLake(mode, declared=declared, NAME="STRING")
+    lake.ddl(NAME="name")
+    assert lake.schema.field_names == ("id", "name")
+    result = lake.take(
+        lake.value({"NAME": "STRING"}, {"id": 1, "NAME": "a"}),
+        lake.value({"name": "STRING"}, {"id": 2, "name": "b"}),
+    )
+    assert plain(result) == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_dropped_column_does_not_come_back_in_another_case(declared):
+    lake = DecodedLake("evolve", declared=declared, NAME="STRING")
+    lake.ddl(NAME=None)
+    result = lake.take(lake.value({"name": "STRING"}, {"id": 1, "name": "a"}))
+    assert plain(result) == [{"id": 1}]
+    assert lake.schema.field_names == ("id",)
+
+
+def test_every_way_of_decoding_finds_the_column():
+    fields = [connect_field("id", "int64"), connect_field("name", "string")]
+    rows = [{"id": 1, "name": "a"}, {"id": 2, "name": None}, {"id": 3, "name": "c"}]
+    ways = EveryWay(fields, rows, schema(("id", "BIGINT"), ("NAME", "STRING"), key=("id",)))
+    for way, result in ways.all().items():
+        assert stored(result, "NAME") == ["a", None, "c"], way
+        assert result.matched == {("shop.orders", "name", "NAME")}, way
 
 
 def test_names_are_alike_by_case_and_normal_form_alone():

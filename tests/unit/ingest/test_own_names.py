@@ -285,7 +285,6 @@ def test_plan_says_which_names_would_not_be_written(tmp_path):
         ("quarantine", "t0", True),
         ("quarantine", "shop.SYS$AUDIT", True),
         ("tables_alike", "shop.Orders", False),
-        ("columns_alike", "shop.twins", False),
         ("column_matched", "shop.orders", False),
     }
     states = {table.name: table.state for table in outline.tables}
