@@ -20,6 +20,7 @@ __all__ = [
     "OFFSET_COLUMN",
     "OWN_TABLE_OPTION",
     "SOURCE_TABLE_OPTION",
+    "TABLE_NAME",
     "UNAVAILABLE_COLUMN",
     "AsksTypes",
     "BadRecord",
@@ -56,6 +57,10 @@ rule several of them do (`Target.owner`)."""
 
 OWN_TABLE_OPTION = "lakeward.own-table"
 """Table option that says what Lakeward keeps the table for; no source table fills it."""
+
+
+TABLE_NAME = "table_name"
+"""Error class of records whose target may not have its name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

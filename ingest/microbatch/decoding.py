@@ -19,6 +19,7 @@ from ingest.evolution.schema_policies import change_policy
 from ingest.formats.column_names import ColumnNames, reserved_name
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
+    TABLE_NAME,
     BadRecord,
     ChangeBatch,
     DecodeResult,
@@ -335,7 +336,7 @@ class Decoding:
                 or constants_refused(schema, target)
                 or reserved_name(schema.field_names)
                 or ordering_refused(schema, ordering),
-                refusal_class="table_name" if unowned else "schema",
+                refusal_class=TABLE_NAME if unowned else "schema",
                 toast=self._toast(name, schema),
                 origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
                 ignored=transform.ignored | answers.ignored,
@@ -355,7 +356,7 @@ def _refused(destination: Destination) -> Target:
         None,
         evolvable=False,
         refusal=destination.refusal,
-        refusal_class="table_name",
+        refusal_class=TABLE_NAME,
     )
 
 

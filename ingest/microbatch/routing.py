@@ -231,12 +231,15 @@ class Routing:
         table = table if "." in table else f"{self.default_database}.{table}"
         database, _, name = table.partition(".")
         purpose = self._purposes.get(folded(table))
+        hint = "name another table"
         refused = name_refused("database", database) or name_refused("table", name)
         if purpose is not None:
             refused = f"this is the name of a table of Lakeward's own ({purpose})"
+        elif refused:
+            hint = f"{hint}; its name has no blanks at the ends and none of / \\ $ . :"
         if refused:
             raise InvalidOptionError(
-                refused, hint="name another table", key=f"{key}.sink-table", value=route.sink_table
+                refused, hint=hint, key=f"{key}.sink-table", value=route.sink_table
             )
 
 

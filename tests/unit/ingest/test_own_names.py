@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Source tables whose names Lakeward, or the table format, needs: whole batches, without Spark."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+from ingest.microbatch.routing import Route
 from ingest.preview.planner import planned
 from ingest.source.records import RawBatch
 from ingest.stream.table_book import TableBook
@@ -16,6 +18,8 @@ from storage.format.schema_changes import RemoveOption
 from storage.format.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.local_stream import LocalStream
+from tests.unit.ingest.simulated_stream import event
+from tests.unit.ingest.test_replay import Replays
 
 CONFIG = "source: {type: files, path: /events}\nsink: {warehouse: WAREHOUSE}\n"
 NAME = "pipeline: {name: shop}\n"
@@ -165,6 +169,47 @@ def test_directories_that_no_table_can_have_do_not_stop_a_stream(tmp_path):
     catalog = FileSystemCatalog(str(tmp_path / "lake"))
     assert catalog.list_databases() == ["lakeward", "shop"]
     assert catalog.list_tables("shop") == ["good"]
+
+
+def test_records_come_in_by_replay_once_their_names_can_be_used(tmp_path, monkeypatch):
+    replays = Replays(tmp_path, monkeypatch)
+    stream = replays.stream
+    key, value = event("_quarantine", 2, 20)
+    replays.add(
+        event("SYS$AUDIT", 1, 10),
+        (key, value.replace(b'"db":"shop"', b'"db":"lakeward"')),
+        event("orders", 3, 30),
+    )
+    replays.work()
+    assert len(stream.quarantined()) == 2
+    theirs = Route(source_table="lakeward._quarantine", sink_table="shop.theirs")
+    stream.settings = dataclasses.replace(
+        stream.settings,
+        routes=(theirs, Route(source_table=".*", sink_table="${source.db}.<>")),
+        sink=dataclasses.replace(stream.settings.sink, sanitize_names=True),
+    )
+    stream.open()
+    assert replays.replay(**{"class": "table_name"})["replayed"] == 2
+    assert stream.rows("shop.SYS_AUDIT") == {1: 10}
+    assert stream.rows("shop.theirs") == {2: 20}
+    replays.add(event("SYS$AUDIT", 1, 11))
+    replays.work()
+    assert stream.rows("shop.SYS_AUDIT") == {1: 11}
+
+
+@pytest.mark.parametrize("rule", ["quarantine", "fail"])
+def test_a_name_that_cannot_be_used_parks_nothing(tmp_path, rule):
+    rules = f"bad.records.max.ratio: 0.1\ntables: [{{match: 'shop.SYS*', bad.records: {rule}}}]\n"
+    lake = Lake(tmp_path, rules)
+    lake.take(odd=[("shop", "SYS$AUDIT", {"id": n}) for n in range(200)])
+    assert not lake.stream.book.parking.parked()
+    assert len(lake.bad()) == 200
+
+
+def test_bad_records_of_a_forbidden_name_can_be_skipped_by_a_rule(tmp_path):
+    lake = Lake(tmp_path, "tables: [{match: 'shop.SYS$AUDIT', bad.records: skip}]\n")
+    report = lake.take(odd=[("shop", "SYS$AUDIT", {"id": 1})])
+    assert (lake.bad(), report.bad_skipped) == ([], {"shop.SYS$AUDIT": {"table_name": 1}})
 
 
 def test_forbidden_names_wait_in_quarantine_under_their_name(tmp_path):
