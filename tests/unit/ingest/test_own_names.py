@@ -244,6 +244,21 @@ def test_replaced_names_have_tables_and_two_that_become_one_never_mix(tmp_path):
     assert all("srv.shop.SYS$AUDIT" in text and "`route`" in text for text in texts)
 
 
+def test_two_names_of_one_directory_never_mix(tmp_path):
+    """As a file system does that ignores the case; here a link does it."""
+    lake = Lake(tmp_path)
+    lake.take(a=[("shop", "Orders", {"id": 1, "v": "a"})])
+    (tmp_path / "lake/shop.db/orders").symlink_to("Orders", target_is_directory=True)
+    for number in (2, 3):
+        lake.stream.start()
+        lake.take(
+            a=[("shop", "Orders", {"id": number, "v": "a"})],
+            b=[("shop", "orders", {"id": number, "v": "b"})],
+        )
+    assert lake.rows("shop.Orders") == [{"id": n, "v": "a"} for n in (1, 2, 3)]
+    assert lake.bad() == [("b", "source_table_conflict", "shop.orders")] * 2
+
+
 def test_a_replaced_name_takes_no_table_that_was_made_for_nobody(tmp_path):
     catalog = FileSystemCatalog(str(tmp_path / "lake"))
     catalog.create_database("shop")
