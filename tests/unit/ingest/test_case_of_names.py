@@ -9,8 +9,10 @@ from ingest.formats.column_names import alike, folded, spelt
 from ingest.observing.batch_counting import count_work
 from ingest.observing.instruments import Instruments
 from ingest.observing.metric_table import METRICS
+from ingest.observing.observe import Observer
 from ingest.preview.planner import planned
 from ingest.source.records import RawBatch
+from storage.clock import ManualClock
 from storage.format.schema import new_schema
 from storage.format.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog
@@ -322,6 +324,20 @@ def test_what_was_matched_is_counted_once_for_each_batch(tmp_path):
         f'lakeward_table_columns_matched_total{{table="{TABLE}"}} 4'
         in into.exposition("")[0].decode()
     )
+
+
+def test_what_was_matched_is_logged_once(tmp_path, caplog):
+    lake = Lake(tmp_path)
+    observer = Observer(lake.stream.settings, ManualClock())
+    lake.take({"id": 1, "NAME": "a", "V": 1})
+    for rows in ({"id": 2, "name": "b"}, {"id": 3, "name": "c"}, {"id": 4, "name": "d", "v": 2}):
+        observer.batch(lake.take(rows))
+    told = [each for each in caplog.records if getattr(each, "event", "") == "column_matched"]
+    assert [(each.table, each.member, each.column) for each in told] == [
+        (TABLE, "name", "NAME"),
+        (TABLE, "v", "V"),
+    ]
+    assert {each.levelname for each in told} == {"WARNING"}
 
 
 def test_plan_names_columns_that_are_matched(tmp_path):
