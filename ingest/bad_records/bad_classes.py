@@ -75,6 +75,13 @@ BAD_CLASSES: Mapping[str, BadClass] = {
         "The target is filled from another source table.",
         f"Add a `route` that sends one of them elsewhere, `lakeward reload`, {_REPLAY}.",
     ),
+    "table_name": BadClass(
+        "The table format forbids the name of the target, or Lakeward's own table has it.",
+        "Send the source table to another table with a rule of `route` (with the first rule comes "
+        "a last one for all others: `{source-table: '.*', sink-table: '${source.db}.<>'}`); for "
+        "forbidden names `sink.names.sanitize: true` does it, too; `lakeward reload`, "
+        f"{_REPLAY}.",
+    ),
     "unavailable_value": BadClass(
         "A large value that PostgreSQL did not send, and the table may not keep the older one.",
         f"`toast: keep` or `null` for the table, `lakeward reload`, {_REPLAY}; or REPLICA IDENTITY "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import orjson
 import pyarrow as pa
 
-from ingest.formats.events import BadRecord
+from ingest.formats.events import OWN_TABLE_OPTION, BadRecord
 from ingest.microbatch.chunk import OFFSET_COLUMN
 from storage.format.schema import TableSchema, new_schema
 from storage.format.schema_changes import AddColumn
@@ -56,7 +56,7 @@ def quarantine_schema(now_ms: int) -> TableSchema:
         _COLUMNS,
         primary_keys=("topic", "topic_epoch", "partition", "offset"),
         partition_keys=(),
-        options={"bucket": "1"},
+        options={"bucket": "1", OWN_TABLE_OPTION: "quarantine"},
         comment="records that Lakeward could not decode",
         now_ms=now_ms,
     )

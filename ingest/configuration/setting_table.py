@@ -41,8 +41,11 @@ _NAME = identifier(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}",
     "letters, digits, `.`, `_` and `-`, at most 100, starting with a letter or digit",
 )
-_DATABASE = identifier(r"[^./\\\s]+", "a database name without dots, slashes and blanks")
-_TABLE = identifier(r"[^./\\\s]+\.[^./\\\s]+", "a table as `database.table`")
+_PART = r"[^./\\\s$:]+"
+_DATABASE = identifier(
+    rf"(?!sys$){_PART}", "a database name without dots, slashes, colons, `$` and blanks, not `sys`"
+)
+_TABLE = identifier(rf"(?!sys\.){_PART}\.{_PART}", "a table as `database.table`")
 
 SECTIONS = {
     "pipeline": "What the stream is called, where it keeps its place and how often it commits.",
@@ -275,6 +278,15 @@ SETTINGS: tuple[Setting, ...] = (
         "PostgreSQL, SQL Server, Oracle in Debezium's formats).",
     ),
     Setting(
+        key="source.names.case",
+        kind=choice("insensitive", "exact"),
+        default="insensitive",
+        doc="Whether a column of events that differs from a column of the table in letter case or "
+        "Unicode normal form alone is that column. `insensitive`: it is, unless the table or one "
+        "event has both spellings. `exact`: it is another column. See "
+        "[SCHEMA_CHANGES.md](SCHEMA_CHANGES.md#letter-case-of-names).",
+    ),
+    Setting(
         key="source.on.truncate",
         kind=choice("ignore", "apply", "fail"),
         default="ignore",
@@ -313,6 +325,16 @@ SETTINGS: tuple[Setting, ...] = (
         kind=_DATABASE,
         default="lakeward",
         doc="Database of the quarantine table, and of events whose source names no database.",
+    ),
+    Setting(
+        key="sink.names.sanitize",
+        kind=boolean,
+        default=False,
+        doc="Replace what the table format forbids in names of databases and tables: each of "
+        "`/ \\ $ . :`, control characters and blanks at the ends becomes `_`, the database `sys` "
+        "becomes `sys_`, and a name of more than 255 bytes is cut and gets a hash. Without it, "
+        "and for the second of two source tables whose names become one, records go to "
+        "quarantine. See [QUARANTINE.md](QUARANTINE.md#names-that-cannot-be-used).",
     ),
     Setting(
         key="sink.table.properties",

@@ -35,6 +35,7 @@ from storage.errors import InvalidOptionError
 from storage.io.object_store_options import redacted_options
 
 __all__ = [
+    "HISTORY_NAME",
     "QUARANTINE_NAME",
     "BadRecordSettings",
     "DebeziumSettings",
@@ -53,6 +54,9 @@ __all__ = [
 _T = TypeVar("_T")
 
 _LIFE = LifeSettings()
+
+HISTORY_NAME = "_schema_history"
+"""Name of the table of schema changes in the default database."""
 
 QUARANTINE_NAME = "_quarantine"
 """Name of the quarantine table in the default database."""
@@ -91,6 +95,12 @@ class EventSettings:
     schema_change_topic: str | None = None
     signal_topic: str | None = None
     notification_topic: str | None = None
+    names_case: str = "insensitive"
+
+    @property
+    def exact_names(self) -> bool:
+        """Whether a column that is spelt in another case is another column."""
+        return self.names_case == "exact"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +126,7 @@ class SinkSettings:
     metadata_columns: tuple[str, ...] = ()
     metadata_prefix: str = "_cdc_"
     time_zone: str = "UTC"
+    sanitize_names: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +312,21 @@ class Settings:
     @property
     def routing(self) -> Routing:
         """Which source table goes where."""
-        return Routing(self.routes, self.sink.default_database)
+        sink = self.sink
+        return Routing(self.routes, sink.default_database, self.own_tables, sink.sanitize_names)
+
+    @property
+    def history_table(self) -> str:
+        """The table of schema changes."""
+        return f"{self.sink.default_database}.{HISTORY_NAME}"
+
+    @property
+    def own_tables(self) -> tuple[tuple[str, str], ...]:
+        """The tables that Lakeward keeps for itself, and what for."""
+        return (
+            (self.bad_records.table, "quarantine"),
+            (self.history_table, "history of schema changes"),
+        )
 
     def debezium_options(self) -> DebeziumOptions:
         """What the decoder needs to know that events do not carry."""

@@ -66,6 +66,7 @@ from ingest.configuration.shown_settings import shown_settings
 from ingest.configuration.sweep_checks import check_sweeps
 from ingest.configuration.transform_checks import check_transforms
 from ingest.container.pods import default_parallelism
+from ingest.formats.column_names import folded
 from ingest.formats.dialects import BARE_ROW_FORMATS
 from ingest.formats.type_mapping import TypeMapping
 from ingest.microbatch.event_time import check_watermarks
@@ -203,6 +204,13 @@ def _each(
 
 def _check_routes(settings: Settings) -> None:
     settings.routing.check()
+    if len({folded(name) for name, _ in settings.own_tables}) < len(settings.own_tables):
+        raise InvalidOptionError(
+            "Lakeward keeps the history of schema changes in this table",
+            hint="give the quarantine table another name",
+            key="bad.records.table",
+            value=settings.bad_records.table,
+        )
 
 
 def _merge(target: dict[str, Given], newer: Mapping[str, Given], mistakes: Mistakes) -> None:
@@ -340,6 +348,7 @@ def _build(
             metadata_columns=values["sink.metadata.columns.columns"] or (),
             metadata_prefix=values["sink.metadata.columns.prefix"],
             time_zone=values["sink.time.zone"],
+            sanitize_names=values["sink.names.sanitize"],
         ),
         tables=tuple(rules),
         routes=tuple(routes),
@@ -374,6 +383,7 @@ def _build(
             schema_change_topic=values["source.debezium.schema.change.topic"],
             signal_topic=values["source.debezium.signal.topic"],
             notification_topic=values["source.debezium.notification.topic"],
+            names_case=values["source.names.case"],
         ),
         avro=avro_settings(values),
         life=LifeSettings.of(values),

@@ -10,7 +10,7 @@ stream's work (`parked`, `stop`). Every change asked for ends as a `Verdict`.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ingest.evolution.schema_modes import (
     ChangeKind,
@@ -29,9 +29,8 @@ from ingest.evolution.schema_steps import (
     option_changes,
     said_of,
     same,
-    spelt,
 )
-from ingest.formats.column_names import ColumnNames, free_name
+from ingest.formats.column_names import ColumnNames, folded, free_name, spelt
 from ingest.formats.events import ObservedField, SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
@@ -65,7 +64,7 @@ class Draft:
     def __init__(self, existing: TableSchema, policy: ChangePolicy) -> None:
         self._existing = existing
         self._policy = policy
-        self._names = ColumnNames.of(existing.options)
+        self._names = ColumnNames.of(existing.options, exact=policy.exact_names)
         self._types: dict[str, DataType] = {f.name: f.type for f in existing.fields}
         self._key = {*existing.primary_keys, *existing.partition_keys}
         self._called: dict[str, str] = {}
@@ -141,7 +140,7 @@ class Draft:
         if field.name in self._types:
             return  # another shape of the batch has just brought it
         said = said_of(kind, field.name, "", type_name(field.type), place)
-        dropped = self._names.dropped.get(field.name)
+        dropped = self._names.dropped.get(self._spelt(field.name, self._names.dropped))
         if dropped is not None:
             self._ignored[field.name] = None
             self._say(said, Outcome.IGNORED, dropped)
@@ -158,8 +157,9 @@ class Draft:
             self._further(field.name, field.name, field, said, "another column has that name")
 
     def _free(self, name: str) -> bool:
-        folded = name.casefold()
-        return all(other.casefold() != folded for other in self._types)
+        if self._names.exact:
+            return name not in self._types
+        return folded(name) not in map(folded, self._types)
 
     def _new(
         self,
@@ -385,8 +385,12 @@ class Draft:
 
     def restore(self, name: str) -> None:
         """The source has a column again that was dropped before: rows may bring it."""
-        if name in self._names.dropped:
-            self._change_names(lambda names: names.with_column(name))
+        gone = self._spelt(name, self._names.dropped)
+        if gone in self._names.dropped:
+            self._change_names(lambda names: names.with_column(gone))
+
+    def _spelt(self, name: str, names: Iterable[str]) -> str:
+        return name if self._names.exact else spelt(name, names)
 
     # --- the end
 

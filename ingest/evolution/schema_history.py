@@ -18,22 +18,19 @@ import orjson
 import pyarrow as pa
 
 from ingest.evolution.schema_modes import ChangeKind, Outcome, Verdict
+from ingest.formats.events import OWN_TABLE_OPTION
 from storage.errors import CorruptDataError
 from storage.format.schema import TableSchema, new_schema
 from storage.format.types import MAX_LENGTH, VALUE_KIND, AtomicType, DataType, TypeRoot
 
 __all__ = [
     "CHANGES_OPTION",
-    "HISTORY_NAME",
     "HistoryEntry",
     "history_rows",
     "history_schema",
     "noted",
     "with_note",
 ]
-
-HISTORY_NAME = "_schema_history"
-"""Name of the table in the default database."""
 
 CHANGES_OPTION = "lakeward.schema-changes"
 """Table option: the last batch that changed the schema, and its changes; JSON."""
@@ -94,7 +91,7 @@ def history_schema(now_ms: int) -> TableSchema:
         _COLUMNS,
         primary_keys=_KEY,
         partition_keys=(),
-        options={"bucket": "1"},
+        options={"bucket": "1", OWN_TABLE_OPTION: "history of schema changes"},
         comment="schema changes that Lakeward was asked for, and what became of them",
         now_ms=now_ms,
     )

@@ -124,15 +124,22 @@ class ChangePolicy:
         mode: of the pipeline.
         kinds: of changes that are made, before the mode has its say.
         wanted: what becomes of types that do not convert, None = the rules do not say.
+        exact_names: whether a column that is spelt in another case is another column.
     """
 
     mode: Mode = Mode.LENIENT
     kinds: frozenset[ChangeKind] = frozenset(ChangeKind) - _DESTRUCTIVE
     wanted: Incompatible | None = None
+    exact_names: bool = False
 
     @staticmethod
     def of(
-        mode: str, include: Iterable[str], exclude: Iterable[str], incompatible: str | None
+        mode: str,
+        include: Iterable[str],
+        exclude: Iterable[str],
+        incompatible: str | None,
+        *,
+        exact_names: bool = False,
     ) -> "ChangePolicy":
         """From settings; kinds by their full names, no kind included = all."""
         known = Mode(mode)
@@ -143,7 +150,9 @@ class ChangePolicy:
                 included -= _DESTRUCTIVE
         excluded = frozenset(ChangeKind(name) for name in exclude)
         wanted = None if incompatible is None else Incompatible(incompatible)
-        return ChangePolicy(mode=known, kinds=included - excluded, wanted=wanted)
+        return ChangePolicy(
+            mode=known, kinds=included - excluded, wanted=wanted, exact_names=exact_names
+        )
 
     @property
     def incompatible(self) -> Incompatible:

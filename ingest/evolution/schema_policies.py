@@ -14,4 +14,5 @@ def change_policy(settings: Settings, table: str) -> ChangePolicy:
         settings.sink.include_schema_changes,
         settings.sink.exclude_schema_changes,
         settings.rule_value(table, lambda rule: rule.on_incompatible),
+        exact_names=settings.events.exact_names,
     )

@@ -2,7 +2,7 @@
 """The parts of a draft (`schema_draft`): where a change was asked for, its steps, what came out."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ingest.evolution.schema_modes import ChangeKind, Outcome, Verdict
 from ingest.formats.column_names import ColumnNames
@@ -12,7 +12,7 @@ from storage.format.schema_changes import RemoveOption, SchemaChange, SetOption
 from storage.format.type_text import type_name
 from storage.format.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["Drafted", "Place", "Step", "is_text", "option_changes", "said_of", "same", "spelt"]
+__all__ = ["Drafted", "Place", "Step", "is_text", "option_changes", "said_of", "same"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,13 +86,6 @@ def said_of(kind: ChangeKind, column: str, old: str, new: str, place: Place) -> 
         partition=place.partition,
         offset=place.offset,
     )
-
-
-def spelt(name: str, columns: Iterable[str]) -> str:
-    """A name of a statement as the table has it: databases do not mind the case."""
-    names = list(columns)
-    alike = [each for each in names if each.casefold() == name.casefold()]
-    return alike[0] if name not in names and len(alike) == 1 else name
 
 
 def is_text(type_: DataType) -> bool:

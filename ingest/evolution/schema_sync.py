@@ -17,7 +17,12 @@ from ingest.evolution.schema_draft import Draft
 from ingest.evolution.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
 from ingest.evolution.schema_steps import Place
 from ingest.evolution.transformed_schema import NO_RULES, TableRules
-from ingest.formats.events import SOURCE_TABLE_OPTION, SchemaDelta, is_owner
+from ingest.formats.column_names import ColumnNames, alike, folded, free_name, reserved_name, spelt
+from ingest.formats.events import (
+    SOURCE_TABLE_OPTION,
+    SchemaDelta,
+    is_owner,
+)
 from ingest.formats.schema_change_events import TableDdl
 from ingest.formats.semantic_types import STRING
 from ingest.formats.widening import guessed_union, nullable
@@ -211,6 +216,10 @@ def _created(
 ) -> Decision:
     if policy.ruling(ChangeKind.CREATE_TABLE) is not Ruling.MAKE:
         return _refused(policy.why_kept(ChangeKind.CREATE_TABLE))
+    if not policy.exact_names:
+        ordered = _spelt_alike(ordered)
+        names = {field.name for delta in ordered for field in delta.fields}
+        primary_key = [spelt(name, names) for name in primary_key]
     options = {
         **_DEFAULT_OPTIONS,
         **(table_properties or {}),
@@ -225,11 +234,72 @@ def _created(
             return _refused(reason)
         options |= position_options(ordered[0].position)
         made = position_columns(ordered[0].position)
+    if not policy.exact_names:
+        ordered, twins = _kept_apart(ordered, primary_key or ordered[0].primary_key)
+        options |= {key: text for key, text in twins.options().items() if text}
     decision = _create(ordered, options, tuple(primary_key), rules, made, now_ms, appends)
     if isinstance(decision.action, NewTable):
         reason = ordering_refused(decision.action.schema, ordering)
         return _refused(reason) if reason else decision
     return decision
+
+
+def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
+    """Shapes of one table in which a column that several spell in other cases has its first name.
+
+    Not where one shape has both: there they are two columns.
+    """
+    apart = {
+        folded(names[0])
+        for delta in deltas
+        for names in alike(field.name for field in delta.fields)
+    }
+    first: dict[str, str] = {}
+    for delta in deltas:
+        for field in delta.fields:
+            first.setdefault(folded(field.name), field.name)
+
+    def name(given: str) -> str:
+        return given if folded(given) in apart else first.get(folded(given), given)
+
+    return [
+        dataclasses.replace(
+            delta,
+            fields=tuple(dataclasses.replace(f, name=name(f.name)) for f in delta.fields),
+            primary_key=tuple(map(name, delta.primary_key)),
+        )
+        for delta in deltas
+    ]
+
+
+def _kept_apart(
+    deltas: Sequence[SchemaDelta], key: Sequence[str]
+) -> tuple[list[SchemaDelta], ColumnNames]:
+    """Shapes in which columns that differ in case alone have names that engines tell apart.
+
+    Returns:
+        The shapes, and which column of the source got which name.
+    """
+    names = ColumnNames()
+    given = dict.fromkeys((*key, *(field.name for delta in deltas for field in delta.fields)))
+    taken: list[str] = []
+    called: dict[str, str] = {}
+    for name in given:
+        called[name] = name
+        if folded(name) in map(folded, taken):
+            called[name] = free_name(name, [*given, *taken])
+            names = names.with_further(name, called[name])
+        taken.append(called[name])
+    if not names.typed:
+        return list(deltas), names
+    kept = [
+        dataclasses.replace(
+            delta,
+            fields=tuple(dataclasses.replace(f, name=called[f.name]) for f in delta.fields),
+        )
+        for delta in deltas
+    ]
+    return kept, names
 
 
 def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str:
@@ -271,6 +341,8 @@ def _create(
     columns |= dict(made)
     try:
         shape = rules.shape(list(columns.items()), key)
+        if reserved := reserved_name(name for name, _ in shape.columns):
+            return _refused(reserved)
         rules.check_buckets(key, options)
         schema = new_schema(
             list(shape.columns),
@@ -339,18 +411,20 @@ def _change(
     ddl: Sequence[TableDdl],
     now_ms: int,
 ) -> Decision:
+    reserved = reserved_name(field.name for delta in deltas for field in delta.fields)
     owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]) if deltas else "")
     mine = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
     reasons = _foreign([delta for delta in deltas if delta not in mine], owner)
     wanted = rules.wanted(existing, mine)
-    reasons += wanted.reasons
+    reasons += [*wanted.reasons, *([reserved] if reserved else [])]
     draft = Draft(existing, policy)
     for event in ddl:
         if is_owner(existing, event.source, event.owner):
             draft.hear(event)
     for delta in wanted.deltas:
         for field in delta.fields:
-            draft.want(delta, field)
+            if not reserved_name([field.name]):
+                draft.want(delta, field)
     for change in wanted.changes:
         draft.need(change)
     drafted = draft.finish(now_ms)

@@ -18,10 +18,12 @@ replay decodes alike (ADR 0011):
 
 import dataclasses
 import functools
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import orjson
 
+from ingest.formats.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN
 from storage.errors import CorruptDataError
 from storage.format.type_text import parse_type, type_name
 from storage.format.types import DataType
@@ -34,7 +36,11 @@ __all__ = [
     "TEXT_OPTION",
     "TYPED_OPTION",
     "ColumnNames",
+    "alike",
+    "folded",
     "free_name",
+    "reserved_name",
+    "spelt",
 ]
 
 FORMER_OPTION = "lakeward.former-names"
@@ -46,25 +52,67 @@ HEARD_OPTION = "lakeward.ddl-heard"
 Names = Mapping[str, tuple[str, ...]]
 
 
+def folded(name: str) -> str:
+    """What names have in common that differ only in letter case or in Unicode normal form."""
+    text = name.casefold()
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def alike(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Groups of different names that differ only in letter case or normal form, in their order."""
+    groups: dict[str, dict[str, None]] = {}
+    for name in names:
+        groups.setdefault(folded(name), {})[name] = None
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def spelt(name: str, columns: Iterable[str]) -> str:
+    """A name as the columns have it, where one of them alone is spelt alike."""
+    names = list(columns)
+    if name in names:
+        return name
+    same = [each for each in names if folded(each) == folded(name)]
+    return same[0] if len(same) == 1 else name
+
+
+def reserved_name(names: Iterable[str]) -> str:
+    """Why columns cannot be written that are called like Lakeward's own; "" = none is."""
+    found = sorted({*names} & {OFFSET_COLUMN, UNAVAILABLE_COLUMN})
+    if not found:
+        return ""
+    return (
+        f"column {found[0]} has a name that Lakeward needs for itself: leave it out with "
+        "`columns.exclude` in a rule of `tables`, or have the connector rename it"
+    )
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """What a table's options say about its columns; see the module for the attributes."""
+    """What a table's options say about its columns; see the module for the attributes.
+
+    Attributes:
+        exact: whether a column is another one when it is spelt otherwise (`source.names.case`).
+    """
 
     former: Names = dataclasses.field(default_factory=dict)
     typed: Names = dataclasses.field(default_factory=dict)
     texts: Mapping[str, DataType] = dataclasses.field(default_factory=dict)
     dropped: Mapping[str, str] = dataclasses.field(default_factory=dict)
     heard: Mapping[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
+    exact: bool = False
 
     @staticmethod
-    def of(options: Mapping[str, str]) -> "ColumnNames":
-        """Of a table's options.
+    def of(options: Mapping[str, str], *, exact: bool = False) -> "ColumnNames":
+        """Of a table's options; `exact` is the pipeline's.
 
         Raises:
             CorruptDataError: an option is not what Lakeward writes.
         """
         keys = (FORMER_OPTION, TYPED_OPTION, TEXT_OPTION, DROPPED_OPTION, HEARD_OPTION)
-        return _parsed(tuple(options.get(key, "") for key in keys))
+        found = _parsed(tuple(options.get(key, "") for key in keys))
+        return dataclasses.replace(found, exact=True) if exact else found
 
     @property
     def further(self) -> frozenset[str]:
@@ -109,10 +157,8 @@ class ColumnNames:
                 own = column in present and column not in found
                 if own or column not in columns or column in found.values():
                     continue
-                folded = {name.casefold() for name in earlier}  # statements do not mind the case
-                member = next(
-                    (n for n in present if n.casefold() in folded and n not in found), None
-                )
+                known = {folded(name) for name in earlier}  # statements do not mind the case
+                member = next((n for n in present if folded(n) in known and n not in found), None)
                 if member is not None:
                     found[member] = column
                     grown = True
@@ -121,10 +167,17 @@ class ColumnNames:
     def _same_but_case(
         self, member: str, columns: Collection[str], present: Collection[str]
     ) -> str | None:
-        """MySQL's names have no case: one that changed its case is the same column."""
-        folded = member.casefold()
-        alike = [name for name in columns if name.casefold() == folded and name not in present]
-        return alike[0] if len(alike) == 1 and alike[0] not in self.further else None
+        """The column of which a member is another spelling: most databases do not mind the case.
+
+        None where an event has both spellings, or the table does: they are two columns.
+        """
+        if self.exact:
+            return None
+        name = folded(member)
+        same = [column for column in columns if folded(column) == name]
+        if len(same) != 1 or same[0] in self.further:
+            return None
+        return same[0] if sum(folded(each) == name for each in present) == 1 else None
 
     def now(self, member: str, columns: Collection[str]) -> str:
         """What a column that the table never had is called now, if it was renamed before."""
@@ -151,7 +204,7 @@ class ColumnNames:
         typed = {new if name == old else name: names for name, names in self.typed.items()}
         texts = {new if name == old else name: type_ for name, type_ in self.texts.items()}
         dropped = {name: why for name, why in self.dropped.items() if name != new}
-        return ColumnNames({**former, new: earlier}, typed, texts, dropped, self.heard)
+        return ColumnNames({**former, new: earlier}, typed, texts, dropped, self.heard, self.exact)
 
     def with_former(self, column: str, earlier: str) -> "ColumnNames":
         """After somebody else renamed a column."""
@@ -173,7 +226,8 @@ class ColumnNames:
         typed = {name: names for name, names in self.typed.items() if name != column}
         texts = {name: type_ for name, type_ in self.texts.items() if name != column}
         gone = dict.fromkeys((column, *self.former.get(column, ())), why)
-        return ColumnNames(former, typed, texts, {**self.dropped, **gone}, self.heard)
+        dropped = {**self.dropped, **gone}
+        return ColumnNames(former, typed, texts, dropped, self.heard, self.exact)
 
     def without_former(self, column: str) -> "ColumnNames":
         """After the source lost a column that the table keeps: its former names are free."""
@@ -205,9 +259,9 @@ NO_NAMES = ColumnNames()
 
 def free_name(name: str, taken: Iterable[str]) -> str:
     """`<name>_<n>` with the smallest n from 1 that no other name equals, whatever its case."""
-    folded = {each.casefold() for each in taken}
+    known = {folded(each) for each in taken}
     number = 1
-    while f"{name}_{number}".casefold() in folded:
+    while folded(f"{name}_{number}") in known:
         number += 1
     return f"{name}_{number}"
 

@@ -30,7 +30,7 @@ from ingest.formats.avro_records import AvroRecords
 from ingest.formats.avro_rows import TargetColumns, convert_columns, key_changes
 from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.formats.decode_plan import RowPlan
-from ingest.formats.events import DecodeResult, Resolver, SourceTable, Target, Toast
+from ingest.formats.events import DecodeResult, Resolver, SourceTable, Toast
 from ingest.formats.key_moves import KeyMoves
 from ingest.formats.merged_batches import merged
 from ingest.formats.origin import AskedOrigins
@@ -176,6 +176,7 @@ class _Decoding:
             bad=own.bad,
             deltas=[delta for result in results for delta in result.deltas],
             counts=dict(counts),
+            matched=own.matched.union(*(result.matched for result in results)),
         )
 
     def _value(self, at: int) -> bytes:
@@ -319,7 +320,7 @@ class _Decoding:
         if plan.target.toast is Toast.KEEP:
             for absent in rows.unavailable.values():  # of a new row there is nothing to keep
                 refused |= absent & (ops != _UPDATE)
-        self._add(plan.target, rows, group, ops, events.stamps, ~refused)
+        self._add(plan, rows, group, ops, events.stamps, ~refused)
         self._left.append(group.only(refused & ~deletes))
         found = np.flatnonzero(deletes)
         if len(found):
@@ -342,12 +343,12 @@ class _Decoding:
             return
         converted = convert_columns(plan, rows, self._decoder.placeholder, Toast.FAIL)
         ops = np.full(len(payloads), _DELETE, np.uint8)
-        self._add(plan.target, converted, group, ops, stamps, ~converted.refused)
+        self._add(plan, converted, group, ops, stamps, ~converted.refused)
         self._left.append(group.only(converted.refused))
 
     def _add(
         self,
-        target: Target,
+        plan: RowPlan,
         rows: TargetColumns,
         group: _Group,
         ops: npt.NDArray[np.uint8],
@@ -365,7 +366,7 @@ class _Decoding:
             return
         letters = ops.tobytes().decode("ascii")
         offsets = self._outcome.offsets(group.places)
-        self._outcome.rows_of(target).add_columns(
+        self._outcome.rows_of(plan).add_columns(
             columns, letters, offsets, _ends(stamps), _NONE, unavailable
         )
         for op in sorted(set(letters)):

@@ -9,7 +9,8 @@ Error classes of bad records: `json` (not JSON), `envelope` (no event we know), 
 not fit its column), `unrepresentable` (no column of that type holds the value; the message names
 the word of `sink.type.mapping` to choose), `schema` (a column that the table lacks and may not
 get), `no_primary_key`, `unavailable_value` (PostgreSQL's TOAST placeholder),
-`source_table_conflict` (the target is filled from another source table).
+`source_table_conflict` (the target is filled from another source table), `table_name` (the target
+may not have its name).
 
 Source: CDC.md §1, measured choices in PEERS.md §3.
 """
@@ -287,7 +288,7 @@ class _Decoding:
             refused = np.union1d(refused, np.array(odd, np.int64))
         offsets = self._outcome.offsets(positions)
         stamps = stamps_of(events)
-        self._outcome.rows_of(plan.target).add_columns(
+        self._outcome.rows_of(plan).add_columns(
             converted.columns, ops, offsets, stamps, refused, converted.unavailable
         )
         self._count_ops(ops, refused)
@@ -323,7 +324,7 @@ class _Decoding:
                 self._single(shape, at, payload)
             return
         for row in rows:
-            self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
+            self._outcome.rows_of(plan).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{op_of(payload)}")
         with contextlib.suppress(EventRefusedError):  # of a delete the key alone may be sound
             tokens = row_tokens(payload)

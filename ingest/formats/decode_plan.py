@@ -10,11 +10,13 @@ parsing and costs nothing to tell apart.
 import dataclasses
 import functools
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from ingest.formats.column_names import folded
 from ingest.formats.conversions import wire_type
 from ingest.formats.events import SourceTable, Target
 from ingest.formats.exact_numbers import held
@@ -49,6 +51,11 @@ class PlanColumn:
 
 _NUMBERS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
 
+_ODD = re.compile(r'["\\\x00-\x1f]')
+"""Characters that JSON escapes: no member of a struct can have them in its name."""
+
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
 
 class RowPlan:
     """See the module. Built by `make_plan`; does not change.
@@ -61,6 +68,7 @@ class RowPlan:
         key_names: members of the primary key's columns.
         index: columns by their members' names.
         null_only: names beyond the columns that appear with null values only.
+        matched: (table, member, column) of columns whose members are spelt otherwise.
         emits: whether rows are given out; a plan for a shape that the target does not cover yet
             only recognises its events.
         decode: payload to envelope with key-only `before`.
@@ -89,6 +97,11 @@ class RowPlan:
         self.key = tuple(self.index[name] for name in key_names)
         self.null_only = tuple(null_only)
         self.emits = emits
+        self.matched = frozenset(
+            (target.identifier, column.renamed, column.name)
+            for column in columns
+            if column.renamed and folded(column.renamed) == folded(column.name)
+        )
         row = self._row_struct()
         before = self._key_struct()
         self.decode_row: Callable[[bytes], Any] = msgspec.json.Decoder(row).decode
@@ -112,18 +125,18 @@ class RowPlan:
         members = [
             (f"f{i}", _member_type(column.codec), None) for i, column in enumerate(self.columns)
         ]
-        names = {f"f{i}": column.member for i, column in enumerate(self.columns)}
+        names = {f"f{i}": _wire_name(column.member) for i, column in enumerate(self.columns)}
         for i, name in enumerate(self.null_only):
             members.append((f"n{i}", None, None))
-            names[f"n{i}"] = name
+            names[f"n{i}"] = _wire_name(name)
         for i, name in enumerate(sorted(self.target.ignored - self.index.keys())):
             members.append((f"i{i}", msgspec.Raw, None))  # skipped, whatever it is
-            names[f"i{i}"] = name
+            names[f"i{i}"] = _wire_name(name)
         return msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True, gc=False)
 
     def _key_struct(self) -> type[msgspec.Struct]:
         members = [(f"f{i}", _member_type(self.columns[i].codec), None) for i in self.key]
-        names = {f"f{i}": self.columns[i].member for i in self.key}
+        names = {f"f{i}": _wire_name(self.columns[i].member) for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
     def holds_numbers(self, row: Any) -> bool:
@@ -139,7 +152,7 @@ class RowPlan:
     def _raw_key(self) -> Callable[[bytes], Any]:
         null = msgspec.Raw(b"null")
         members = [(f"f{i}", msgspec.Raw, null) for i in self.key]
-        names = {f"f{i}": self.columns[i].member for i in self.key}
+        names = {f"f{i}": _wire_name(self.columns[i].member) for i in self.key}
         struct = msgspec.defstruct("RawKey", members, rename=names, gc=False)
         return msgspec.json.Decoder(struct).decode
 
@@ -149,6 +162,9 @@ class RowPlan:
         Raises:
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
         """
+        if any(map(_ODD.search, self.key_names)):
+            row = _MEMBERS.decode(image)
+            return {name: bytes(row.get(name, b"null")) for name in self.key_names}
         key = self._raw_key(image)
         return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}
 
@@ -180,6 +196,14 @@ def make_plan(
 def _no_key(_: Any) -> tuple[()]:
     """Rows of a table without primary key have nothing to compare."""
     return ()
+
+
+def _wire_name(member: str) -> str:
+    """The member as a struct's: one that no event has where a struct cannot have it.
+
+    The rows that have it are refused by the struct and go through the reference path.
+    """
+    return _ODD.sub("\N{INVISIBLE SEPARATOR}", member) if _ODD.search(member) else member
 
 
 def _member_type(codec: Codec | None) -> Any:

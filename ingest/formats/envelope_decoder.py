@@ -255,7 +255,7 @@ class _Decoding:
         ops = [image.op for image in images]
         odd.update(owners[index] for index in new_rows_lacking(ops, unavailable))
         left_out = np.flatnonzero(np.isin(owners, list(odd))) if odd else np.empty(0, np.int64)
-        self._outcome.rows_of(plan.target).add_columns(
+        self._outcome.rows_of(plan).add_columns(
             converted.columns,
             ops,
             self._outcome.offsets([places[owner] for owner in owners]),
@@ -310,6 +310,8 @@ class _Decoding:
 
     def _single(self, shape: Shape, at: int, event: Event) -> None:
         """The reference path."""
+        if self._dialect.partial_updates:  # a null under another spelling is no missing column
+            shape.learn_names(_all_tokens(event), self._placeholder)
         plan = _plan_of(shape)
         if _recognises(shape.pending_plan, event, plan):
             self._outcome.withhold(shape, at)
@@ -324,7 +326,7 @@ class _Decoding:
                 self._single(shape, at, event)
             return
         for row in rows:
-            self._outcome.rows_of(plan.target).add_single(self._raw.offsets[at], row)
+            self._outcome.rows_of(plan).add_single(self._raw.offsets[at], row)
         self._outcome.count(f"op.{event.images[0].op}")
         for image in event.images:
             with contextlib.suppress(EventRefusedError):  # of a delete the key alone may be sound

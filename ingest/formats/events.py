@@ -18,7 +18,9 @@ __all__ = [
     "HELD_ONLY",
     "MOVED",
     "OFFSET_COLUMN",
+    "OWN_TABLE_OPTION",
     "SOURCE_TABLE_OPTION",
+    "TABLE_NAME",
     "UNAVAILABLE_COLUMN",
     "AsksTypes",
     "BadRecord",
@@ -51,6 +53,14 @@ delete, deletes: the same row of the source under its old key."""
 SOURCE_TABLE_OPTION = "lakeward.source-table"
 """Table option that says which source table fills the table (`SourceTable.address`), or by which
 rule several of them do (`Target.owner`)."""
+
+
+OWN_TABLE_OPTION = "lakeward.own-table"
+"""Table option that says what Lakeward keeps the table for; no source table fills it."""
+
+
+TABLE_NAME = "table_name"
+"""Error class of records whose target may not have its name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,6 +135,8 @@ class Target:
         asks_types: see there.
         finds_old_rows: whether the task that writes a row knows the row of its old key, too.
         why_frozen: what was wrong with the change asked for, where it is not `evolvable` for that.
+        exact_names: whether a column that is spelt in another case is another column.
+        refusal_class: error class of the records, where there is a `refusal`.
     """
 
     identifier: str
@@ -144,6 +156,8 @@ class Target:
     asks_types: AsksTypes = AsksTypes.NONE
     finds_old_rows: bool = False
     why_frozen: str = ""
+    exact_names: bool = False
+    refusal_class: str = "schema"
 
     def belongs_to(self, source: SourceTable) -> bool:
         """Whether the table may be filled from a source table."""
@@ -158,6 +172,8 @@ def is_owner(schema: TableSchema, source: SourceTable, owner: str = "") -> bool:
         source: the source table.
         owner: see `Target`.
     """
+    if OWN_TABLE_OPTION in schema.options:
+        return False
     wanted = schema.options.get(SOURCE_TABLE_OPTION)
     return wanted is None or wanted in ((owner,) if owner else (source.address, source.label))
 
@@ -279,9 +295,12 @@ class DecodeResult:
         counts: records by fate: `op.c op.u op.d op.r op.t op.m tombstone heartbeat transaction
             schema_change notification signal unrouted`, and `pending` for row events withheld
             because of a delta. Every record is counted once or is in `bad`.
+        matched: (table, member of events, column) where rows were decoded from a member that is
+            spelt otherwise than the column.
     """
 
     changes: list[ChangeBatch]
     bad: list[BadRecord]
     deltas: list[SchemaDelta]
     counts: dict[str, int]
+    matched: frozenset[tuple[str, str, str]] = frozenset()

@@ -7,7 +7,15 @@ Every record ends here exactly once: as rows, a count, a bad record or behind a 
 from collections import Counter
 from collections.abc import Sequence
 
-from ingest.formats.events import BadRecord, DecodeResult, SchemaDelta, Target
+from ingest.formats.decode_plan import RowPlan
+from ingest.formats.events import (
+    OWN_TABLE_OPTION,
+    SOURCE_TABLE_OPTION,
+    BadRecord,
+    DecodeResult,
+    SchemaDelta,
+    Target,
+)
 from ingest.formats.row_batches import TargetRows
 from ingest.formats.shapes import Fate, Shape
 from ingest.formats.single_event import EventRefusedError, Tokens, UncoveredError
@@ -58,6 +66,15 @@ def _why_keyless(shape: Shape, lacking: Sequence[str]) -> str:
     )
 
 
+def _owned(target: Target) -> str:
+    """By which one, and what to do about it."""
+    options = {} if target.schema is None else target.schema.options
+    if OWN_TABLE_OPTION in options:
+        return f": {target.identifier} is a table of Lakeward's own ({options[OWN_TABLE_OPTION]})"
+    owner = options.get(SOURCE_TABLE_OPTION, "")
+    return f": {target.identifier} is that of {owner}; send one of them elsewhere with `route`"
+
+
 class Outcome:
     """See the module.
 
@@ -75,14 +92,18 @@ class Outcome:
         self._rows: dict[Target, TargetRows] = {}
         self._by_id: dict[int, tuple[Target, TargetRows]] = {}
         """The same, found without hashing a schema of many columns."""
+        self._matched: set[tuple[str, str, str]] = set()
         self._withheld: dict[int, tuple[Shape, list[int]]] = {}
 
     def count(self, name: str, records: int = 1) -> None:
         """Count records by fate."""
         self._counts[name] += records
 
-    def rows_of(self, target: Target) -> TargetRows:
-        """Where rows of a target are put."""
+    def rows_of(self, plan: RowPlan) -> TargetRows:
+        """Where rows of a plan are put: those of all plans of one target together."""
+        target = plan.target
+        if plan.matched:
+            self._matched |= plan.matched
         known = self._by_id.get(id(target))
         if known is not None:
             return known[1]
@@ -108,7 +129,9 @@ class Outcome:
         error_class, text = _REFUSALS[shape.fate]
         target = shape.target
         if target is not None and target.refusal:
-            text = target.refusal
+            error_class, text = target.refusal_class, target.refusal
+        elif target is not None and shape.fate is Fate.CONFLICT:
+            text = f"{text}{_owned(target)}"
         elif target is not None and shape.fate is Fate.REFUSED:
             text = _because(text, target)
         refused = EventRefusedError(error_class, text)
@@ -188,4 +211,5 @@ class Outcome:
             bad=sorted(self._bad, key=lambda record: record.offset),
             deltas=deltas,
             counts=dict(+self._counts),
+            matched=frozenset(self._matched),
         )

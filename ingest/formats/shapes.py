@@ -15,7 +15,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingest.formats.codec_choice import Fit, bare_codec_for, codec_for
-from ingest.formats.column_names import ColumnNames
+from ingest.formats.column_names import ColumnNames, folded, spelt
 from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
 from ingest.formats.events import (
     AsksTypes,
@@ -140,7 +140,8 @@ class Shape:
         self._outgrown.clear()
         self._lacks = []
         schema = None if target is None else target.schema
-        self._names = ColumnNames.of({} if schema is None else schema.options)
+        exact = target is not None and target.exact_names
+        self._names = ColumnNames.of({} if schema is None else schema.options, exact=exact)
         self._build()
 
     @property
@@ -213,12 +214,18 @@ class Shape:
     @property
     def lacking_key(self) -> tuple[str, ...]:
         """Key columns of a table that does not exist which no row seen so far has."""
-        return tuple(name for name in self._key if name not in self._missing)
+        return tuple(name for name in self._key_columns() if name not in self._missing)
 
     @property
     def has_configured_key(self) -> bool:
         """Whether the key of a table that does not exist is of the settings, not of records."""
         return self.target is not None and bool(self._primary_keys(self.target.identifier))
+
+    def _key_columns(self) -> tuple[str, ...]:
+        """The key of a table that does not exist, as its columns are spelt."""
+        if self._names.exact:
+            return self._key
+        return tuple(spelt(name, self._missing) for name in self._key)
 
     # --- an existing table
 
@@ -240,7 +247,7 @@ class Shape:
             self.source,
             columns,
             [by_name[name] for name in key],
-            null_only=tuple(null_only),
+            null_only=tuple(name for name in null_only if name not in by_name.values()),
         )
 
     def _bare_columns(self, target: Target) -> list[PlanColumn]:
@@ -336,9 +343,10 @@ class Shape:
         """Take note of columns that the table lacks, from a row, or some of it, without block."""
         known = {} if self.plan is None else self.plan.index
         changed = False
-        for name, token in tokens.items():
-            if name in known or token == NULL or name in self._ignored:
+        for member, token in tokens.items():
+            if member in known or token == NULL or member in self._ignored:
                 continue
+            name = self._known_as(member, tokens if row is None else row)
             type_ = self._new_type(token)
             known_type = self._missing.get(name)
             wider = type_ if known_type is None else guessed_union(known_type, type_)
@@ -365,6 +373,13 @@ class Shape:
         known = self._outgrown.get(member, type_)
         self._outgrown[member] = union_type(known, type_) or type_
 
+    def _known_as(self, member: str, row: Tokens) -> str:
+        """A missing column of another spelling that other rows showed, or the member itself."""
+        if self._names.exact or member in self._missing:
+            return member
+        same = [name for name in self._missing if folded(name) == folded(member)]
+        return same[0] if len(same) == 1 and same[0] not in row else member
+
     def _build_pending(self) -> None:
         """A plan that recognises rows which bring nothing new, at the price of a fast decode."""
         if self.target is None:
@@ -374,7 +389,7 @@ class Shape:
         extra = [PlanColumn(n, t, self._bare(t)) for n, t in self._missing.items()]
         columns = known + extra
         names = {column.member for column in columns}
-        key = [name for name in self._key if name in names]
+        key = [name for name in self._key_columns() if name in names]
         if self.plan is not None:
             key = list(self.plan.key_names)
         if key or self.keyless:
@@ -413,7 +428,9 @@ class Shape:
         types = {column.name: column.type for column in plan.columns}
         found: dict[str, str] = {}
         for member, token in tokens.items():
-            slots = () if token == NULL else self._names.slots(member, types, tokens)
+            slots = self._names.slots(member, types, tokens)
+            if token == NULL and not (slots and folded(slots[0]) == folded(member)):
+                continue  # nothing to hold
             takers = [name for name in slots if self._takes(name, types[name], token, placeholder)]
             if slots:
                 found[(takers or slots)[0]] = member
@@ -501,7 +518,7 @@ class Shape:
         existing = self.target.schema
         if existing is None and not self._has_key_columns():
             return None
-        key = self._key if existing is None else existing.primary_keys
+        key = self._key_columns() if existing is None else existing.primary_keys
         if key or not self.keyless:
             key = (*self.target.key_prefix, *key)
         return SchemaDelta(

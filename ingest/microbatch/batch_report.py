@@ -104,6 +104,8 @@ class BatchReport:
         parked_bad: those of them that had too many bad records.
         swept: rows deleted per table because a snapshot that ended did not bring them.
         unswept: why snapshots of tables are not swept that should have been.
+        matched: (table, member of events, column) where columns of events were matched to columns
+            that are spelt in another case or normal form.
         dead_letters: copies of bad records that the topic for them acknowledged.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
@@ -152,6 +154,7 @@ class BatchReport:
     parked_bad: tuple[str, ...] = ()
     swept: Mapping[str, int] = dataclasses.field(default_factory=dict)
     unswept: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    matched: tuple[tuple[str, str, str], ...] = ()
     dead_letters: int = 0
     duration_s: float = 0.0
     phases: Mapping[str, float] = dataclasses.field(default_factory=dict)

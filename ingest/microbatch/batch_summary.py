@@ -88,6 +88,12 @@ def summary(
             for topic, parts in outcome.totals.span.items()
         },
         skipped_offsets=report.skipped,
+        matched=tuple(
+            (name, member, column)
+            for name, totals in sorted(report.tables.items())
+            for member, column in sorted(totals.matched)
+            if name in commits
+        ),
         duration_s=seconds,
         phases={**phases, **{f"task_{k}": v for k, v in _task_seconds(outcome).items()}},
         started_ms=plan.time_ms,

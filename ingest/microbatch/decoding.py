@@ -16,9 +16,10 @@ from ingest.deletions.sweeps import SnapshotMark
 from ingest.deletions.truncates import Truncate
 from ingest.evolution.schema_answers import Answers, asks_types
 from ingest.evolution.schema_policies import change_policy
-from ingest.formats.column_names import ColumnNames
+from ingest.formats.column_names import ColumnNames, reserved_name
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
+    TABLE_NAME,
     BadRecord,
     ChangeBatch,
     DecodeResult,
@@ -124,7 +125,8 @@ class Decoding:
         for change in result.changes:
             rest: ChangeBatch | None = change
             if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
-                names = ColumnNames.of(self._options_of(change.target))
+                options, exact = self._options_of(change.target), self.settings.events.exact_names
+                names = ColumnNames.of(options, exact=exact)
                 columns_of = self._decoder.key_columns
                 rest, taken = without_foreign_keys(raw, change, key, columns_of, names)
                 refused += taken
@@ -140,7 +142,7 @@ class Decoding:
         counts = Counter(result.counts)
         counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
         bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
-        return DecodeResult(changes, bad, deltas, dict(+counts))
+        return DecodeResult(changes, bad, deltas, dict(+counts), result.matched)
 
     def ddl(self, raw: RawBatch) -> list[TableDdl]:
         """Statements in records of the schema change topic, about tables that are wanted."""
@@ -148,7 +150,7 @@ class Decoding:
             return []
         found: list[TableDdl] = []
         for event in schema_changes(raw, self._decoder.json_value):
-            place = self._routing.destination(event.source)
+            place = self._routing.written(event.source)
             if place is not None:
                 found.append(dataclasses.replace(event, target=place.table, owner=place.owner))
         return found
@@ -166,7 +168,7 @@ class Decoding:
             return found
         for at in range(len(raw)):
             source = self._decoder.truncated(raw, at)
-            place = None if source is None else self._routing.destination(source)
+            place = None if source is None else self._routing.written(source)
             if source is None or place is None:
                 continue
             target = self._resolve(source, raw.topic)
@@ -208,7 +210,7 @@ class Decoding:
             return found
         for at in places_with(raw.values, self._decoder.mark_words):
             event = self._decoder.snapshot_mark(raw, at)
-            place = None if event is None else self._routing.destination(event[0])
+            place = None if event is None else self._routing.written(event[0])
             if event is None or place is None or not self.settings.sweeps_table(place.table):
                 continue
             target = self._resolve(event[0], raw.topic)
@@ -279,7 +281,7 @@ class Decoding:
     def _resolve(self, source: SourceTable, topic: str) -> Target | None:
         if source not in self._resolved:
             destination = self._routing.destination(source)
-            if destination is not None:
+            if destination is not None and not destination.own:
                 self._tables[source] = destination.table
             self._resolved[source] = self._planned(destination)
         self.sources.setdefault(source, set()).add(topic)
@@ -304,6 +306,8 @@ class Decoding:
             raise InternalError("a decoder is used before it has a plan")
         if destination is None or destination.table in self._plan.parked:
             return None
+        if destination.refusal:
+            return _refused(destination)
         name = destination.table
         schema_id = self._plan.schema_id(name)
         answers = self._plan.answers.get(name, Answers())
@@ -318,6 +322,7 @@ class Decoding:
             constants=destination.constants,
             key_prefix=destination.key_prefix,
             why_frozen=self._plan.frozen.get(name, ""),
+            exact_names=self.settings.events.exact_names,
         )
         if schema_id is not None:
             schema = schema_of(self._warehouse, name, schema_id)
@@ -326,10 +331,15 @@ class Decoding:
             hidden = [name for name, _ in target.constants]
             hidden += POSITION_COLUMNS if kind is not None else ()
             metadata = () if kind is None else wanted_metadata(kind)
+            unowned = _unowned(schema, destination)
             target = dataclasses.replace(
                 target,
                 schema=source_part(transform.decode_schema, hidden),
-                refusal=constants_refused(schema, target) or ordering_refused(schema, ordering),
+                refusal=unowned
+                or constants_refused(schema, target)
+                or reserved_name(schema.field_names)
+                or ordering_refused(schema, ordering),
+                refusal_class=TABLE_NAME if unowned else "schema",
                 toast=self._toast(name, schema),
                 origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
                 ignored=transform.ignored | answers.ignored,
@@ -351,6 +361,30 @@ def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
         return frozenset(schema.field_names)
     ordered = (*options.sequence_field, *filter(None, [options.rowkind_field]))
     return frozenset(ordered)
+
+
+def _refused(destination: Destination) -> Target:
+    """The target of rows that may not be written; of no table where it is one of our own."""
+    return Target(
+        "" if destination.own else destination.table,
+        None,
+        evolvable=False,
+        refusal=destination.refusal,
+        refusal_class=TABLE_NAME,
+    )
+
+
+def _unowned(schema: TableSchema, destination: Destination) -> str:
+    """Why a table that exists takes no rows under a name that was replaced; "" = it does.
+
+    Several names may be replaced by one: only a table that names its source table takes one.
+    """
+    if not destination.given or destination.owner or SOURCE_TABLE_OPTION in schema.options:
+        return ""
+    return (
+        f"{destination.table} stands for {destination.given}, but the table was not made for it: "
+        f"set its option {SOURCE_TABLE_OPTION}, or send the source table elsewhere with `route`"
+    )
 
 
 def _finds_old_rows(schema: TableSchema) -> bool:

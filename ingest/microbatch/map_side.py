@@ -26,7 +26,13 @@ from pyspark import TaskContext
 from ingest.bad_records.quarantine import quarantine_rows
 from ingest.deletions.swept_rows import SWEEP_PIECE, untouched
 from ingest.deletions.truncates import deletes_of
-from ingest.formats.events import UNAVAILABLE_COLUMN, BadRecord, ChangeBatch, DecodeResult
+from ingest.formats.events import (
+    TABLE_NAME,
+    UNAVAILABLE_COLUMN,
+    BadRecord,
+    ChangeBatch,
+    DecodeResult,
+)
 from ingest.formats.row_batches import joined_rows
 from ingest.microbatch.chunk import (
     OFFSET_COLUMN,
@@ -226,6 +232,9 @@ class MapSide:
         ]
         for change in result.changes:
             self._take_changes(raw, change)
+        for table, member, column in result.matched:
+            if table in self.report.tables and self._plan.wants(table):
+                self.report.tables[table].matched.add((member, column))
         if result.bad:
             self._take_bad(raw, result.bad)
 
@@ -276,7 +285,8 @@ class MapSide:
             target = record.target
             if target in plan.parked:
                 continue
-            if target and record.offset >= plan.floor(target, *place):
+            counted = target and record.error_class != TABLE_NAME  # no table is there to park
+            if counted and record.offset >= plan.floor(target, *place):
                 counts.find(*place, record)
             if record.offset < plan.bad_floor(self._quarantine, target, *place):
                 continue

@@ -26,7 +26,8 @@ class TableTotals:
 
     Of a table in the order of the source also its highest positions (`BatchPlan.positions`) behind
     the rows, and how many rows were delivered again or late; of a table with a watermark the
-    highest event time of the rows [epoch ms].
+    highest event time of the rows [epoch ms]. Also the (member of events, column) that are spelt
+    otherwise.
     """
 
     rows: int = 0
@@ -36,6 +37,7 @@ class TableTotals:
     positions: StoredPositions = dataclasses.field(default_factory=dict)
     repeated: int = 0
     event_time_ms: int | None = None
+    matched: set[tuple[str, str]] = dataclasses.field(default_factory=set)
 
     def add(self, rows: int, topic: str, min_ts_ms: int | None, max_ts_ms: int | None) -> None:
         """Count one decoded batch."""
@@ -46,6 +48,7 @@ class TableTotals:
         self.rows += other.rows
         self.topics |= other.topics
         self.repeated += other.repeated
+        self.matched |= other.matched
         self.reached(other.event_time_ms)
         if other.positions:
             self.positions = merged_positions(self.positions, other.positions)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which table the rows of a source table go to. Pure.
+r"""Which table the rows of a source table go to. Pure.
 
 Source: CONFIGURATION.md (`route`). Rules are tried in order, the first whose pattern matches the
 whole address of a source table (`server.db.schema.table`, or the same without the server) wins.
@@ -8,20 +8,41 @@ left out and its records are counted.
 
 Several source tables may share one table. Equal keys of two of them would overwrite each other, so
 such a rule either writes a shard column into the key or states that keys are unique.
+
+A table of the source never becomes one that Lakeward keeps for itself, whatever the case of its
+name, and no name that the table format forbids is used. Such a destination is refused, and its
+records go to quarantine; with `sink.names.sanitize` a forbidden name is replaced instead:
+
+* every `/ \ $ . :`, every control character and every blank at an end becomes `_`;
+* an empty name becomes `_`, the database `sys` becomes `sys_`;
+* a name that is too long for file systems (a table's of more than 255 bytes, a database's of more
+  than 213) is cut after 191, and `_` with 8 hexadecimal digits of its SHA-256 follows.
+
+Two names may become one. The table then belongs to the source table for which it was made
+(`lakeward.source-table`), and the other's records go to quarantine.
 """
 
 import dataclasses
 import functools
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from ingest.formats.column_names import folded
 from ingest.formats.events import SourceTable
 from storage.errors import InvalidOptionError
+from storage.format.name_rules import FORBIDDEN, SYSTEM_DATABASE, name_refused
 
 __all__ = ["Destination", "Route", "Routing", "Shard"]
 
 _REFERENCE = re.compile(r"\$(\d)|\$\{(\w+(?:\.\w+)?)\}|<>")
 _VARYING = re.compile(r"[*+?{\[|^]|\\[dDwWsSbB]")
+_LONGEST = {"database": 213, "table": 255}
+"""Longest names that file systems take [bytes]; a database is made by a file with a longer one."""
+
+_CUT = 191
+"""What stays of a longer one [bytes], before its hash."""
+
 _SOURCE_FIELDS = ("source.server", "source.db", "source.schema", "source.table")
 
 
@@ -73,12 +94,18 @@ class Destination:
         owner: whose the table is; empty = the source table's alone.
         shard: the column that tells its rows from those of others.
         shard_value: its value.
+        given: the name that the source table or the rule gives, where it is replaced; else empty.
+        refusal: why nothing may be written there; "" = it may.
+        own: whether it is refused because Lakeward keeps the table for itself.
     """
 
     table: str
     owner: str = ""
     shard: Shard | None = None
     shard_value: str = ""
+    given: str = ""
+    refusal: str = ""
+    own: bool = False
 
     @property
     def constants(self) -> tuple[tuple[str, str], ...]:
@@ -99,30 +126,67 @@ class Routing:
     Attributes:
         routes: in order.
         default_database: of targets and events that name none.
+        own: the tables that Lakeward keeps for itself, and what for.
+        sanitize: whether names that the table format forbids are replaced.
     """
 
     routes: tuple[Route, ...] = ()
     default_database: str = "lakeward"
+    own: tuple[tuple[str, str], ...] = ()
+    sanitize: bool = False
 
     def destination(self, source: SourceTable) -> Destination | None:
-        """Where a source table goes; None = nowhere."""
+        """Where a source table goes, which may be refused; None = nowhere."""
         if not self.routes:
             database = source.database or source.schema or self.default_database
-            return Destination(f"{database}.{source.table}")
+            return self._named(source, database, source.table)
         for route, pattern in zip(self.routes, self._patterns, strict=True):
             found = pattern.fullmatch(source.address) or pattern.fullmatch(source.label)
             if found is not None:
                 return self._of(route, found, source)
         return None
 
+    def written(self, source: SourceTable) -> Destination | None:
+        """Where rows of a source table are written; None = nowhere."""
+        found = self.destination(source)
+        return None if found is None or found.refusal else found
+
     def _of(self, route: Route, found: re.Match[str], source: SourceTable) -> Destination:
-        table = _filled(route.sink_table, found, source)
-        if "." not in table:
-            table = f"{self.default_database}.{table}"
+        given = _filled(route.sink_table, found, source)
+        table = given
+        if self.sanitize:  # a dot in one part of the address does not end the database's name
+            table = _filled(route.sink_table, found, source, _sanitized)
+        database, dot, name = table.partition(".")
+        if not dot:
+            database, name = self.default_database, table
+        place = self._named(source, database, name, given)
         owner = f"shared: {route.sink_table}" if route.shares else ""
-        if route.shard is None:
-            return Destination(table, owner)
-        return Destination(table, owner, route.shard, _filled(route.shard.value, found, source))
+        shard = route.shard
+        value = "" if shard is None else _filled(shard.value, found, source)
+        return dataclasses.replace(place, owner=owner, shard=shard, shard_value=value)
+
+    def _named(self, source: SourceTable, database: str, name: str, given: str = "") -> Destination:
+        given = given or f"{database}.{name}"
+        if self.sanitize:
+            database, name = _sanitized(database, "database"), _sanitized(name)
+        table = f"{database}.{name}"
+        replaced = given if given not in (table, name) else ""
+        own = self._own_refused(source, table)
+        refusal = own or _name_refused(source, database, name)
+        return Destination(table, given=replaced, refusal=refusal, own=bool(own))
+
+    def _own_refused(self, source: SourceTable, table: str) -> str:
+        purpose = self._purposes.get(folded(table))
+        if purpose is None:
+            return ""
+        return (
+            f"{table} is the name of a table of Lakeward's own ({purpose}): send source table "
+            f"{source.address} to another table with a rule of `route`"
+        )
+
+    @functools.cached_property
+    def _purposes(self) -> Mapping[str, str]:
+        return {folded(name): purpose for name, purpose in self.own}
 
     @functools.cached_property
     def _patterns(self) -> tuple[re.Pattern[str], ...]:
@@ -157,16 +221,69 @@ class Routing:
                         value=route.shard.value,
                     )
             _check_sharing(route, key)
+            self._check_target(route, key)
+
+    def _check_target(self, route: Route, key: str) -> None:
+        """A rule that names one table must name one that may be written."""
+        if _REFERENCE.search(route.sink_table):
+            return
+        table = route.sink_table
+        table = table if "." in table else f"{self.default_database}.{table}"
+        database, _, name = table.partition(".")
+        purpose = self._purposes.get(folded(table))
+        hint = "name another table"
+        refused = name_refused("database", database) or name_refused("table", name)
+        if purpose is not None:
+            refused = f"this is the name of a table of Lakeward's own ({purpose})"
+        elif refused:
+            hint = f"{hint}; its name has no blanks at the ends and none of / \\ $ . :"
+        if refused:
+            raise InvalidOptionError(
+                refused, hint=hint, key=f"{key}.sink-table", value=route.sink_table
+            )
 
 
-def _filled(template: str, found: re.Match[str], source: SourceTable) -> str:
+def _filled(
+    template: str,
+    found: re.Match[str],
+    source: SourceTable,
+    form: Callable[[str], str] = str,
+) -> str:
+    """A template with its references replaced, parts of the address in the form wanted."""
+
     def part(reference: re.Match[str]) -> str:
         group, field = reference.group(1), reference.group(2)
         if group is not None:
             return found.group(int(group)) or ""
-        return source.table if field is None else _parts(source)[field]
+        part = source.table if field is None else _parts(source)[field]
+        return form(part) if part else part
 
     return _REFERENCE.sub(part, template)
+
+
+def _sanitized(name: str, what: str = "table") -> str:
+    """A name that the table format allows; one that it allows stays. See the module."""
+    if name_refused(what, name):
+        inner = name.strip()
+        ends = len(name) - len(name.lstrip()), len(name) - len(name.rstrip())
+        padded = "_" * ends[0] + inner + "_" * ends[1] if inner else "_" * max(1, len(name))
+        name = FORBIDDEN.sub("_", padded)
+        name = f"{name}_" if what == "database" and name == SYSTEM_DATABASE else name
+    raw = name.encode("utf-8", "surrogatepass")
+    if len(raw) <= _LONGEST[what]:
+        return name
+    digest = hashlib.sha256(raw).hexdigest()[:8]
+    return f"{raw[:_CUT].decode('utf-8', 'ignore')}_{digest}"
+
+
+def _name_refused(source: SourceTable, database: str, name: str) -> str:
+    for what, each in (("database", database), ("table", name)):
+        if refused := name_refused(what, each):
+            return (
+                f"{refused} by the table format: `{each}`; set `sink.names.sanitize: true`, or "
+                f"send source table {source.address} to another table with a rule of `route`"
+            )
+    return ""
 
 
 def _parts(source: SourceTable) -> Mapping[str, str]:

@@ -92,13 +92,19 @@ def _count_tables(into: Instruments, report: BatchReport) -> None:
     for outcome, tables in (("swept", report.swept), ("called_off", report.unswept)):
         for table in tables:
             into.add("table_sweeps_total", 1, table, outcome)
-    for table, said in report.schema_verdicts:
-        into.add("schema_changes_total", 1, table, said.kind.value, said.outcome.value)
+    _count_schemas(into, report)
     for table, (oldest, _) in report.source_ts_ms.items():
         into.observe("table_commit_delay_seconds", max(0.0, ended_s - oldest / 1000), table)
     if report.source_ts_ms:
         ahead = max(newest for _, newest in report.source_ts_ms.values()) / 1000 - ended_s
         into.set("source_clock_skew_seconds", max(0.0, ahead))
+
+
+def _count_schemas(into: Instruments, report: BatchReport) -> None:
+    for table, said in report.schema_verdicts:
+        into.add("schema_changes_total", 1, table, said.kind.value, said.outcome.value)
+    for table, _, _ in report.matched:
+        into.add("table_columns_matched_total", 1, table)
 
 
 def _count_compactions(into: Instruments, report: BatchReport) -> None:

@@ -88,6 +88,13 @@ _ROWS = (
         unit="values",
     ),
     Metric(
+        "table_columns_matched_total",
+        "counter",
+        "Columns of events that were matched to a column spelt in another letter case or Unicode "
+        "normal form, once for each batch.",
+        _TABLE,
+    ),
+    Metric(
         "table_rows_swept_total",
         "counter",
         "Rows deleted because a new snapshot of the source did not bring them.",

@@ -65,6 +65,7 @@ class Observer:
         self._shown = shown
         self._unfinished: int | None = None  # batch that began here and was not recorded
         self._again = False
+        self._matched: set[tuple[str, str, str]] = set()
         wanted = settings.metrics
         self.metrics = Metrics(
             clock,
@@ -259,6 +260,17 @@ class Observer:
                 "schema change %s",
                 said.outcome.value,
                 extra={"event": "schema_change", "table": table, "change": said.text},
+            )
+        for each in sorted(set(report.matched) - self._matched):
+            self._matched.add(each)
+            _LOG.warning(
+                "a column of events is matched to one that is spelt otherwise (source.names.case)",
+                extra={
+                    "event": "column_matched",
+                    "table": each[0],
+                    "member": each[1],
+                    "column": each[2],
+                },
             )
         for table, reason in report.parked:
             _LOG.error(

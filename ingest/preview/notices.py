@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ingest.configuration.setting_values import Settings
 from ingest.evolution.schema_modes import Outcome
+from ingest.formats.column_names import alike
 from ingest.preview.outline import BadKind, Notice, TableOutline, TopicOutline
 from ingest.preview.rehearsal import Rehearsal
 from ingest.preview.source_columns import Observed
@@ -19,6 +20,11 @@ _HUGE_PARTITION = 1_000_000
 
 _CONFLICT = "source_table_conflict"
 _NO_KEY = "no_primary_key"
+_NAME = "table_name"
+_REST = (
+    "with the first rule of `route` comes a last one for all other tables: "
+    "`{source-table: '.*', sink-table: '${source.db}.<>'}`"
+)
 _KEYED_FORMATS = ("upsert-json", "upsert-avro", "debezium-json", "debezium-avro", "debezium-flat")
 
 
@@ -43,11 +49,14 @@ def notices(found: Found) -> list[Notice]:
         *(each for table in found.tables for each in _table(found, table)),
         *_bad(found),
         *_shards(found),
+        *_names(found),
     ]
     return sorted(every, key=lambda each: (not each.severe, each.about, each.code))
 
 
 def _pipeline(found: Found) -> Iterator[Notice]:
+    for name, why in found.played.own.items():
+        yield Notice("own_table", True, name, f"the stream would not start: {why}")
     if found.played.stop:
         yield Notice(
             "stop",
@@ -230,6 +239,7 @@ def _bad(found: Found) -> Iterator[Notice]:
         count = f"{each.records} sampled record{'s' if each.records > 1 else ''}"
         hint = {
             _CONFLICT: "send it elsewhere by a rule of `route`, or let both share the table there",
+            _NAME: "" if found.settings.routes else _REST,
             _NO_KEY: f"add `{{match: {each.table}, primary.key: […]}}` to `tables`",
         }.get(each.error_class, "")
         yield Notice(
@@ -238,6 +248,49 @@ def _bad(found: Found) -> Iterator[Notice]:
             about,
             f"{count} would go to quarantine, {each.error_class}: {each.example} (first: {where})",
             hint,
+        )
+
+
+def _names(found: Found) -> Iterator[Notice]:
+    """Names that are replaced, and those that not every reader tells apart."""
+    places = [p for p in found.played.destinations.values() if p is not None and not p.refusal]
+    for place in places:
+        if place.given:
+            yield Notice(
+                "name_replaced",
+                False,
+                place.table,
+                f"stands for {place.given}, a name that the table format forbids "
+                "(`sink.names.sanitize`)",
+            )
+    for names in alike(sorted(place.table for place in places)):
+        yield Notice(
+            "tables_alike",
+            False,
+            names[0],
+            f"differs from {', '.join(names[1:])} in letter case or normal form alone: where file "
+            "systems or catalogs take them for one (macOS, Hive), the first one is written and "
+            "the other's records go to quarantine, or no catalog shows both",
+            "send one of them elsewhere by a rule of `route`",
+        )
+    for table, schema in found.played.schemas.items():
+        for names in alike(schema.field_names):
+            yield Notice(
+                "columns_alike",
+                False,
+                table,
+                f"columns {', '.join(names)} differ in letter case or normal form alone: engines "
+                "that ignore it, as Spark does unless told, cannot read them by name",
+                "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
+                "before the table is made",
+            )
+    for table, member, column in sorted(found.played.matched):
+        yield Notice(
+            "column_matched",
+            False,
+            table,
+            f"column {column} comes as {member}, too, which is taken for the same "
+            "(`source.names.case: insensitive`)",
         )
 
 

@@ -10,8 +10,10 @@ import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 
+from ingest.bad_records.quarantine import quarantine_schema
 from ingest.configuration.settings import Settings
 from ingest.evolution.schema_answers import SchemaStopError
+from ingest.evolution.schema_history import history_schema
 from ingest.evolution.schema_modes import Verdict
 from ingest.formats.events import BadRecord, ChangeBatch, SchemaDelta, SourceTable, Target
 from ingest.formats.schema_change_events import TableDdl
@@ -21,6 +23,7 @@ from ingest.microbatch.routing import Destination
 from ingest.microbatch.table_cache import Warehouse, catalog_of
 from ingest.preview.sample import TopicSample
 from ingest.source.records import RawBatch
+from ingest.stream.own_tables import require_own_table
 from ingest.stream.table_book import TableBook
 from storage.clock import Clock, SystemClock
 from storage.errors import LakewardError
@@ -39,6 +42,7 @@ class Decoded:
     changes: Sequence[ChangeBatch]
     bad: Sequence[BadRecord]
     counts: Mapping[str, int]
+    matched: frozenset[tuple[str, str, str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,8 @@ class Rehearsal:
         problems: table to why it would not be written.
         decoded: of every raw batch, with the schemas as they would be.
         stop: why the stream would stop; "" = it goes on.
+        own: why it would not start: tables of others that have the names of Lakeward's own.
+        matched: (table, member of events, column) where the two are spelt otherwise.
     """
 
     sources: Mapping[SourceTable, frozenset[str]]
@@ -66,6 +72,8 @@ class Rehearsal:
     problems: Mapping[str, str]
     decoded: Sequence[Decoded]
     stop: str = ""
+    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    matched: frozenset[tuple[str, str, str]] = frozenset()
 
 
 def rehearse(
@@ -134,6 +142,8 @@ class _Stage:
             problems=self._problems,
             decoded=decoded,
             stop=stop,
+            own=self._foreign(),
+            matched=frozenset[tuple[str, str, str]]().union(*(each.matched for each in decoded)),
         )
 
     def _decode(
@@ -157,7 +167,13 @@ class _Stage:
             deltas += result.deltas
             ddl += self._decoding.ddl(raw)
             found.append(
-                Decoded(raw=raw, changes=result.changes, bad=result.bad, counts=result.counts)
+                Decoded(
+                    raw=raw,
+                    changes=result.changes,
+                    bad=result.bad,
+                    counts=result.counts,
+                    matched=result.matched,
+                )
             )
         return found, deltas, ddl
 
@@ -165,7 +181,7 @@ class _Stage:
         """Bring tables that exist into the scratch warehouse; whether there were any."""
         new = False
         for source in sources:
-            place = self._settings.routing.destination(source)
+            place = self._settings.routing.written(source)
             if place is None or place.table in self._looked:
                 continue
             name = place.table
@@ -182,8 +198,23 @@ class _Stage:
             new = True
         return new
 
+    def _foreign(self) -> dict[str, str]:
+        """Tables of others that have the names of Lakeward's own, and what is wrong with them."""
+        now_ms, found = self._clock.now_ms(), dict[str, str]()
+        for name, wanted in (
+            (self._book.quarantine, quarantine_schema(now_ms)),
+            (self._book.history, history_schema(now_ms)),
+        ):
+            try:
+                if self._real.exists(name):
+                    require_own_table(name, self._real.table(name).schema, wanted)
+            except LakewardError as error:
+                found[name] = str(error)
+        return found
+
     def _schemas(self, places: Mapping[SourceTable, Destination | None]) -> dict[str, TableSchema]:
-        names = {place.table for place in places.values() if place is not None}
+        written = [place for place in places.values() if place is not None and not place.refusal]
+        names = {place.table for place in written}
         found = {}
         for name in sorted(names):
             try:

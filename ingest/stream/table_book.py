@@ -17,7 +17,7 @@ from ingest.configuration.settings import Settings
 from ingest.deletions.sweeps import SWEEP_PROPERTY, parsed_watch
 from ingest.evolution.new_tables import decided, tell_notes
 from ingest.evolution.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
-from ingest.evolution.schema_history import CHANGES_OPTION, HISTORY_NAME, with_note
+from ingest.evolution.schema_history import CHANGES_OPTION, history_schema, with_note
 from ingest.evolution.schema_modes import Outcome
 from ingest.evolution.schema_sync import Decision, NewTable, Refused
 from ingest.evolution.statements import Statements
@@ -28,6 +28,7 @@ from ingest.microbatch.table_cache import Warehouse, catalog_of
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.stream.epochs import epoch_property, require_epoch
+from ingest.stream.own_tables import marked, require_own_table
 from ingest.stream.parking import Parking
 from ingest.stream.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
 from ingest.stream.table_faults import TABLE_FAULTS, lost_file, reason_of
@@ -43,7 +44,7 @@ from storage.errors import (
 )
 from storage.format.file_meta import CommitMessage
 from storage.format.schema import TableSchema
-from storage.format.schema_changes import SetOption
+from storage.format.schema_changes import SchemaChange, SetOption
 from storage.format.snapshot import Snapshot
 from storage.table.commit import CommitResult
 from storage.table.table import FileStoreTable
@@ -96,7 +97,7 @@ class TableBook:
     @property
     def history(self) -> str:
         """The table of schema changes."""
-        return f"{self.settings.sink.default_database}.{HISTORY_NAME}"
+        return self.settings.history_table
 
     def load(self, *, create: bool = True) -> None:
         """Open every table of the warehouse that could be a target, and the quarantine table.
@@ -107,6 +108,7 @@ class TableBook:
         self.parking.load()
         if create:
             self._create_quarantine()
+            self._check_history()
         names = [
             f"{database}.{table}"
             for database in self._catalog.list_databases()
@@ -134,11 +136,22 @@ class TableBook:
         return self.table(name)
 
     def _create_quarantine(self) -> None:
+        wanted = quarantine_schema(self._clock.now_ms())
         if not self._catalog.exists(self.quarantine):
-            schema = quarantine_schema(self._clock.now_ms())
-            self._create(self.quarantine, schema)
+            self._create(self.quarantine, wanted)
         table = self._catalog.table(self.quarantine)
-        if lacks := missing_columns(table.schema):
+        require_own_table(self.quarantine, table.schema, wanted)
+        lacks: list[SchemaChange] = [*missing_columns(table.schema), *marked(table.schema, wanted)]
+        if lacks:
+            table.alter(lacks)
+
+    def _check_history(self) -> None:
+        """Refuse at the start what could not be written at the first change."""
+        if not self._catalog.exists(self.history):
+            return
+        table, wanted = self._catalog.table(self.history), history_schema(self._clock.now_ms())
+        require_own_table(self.history, table.schema, wanted)
+        if lacks := marked(table.schema, wanted):
             table.alter(lacks)
 
     def _create(self, name: str, schema: TableSchema) -> None:
@@ -159,7 +172,12 @@ class TableBook:
         """
         try:
             return self._open(name)
-        except (UnsupportedFeatureError, CorruptDataError, NotFoundError) as error:
+        except (
+            UnsupportedFeatureError,
+            CorruptDataError,
+            NotFoundError,
+            InvalidRequestError,
+        ) as error:
             if name == self.quarantine:
                 raise
             _LOG.warning("table left alone", extra={"table": name, "reason": str(error)})

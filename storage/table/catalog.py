@@ -7,12 +7,12 @@ holds at least one schema file. Nothing else is recorded, so other engines see t
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Mapping
 
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import InvalidRequestError, NotFoundError, StorageUnavailableError
 from storage.format.layout import TableLayout
+from storage.format.name_rules import name_refused
 from storage.format.schema import TableSchema
 from storage.format.schema_store import SchemaStore
 from storage.io.file_io import FileIO
@@ -27,8 +27,6 @@ _DROP_TRIES = 3
 """Times that files are listed; they are removed after all but the one that finds none."""
 
 _SUFFIX = ".db"
-_SYSTEM_DATABASE = "sys"
-_BAD_NAME = re.compile(r"[/\\$.:\x00-\x1f\x7f]")
 
 
 class FileSystemCatalog(Catalog, kind="filesystem"):
@@ -82,20 +80,23 @@ class FileSystemCatalog(Catalog, kind="filesystem"):
         self.file_io.delete(path)
 
     def list_databases(self) -> list[str]:
-        """See `Catalog`."""
-        return sorted(
+        """See `Catalog`; directories of names that no database may have are not among them."""
+        names = [
             status.name.removesuffix(_SUFFIX)
             for status in self.file_io.list(self.warehouse)
-            if status.directory and status.name.endswith(_SUFFIX) and status.name != _SUFFIX
-        )
+            if status.directory and status.name.endswith(_SUFFIX)
+        ]
+        return sorted(name for name in names if not name_refused("database", name))
 
     def list_tables(self, database: str) -> list[str]:
-        """See `Catalog`."""
+        """See `Catalog`; directories of names that no table may have are not among them."""
         _check_name("database", database)
         return sorted(
             status.name
             for status in self.file_io.list(self._database(database))
-            if status.directory and self._schemas(status.path).ids()
+            if status.directory
+            and not name_refused("table", status.name)
+            and self._schemas(status.path).ids()
         )
 
     def exists(self, identifier: str) -> bool:
@@ -177,11 +178,6 @@ class FileSystemCatalog(Catalog, kind="filesystem"):
 
 
 def _check_name(what: str, name: str) -> None:
-    if not name.strip() or name != name.strip() or _BAD_NAME.search(name):
-        raise InvalidRequestError(
-            f"this name of a {what} is not allowed",
-            hint="names have no blanks at the ends and none of / \\ $ . : or control characters",
-            name=name,
-        )
-    if what == "database" and name == _SYSTEM_DATABASE:
-        raise InvalidRequestError("this database is the system's", database=name)
+    if refused := name_refused(what, name):
+        hint = "names have no blanks at the ends and none of / \\ $ . : or control characters"
+        raise InvalidRequestError(refused, hint=hint, name=name)

@@ -114,6 +114,106 @@ def test_malformed_rules_are_refused_by_name(route, message, key):
     assert f"route[1].{key}" in str(caught.value)
 
 
+OWN = (("lakeward._quarantine", "quarantine"), ("ops.bad", "history of schema changes"))
+REST = Route(source_table="(?s).*", sink_table="${source.db}.<>")
+
+
+@pytest.mark.parametrize(
+    ("database", "table"),
+    [
+        ("lakeward", "_quarantine"),
+        ("LakeWard", "_QUARANTINE"),
+        ("", "_quarantine"),
+        ("ops", "bad"),
+    ],
+)
+@pytest.mark.parametrize("routes", [(), (REST,)])
+def test_no_source_table_becomes_one_of_our_own(database, table, routes):
+    source = SourceTable(database, "", table, "srv")
+    if routes and not database:
+        routes = (Route(source_table=".*", sink_table="<>"),)
+    for sanitize in (False, True):
+        routing = Routing(routes, own=OWN, sanitize=sanitize)
+        place = routing.destination(source)
+        assert place.own
+        assert f"send source table {source.address} to another table" in place.refusal
+        assert routing.written(source) is None
+    elsewhere = Route(source_table=source.address.replace(".", r"\."), sink_table="ods.theirs")
+    routed = Routing((elsewhere, *routes), own=OWN).written(source)
+    assert (routed.table, routed.own) == ("ods.theirs", False)
+
+
+def test_names_beside_our_own_are_anybodys():
+    for database, table in (("lakeward", "lakeward"), ("_quarantine", "t"), ("ops", "_bad")):
+        place = Routing(own=OWN).written(SourceTable(database, "", table))
+        assert place == Destination(f"{database}.{table}")
+
+
+@pytest.mark.parametrize(
+    ("database", "table", "replaced"),
+    [
+        ("shop", "SYS$AUDIT", "shop.SYS_AUDIT"),
+        ("shop", "my.dotted.table", "shop.my_dotted_table"),
+        ("a.db", "t", "a_db.t"),
+        ("shop", "  t ", "shop.__t_"),
+        ("shop", "a/b\\c:d\n", "shop.a_b_c_d_"),
+        ("sys", "t", "sys_.t"),
+        (".", "..", "_.__"),
+        ("shop", "", "shop._"),
+        ("shop", "   ", "shop.___"),
+    ],
+)
+def test_forbidden_names_are_refused_or_replaced(database, table, replaced):
+    source = SourceTable(database, "", table, "srv")
+    for routes in ((), (REST,)):
+        refused = Routing(routes).destination(source)
+        assert "`sink.names.sanitize: true`" in refused.refusal
+        assert "`route`" in refused.refusal
+        assert not refused.own
+        assert Routing(routes).written(source) is None
+        place = Routing(routes, sanitize=True).written(source)
+        assert (place.table, place.given) == (replaced, f"{database}.{table}")
+
+
+def test_names_that_are_too_long_for_file_systems_are_cut_and_stay_apart():
+    longs = ["x" * 300, "x" * 299 + "y", "\N{SNOWMAN}" * 100, "fits" * 60]
+    tables = [
+        Routing(sanitize=True).written(SourceTable("shop", "", name)).table.partition(".")[2]
+        for name in longs
+    ]
+    assert len(set(tables)) == 4
+    assert [len(name.encode()) for name in tables[:2]] == [200, 200]
+    assert all(len(name.encode()) <= 255 for name in tables)
+    assert tables[3] == longs[3], "a name that the format allows stays"
+    (again,) = {Routing(sanitize=True).written(SourceTable("shop", "", longs[0])).table}
+    assert again == f"shop.{tables[0]}", "the same each time"
+
+
+def test_groups_of_a_rule_may_bring_the_dot_between_database_and_table():
+    route = Route(source_table=r"srv\.(.*)", sink_table="$1", keys_are_unique=True)
+    source = SourceTable("shop", "", "a$b.c", "srv")
+    assert Routing((route,), sanitize=True).written(source).table == "shop.a_b_c"
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        ("lakeward._quarantine", "Lakeward's own"),
+        ("LAKEWARD._Quarantine", "Lakeward's own"),
+        ("_quarantine", "Lakeward's own"),
+        ("ops.bad", "history of schema changes"),
+        ("ods.SYS$AUDIT", "not allowed"),
+        ("ods.a.b", "not allowed"),
+        ("sys.t", "not allowed"),
+    ],
+)
+def test_rules_that_name_a_table_that_cannot_be_written_are_refused(sink, message):
+    route = Route(source_table="shop.a.b", sink_table=sink)
+    with pytest.raises(InvalidOptionError, match=message) as caught:
+        Routing((INVENTORY, route), own=OWN).check()
+    assert "route[1].sink-table" in str(caught.value)
+
+
 BASE = "source: {type: files, path: /events}\nsink: {warehouse: /lake}\npipeline: {name: shop}\n"
 
 

@@ -89,6 +89,14 @@ MISTAKES = {
     "route-to-a-group-that-is-not-there": (
         KAFKA + REST + "route:\n  - {source-table: 'shop.a', sink-table: 'ods.$1'}\n"
     ),
+    "route-into-a-table-of-our-own": (
+        KAFKA + REST + "route:\n  - {source-table: 'shop.a', sink-table: Lakeward._quarantine}\n"
+    ),
+    "route-to-a-name-that-is-forbidden": (
+        KAFKA + REST + "route:\n  - {source-table: 'shop.a', sink-table: 'ods.SYS$AUDIT'}\n"
+    ),
+    "quarantine-in-the-history": (KAFKA + REST + "bad.records.table: lakeward._schema_history\n"),
+    "wrong-database": KAFKA + REST + "sink.default.database: sys\n",
     "settings-of-the-other-source": (FILES + REST + "source.bootstrap.servers: kafka:9092\n"),
     "order-of-the-source-without-positions": (
         KAFKA + REST + "source.format: canal-json\nsource.ordering: source\n"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pathlib
 import pickle
+import shutil
 import threading
 from collections.abc import Iterable
 
@@ -46,6 +47,19 @@ def test_databases(catalog: FileSystemCatalog) -> None:
         catalog.create_database("a")
     assert catalog.list_tables("a") == []
     assert list((pathlib.Path(catalog.warehouse) / "a.db").iterdir()) == []
+
+
+def test_directories_of_names_that_are_not_allowed_are_not_listed(
+    catalog: FileSystemCatalog,
+) -> None:
+    catalog.create_table("db.t", schema())
+    root = pathlib.Path(catalog.warehouse)
+    for name in ("sys.db", "a.b.db", ".db", " a.db", "a$b.db"):
+        (root / name).mkdir()
+    for name in ("a.b", "a$b", "a:b"):
+        shutil.copytree(root / "db.db" / "t", root / "db.db" / name)
+    assert catalog.list_databases() == ["db"]
+    assert catalog.list_tables("db") == ["t"]
 
 
 def test_tables(catalog: FileSystemCatalog) -> None:
