@@ -11,10 +11,15 @@ import re
 
 from pyspark.errors import PySparkException
 
-from ingest import errors as process_errors
-from ingest.errors import DiskFullError, ExitCode, MemoryLimitError, SparkGoneError, kind_of
+from ingest.errors import (
+    DiskFullError,
+    ExitCode,
+    MemoryLimitError,
+    SparkGoneError,
+    error_named,
+    kind_of,
+)
 from ingest.microbatch.sink import StopRequested
-from storage import errors
 from storage.errors import (
     CommitConflictError,
     FencedError,
@@ -28,7 +33,7 @@ __all__ = ["QueryFailedError", "as_error", "cause_of", "error_in", "is_final", "
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
 """Failures that trying again cannot heal: a person must act."""
 
-_OURS = re.compile(r"(?:storage|ingest)\.errors\.(\w+): (.+)")
+_OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.([A-Z]\w*Error): (.+)")
 _FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PATH = re.compile(r"path=`([^`]+)`|: ['\"]([^'\"\\]+)")
@@ -66,10 +71,8 @@ def error_in(text: str) -> LakewardError | None:
     if not found:
         return _memory(text)
     name, message = found[-1]
-    kind = getattr(process_errors, name, None) or getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
-        return None
-    return kind(message.strip())
+    kind = error_named(name)
+    return None if kind is None else kind(message.strip())
 
 
 def _disk_full(text: str) -> DiskFullError:

@@ -403,7 +403,7 @@ class KafkaSource:
                 if pair not in marks:
                     raise InvalidOptionError(
                         "a startup offset names a partition that is not read",
-                        hint="check the names in `source.scan.startup.specific-offsets`",
+                        hint="check the names in `source.scan.startup.offsets`",
                         topic=topic,
                         partition=key,
                     )

@@ -6,6 +6,8 @@ import dataclasses
 import pytest
 
 from ingest.configuration.settings import load_settings
+from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
+from ingest.evolution.schema_answers import SchemaStopError
 from ingest.requests.asking import AskOptions, ask_and_wait, request_files
 from ingest.requests.desk import LOOK_EVERY_S, RequestDesk
 from ingest.requests.files import KEPT_MS, RequestFiles
@@ -40,7 +42,17 @@ def breaks(pipeline, arguments):
     raise KeyError("bug")
 
 
+def is_forbidden(pipeline, arguments):
+    raise SchemaStopError("forbidden", hint="alter the table")
+
+
+def is_denied(pipeline, arguments):
+    raise PermissionError("/state")
+
+
 TEST_KINDS = {
+    "forbid": RequestKind("forbid", is_forbidden),
+    "deny": RequestKind("deny", is_denied),
     "say": RequestKind("say", said),
     "fail": RequestKind("fail", fails),
     "break": RequestKind("break", breaks),
