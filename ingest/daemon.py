@@ -163,7 +163,8 @@ class Daemon:
                 kind = kind_of(error)
                 _LOG.log(
                     kind.level,
-                    "fatal",
+                    "%s",
+                    error,
                     extra={"event": "fatal", "action": kind.action},
                     exc_info=error,
                 )

@@ -35,6 +35,7 @@ __all__ = [
     "ExitCode",
     "GivenUpError",
     "MemoryLimitError",
+    "QueryFailedError",
     "SparkGoneError",
     "error_named",
     "exit_code_of",
@@ -56,6 +57,10 @@ class MemoryLimitError(RetryableError):
 
 class GivenUpError(RetryableError):
     """A batch was given up because it had no time left. Operator action: none."""
+
+
+class QueryFailedError(RetryableError):
+    """Spark ended the query for a reason outside Lakeward. Operator action: see the log."""
 
 
 class SparkGoneError(RetryableError):
@@ -127,6 +132,7 @@ ERROR_KINDS: tuple[ErrorKind, ...] = (
     ErrorKind(MemoryLimitError, ExitCode.RETRY, logging.ERROR, "raise the limit that it names"),
     ErrorKind(GivenUpError, ExitCode.RETRY, logging.WARNING, "none: the batch is done again"),
     ErrorKind(SparkGoneError, ExitCode.RETRY, logging.ERROR, "look for the system's OOM killer"),
+    ErrorKind(QueryFailedError, ExitCode.UNAVAILABLE, logging.ERROR, "see the error's stack"),
     ErrorKind(StorageUnavailableError, ExitCode.UNAVAILABLE, logging.WARNING, "check the store"),
     ErrorKind(RetryableError, ExitCode.UNAVAILABLE, logging.WARNING, "none unless it goes on"),
     ErrorKind(AccessDeniedError, ExitCode.ACCESS, logging.ERROR, "fix the credentials"),

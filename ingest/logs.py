@@ -10,17 +10,31 @@ unexpected but handled, ERROR = someone must act. Payloads and secrets are never
 import datetime
 import json
 import logging
+import os
 import sys
+import textwrap
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TextIO
 
 from ingest.log_sampling import DEFAULT_REPEATS, SamplingHandler
 
-__all__ = ["JsonFormatter", "TextFormatter", "configure_logging", "set_levels"]
+__all__ = [
+    "CHILD_VARIABLE",
+    "JsonFormatter",
+    "TextFormatter",
+    "child_settings",
+    "configure_child_logging",
+    "configure_logging",
+    "set_levels",
+]
+
+CHILD_VARIABLE = "LAKEWARD_LOG"
+"""Environment variable that tells Spark's Python processes how to log."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_NOISY = ("py4j", "pyspark", "urllib3", "asyncio")
+_NOISY = ("py4j", "pyspark", "urllib3", "asyncio", "librdkafka")
 _SET: set[str] = set()
 """Loggers with a level of their own, by the settings."""
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
@@ -54,6 +68,40 @@ def configure_logging(
         root.removeHandler(old)
     root.addHandler(handler)
     set_levels(level, levels)
+    logging.captureWarnings(capture=True)
+    warnings.formatwarning = _warning_line
+    logging.getLogger("py4j.clientserver").addFilter(_not_said_elsewhere)
+
+
+def child_settings(*, level: str, levels: Mapping[str, str], repeats: int) -> str:
+    """The value of `CHILD_VARIABLE`; arguments as of `configure_logging`."""
+    return json.dumps({"level": level, "levels": dict(levels), "repeats": repeats})
+
+
+def configure_child_logging() -> None:
+    """Let a Python process that Spark started log JSON lines, which the driver takes in.
+
+    On executors of a cluster they are the log of the pod. Without effect where no daemon asked for
+    it, or in a process that has a log.
+    """
+    text = os.environ.get(CHILD_VARIABLE)
+    if text and not logging.getLogger().handlers:
+        given = json.loads(text)
+        configure_logging(
+            level=given["level"], form="json", levels=given["levels"], repeats=given["repeats"]
+        )
+
+
+def _warning_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: object = None
+) -> str:
+    del line  # source text, which would be a second line
+    return f"{category.__name__}: {message} ({filename}:{lineno})"
+
+
+def _not_said_elsewhere(record: logging.LogRecord) -> bool:
+    """Without py4j's trace of a failed batch: the daemon says why it failed."""
+    return "while executing the Python Proxy" not in str(record.msg)
 
 
 def set_levels(level: str, levels: Mapping[str, str]) -> None:
@@ -122,7 +170,7 @@ class TextFormatter(logging.Formatter):
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC).astimezone()
         extras = _extras(record)
         extras.pop("event", None)
-        if record.exc_info:
+        if record.exc_info or _stack(self, record):
             extras.pop("error", None)
         pairs = "".join(f" {key}={_short(value)}" for key, value in extras.items())
         name = record.name.rpartition(".")[2]
@@ -130,9 +178,17 @@ class TextFormatter(logging.Formatter):
         colour = _COLOURS.get(record.levelname, "")
         if self._colours and colour:
             line = f"{colour}{line}{_RESET}"
-        if record.exc_info and record.exc_info[1] is not None:
-            line += f"\n{self.formatException(record.exc_info)}"
+        if stack := _stack(self, record):
+            line += "\n" + textwrap.indent(stack, "    ")
         return line
+
+
+def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The trace of a record of this process, or of one that came from another."""
+    if record.exc_info and record.exc_info[1] is not None:
+        return formatter.formatException(record.exc_info)
+    error = vars(record).get("error")
+    return str(error.get("stack") or "").rstrip() if isinstance(error, dict) else ""
 
 
 def _short(value: object) -> str:

@@ -25,7 +25,13 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ingest.source.kafka_client import admin_config, broker_error, data_loss, is_transient
+from ingest.source.kafka_client import (
+    CLIENT_LOG,
+    admin_config,
+    broker_error,
+    data_loss,
+    is_transient,
+)
 from ingest.source.kafka_sizes import RecordSizes
 from ingest.source.ranges import (
     OffsetJson,
@@ -304,7 +310,8 @@ class KafkaSource:
 
     def _admin(self) -> AdminClient:
         if self._client is None:
-            self._client = AdminClient(admin_config(self._settings))
+            self._client = AdminClient(admin_config(self._settings), logger=CLIENT_LOG)
+        self._client.poll(0)  # what the client logged, which it keeps until then
         return self._client
 
     def _discover(self) -> None:

@@ -5,18 +5,41 @@ Owns the client properties exact ranges rest on and the defaults chosen for thro
 `source.properties` come on top unchanged (SASL, SSL, tuning). Holds no connection.
 """
 
+import logging
+
 from confluent_kafka import KafkaError, KafkaException
 
 from ingest.source.source_settings import KafkaSourceSettings
 from storage.errors import DataLossError, InvalidRequestError, LakewardError, RetryableError
 
 __all__ = [
+    "CLIENT_LOG",
     "admin_config",
     "broker_error",
     "consumer_config",
     "data_loss",
     "is_transient",
 ]
+
+_LOG = logging.getLogger("librdkafka")
+
+
+class _ClientLog:
+    """Takes the lines of librdkafka, which come when a client is polled; see `CLIENT_LOG`."""
+
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """As confluent_kafka calls it; what is an error for us, we say."""
+        del form
+        _LOG.log(
+            min(level, logging.WARNING),
+            "%s",
+            text,
+            extra={"event": "librdkafka", "facility": facility, "client": client},
+        )
+
+
+CLIENT_LOG = _ClientLog()
+"""For the argument `logger` of clients: their lines go to our log, not past it."""
 
 _FIXED: dict[str, str | bool] = {
     "enable.auto.commit": False,

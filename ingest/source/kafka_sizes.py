@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from ingest.source.kafka_client import consumer_config
+from ingest.source.kafka_client import CLIENT_LOG, consumer_config
 from ingest.source.ranges import DEFAULT_RECORD_BYTES
 from ingest.source.source_settings import KafkaSourceSettings
 from storage.clock import Clock
@@ -72,6 +72,8 @@ class RecordSizes:
         Returns:
             Mean bytes per (topic, partition) of `backlogs`.
         """
+        if self._consumer is not None:
+            self._consumer.poll(0)  # of nothing: what the client logged, which it keeps until then
         waiting = sum(count for _, count in backlogs.values())
         if waiting * _LARGEST_RECORD_BYTES > max_bytes:
             stale = [pair for pair in backlogs if self._stale(pair, backlogs[pair][0])]
@@ -121,7 +123,8 @@ class RecordSizes:
                     "max.partition.fetch.bytes": 128 << 10,
                     "queued.max.messages.kbytes": 4096,
                     "queued.min.messages": _SAMPLE_RECORDS,
-                }
+                },
+                logger=CLIENT_LOG,
             )
         waits = _SAMPLE_WAITS if self._asked.issuperset(positions) else _FIRST_SAMPLE_WAITS
         self._asked.update(positions)
