@@ -179,7 +179,7 @@ class TextFormatter(logging.Formatter):
         if self._colours and colour:
             line = f"{colour}{line}{_RESET}"
         if stack := _stack(self, record):
-            line += "\n" + textwrap.indent(stack, "    ")
+            line += "\n" + textwrap.indent(stack, "    ", lambda _: True)
         return line
 
 
