@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ingest.source.kafka_client import CLIENT_LOG, consumer_config
 from ingest.source.ranges import DEFAULT_RECORD_BYTES
@@ -150,14 +150,21 @@ class RecordSizes:
                 )
         finally:
             self._consumer.unassign()
-        return sizes
+        return {pair: lengths for pair, lengths in sizes.items() if lengths}
 
 
 def _lengths(messages: list[Message]) -> dict[Pair, list[int]]:
-    """Bytes of the records per partition; errors and ends of partitions give none."""
+    """Bytes of the records per partition that answered.
+
+    One whose records cannot be read, such as those of an aborted transaction, answers with its end
+    and has none: it is not waited for.
+    """
     sizes: dict[Pair, list[int]] = {}
     for message in messages:
-        if message.error() is None:
+        pair, error = (message.topic(), str(message.partition())), message.error()
+        if error is None:
             length = len(message.value() or b"") + len(message.key() or b"")
-            sizes.setdefault((message.topic(), str(message.partition())), []).append(length)
+            sizes.setdefault(pair, []).append(length)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            sizes.setdefault(pair, [])
     return sizes
