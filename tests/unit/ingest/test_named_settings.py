@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ingest.configuration.setting_table import SETTINGS
-from storage.option_table import OPTIONS
+from storage.option_table import TABLE_OPTIONS
 
 ROOT = Path(__file__).parents[3]
 KEYS = {setting.key for setting in SETTINGS}
-MAPS = {setting.key for setting in SETTINGS if isinstance(setting.kind.parse("{}"), dict)}
+MAPS = {setting.key for setting in SETTINGS if setting.kind.mapping}
 HEADS = sorted({key.partition(".")[0] for key in KEYS} - {"spark"})
 """Without Spark's own: `spark.conf` takes any of its properties."""
 
@@ -20,7 +20,7 @@ NAMED = re.compile(rf"`((?:{'|'.join(HEADS)})(?:\.[A-Za-z0-9_*-]+)+)(?:: [^`]+|=
 OF_EVENTS = {"db", "table", "lsn", "name", "snapshot", "ts_ms", "ts_*"}
 """Fields of the block `source` of Debezium's events."""
 
-OTHERS = {"alerts.py", "pipeline.yaml", "control.key"} | {option.key for option in OPTIONS}
+OTHERS = {"alerts.py", "pipeline.yaml", "control.key"} | {option.key for option in TABLE_OPTIONS}
 """Files, keys of the chart's secret, and options of tables."""
 
 
