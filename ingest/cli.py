@@ -37,7 +37,7 @@ from ingest.configuration.config_places import mistakes_of
 from ingest.configuration.settings import Resolved, Settings
 from ingest.demo import show as demo
 from ingest.errors import ExitCode, kind_of
-from ingest.logs import configure_logging
+from ingest.logs import configure_logging, is_json, log_uncaught
 from ingest.observing.telemetry import PAIMON_FORMAT, version_of
 from storage.errors import InvalidRequestError, LakewardError
 
@@ -164,6 +164,20 @@ def _run(arguments: argparse.Namespace) -> int:
         levels=settings.life.log_levels,
         repeats=settings.life.log_repeats,
     )
+    log_uncaught()
+    try:
+        return _run_configured(arguments, given)
+    except (LakewardError, OSError) as error:
+        if not is_json():
+            raise
+        kind = kind_of(error)
+        fatal = {"event": "fatal", "action": kind.action, "error": error}
+        _LOG.log(kind.level, "%s", error, extra=fatal)
+        return int(kind.exit_code)
+
+
+def _run_configured(arguments: argparse.Namespace, given: Resolved) -> int:
+    settings = given.settings
     facts = {key.replace(" ", "_"): value for key, value in _versions().items()}
     _LOG.info(
         "starting",

@@ -32,7 +32,8 @@ _GIVEN = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _QUIET_S = 0.3
 """Lines that no logging wrote belong together until nothing has come for so long [s]."""
 
-_MOST_LINES = 200
+_MOST_LINES = 5_000
+"""Of one such record; the stacks of all threads of a JVM are some thousand."""
 _CHUNK = 1 << 16
 _LEVELS = logging.getLevelNamesMapping()
 _NORMAL = re.compile(

@@ -13,9 +13,10 @@ import logging
 import os
 import sys
 import textwrap
+import threading
 import warnings
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, TextIO
 
 from ingest.log_sampling import DEFAULT_REPEATS, SamplingHandler
@@ -27,6 +28,8 @@ __all__ = [
     "child_settings",
     "configure_child_logging",
     "configure_logging",
+    "is_json",
+    "log_uncaught",
     "set_levels",
 ]
 
@@ -35,6 +38,11 @@ CHILD_VARIABLE = "LAKEWARD_LOG"
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NOISY = ("py4j", "pyspark", "urllib3", "asyncio", "librdkafka")
+_UNCAUGHT = {"event": "uncaught", "action": "report the bug"}
+_PY4J_SAYS = (
+    "There was an exception while executing the Python Proxy",
+    "Exception while sending command",
+)
 _SET: set[str] = set()
 """Loggers with a level of their own, by the settings."""
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
@@ -70,7 +78,31 @@ def configure_logging(
     set_levels(level, levels)
     logging.captureWarnings(capture=True)
     warnings.formatwarning = _warning_line
-    logging.getLogger("py4j.clientserver").addFilter(_not_said_elsewhere)
+    for said_by in (root, logging.getLogger("py4j.clientserver")):
+        said_by.addFilter(_not_said_elsewhere)
+
+
+def is_json() -> bool:
+    """Whether this process's log is JSON lines: then everything a person should know goes there."""
+    return any(isinstance(one.formatter, JsonFormatter) for one in logging.getLogger().handlers)
+
+
+def log_uncaught() -> None:
+    """Let exceptions that nothing handles, of threads too, end in the log."""
+    log = logging.getLogger("ingest.uncaught")
+
+    def in_main(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace), extra=_UNCAUGHT)
+
+    def in_thread(told: threading.ExceptHookArgs) -> None:
+        error = told.exc_value or told.exc_type()
+        if not isinstance(error, SystemExit):
+            in_main(told.exc_type, error, told.exc_traceback)
+
+    sys.excepthook = in_main
+    threading.excepthook = in_thread
 
 
 def child_settings(*, level: str, levels: Mapping[str, str], repeats: int) -> str:
@@ -100,8 +132,8 @@ def _warning_line(
 
 
 def _not_said_elsewhere(record: logging.LogRecord) -> bool:
-    """Without py4j's trace of a failed batch: the daemon says why it failed."""
-    return "while executing the Python Proxy" not in str(record.msg)
+    """Without py4j's traces of a failed batch and of a JVM that is no more: the daemon says it."""
+    return not str(record.msg).startswith(_PY4J_SAYS)
 
 
 def set_levels(level: str, levels: Mapping[str, str]) -> None:

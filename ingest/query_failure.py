@@ -37,6 +37,7 @@ _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
 _OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.([A-Z]\w*Error): (.+)")
 _TRACE = "Traceback (most recent call last)"
 _PYTHON_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
+_LETTER = re.compile(r"[A-Za-z]")
 _JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -93,7 +94,9 @@ def cause_line(text: str) -> str:
     if found:
         return found
     java = _JAVA_CAUSE.findall(text)
-    return str(java[-1]).strip() if java else next(iter(lines), "").strip()
+    if java:
+        return str(java[-1]).strip()
+    return next((line for line in lines if _LETTER.search(line)), "".join(lines[:1])).strip()
 
 
 def _disk_full(text: str) -> DiskFullError:

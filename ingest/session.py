@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -101,7 +101,14 @@ def _start_jvm(properties: Mapping[str, str]) -> None:
         log.join(_LAST_WORDS_S)
         raise
     log.handed_over()
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _lost_connection
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _lost_connection(server: object, request: object, client_address: object) -> None:
+    """In the place of a trace on standard error: that the JVM has ended the daemon says itself."""
+    _LOG.debug("the JVM's connection for accumulators broke", exc_info=True)
 
 
 def spark_properties(

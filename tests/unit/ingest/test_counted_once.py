@@ -14,7 +14,7 @@ ORDERS, SUMS = "shop.orders", "shop.sums"
 
 
 class Process:
-    """What of the daemon lives as long as its process: counters, and what failed tries committed."""
+    """What lives as long as a daemon's process: counters, and what failed tries committed."""
 
     def __init__(self, stream):
         self.stream = stream

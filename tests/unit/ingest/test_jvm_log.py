@@ -94,10 +94,13 @@ def test_fields_of_other_processes_do_not_take_the_place_of_a_records_own(jvm):
 
 
 def test_what_every_jvm_says_is_no_line(jvm):
-    assert jvm(
-        "WARNING: Using incubator modules: jdk.incubator.vector\n",
-        "Picked up JAVA_TOOL_OPTIONS: -Dx=y\nPicked up _JAVA_OPTIONS: -Da=b\n",
-    ) == []
+    assert (
+        jvm(
+            "WARNING: Using incubator modules: jdk.incubator.vector\n",
+            "Picked up JAVA_TOOL_OPTIONS: -Dx=y\nPicked up _JAVA_OPTIONS: -Da=b\n",
+        )
+        == []
+    )
 
 
 def test_levels_of_single_loggers_hold_for_the_jvms_too(jvm):

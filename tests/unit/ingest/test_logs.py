@@ -2,6 +2,8 @@
 import io
 import json
 import logging
+import sys
+import threading
 import warnings
 
 import pytest
@@ -12,6 +14,7 @@ from ingest.logs import (
     child_settings,
     configure_child_logging,
     configure_logging,
+    log_uncaught,
     set_levels,
 )
 
@@ -217,3 +220,25 @@ def test_levels_of_single_loggers_come_and_go(logs):
     set_levels("warning", {})
     assert not logging.getLogger("ingest.source.kafka").isEnabledFor(logging.INFO)
     assert logging.getLogger("py4j").level == logging.WARNING
+
+
+def test_what_nothing_handles_is_in_the_log(logs, monkeypatch):
+    stream = logs()
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    log_uncaught()
+
+    def work():
+        raise ValueError("of a thread")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    try:
+        raise KeyError("of the main thread")
+    except KeyError:
+        sys.excepthook(*sys.exc_info())
+    first, second = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (first["level"], first["msg"]) == ("critical", "ValueError: of a thread")
+    assert "in work" in first["error"]["stack"]
+    assert second["msg"] == "KeyError: 'of the main thread'"
