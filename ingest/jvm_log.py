@@ -60,7 +60,7 @@ def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> st
         return options
     added = f"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}"
     if driver:  # in the same JVM the scheduler says what the executor does
-        added += " -Dlakeward.log.task=off"
+        added += " -Dlakeward.log.task=Exception"
     return f"{options} {added}".strip()
 
 

@@ -120,7 +120,7 @@ def test_drivers_and_executors_get_our_configuration(tmp_path):
     found = spark_properties("local[2]", {}, 2, {})
     for role in ("driver", "executor"):
         assert f"-Dlog4j2.configurationFile={CONFIGURATION.as_uri()}" in found[key(role)]
-    assert "-Dlakeward.log.task=off" in found[key("driver")]
+    assert "-Dlakeward.log.task=Exception" in found[key("driver")]
     assert "lakeward.log.task" not in found[key("executor")]
     # who brings a configuration keeps it
     own = {key("driver"): "-Xss8m -Dlog4j2.configurationFile=/my/log4j2.xml"}
@@ -146,7 +146,15 @@ public class Speaks {
         tasks.error("[batchId = 0] Task 0 in stage 0.0 failed 4 times; aborting job");
         tasks.warn("Lost task 1.3 in stage 0.0: TaskKilled (Stage cancelled: x\\ny)");
         tasks.warn("Lost task 0.0 in stage 0.0");
-        LogManager.getLogger("org.apache.spark.executor.Executor").error("Exception in task");
+        Logger executor = LogManager.getLogger("org.apache.spark.executor.Executor");
+        executor.error("Exception in task 0.0 in stage 0.0 (TID 0)", broken);
+        executor.warn("Issue communicating with driver in heartbeater");
+        LogManager.getLogger(
+            "org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
+        ).warn("Current batch is falling behind.");
+        Logger dag = LogManager.getLogger("org.apache.spark.scheduler.DAGScheduler");
+        dag.warn("Broadcasting large task binary with size 1200.0 KiB");
+        dag.warn("Creating new stage failed due to exception");
         LogManager.getLogger("org.apache.spark.sql.execution.streaming.runtime.Micro")
             .error("Query demo [id = 1] terminated with error", broken);
         LogManager.getLogger("org.apache.spark.sql.execution.streaming.runtime.Micro")
@@ -171,13 +179,15 @@ def test_log4j_writes_our_layout_and_leaves_out_what_is_normal(tmp_path, driver)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(each) for each in done.stderr.splitlines()]
     found = [(each["level"], each["logger"].rpartition(".")[2], each["msg"]) for each in lines]
-    executor = [] if driver else [("error", "Executor", "Exception in task")]
+    failed = ("error", "Executor", "Exception in task 0.0 in stage 0.0 (TID 0)")
     assert found == [
         ("error", "A", 'first line\nsecond "line"'),
         ("warning", "A", "plain"),
         ("warning", "SparkConf", "The configuration key 'spark.old' has been deprecated"),
         ("warning", "TaskSetManager", "Lost task 0.0 in stage 0.0"),
-        *executor,
+        *([] if driver else [failed]),
+        ("warning", "Executor", "Issue communicating with driver in heartbeater"),
+        ("warning", "DAGScheduler", "Creating new stage failed due to exception"),
         ("error", "Micro", "Could not write the log"),
     ]
     assert list(lines[0]) == ["ts", "level", "logger", "event", "msg", "error"]
