@@ -27,6 +27,8 @@ __all__ = ["RAW_LOGGER", "JvmLog", "log_options"]
 RAW_LOGGER = "spark.stderr"
 """Of lines that no logging wrote."""
 
+_LOG = logging.getLogger(__name__)
+
 _CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 _GIVEN = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
 _QUIET_S = 0.3
@@ -95,7 +97,10 @@ class JvmLog:
                 data = os.read(self._reads, _CHUNK)
                 if not data:
                     break
-                lines.take(data)
+                try:
+                    lines.take(data)
+                except Exception:  # noqa: BLE001 - who stops reading stops the JVM
+                    _LOG.exception("lines of the JVM are lost", extra={"event": "jvm_log"})
         lines.end()
         os.close(self._reads)
 

@@ -234,6 +234,8 @@ class KafkaSource:
     def close(self) -> None:
         """See `Source`."""
         self._sizes.close()
+        if self._client is not None:
+            self._client.poll(0)  # its last words
         self._client = None
 
     def _due(self, since_s: float | None, interval_s: float) -> bool:

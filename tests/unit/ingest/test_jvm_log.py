@@ -87,6 +87,17 @@ def test_odd_lines_are_kept_and_harm_nothing(jvm):
         assert part in text, part
 
 
+def test_a_line_that_cannot_be_logged_does_not_stop_the_reading(jvm, monkeypatch):
+    def broken(fields):
+        raise OverflowError(fields)
+
+    monkeypatch.setattr("ingest.jvm_log._moment", broken)
+    pieces = [line(logger="x", msg=str(number)) for number in range(3)]
+    found = jvm(*[piece for piece in pieces for _ in range(2)], *["\n" * 70_000] * 3)
+    assert found
+    assert {record.getMessage() for record in found} == {"lines of the JVM are lost"}
+
+
 def test_fields_of_other_processes_do_not_take_the_place_of_a_records_own(jvm):
     (record,) = jvm(line(logger="x", msg="100 %d", args=[1], name="y", levelno=5, exc_info=True))
     assert record.getMessage() == "100 %d"
@@ -154,6 +165,7 @@ public class Speaks {
         ).warn("Current batch is falling behind.");
         Logger dag = LogManager.getLogger("org.apache.spark.scheduler.DAGScheduler");
         dag.warn("Broadcasting large task binary with size 1200.0 KiB");
+        dag.warn("Failed to cancel job group 47-50. Cannot find active jobs for it.");
         dag.warn("Creating new stage failed due to exception");
         LogManager.getLogger("org.apache.spark.sql.execution.streaming.runtime.Micro")
             .error("Query demo [id = 1] terminated with error", broken);
