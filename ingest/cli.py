@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `lakeward` command: parses arguments, calls what does the work, maps errors to exit codes.
 
-Long work happens in `daemon`, `demo`, `checks` and `table_commands`; this module owns the words,
-the help texts and what is printed when something fails.
+Long work happens in `daemon`, `demo` and the modules of `commands`; this module owns `run`,
+`validate`, `demo` and `version`, the help text of the whole, and what is printed when something
+fails.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from ingest.configuration.config_places import mistakes_of
 from ingest.configuration.settings import Resolved, Settings
 from ingest.demo import show as demo
 from ingest.errors import ExitCode, kind_of
-from ingest.logs import configure_logging
+from ingest.logs import configure_logging, is_json, log_uncaught
 from ingest.observing.telemetry import PAIMON_FORMAT, version_of
 from storage.errors import InvalidRequestError, LakewardError
 
@@ -163,6 +164,20 @@ def _run(arguments: argparse.Namespace) -> int:
         levels=settings.life.log_levels,
         repeats=settings.life.log_repeats,
     )
+    log_uncaught()
+    try:
+        return _run_configured(arguments, given)
+    except (LakewardError, OSError) as error:
+        if not is_json():
+            raise
+        kind = kind_of(error)
+        fatal = {"event": "fatal", "action": kind.action, "error": error}
+        _LOG.log(kind.level, "%s", error, extra=fatal)
+        return int(kind.exit_code)
+
+
+def _run_configured(arguments: argparse.Namespace, given: Resolved) -> int:
+    settings = given.settings
     facts = {key.replace(" ", "_"): value for key, value in _versions().items()}
     _LOG.info(
         "starting",

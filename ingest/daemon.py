@@ -34,6 +34,7 @@ from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
 from ingest.logs import set_levels
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.cold_tables import topic_waits
+from ingest.microbatch.job_outcome import Unfinished
 from ingest.microbatch.sink import MicroBatchSink, StopRequested
 from ingest.observing.observe import Observer, ShownSettings
 from ingest.patience import Patience, Persistence
@@ -124,6 +125,7 @@ class Daemon:
         self._extra_on_batch = on_batch
         self._given_session = session
         self._clock = clock or SystemClock()
+        self._unfinished = Unfinished()
         self._calendar = SetBackClock(self._clock)
         self._stop = threading.Event()
         self._checkpoint = Path(settings.pipeline.checkpoint)
@@ -163,7 +165,8 @@ class Daemon:
                 kind = kind_of(error)
                 _LOG.log(
                     kind.level,
-                    "fatal",
+                    "%s",
+                    error,
                     extra={"event": "fatal", "action": kind.action},
                     exc_info=error,
                 )
@@ -334,6 +337,7 @@ class Daemon:
             on_batch=self._finished,
             draining=self._draining,
             dead_letters=DeadLetters.of(self._settings, self._clock),
+            unfinished=self._unfinished,
         )
 
     def _begun(self, batch_id: int) -> None:

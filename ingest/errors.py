@@ -5,9 +5,11 @@ Exit codes follow sysexits(3), so that a supervisor can tell "try again" (75, 69
 must act" (65, 77, 78). Nowhere else is an exception interpreted.
 """
 
+import builtins
 import dataclasses
 import enum
 import logging
+from collections.abc import Iterator
 
 from ingest.deletions.truncates import TruncateStopError
 from ingest.evolution.schema_answers import SchemaStopError
@@ -33,7 +35,9 @@ __all__ = [
     "ExitCode",
     "GivenUpError",
     "MemoryLimitError",
+    "QueryFailedError",
     "SparkGoneError",
+    "error_named",
     "exit_code_of",
     "kind_of",
 ]
@@ -53,6 +57,10 @@ class MemoryLimitError(RetryableError):
 
 class GivenUpError(RetryableError):
     """A batch was given up because it had no time left. Operator action: none."""
+
+
+class QueryFailedError(RetryableError):
+    """Spark ended the query for a reason outside Lakeward. Operator action: see the log."""
 
 
 class SparkGoneError(RetryableError):
@@ -124,6 +132,7 @@ ERROR_KINDS: tuple[ErrorKind, ...] = (
     ErrorKind(MemoryLimitError, ExitCode.RETRY, logging.ERROR, "raise the limit that it names"),
     ErrorKind(GivenUpError, ExitCode.RETRY, logging.WARNING, "none: the batch is done again"),
     ErrorKind(SparkGoneError, ExitCode.RETRY, logging.ERROR, "look for the system's OOM killer"),
+    ErrorKind(QueryFailedError, ExitCode.UNAVAILABLE, logging.ERROR, "see the error's stack"),
     ErrorKind(StorageUnavailableError, ExitCode.UNAVAILABLE, logging.WARNING, "check the store"),
     ErrorKind(RetryableError, ExitCode.UNAVAILABLE, logging.WARNING, "none unless it goes on"),
     ErrorKind(AccessDeniedError, ExitCode.ACCESS, logging.ERROR, "fix the credentials"),
@@ -147,3 +156,23 @@ def kind_of(error: BaseException) -> ErrorKind:
 def exit_code_of(error: BaseException) -> int:
     """Exit code of a process that ends by `error`."""
     return int(kind_of(error).exit_code)
+
+
+def error_named(name: str) -> type[LakewardError] | None:
+    """The class of an error that another process met, by its name; None = not one of ours.
+
+    An error of the operating system is the one of ours with its exit code.
+    """
+    found = next((kind for kind in _tree(LakewardError) if kind.__name__ == name), None)
+    if found is not None:
+        return found
+    other = getattr(builtins, name, None)
+    if isinstance(other, type) and issubclass(other, OSError):
+        return AccessDeniedError if issubclass(other, PermissionError) else RetryableError
+    return None
+
+
+def _tree(kind: type[LakewardError]) -> Iterator[type[LakewardError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _tree(below)

@@ -10,17 +10,39 @@ unexpected but handled, ERROR = someone must act. Payloads and secrets are never
 import datetime
 import json
 import logging
+import os
 import sys
+import textwrap
+import threading
+import warnings
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, TextIO
 
 from ingest.log_sampling import DEFAULT_REPEATS, SamplingHandler
 
-__all__ = ["JsonFormatter", "TextFormatter", "configure_logging", "set_levels"]
+__all__ = [
+    "CHILD_VARIABLE",
+    "JsonFormatter",
+    "TextFormatter",
+    "child_settings",
+    "configure_child_logging",
+    "configure_logging",
+    "is_json",
+    "log_uncaught",
+    "set_levels",
+]
+
+CHILD_VARIABLE = "LAKEWARD_LOG"
+"""Environment variable that tells Spark's Python processes how to log."""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_NOISY = ("py4j", "pyspark", "urllib3", "asyncio")
+_NOISY = ("py4j", "pyspark", "urllib3", "asyncio", "librdkafka")
+_UNCAUGHT = {"event": "uncaught", "action": "report the bug"}
+_PY4J_SAYS = (
+    "There was an exception while executing the Python Proxy",
+    "Exception while sending command",
+)
 _SET: set[str] = set()
 """Loggers with a level of their own, by the settings."""
 _COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31;1m"}
@@ -54,6 +76,64 @@ def configure_logging(
         root.removeHandler(old)
     root.addHandler(handler)
     set_levels(level, levels)
+    logging.captureWarnings(capture=True)
+    warnings.formatwarning = _warning_line
+    for said_by in (root, logging.getLogger("py4j.clientserver")):
+        said_by.addFilter(_not_said_elsewhere)
+
+
+def is_json() -> bool:
+    """Whether this process's log is JSON lines: then everything a person should know goes there."""
+    return any(isinstance(one.formatter, JsonFormatter) for one in logging.getLogger().handlers)
+
+
+def log_uncaught() -> None:
+    """Let exceptions that nothing handles, of threads too, end in the log."""
+    log = logging.getLogger("ingest.uncaught")
+
+    def in_main(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace), extra=_UNCAUGHT)
+
+    def in_thread(told: threading.ExceptHookArgs) -> None:
+        error = told.exc_value or told.exc_type()
+        if not isinstance(error, SystemExit):
+            in_main(told.exc_type, error, told.exc_traceback)
+
+    sys.excepthook = in_main
+    threading.excepthook = in_thread
+
+
+def child_settings(*, level: str, levels: Mapping[str, str], repeats: int) -> str:
+    """The value of `CHILD_VARIABLE`; arguments as of `configure_logging`."""
+    return json.dumps({"level": level, "levels": dict(levels), "repeats": repeats})
+
+
+def configure_child_logging() -> None:
+    """Let a Python process that Spark started log JSON lines, which the driver takes in.
+
+    On executors of a cluster they are the log of the pod. Without effect where no daemon asked for
+    it, or in a process that has a log.
+    """
+    text = os.environ.get(CHILD_VARIABLE)
+    if text and not logging.getLogger().handlers:
+        given = json.loads(text)
+        configure_logging(
+            level=given["level"], form="json", levels=given["levels"], repeats=given["repeats"]
+        )
+
+
+def _warning_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: object = None
+) -> str:
+    del line  # source text, which would be a second line
+    return f"{category.__name__}: {message} ({filename}:{lineno})"
+
+
+def _not_said_elsewhere(record: logging.LogRecord) -> bool:
+    """Without py4j's traces of a failed batch and of a JVM that is no more: the daemon says it."""
+    return not str(record.msg).startswith(_PY4J_SAYS)
 
 
 def set_levels(level: str, levels: Mapping[str, str]) -> None:
@@ -122,7 +202,7 @@ class TextFormatter(logging.Formatter):
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC).astimezone()
         extras = _extras(record)
         extras.pop("event", None)
-        if record.exc_info:
+        if record.exc_info or _stack(self, record):
             extras.pop("error", None)
         pairs = "".join(f" {key}={_short(value)}" for key, value in extras.items())
         name = record.name.rpartition(".")[2]
@@ -130,9 +210,17 @@ class TextFormatter(logging.Formatter):
         colour = _COLOURS.get(record.levelname, "")
         if self._colours and colour:
             line = f"{colour}{line}{_RESET}"
-        if record.exc_info and record.exc_info[1] is not None:
-            line += f"\n{self.formatException(record.exc_info)}"
+        if stack := _stack(self, record):
+            line += "\n" + textwrap.indent(stack, "    ", lambda _: True)
         return line
+
+
+def _stack(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The trace of a record of this process, or of one that came from another."""
+    if record.exc_info and record.exc_info[1] is not None:
+        return formatter.formatException(record.exc_info)
+    error = vars(record).get("error")
+    return str(error.get("stack") or "").rstrip() if isinstance(error, dict) else ""
 
 
 def _short(value: object) -> str:

@@ -168,7 +168,9 @@ class Persistence:
         waiting = is_outage(error)
         self._observer.waiting(error if waiting else None)
         _LOG.warning(
-            "something outside is away: waiting for it" if waiting else "failed, trying again",
+            "%s: %s",
+            error,
+            "it is waited for" if waiting else "trying again",
             extra={"event": "outage" if waiting else "restart", "wait_s": wait_s, "error": error},
             exc_info=None if waiting else failure,
         )

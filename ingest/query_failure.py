@@ -11,10 +11,16 @@ import re
 
 from pyspark.errors import PySparkException
 
-from ingest import errors as process_errors
-from ingest.errors import DiskFullError, ExitCode, MemoryLimitError, SparkGoneError, kind_of
+from ingest.errors import (
+    DiskFullError,
+    ExitCode,
+    MemoryLimitError,
+    QueryFailedError,
+    SparkGoneError,
+    error_named,
+    kind_of,
+)
 from ingest.microbatch.sink import StopRequested
-from storage import errors
 from storage.errors import (
     CommitConflictError,
     FencedError,
@@ -23,12 +29,16 @@ from storage.errors import (
     StorageUnavailableError,
 )
 
-__all__ = ["QueryFailedError", "as_error", "cause_of", "error_in", "is_final", "is_outage"]
+__all__ = ["as_error", "cause_line", "cause_of", "error_in", "is_final", "is_outage"]
 
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
 """Failures that trying again cannot heal: a person must act."""
 
-_OURS = re.compile(r"(?:storage|ingest)\.errors\.(\w+): (.+)")
+_OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.([A-Z]\w*Error): (.+)")
+_TRACE = "Traceback (most recent call last)"
+_PYTHON_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
+_LETTER = re.compile(r"[A-Za-z]")
+_JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
 _FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PATH = re.compile(r"path=`([^`]+)`|: ['\"]([^'\"\\]+)")
@@ -38,10 +48,6 @@ _WORKER_MEMORY = re.compile(
 )
 _WORKER_KILLED = re.compile(r"Python worker exited unexpectedly \(crashed\)")
 _HEAP = re.compile(r"java\.lang\.OutOfMemoryError: ?([^\n]*)")
-
-
-class QueryFailedError(RetryableError):
-    """Spark ended the query for a reason outside Lakeward. Operator action: see the log."""
 
 
 def cause_of(failure: BaseException | None, error: PySparkException) -> BaseException | None:
@@ -54,7 +60,10 @@ def cause_of(failure: BaseException | None, error: PySparkException) -> BaseExce
         return None
     if isinstance(failure, LakewardError):
         return failure
-    return error_in(str(error)) or failure or error
+    found = error_in(str(error))
+    if found is not None:
+        found.__cause__ = failure or error
+    return found or failure or error
 
 
 def error_in(text: str) -> LakewardError | None:
@@ -66,10 +75,28 @@ def error_in(text: str) -> LakewardError | None:
     if not found:
         return _memory(text)
     name, message = found[-1]
-    kind = getattr(process_errors, name, None) or getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
-        return None
-    return kind(message.strip())
+    kind = error_named(name)
+    return None if kind is None else kind(message.strip())
+
+
+def cause_line(text: str) -> str:
+    """The line of a trace, Python's or Java's, that says what went wrong; of other text the first.
+
+    Of a Python trace inside a Java one it is Python's: Java only carries it.
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    found, in_trace = "", False
+    for line in lines:
+        if _TRACE in line:
+            in_trace = True
+        elif in_trace and _PYTHON_CAUSE.match(line):
+            found, in_trace = line, False
+    if found:
+        return found
+    java = _JAVA_CAUSE.findall(text)
+    if java:
+        return str(java[-1]).strip()
+    return next((line for line in lines if _LETTER.search(line)), "".join(lines[:1])).strip()
 
 
 def _disk_full(text: str) -> DiskFullError:
@@ -125,8 +152,8 @@ def as_error(failure: BaseException) -> LakewardError:
         )
     return QueryFailedError(
         "the streaming query failed",
-        detail=str(failure).split("\n", maxsplit=1)[0],
-        hint="the log above has the whole trace",
+        detail=cause_line(str(failure)) or type(failure).__name__,
+        hint="the error's stack says where",
     )
 
 

@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ingest.container.limits import available_cores, heap_of, memory_limit
 from ingest.container.pods import is_kubernetes, pod_properties
+from ingest.jvm_log import JvmLog, log_options
 from storage.errors import RetryableError
 
 __all__ = [
@@ -28,11 +31,15 @@ _LOG = logging.getLogger(__name__)
 
 _PACKAGES_ROOT = Path(__file__).resolve().parent.parent
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _STACK = "-Xss16m"
 """stop() during a running action overflows the default stack (SPARK.md §9)."""
 
 JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 """Options of the driver's JVM, if the settings give none."""
+
+_LAST_WORDS_S = 5.0
+"""How long to wait for what a JVM said that did not start [s]."""
 
 
 class SparkStartError(RetryableError):
@@ -67,15 +74,41 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        _start_jvm(settings)
+        return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         raise SparkStartError(
             "Spark did not start",
             detail=_cause_of(error),
             hint="the log above says what the JVM or the executors' pods lacked",
         ) from error
-    session.sparkContext.setLogLevel("ERROR")
-    return session
+
+
+def _start_jvm(properties: Mapping[str, str]) -> None:
+    """Start the driver's JVM, its log being part of ours; one that runs already is taken as it is.
+
+    Raises:
+        PySparkException: it did not start.
+    """
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    conf = SparkConf().setAll(list(properties.items()))
+    log = JvmLog()
+    try:
+        gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
+    except BaseException:
+        log.handed_over()
+        log.join(_LAST_WORDS_S)
+        raise
+    log.handed_over()
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _lost_connection
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _lost_connection(server: object, request: object, client_address: object) -> None:
+    """In the place of a trace on standard error: that the JVM has ended the daemon says itself."""
+    _LOG.debug("the JVM's connection for accumulators broke", exc_info=True)
 
 
 def spark_properties(
@@ -116,6 +149,10 @@ def spark_properties(
     settings.update(conf)
     if "-Xss" not in settings[JAVA_OPTIONS]:
         settings[JAVA_OPTIONS] = f"{_STACK} {settings[JAVA_OPTIONS]}"
+    environ = os.environ if environ is None else environ
+    settings[JAVA_OPTIONS] = log_options(settings[JAVA_OPTIONS], environ, driver=True)
+    executor = settings.get(_EXECUTOR_JAVA_OPTIONS, "")
+    settings[_EXECUTOR_JAVA_OPTIONS] = log_options(executor, environ, driver=False)
     return settings
 
 

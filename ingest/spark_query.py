@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.configuration.settings import Settings
 from ingest.errors import SparkGoneError
+from ingest.logs import CHILD_VARIABLE, child_settings
 from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
 from ingest.microbatch.sink import MicroBatchSink
 from ingest.scratch import Scratch, local_places
@@ -30,6 +31,8 @@ def open_session(
     master, conf = settings.spark.master or default_master(), settings.spark.conf
     if given is None and master.startswith("local"):  # on a cluster they are the workers' business
         conf = _with_scratch(conf)
+    if given is None:
+        conf = _with_logs(conf, settings)
     spark = given or build_session(
         f"lakeward-{settings.pipeline.name}",
         master=master,
@@ -38,6 +41,17 @@ def open_session(
     )
     spark.dataSource.register(LakewardCdcSource)
     return spark
+
+
+def _with_logs(conf: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Spark's properties, and this process's environment, so that workers log as we do."""
+    text = child_settings(
+        level=settings.log.level,
+        levels=settings.life.log_levels,
+        repeats=settings.life.log_repeats,
+    )
+    os.environ[CHILD_VARIABLE] = text
+    return {f"spark.executorEnv.{CHILD_VARIABLE}": text, **conf}
 
 
 def _with_scratch(conf: Mapping[str, str]) -> dict[str, str]:

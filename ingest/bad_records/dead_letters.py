@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ingest.configuration.settings import Settings
 from ingest.microbatch.plan import BatchPlan
-from ingest.source.kafka_client import admin_config, broker_error
+from ingest.source.kafka_client import CLIENT_LOG, admin_config, broker_error
 from ingest.source.source_settings import KafkaSourceSettings
 from ingest.stream.stream_state import Span
 from ingest.stream.table_book import TableBook
@@ -237,7 +237,8 @@ class DeadLetters:
                     "acks": "all",
                     "message.timeout.ms": int(_TIMEOUT_S * 1000),
                     "linger.ms": 5,
-                }
+                },
+                logger=CLIENT_LOG,
             )
         return self._producer
 

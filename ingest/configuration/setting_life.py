@@ -76,7 +76,8 @@ LOG_SETTINGS: tuple[Setting, ...] = (
         key="log.levels",
         kind=_LOG_LEVELS,
         doc="Levels of single loggers and what is below them, such as `{ingest.source: debug}`; "
-        "names are those of the log's lines.",
+        "names are those of the log's lines. Of Spark's own, warnings and errors are written; they "
+        "can be quieter than that, as in `{org.apache.spark.scheduler: error}`.",
     ),
     Setting(
         key="log.repeats",

@@ -465,7 +465,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="log.format",
         kind=choice("auto", "text", "json"),
         default="auto",
-        doc="`auto`: text on a terminal, JSON lines elsewhere.",
+        doc="`auto`: text on a terminal, JSON lines elsewhere. Executors of a cluster write JSON "
+        "lines whatever it says.",
     ),
     *LOG_SETTINGS,
     Setting(

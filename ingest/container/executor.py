@@ -18,6 +18,8 @@ __all__ = ["BACKEND", "executor_command"]
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _JAVA_OPTION = re.compile(r"SPARK_JAVA_OPT_(\d+)")
 
+_INCUBATOR = "--add-modules=jdk.incubator.vector"
+
 _ARGUMENTS = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
@@ -53,13 +55,17 @@ def executor_command(environ: Mapping[str, str]) -> list[str]:
 
 
 def _java_options(environ: Mapping[str, str]) -> list[str]:
-    """Options in the order of their numbers; what Spark needs of Java's modules is among them."""
+    """Options in the order of their numbers; what Spark needs of Java's modules is among them.
+
+    Without the module of which Java warns on a line that is no log: only Spark's machine learning
+    uses it, and does without.
+    """
     numbered = [
         (int(found.group(1)), value)
         for name, value in environ.items()
         if (found := _JAVA_OPTION.fullmatch(name))
     ]
-    return [value for _, value in sorted(numbered)]
+    return [value for _, value in sorted(numbered) if value != _INCUBATOR]
 
 
 def _class_path(environ: Mapping[str, str]) -> str:

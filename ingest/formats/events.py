@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decoder gives back: typed change batches, bad records, schema deltas and counts.
 
-Values only; every format (`debezium_json` now) produces them and everything behind the decoder
+Values only; every format (`dialects` names them) produces them and everything behind the decoder
 reads nothing else. Rows of one `DecodeResult` come from one (topic, partition).
 """
 

@@ -4,12 +4,25 @@
 import dataclasses
 from collections.abc import Collection, Iterable
 
-from ingest.microbatch.range_report import BatchTotals, RangeReport
+from ingest.microbatch.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.microbatch.reduce_side import BucketResult
 from ingest.microbatch.task_use import TaskUse
 from storage.errors import InternalError
+from storage.format.file_meta import CompactIncrement
+from storage.table.commit import CommitResult
 
-__all__ = ["JobOutcome", "replaced", "used", "without"]
+__all__ = ["Commits", "JobOutcome", "Unfinished", "replaced", "used", "without"]
+
+Commits = dict[str, tuple[CommitResult, float]]
+"""What became of each table's commit, and how long it took [s]."""
+
+_NOT_KNOWN = CommitResult(
+    append_snapshot_id=None,
+    compact_snapshot_id=None,
+    already_committed=True,
+    compaction_dropped=False,
+    attempts=0,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,3 +87,63 @@ def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> J
     failures = {n: e for n, e in first.report.failures.items() if n not in tables}
     report.failures = failures | again.report.failures
     return JobOutcome(BatchTotals(report), kept + again.results, first.use.plus(again.use))
+
+
+class Unfinished:
+    """What tables brought to the commits of a batch that failed while or after they committed.
+
+    A later try leaves out the tables that did, so what they committed is told with that try. It
+    dies with the process: what another process committed of a batch that it did not finish is in no
+    report.
+    """
+
+    def __init__(self) -> None:
+        self._identifier: int | None = None
+        self._results: dict[str, tuple[BucketResult, ...]] = {}
+        self._totals: dict[str, TableTotals] = {}
+        self._commits: Commits = {}
+
+    def committing(self, identifier: int, outcome: JobOutcome, tables: Collection[str]) -> None:
+        """Tables are about to commit, for the first time or again because they had not."""
+        if identifier != self._identifier:
+            self.finished()
+            self._identifier = identifier
+        for name in tables:
+            self._results[name] = tuple(one for one in outcome.results if one.table == name)
+            self._totals[name] = outcome.report.tables.get(name, TableTotals())
+            self._commits.pop(name, None)
+
+    def committed(self, name: str, done: CommitResult, seconds: float) -> None:
+        """A table has committed; safe in threads."""
+        self._commits[name] = (done, seconds)
+
+    def finished(self) -> None:
+        """The batch is done, and told."""
+        self._identifier, self._results, self._totals, self._commits = None, {}, {}, {}
+
+    def with_earlier(
+        self, identifier: int, outcome: JobOutcome, commits: Commits, tables: Collection[str]
+    ) -> tuple[JobOutcome, Commits]:
+        """An outcome and its commits, and those of tables that earlier tries committed.
+
+        Of a commit that failed in its caller's eyes it is known that its rows are there, and not
+        what became of its compaction, which is left out.
+        """
+        mine = sorted(set(tables) & self._results.keys()) if identifier == self._identifier else []
+        if not mine:
+            return outcome, commits
+        results: list[BucketResult] = []
+        for name in mine:
+            known = name in self._commits
+            results += self._results[name] if known else map(_appended, self._results[name])
+        report = dataclasses.replace(outcome.report)
+        report.tables = report.tables | {name: self._totals[name] for name in mine}
+        earlier = {name: self._commits.get(name, (_NOT_KNOWN, 0.0)) for name in mine}
+        told = JobOutcome(BatchTotals(report), (*outcome.results, *results), outcome.use)
+        return told, commits | earlier
+
+
+def _appended(result: BucketResult) -> BucketResult:
+    """A result without its compactions."""
+    messages = (dataclasses.replace(one, compact=CompactIncrement()) for one in result.messages)
+    return dataclasses.replace(result, messages=tuple(messages))

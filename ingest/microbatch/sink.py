@@ -46,7 +46,7 @@ from ingest.microbatch.batch_phases import Phases
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.batch_summary import summary, swept
 from ingest.microbatch.chunk import ChunkKind
-from ingest.microbatch.job_outcome import JobOutcome, replaced, used, without
+from ingest.microbatch.job_outcome import JobOutcome, Unfinished, replaced, used, without
 from ingest.microbatch.key_places import KeySketch
 from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan, floor_of
 from ingest.microbatch.range_report import BatchTotals, RangeReport, TableTotals
@@ -88,6 +88,7 @@ class MicroBatchSink:
         on_batch: told of every finished batch.
         draining: set when no further batch may begin.
         dead_letters: takes copies of bad records.
+        unfinished: outlives the sink, so that what a failed try committed is told by the next one.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class MicroBatchSink:
         on_batch: Callable[[BatchReport], None],
         draining: threading.Event,
         dead_letters: DeadLetters | None = None,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self._stream = stream
         self._position = position
@@ -114,6 +116,7 @@ class MicroBatchSink:
         self._history = HistoryWriter(book, stream)
         self._sweeps = SweepPlanner(book, stream)
         self._dead_letters = dead_letters
+        self._unfinished = Unfinished() if unfinished is None else unfinished
         self._weights: dict[str, float] = {}
         self._keys = KeySketch()
         self._busy = threading.Lock()
@@ -137,6 +140,7 @@ class MicroBatchSink:
                 report = self._process(frame, batch_id)
                 self.last_batch_id = batch_id
                 self._on_batch(report)
+                self._unfinished.finished()
             except BaseException as error:
                 self.failure = error
                 raise
@@ -207,6 +211,8 @@ class MicroBatchSink:
         phases.end("commit")
         copies = copied(self._dead_letters, self._book, plan, span, commits)
         self._learn_weights(outcome)
+        told = self._unfinished.with_earlier(identifier, outcome, commits, plan.skip)
+        outcome, commits = told
         report = summary(
             plan,
             outcome,
@@ -425,7 +431,9 @@ class MicroBatchSink:
                 span,
                 event_time_ms=totals.event_time_ms,
             )
-            return done, self._clock.monotonic_s() - began
+            seconds = self._clock.monotonic_s() - began
+            self._unfinished.committed(name, done, seconds)
+            return done, seconds
 
         names = sorted({*by_table, *(name for name, each in sweeps.items() if each.due)})
         told = self._history.untold(plan, verdicts)
@@ -437,6 +445,7 @@ class MicroBatchSink:
         # what is bad now may be good on a replay (its schema was registered since) whose table is
         # done already: only in quarantine it is not lost, so that goes first
         held = self._book.quarantine
+        self._unfinished.committing(plan.identifier, outcome, {*by_table, *names})
         done = {held: commit(held)} if held in by_table else {}
         futures = {name: self._pool.submit(commit, name) for name in names if name not in done}
         wait(futures.values())  # one table's failure does not leave another's commit half watched

@@ -11,7 +11,8 @@ _ROWS = (
     Metric(
         "table_rows_written_total",
         "counter",
-        "Rows committed to data files.",
+        "Rows committed to data files, told when their batch is done in all its tables. Once each, "
+        "whatever its tries; not those of tables that had committed when the process died before.",
         ("table", "kind"),
         unit="rows",
     ),

@@ -49,6 +49,7 @@ class OffsetMirror:
             "group.id": group,
             "enable.auto.commit": False,
             "socket.timeout.ms": 10_000,
+            "log_level": 0,  # a commit's answer says what fails
         }
         self._group = group
         self._connect = connect

@@ -149,12 +149,14 @@ class Metrics:
             report: of the batch.
             again: this process tried it before, and failed after some of its commits: a replay
                 that nobody has counted.
+
+        A replay that commits something was not finished by the process that began it, so that
+        process did not count it either.
         """
         self.instruments.set("batch_in_progress", 0)
         self.instruments.set("last_success_timestamp_seconds", self._now_s())
         count_batch(self.instruments, report)
-        # what an earlier process committed, it counted
-        if report.outcome != "replayed" or again:
+        if report.outcome != "replayed" or again or report.snapshots:
             count_work(self.instruments, report)
             self._record_times(report)
             if report.lookup is not None:

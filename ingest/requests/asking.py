@@ -18,8 +18,8 @@ from typing import Any
 import orjson
 
 from ingest.configuration.settings import Settings
+from ingest.errors import error_named
 from ingest.requests.files import Answer, Request, RequestFiles
-from storage import errors
 from storage.clock import Clock, SystemClock
 from storage.errors import InvalidRequestError, LakewardError, RetryableError
 from storage.io.resolve import resolve_file_io
@@ -126,10 +126,7 @@ def _wait(
 
 def _error_of(answer: Answer) -> LakewardError:
     """The daemon's error, so that exit codes are the same as if it had happened here."""
-    kind = getattr(errors, answer.error, None)
-    if not (isinstance(kind, type) and issubclass(kind, LakewardError)):
-        kind = RefusedError
-    return kind(answer.text, hint=answer.hint)
+    return (error_named(answer.error) or RefusedError)(answer.text, hint=answer.hint)
 
 
 def daemon_status(settings: Settings, url: str | None = None) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from ingest.configuration.settings import Settings
+from ingest.logs import configure_child_logging
 from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
 from ingest.microbatch.map_side import map_task
 from ingest.positions.ordered_tables import SOURCE
@@ -158,5 +159,6 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _source(self) -> Source:
         if self._opened is None:
+            configure_child_logging()
             self._opened = open_source(self._settings, checkpoint=self._checkpoint)
         return self._opened

@@ -25,7 +25,13 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ingest.source.kafka_client import admin_config, broker_error, data_loss, is_transient
+from ingest.source.kafka_client import (
+    CLIENT_LOG,
+    admin_config,
+    broker_error,
+    data_loss,
+    is_transient,
+)
 from ingest.source.kafka_sizes import RecordSizes
 from ingest.source.ranges import (
     OffsetJson,
@@ -228,6 +234,8 @@ class KafkaSource:
     def close(self) -> None:
         """See `Source`."""
         self._sizes.close()
+        if self._client is not None:
+            self._client.poll(0)  # its last words
         self._client = None
 
     def _due(self, since_s: float | None, interval_s: float) -> bool:
@@ -304,7 +312,8 @@ class KafkaSource:
 
     def _admin(self) -> AdminClient:
         if self._client is None:
-            self._client = AdminClient(admin_config(self._settings))
+            self._client = AdminClient(admin_config(self._settings), logger=CLIENT_LOG)
+        self._client.poll(0)  # what the client logged, which it keeps until then
         return self._client
 
     def _discover(self) -> None:
@@ -403,7 +412,7 @@ class KafkaSource:
                 if pair not in marks:
                     raise InvalidOptionError(
                         "a startup offset names a partition that is not read",
-                        hint="check the names in `source.scan.startup.specific-offsets`",
+                        hint="check the names in `source.scan.startup.offsets`",
                         topic=topic,
                         partition=key,
                     )

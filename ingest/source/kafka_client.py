@@ -5,18 +5,66 @@ Owns the client properties exact ranges rest on and the defaults chosen for thro
 `source.properties` come on top unchanged (SASL, SSL, tuning). Holds no connection.
 """
 
+import logging
+import re
+import time
+
 from confluent_kafka import KafkaError, KafkaException
 
 from ingest.source.source_settings import KafkaSourceSettings
 from storage.errors import DataLossError, InvalidRequestError, LakewardError, RetryableError
 
 __all__ = [
+    "CLIENT_LOG",
     "admin_config",
     "broker_error",
     "consumer_config",
     "data_loss",
     "is_transient",
 ]
+
+_LOG = logging.getLogger("librdkafka")
+
+
+_REPEAT_S = 60.0
+_MOST_LINES = 1_000
+_VARYING = re.compile(r"\(after \d+ms in state \w+.*\)")
+
+
+class _ClientLog:
+    """Takes the lines of librdkafka, which come when a client is polled; see `CLIENT_LOG`.
+
+    It tries a broker that is away twenty times a second, and says so every time: the same line of
+    a client is written once a minute.
+    """
+
+    def __init__(self) -> None:
+        self._written_s: dict[tuple[str, str], float] = {}
+
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """As confluent_kafka calls it; what is an error for us, we say."""
+        del form
+        if not self._is_new(client, _VARYING.sub("", text), time.monotonic()):
+            return
+        _LOG.log(
+            min(level, logging.WARNING),
+            "%s",
+            text,
+            extra={"event": "librdkafka", "facility": facility, "client": client},
+        )
+
+    def _is_new(self, client: str, text: str, now_s: float) -> bool:
+        written_s = self._written_s.get((client, text))
+        if written_s is not None and now_s - written_s < _REPEAT_S:
+            return False
+        if len(self._written_s) >= _MOST_LINES:
+            self._written_s.clear()
+        self._written_s[client, text] = now_s
+        return True
+
+
+CLIENT_LOG = _ClientLog()
+"""For the argument `logger` of clients: their lines go to our log, not past it."""
 
 _FIXED: dict[str, str | bool] = {
     "enable.auto.commit": False,

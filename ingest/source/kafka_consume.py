@@ -15,7 +15,13 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ingest.source.kafka_client import broker_error, consumer_config, data_loss, is_transient
+from ingest.source.kafka_client import (
+    CLIENT_LOG,
+    broker_error,
+    consumer_config,
+    data_loss,
+    is_transient,
+)
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import KafkaSourceSettings
@@ -48,7 +54,7 @@ class _PooledConsumer:
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self.complaint = ""
         config = {**consumer_config(settings), "error_cb": self._complain}
-        self.client = Consumer(config)
+        self.client = Consumer(config, logger=CLIENT_LOG)
 
     def _complain(self, error: KafkaError) -> None:
         self.complaint = error.str()

@@ -10,9 +10,9 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ingest.source.kafka_client import consumer_config
+from ingest.source.kafka_client import CLIENT_LOG, consumer_config
 from ingest.source.ranges import DEFAULT_RECORD_BYTES
 from ingest.source.source_settings import KafkaSourceSettings
 from storage.clock import Clock
@@ -72,6 +72,8 @@ class RecordSizes:
         Returns:
             Mean bytes per (topic, partition) of `backlogs`.
         """
+        if self._consumer is not None:
+            self._consumer.poll(0)  # of nothing: what the client logged, which it keeps until then
         waiting = sum(count for _, count in backlogs.values())
         if waiting * _LARGEST_RECORD_BYTES > max_bytes:
             stale = [pair for pair in backlogs if self._stale(pair, backlogs[pair][0])]
@@ -121,7 +123,8 @@ class RecordSizes:
                     "max.partition.fetch.bytes": 128 << 10,
                     "queued.max.messages.kbytes": 4096,
                     "queued.min.messages": _SAMPLE_RECORDS,
-                }
+                },
+                logger=CLIENT_LOG,
             )
         waits = _SAMPLE_WAITS if self._asked.issuperset(positions) else _FIRST_SAMPLE_WAITS
         self._asked.update(positions)
@@ -147,14 +150,21 @@ class RecordSizes:
                 )
         finally:
             self._consumer.unassign()
-        return sizes
+        return {pair: lengths for pair, lengths in sizes.items() if lengths}
 
 
 def _lengths(messages: list[Message]) -> dict[Pair, list[int]]:
-    """Bytes of the records per partition; errors and ends of partitions give none."""
+    """Bytes of the records per partition that answered.
+
+    One whose records cannot be read, such as those of an aborted transaction, answers with its end
+    and has none: it is not waited for.
+    """
     sizes: dict[Pair, list[int]] = {}
     for message in messages:
-        if message.error() is None:
+        pair, error = (message.topic(), str(message.partition())), message.error()
+        if error is None:
             length = len(message.value() or b"") + len(message.key() or b"")
-            sizes.setdefault((message.topic(), str(message.partition())), []).append(length)
+            sizes.setdefault(pair, []).append(length)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            sizes.setdefault(pair, [])
     return sizes

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from ingest.source.kafka_client import admin_config, broker_error
+from ingest.source.kafka_client import CLIENT_LOG, admin_config, broker_error
 from ingest.source.open import open_range, open_source
 from ingest.source.records import RawBatch
 from ingest.source.source_settings import KafkaSourceSettings, SourceSettings, only_topic
@@ -76,7 +76,7 @@ def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: by
         if error is not None:
             failures.append(broker_error(error, topic=topic))
 
-    producer = Producer(config)
+    producer = Producer(config, logger=CLIENT_LOG)
     try:
         producer.produce(topic, partition=0, key=key, value=value, on_delivery=delivered)
     except KafkaException as error:

@@ -479,6 +479,21 @@ def test_the_partition_that_answers_first_does_not_stand_for_the_others(cluster)
     assert 0.1e6 < size < 1.5e6
 
 
+def test_a_partition_whose_records_cannot_be_read_is_not_waited_for(cluster):
+    """With a fixed time to wait for a first answer this took three seconds."""
+    topic = cluster.topic(2)
+    transaction(cluster, topic, range(500), commit=False)
+    cluster.produce(topic, [b"x" * 10_000] * 300, partition=1)
+    source, clock = source_of(cluster.settings(topic))
+    start = source.initial()
+    advance(source, clock, start)  # connected
+    began = time.monotonic()
+    end = advance(source, clock, start, max_bytes=1_000_000)
+    assert time.monotonic() - began < 2
+    assert 20 <= end[topic]["1"] <= 100, "sized by its own records"
+    assert end[topic]["0"] > 0, "and the stream passes over what cannot be read"
+
+
 def test_batches_follow_each_other_without_gap_or_overlap(cluster):
     topic = cluster.topic(3)
     for partition in range(3):

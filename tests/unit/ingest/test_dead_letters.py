@@ -28,7 +28,7 @@ class Broker:
         self.waiting = []
         self.config = {}
 
-    def __call__(self, config):
+    def __call__(self, config, logger):
         self.config = config
         return self
 

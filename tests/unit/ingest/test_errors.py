@@ -1,14 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib
+import pkgutil
+
 import pytest
 
+import ingest
 from ingest.errors import (
     ERROR_KINDS,
     AccessDeniedError,
     ExitCode,
+    error_named,
     exit_code_of,
     kind_of,
 )
+from ingest.query_failure import error_in
 from storage import errors
+
+
+def every_error():
+    """All classes of the tree, wherever they are defined."""
+    for module in pkgutil.walk_packages(ingest.__path__, "ingest."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    todo, found = [errors.LakewardError], []
+    while todo:
+        found.append(todo.pop())
+        todo += found[-1].__subclasses__()
+    return [kind for kind in found if kind.__module__.startswith(("storage.", "ingest."))]
+
+
+def test_an_error_keeps_its_exit_code_on_its_way_out_of_a_task():
+    kinds = every_error()
+    assert {kind.__module__ for kind in kinds} > {"storage.errors", "ingest.errors"}
+    for kind in kinds:
+        text = f"Traceback …\n{kind.__module__}.{kind.__qualname__}: no; hint: act\n\tat org.apache"
+        found = error_in(text)
+        assert found is not None, kind
+        assert exit_code_of(found) == exit_code_of(kind("no")), kind
+
+
+def test_names_of_errors_that_are_not_ours():
+    assert error_named("PermissionError") is AccessDeniedError
+    assert exit_code_of(error_named("FileNotFoundError")("x")) == exit_code_of(OSError("x"))
+    for name in ("KeyError", "nothing", "print", ""):
+        assert error_named(name) is None
 
 
 @pytest.mark.parametrize(

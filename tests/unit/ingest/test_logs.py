@@ -2,17 +2,27 @@
 import io
 import json
 import logging
+import sys
+import threading
+import warnings
 
 import pytest
 
 from ingest.log_sampling import SamplingHandler
-from ingest.logs import configure_logging, set_levels
+from ingest.logs import (
+    CHILD_VARIABLE,
+    child_settings,
+    configure_child_logging,
+    configure_logging,
+    log_uncaught,
+    set_levels,
+)
 
 
 @pytest.fixture
 def logs():
     root = logging.getLogger()
-    before, level = root.handlers[:], root.level
+    before, level, form = root.handlers[:], root.level, warnings.formatwarning
     stream = io.StringIO()
 
     def configure(**options):
@@ -22,6 +32,9 @@ def logs():
     yield configure
     root.handlers[:] = before
     root.setLevel(level)
+    set_levels(logging.getLevelName(level), {})
+    logging.captureWarnings(capture=False)
+    warnings.formatwarning = form
 
 
 def test_lines_are_json_off_a_terminal(logs):
@@ -81,6 +94,61 @@ def test_level_is_honoured_and_handlers_are_replaced(logs):
     logging.getLogger("x").warning("quiet")
     logging.getLogger("x").error("loud")
     assert stream.getvalue().count("\n") == 1
+
+
+def test_a_trace_is_indented_under_its_line(logs):
+    stream = logs(form="text")
+    try:
+        raise ValueError("no\n\nmore")
+    except ValueError as error:
+        logging.getLogger("x").error("failed", exc_info=error)
+    first, *others = stream.getvalue().splitlines()
+    assert first.endswith("ERROR   x: failed")
+    assert others
+    assert all(line.startswith("    ") for line in others)
+
+
+def test_warnings_of_python_are_one_line(logs):
+    stream = logs()
+    text = warnings.formatwarning(UserWarning("old"), UserWarning, "/x.py", 3)
+    logging.getLogger("py.warnings").warning("%s", text)
+    assert json.loads(stream.getvalue())["msg"] == "UserWarning: old (/x.py:3)"
+
+
+def test_a_process_of_spark_logs_as_the_daemon_says(logs, monkeypatch, capsys):
+    stream = logs()
+    told = child_settings(level="warning", levels={"ingest.source": "info"}, repeats=2)
+    monkeypatch.setenv(CHILD_VARIABLE, told)
+    configure_child_logging()
+    logging.getLogger("ingest.source.kafka").info("ours")
+    assert "ours" in stream.getvalue(), "a process that has a log keeps it"
+
+    logging.getLogger().handlers.clear()
+    monkeypatch.delenv(CHILD_VARIABLE)
+    configure_child_logging()
+    assert logging.getLogger().handlers == [], "nobody asked"
+
+    monkeypatch.setenv(CHILD_VARIABLE, told)
+    configure_child_logging()
+    for number in range(5):
+        logging.getLogger("ingest.source.kafka").info("one %d", number)
+        logging.getLogger("ingest.other").info("not asked for")
+        logging.getLogger("ingest.other").warning("again %d", number, extra={"event": "e"})
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["msg"] for line in lines if line["level"] == "info"] == [
+        f"one {number}" for number in range(5)
+    ]
+    assert [line["msg"] for line in lines if line["level"] == "warning"] == ["again 0", "again 1"]
+
+
+def test_a_failed_batch_is_not_told_by_py4j(logs):
+    stream = logs()
+    said = "There was an exception while executing the Python Proxy on the Python Side."
+    logging.getLogger("py4j.clientserver").error(said)
+    logging.getLogger("py4j.clientserver").error("Could not authenticate connection.")
+    assert [json.loads(line)["msg"] for line in stream.getvalue().splitlines()] == [
+        "Could not authenticate connection."
+    ]
 
 
 def test_libraries_are_kept_quiet(logs):
@@ -152,3 +220,25 @@ def test_levels_of_single_loggers_come_and_go(logs):
     set_levels("warning", {})
     assert not logging.getLogger("ingest.source.kafka").isEnabledFor(logging.INFO)
     assert logging.getLogger("py4j").level == logging.WARNING
+
+
+def test_what_nothing_handles_is_in_the_log(logs, monkeypatch):
+    stream = logs()
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    log_uncaught()
+
+    def work():
+        raise ValueError("of a thread")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    try:
+        raise KeyError("of the main thread")
+    except KeyError:
+        sys.excepthook(*sys.exc_info())
+    first, second = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (first["level"], first["msg"]) == ("critical", "ValueError: of a thread")
+    assert "in work" in first["error"]["stack"]
+    assert second["msg"] == "KeyError: 'of the main thread'"

@@ -5,10 +5,9 @@ import threading
 
 import pytest
 
-from ingest.errors import DiskFullError, MemoryLimitError, SparkGoneError
+from ingest.errors import DiskFullError, MemoryLimitError, QueryFailedError, SparkGoneError
 from ingest.observing.observe import Observer
 from ingest.patience import BACKOFF_S, LIMIT, Patience, Persistence
-from ingest.query_failure import QueryFailedError
 from storage.clock import ManualClock
 from storage.errors import (
     CommitConflictError,

@@ -6,9 +6,15 @@ import errno
 import pytest
 from pyspark.errors import PySparkException
 
-from ingest.errors import DiskFullError, ExitCode, MemoryLimitError, exit_code_of
+from ingest.errors import (
+    DiskFullError,
+    ExitCode,
+    MemoryLimitError,
+    QueryFailedError,
+    exit_code_of,
+)
 from ingest.microbatch.sink import StopRequested
-from ingest.query_failure import QueryFailedError, as_error, cause_of, is_outage
+from ingest.query_failure import as_error, cause_of, is_outage
 from storage.errors import CommitConflictError, RetryableError, StorageUnavailableError
 
 SPARK = "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"

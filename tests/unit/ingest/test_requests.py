@@ -6,6 +6,8 @@ import dataclasses
 import pytest
 
 from ingest.configuration.settings import load_settings
+from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
+from ingest.evolution.schema_answers import SchemaStopError
 from ingest.requests.asking import AskOptions, ask_and_wait, request_files
 from ingest.requests.desk import LOOK_EVERY_S, RequestDesk
 from ingest.requests.files import KEPT_MS, RequestFiles
@@ -13,7 +15,12 @@ from ingest.requests.kinds import KINDS
 from ingest.requests.registry import Outcome, RequestKind, tables_argument, text_argument
 from ingest.requests.reload import fixed_changes
 from storage.clock import ManualClock
-from storage.errors import InvalidRequestError, RetryableError, StorageUnavailableError
+from storage.errors import (
+    InvalidRequestError,
+    LakewardError,
+    RetryableError,
+    StorageUnavailableError,
+)
 from storage.io.local import LocalFileIO
 
 
@@ -40,7 +47,17 @@ def breaks(pipeline, arguments):
     raise KeyError("bug")
 
 
+def is_forbidden(pipeline, arguments):
+    raise SchemaStopError("forbidden", hint="alter the table")
+
+
+def is_denied(pipeline, arguments):
+    raise PermissionError("/state")
+
+
 TEST_KINDS = {
+    "forbid": RequestKind("forbid", is_forbidden),
+    "deny": RequestKind("deny", is_denied),
     "say": RequestKind("say", said),
     "fail": RequestKind("fail", fails),
     "break": RequestKind("break", breaks),
@@ -85,6 +102,36 @@ def test_a_failure_is_answered_with_its_hint_and_the_stream_goes_on(files, clock
         "wait",
     )
     assert answer.text == "away (store = s3)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "code"),
+    [
+        ("fail", StorageUnavailableError, ExitCode.UNAVAILABLE),
+        ("forbid", SchemaStopError, ExitCode.DATA),
+        ("deny", AccessDeniedError, ExitCode.ACCESS),
+    ],
+)
+def test_a_command_ends_as_if_it_had_happened_here(tmp_path, clock, kind, error, code):
+    path = tmp_path / "shop.yaml"
+    path.write_text(
+        f"source: {{type: files, path: {tmp_path}}}\nsink: {{warehouse: {tmp_path / 'lake'}}}\n"
+        "pipeline: {name: shop}\nmetrics: {enabled: false}\n"
+    )
+    settings = load_settings(path)
+    files = request_files(settings)
+
+    class Daemon(type(clock)):
+        """Serves while the command sleeps."""
+
+        def sleep(self, seconds):
+            serve(desk_of(files, self))
+
+    options = AskOptions(say=lambda text: None, clock=Daemon(clock.now_ms()))
+    with pytest.raises(LakewardError) as caught:
+        ask_and_wait(settings, kind, {}, options)
+    assert type(caught.value) is error
+    assert exit_code_of(caught.value) == code
 
 
 def test_a_bug_is_answered_and_the_request_is_not_tried_for_ever(files, clock):

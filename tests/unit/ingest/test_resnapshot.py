@@ -204,7 +204,7 @@ def test_signals_go_where_the_connector_reads(monkeypatch):
     sent = []
 
     class Recorder:
-        def __init__(self, config):
+        def __init__(self, config, logger):
             assert config["acks"] == "all"
 
         def produce(self, topic, **record):

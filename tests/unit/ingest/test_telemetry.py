@@ -123,7 +123,7 @@ def test_compactions_changelog_and_lookups_are_counted(metrics):
 
 def test_a_batch_that_this_process_began_before_counts_when_it_is_replayed(metrics):
     topic = next(iter(REPORT.counts))
-    replayed = dataclasses.replace(REPORT, outcome="replayed")
+    replayed = dataclasses.replace(REPORT, outcome="replayed", snapshots={})
     metrics.record(replayed)
     assert not sample(metrics, "source_records_total", topic=topic)
     metrics.record(replayed, again=True)

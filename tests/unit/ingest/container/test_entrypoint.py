@@ -54,6 +54,15 @@ def test_java_options_keep_the_order_of_their_numbers(java):
     assert given == [f"-Dn={i}" for i in range(12)]
 
 
+def test_a_module_that_java_warns_of_is_left_out(java):
+    options = {"SPARK_JAVA_OPT_0": "--add-modules=jdk.incubator.vector"}
+    command = executor_command({**EXECUTOR, **options, "JAVA_HOME": str(java)})
+    assert not [word for word in command if "incubator" in word]
+    assert [word for word in command if word.startswith("-Dn=")] == [
+        f"-Dn={i}" for i in range(1, 12)
+    ]
+
+
 def test_settings_of_the_pod_come_before_the_jars(java):
     environ = {**EXECUTOR, "JAVA_HOME": str(java), "SPARK_CONF_DIR": "/opt/spark/conf"}
     command = executor_command({**environ, "SPARK_CLASSPATH": "/extra/*"})
