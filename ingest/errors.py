@@ -34,6 +34,7 @@ __all__ = [
     "GivenUpError",
     "MemoryLimitError",
     "SparkGoneError",
+    "blames_record",
     "exit_code_of",
     "kind_of",
 ]
@@ -147,3 +148,24 @@ def kind_of(error: BaseException) -> ErrorKind:
 def exit_code_of(error: BaseException) -> int:
     """Exit code of a process that ends by `error`."""
     return int(kind_of(error).exit_code)
+
+
+_PROBE_BYTES = 64 << 20
+
+
+def blames_record(error: BaseException) -> bool:
+    """Whether what one record made code raise may be the record's own doing.
+
+    Not so errors that say what they are about (store, source, registry, a table, another writer),
+    errors of the system, and want of memory: a record whose size alone asks for too much leaves
+    this much free.
+    """
+    if isinstance(error, MemoryError):
+        try:
+            bytearray(_PROBE_BYTES)
+        except MemoryError:
+            return False
+        return True
+    if isinstance(error, LakewardError):
+        return isinstance(error, InternalError | BadRecordError)
+    return isinstance(error, Exception) and not isinstance(error, OSError)

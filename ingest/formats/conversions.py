@@ -60,6 +60,7 @@ CONVERSION_ERRORS = (
     pa.ArrowNotImplementedError,
     decimal.DecimalException,
     msgspec.MsgspecError,
+    RecursionError,
 )
 
 

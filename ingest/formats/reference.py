@@ -86,6 +86,8 @@ def _loosely(token: bytes) -> Any:
         return msgspec.json.decode(token) if token[:1] in b'"[{' else None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueRefusedError(f"not valid JSON text: {error}") from None
+    except RecursionError:
+        raise ValueRefusedError("the value is nested too deeply") from None
 
 
 def _int_column(codec: Codec, token: bytes, _: Placeholder) -> int:

@@ -476,7 +476,7 @@ class FreshShapes:
 
 def _unused(name: str) -> str:
     """A member's name that no event has, for a column whose own name another column uses."""
-    return f"{name}\N{INVISIBLE SEPARATOR}"
+    return f"{name}\ud800"  # text in JSON has no lone surrogates
 
 
 def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:

@@ -33,6 +33,7 @@ from ingest.formats.snapshot_marks import places_with
 from ingest.microbatch.constant_columns import constants_refused, source_part, with_constants
 from ingest.microbatch.decoders import decoder_of
 from ingest.microbatch.placing import in_one_task
+from ingest.microbatch.isolating import isolated
 from ingest.microbatch.plan import BatchPlan
 from ingest.microbatch.routing import Destination
 from ingest.microbatch.table_cache import Warehouse, schema_of
@@ -111,7 +112,31 @@ class Decoding:
         return self.settings.events.ordering == SOURCE
 
     def decode(self, raw: RawBatch) -> DecodeResult:
-        """Decode records of one topic."""
+        """Decode records of one topic; what a record holds makes it bad at most.
+
+        Raises:
+            Exception: an error that is no record's (`ingest.errors.blames_record`).
+        """
+        return isolated(self._whole, self._attempt, raw)
+
+    def _attempt(self, raw: RawBatch) -> None:
+        back = None if self.positions is None else self.positions.memory()
+        self._whole(raw)
+        if back is not None:
+            back()
+
+    def _whole(self, raw: RawBatch) -> DecodeResult:
+        """Decode all, or leave nothing behind."""
+        back = None if self.positions is None else self.positions.memory()
+        try:
+            return self._decoded(raw)
+        except Exception:
+            if back is not None:
+                back()
+            self._decoder = decoder_of(self.settings, self._resolve)  # it may have learned halves
+            raise
+
+    def _decoded(self, raw: RawBatch) -> DecodeResult:
         result = self._decoder.decode(raw)
         if result.deltas and self._by_source:
             result = dataclasses.replace(result, deltas=self._with_kinds(raw, result.deltas))

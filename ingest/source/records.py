@@ -89,6 +89,18 @@ class RawBatch:
         span = f"{self.offsets[0]}..{self.offsets[-1]}" if self.offsets else "empty"
         return f"RawBatch({self.topic}-{self.partition} {span}, {len(self)} records)"
 
+    def of(self, places: Sequence[int]) -> "RawBatch":
+        """Some of the records, by ascending row index, without `skipped`."""
+        extras = {new: self._record(at) for new, at in enumerate(places)}
+        return RawBatch(
+            self.topic,
+            self.partition,
+            [self.offsets[at] for at in places],
+            [self.keys[at] for at in places],
+            [self.values[at] for at in places],
+            extras={at: record for at, record in extras.items() if record is not None},
+        )
+
     def headers(self, index: int) -> list[tuple[str, bytes]]:
         """Headers of row `index`, in order; a null header value is given as empty bytes."""
         record = self._record(index)
