@@ -96,6 +96,8 @@ class Outcome:
         target = shape.target
         if target is not None and target.refusal:
             text = target.refusal
+        elif shape.fate is Fate.REFUSED and shape.refusal:
+            text = shape.refusal
         elif target is not None and shape.fate is Fate.REFUSED:
             text = _because(text, target)
         refused = EventRefusedError(error_class, text)
@@ -113,7 +115,11 @@ class Outcome:
             text = _because(f"the table has no column {names}", shape.target)
             self.refuse(at, EventRefusedError("schema", text), shape.target_name)
             return
-        shape.learn_columns(error.tokens, row)
+        try:
+            shape.learn_columns(error.tokens, row)
+        except EventRefusedError as refused:
+            self.refuse(at, refused, shape.target_name)
+            return
         self.withhold(shape, at)
 
     def untaken(

@@ -16,7 +16,7 @@ from ingest.deletions.sweeps import SnapshotMark
 from ingest.deletions.truncates import Truncate
 from ingest.evolution.schema_answers import Answers, asks_types
 from ingest.evolution.schema_policies import change_policy
-from ingest.formats.column_names import ColumnNames
+from ingest.formats.column_names import ColumnNames, why_no_column
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     BadRecord,
@@ -351,7 +351,9 @@ class Decoding:
             target = dataclasses.replace(
                 target,
                 schema=source_part(transform.decode_schema, hidden),
-                refusal=constants_refused(schema, target) or ordering_refused(schema, ordering),
+                refusal=constants_refused(schema, target)
+                or ordering_refused(schema, ordering)
+                or _names_refused(schema),
                 toast=self._toast(name, schema),
                 origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
                 ignored=transform.ignored | answers.ignored,
@@ -362,6 +364,15 @@ class Decoding:
             self._transforms[name] = transform
         self._targets[name] = target
         return target
+
+
+def _names_refused(schema: TableSchema) -> str:
+    """Why a table that somebody else made cannot take rows for its columns' names; "" when it can.
+    """
+    for name in schema.field_names:
+        if why := why_no_column(name):
+            return f"the table has a column {name}: {why}"
+    return ""
 
 
 def _finds_old_rows(schema: TableSchema) -> bool:
