@@ -63,6 +63,7 @@ class RowPlan:
         key: indices of the primary key's columns.
         key_names: members of the primary key's columns.
         index: columns by their members' names.
+        known: names of the columns and of their members: none of them is new in an event.
         null_only: names beyond the columns that appear with null values only.
         emits: whether rows are given out; a plan for a shape that the target does not cover yet
             only recognises its events.
@@ -88,6 +89,7 @@ class RowPlan:
         self.source = source
         self.columns = tuple(columns)
         self.index = {column.member: i for i, column in enumerate(columns)}
+        self.known = frozenset({*self.index, *(column.name for column in columns)})
         self.key_names = tuple(key_names)
         self.key = tuple(self.index[name] for name in key_names)
         self.null_only = tuple(name for name in dict.fromkeys(null_only) if name not in self.index)

@@ -420,6 +420,6 @@ def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.member not in known.index
+        if column.member not in known.known
     ]
     return any(get(row) is not None for row in rows for get in new)

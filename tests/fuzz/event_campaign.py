@@ -20,7 +20,7 @@ from unittest import mock
 import pyarrow as pa
 
 from ingest.formats import envelope_decoder
-from ingest.formats.events import OFFSET_COLUMN, SchemaDelta
+from ingest.formats.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, SchemaDelta
 from ingest.microbatch.chunk import ChunkKind, chunks_of, ipc_batch
 from ingest.microbatch.decoding import Decoding
 from ingest.microbatch.map_side import MapSide
@@ -106,7 +106,7 @@ def _plain(table: pa.Table) -> dict[str, list[Any]]:
     for batch in table.to_batches():
         for name, values in rows_of(batch).items():
             found[name] += values
-    return dict(found)
+    return {n: v for n, v in found.items() if n != UNAVAILABLE_COLUMN or any(v)}
 
 
 @contextlib.contextmanager
