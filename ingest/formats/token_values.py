@@ -19,6 +19,7 @@ __all__ = [
 NULL = b"null"
 _INTEGER = re.compile(rb"-?\d{1,100}")
 _SHOWN = 60
+_SHOWN_BITS = 400
 
 
 class ValueRefusedError(ValueError):
@@ -68,5 +69,7 @@ def in_range(number: int, low: int, high: int, what: str) -> int:
         ValueRefusedError: it is out of range.
     """
     if not low <= number <= high:
-        raise ValueRefusedError(f"{number} is out of the range of {what}")
+        size = number.bit_length()
+        shown = str(number) if size <= _SHOWN_BITS else f"a number of {size} bits"
+        raise ValueRefusedError(f"{shown} is out of the range of {what}")
     return number

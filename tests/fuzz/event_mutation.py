@@ -5,6 +5,7 @@ The places of names, values and members in a seed's text are found once, so a mu
 """
 
 import dataclasses
+import functools
 import random
 import re
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class Seed:
         """The seed of a record in JSON."""
         return Seed(topic, key, value, places_of(value), places_of(key))
 
-    @property
+    @functools.cached_property
     def payload_places(self) -> tuple[Place, ...]:
         """Those behind a schema block."""
         at = -1 if self.value is None else self.value.find(_PAYLOAD)
