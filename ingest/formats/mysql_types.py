@@ -57,6 +57,7 @@ _LENGTHS = {
     "binary": TypeRoot.VARBINARY,
     "varbinary": TypeRoot.VARBINARY,
 }
+_NUMBER = re.compile("[0-9]{1,9}")
 _DECIMALS = ("decimal", "numeric", "dec", "fixed")
 
 
@@ -74,7 +75,8 @@ def mysql_type(text: str) -> AtomicType:
     if match is None:
         return STRING
     name, inside, rest = match.groups()
-    numbers = [int(part) for part in (inside or "").split(",") if part.strip().isdigit()]
+    parts = [part.strip() for part in (inside or "").split(",")]
+    numbers = [int(part) for part in parts if _NUMBER.fullmatch(part)]
     if name in _INTEGERS:
         signed, unsigned = _INTEGERS[name]
         return unsigned if "unsigned" in rest or "zerofill" in rest else signed

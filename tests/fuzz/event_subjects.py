@@ -274,6 +274,7 @@ Maker = Callable[[str, pathlib.Path], Subject]
 
 def _settings(folder: pathlib.Path, text: str) -> Settings:
     path = folder / "fuzz.yaml"
+    text = text.replace("/nowhere", str(folder))
     path.write_text(text.replace("WAREHOUSE", str(folder / "lake")))
     return load_settings(path)
 
@@ -463,6 +464,7 @@ SUBJECTS: Mapping[str, Maker] = {
         ", debezium: {decimal.handling.mode: string, time.precision.mode: isostring, "
         "binary.handling.mode: hex}",
     ),
+    "debezium-json ddl": _debezium("mariadb", "json", ", debezium: {schema.change.topic: maria-json}"),
     "debezium-json ordered": _ruled("postgres", _SOURCE_ORDER, "toast: keep, table.properties: {changelog-producer: input}"),
     "debezium-json computed": _ruled("mariadb", "", _RULE),
     "debezium-avro mariadb": _debezium("mariadb", "avro"),

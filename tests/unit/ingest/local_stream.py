@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ingest.configuration.setting_values import Settings
 from ingest.configuration.settings import load_settings
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.chunk import chunks_of
@@ -81,6 +82,14 @@ class LocalStream:
         file.write_text(config.replace("WAREHOUSE", str(path / "lake")))
         self.settings = load_settings(file)
         self.start()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "LocalStream":
+        """A pipeline with these settings."""
+        stream = cls.__new__(cls)
+        stream.settings = settings
+        stream.start()
+        return stream
 
     def start(self) -> None:
         """Begin anew, as after a crash: all that is known comes from the tables."""
