@@ -25,6 +25,9 @@ NEW = "new"
 REPLAYED = "replayed"
 """State of a record that a replay brought in."""
 
+_LAST_MS = 253_402_300_800_000
+"""The first moment of the year 10000 [epoch ms], of which many readers know nothing."""
+
 _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _BYTES = AtomicType(TypeRoot.VARBINARY, length=MAX_LENGTH)
 _INT = AtomicType(TypeRoot.INT)
@@ -102,7 +105,7 @@ def quarantine_rows(
 
 
 def _moment(record: BadRecord) -> int | None:
-    return record.timestamp_ms if record.timestamp_ms >= 0 else None
+    return record.timestamp_ms if 0 <= record.timestamp_ms < _LAST_MS else None
 
 
 def _storable(text: str) -> str:

@@ -102,9 +102,15 @@ class RawBatch:
         )
 
     def headers(self, index: int) -> list[tuple[str, bytes]]:
-        """Headers of row `index`, in order; a null header value is given as empty bytes."""
+        """Headers of row `index`, in order; a null header value is given as empty bytes.
+
+        None where the client library cannot decode their names.
+        """
         record = self._record(index)
-        pairs = (record.headers() if record is not None else None) or ()
+        try:
+            pairs = (record.headers() if record is not None else None) or ()
+        except UnicodeError:
+            return []
         return [(name, _header_bytes(value)) for name, value in pairs]
 
     def timestamp_ms(self, index: int) -> int:
@@ -130,4 +136,4 @@ class RawBatch:
 def _header_bytes(value: bytes | str | None) -> bytes:
     if value is None:
         return b""
-    return value.encode() if isinstance(value, str) else value
+    return value.encode("utf-8", "backslashreplace") if isinstance(value, str) else value

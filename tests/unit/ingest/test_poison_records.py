@@ -192,3 +192,39 @@ def test_names_that_no_column_can_have_are_bad_records(way, name, tmp_path):
     found = {row["id"]: row for row in stream.rows("items")}
     found.pop(6, None)
     assert found == {row["id"]: row for row in kept}
+
+
+class Extra:
+    """Headers and timestamp as no producer should write them."""
+
+    def __init__(self, headers, timestamp):
+        self._headers, self._timestamp = headers, timestamp
+
+    def headers(self):
+        if isinstance(self._headers, Exception):
+            raise self._headers
+        return self._headers
+
+    def timestamp(self):
+        return (1, self._timestamp)
+
+
+NO_NAME = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a header's name")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        Extra([("\ud800", "\udfff"), ("", None)], 5),
+        Extra(NO_NAME, 5),
+        Extra([], 2**63),
+        Extra([], 2**62),
+        Extra([], -(2**62)),
+    ],
+)
+def test_bad_records_with_odd_headers_and_moments_are_kept(extra, tmp_path):
+    stream = Stream(tmp_path, "debezium-json")
+    raw = RawBatch("src.shop.items", 0, [0], [b"\xff"], [b"\xff"], extras={0: extra})
+    stream.local.run(0, {(raw.topic, 0): [raw]})
+    (held,) = stream.local.table(QUARANTINE).to_arrow().to_pylist()
+    assert (held["value"], held["error_class"]) == (b"\xff", "json")
