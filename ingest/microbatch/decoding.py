@@ -164,6 +164,10 @@ class Decoding:
         bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
         return DecodeResult(changes, bad, deltas, dict(+counts))
 
+    def operation(self, topic: str, record: BadRecord) -> str:
+        """The name under which a record that gave rows was counted."""
+        return self._decoder.operation(topic, record)
+
     def ddl(self, raw: RawBatch) -> list[TableDdl]:
         """Statements in records of the schema change topic, about tables that are wanted."""
         if raw.topic != self.settings.events.schema_change_topic:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A record that nobody foresaw ends no batch: it is found by halves and quarantined alone.
 
+A row that a later step cannot take (placing, writing) is found the same way; its record is named to
+the driver, which runs the batch again without it (`BatchPlan.unwritable`).
+
 What a record holds may only make the record bad. Where decoding raises what no path foresees, the
 records that raise alone are found (`halving`), each becomes a bad record of class `internal` with
 the end of the traceback, and the others are decoded without them. Errors of what a task works with
@@ -18,12 +21,14 @@ from ingest.formats.outcome import bad_record
 from ingest.microbatch.halving import failing_positions
 from ingest.source.records import RawBatch
 
-__all__ = ["ERROR_CLASS", "isolated", "reason_text"]
+__all__ = ["ERROR_CLASS", "guilty_rows", "isolated", "reason_text"]
 
 ERROR_CLASS = "internal"
 _FRAMES = 12
 _MESSAGE = 500
 _TEXT = 6_000
+_MOST_ROWS = 100
+"""Rows of one table and task that are looked for; where more fail, it is not about the rows."""
 
 
 class _UnforeseenError(Exception):
@@ -74,6 +79,47 @@ def isolated(
     if rest:
         parts.append(isolated(decode, attempt, raw.of(rest)))
     return _united(parts)
+
+
+def guilty_rows(
+    attempt: Callable[[int, int], object], count: int, error: Exception
+) -> dict[int, str]:
+    """The rows that a step after decoding fails for, and why.
+
+    Args:
+        attempt: tries the step with the rows from a position up to another; none are tried, too.
+        count: of rows.
+        error: what the step raised for all of them.
+
+    Raises:
+        Exception: `error`, where it is not about single rows.
+    """
+    whys: dict[int, str] = {}
+
+    def tried(low: int, high: int) -> None:
+        try:
+            attempt(low, high)
+        except Exception as other:
+            if not blames_record(other):
+                raise
+            if high - low == 1:
+                whys[low] = reason_text(other)
+                if len(whys) > _MOST_ROWS:
+                    raise error from other
+            raise _UnforeseenError from other
+
+    if not blames_record(error):
+        raise error
+    try:
+        tried(0, 0)
+    except _UnforeseenError:
+        raise error from None
+    if count == 1:
+        return {0: reason_text(error)}
+    found = failing_positions(tried, count, (_UnforeseenError,))
+    if not found or len(found) == count:
+        raise error
+    return {at: whys[at] for at in found}
 
 
 def _tried(attempt: Callable[[RawBatch], object], raw: RawBatch) -> None:

@@ -18,7 +18,7 @@ from ingest.microbatch.decoding import Decoding
 from ingest.microbatch.map_side import MapSide
 from ingest.microbatch.plan import BatchPlan
 from ingest.microbatch.range_report import BatchTotals
-from ingest.microbatch.reduce_side import reduce_chunks
+from ingest.microbatch.reduce_side import reduced
 from ingest.microbatch.sink import JobOutcome, MicroBatchSink
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
@@ -63,8 +63,8 @@ class LocalSink(MicroBatchSink):
             side.note_positions()
             reports.append(pickle.loads(pickle.dumps(side.report, 5)))
         results = [
-            reduce_chunks(self._book.warehouse, plan, reversed(chunks))
-            for chunks in by_bucket.values()
+            reduced(self._book.warehouse, plan, place[0], [*reversed(chunks)])
+            for place, chunks in by_bucket.items()
         ]
         return JobOutcome(BatchTotals.of(reports), tuple(results))
 
