@@ -116,5 +116,8 @@ def _storable(text: str) -> str:
 def _headers_json(record: BadRecord) -> str | None:
     if not record.headers:
         return None
-    pairs = [[_storable(name), value.decode("utf-8", "backslashreplace")] for name, value in record.headers]
+    pairs = [
+        [_storable(name), value.decode("utf-8", "backslashreplace")]
+        for name, value in record.headers
+    ]
     return orjson.dumps(pairs).decode("utf-8")

@@ -32,8 +32,8 @@ from ingest.formats.schema_change_events import TableDdl, schema_changes
 from ingest.formats.snapshot_marks import places_with
 from ingest.microbatch.constant_columns import constants_refused, source_part, with_constants
 from ingest.microbatch.decoders import decoder_of
-from ingest.microbatch.placing import in_one_task
 from ingest.microbatch.isolating import isolated
+from ingest.microbatch.placing import in_one_task
 from ingest.microbatch.plan import BatchPlan
 from ingest.microbatch.routing import Destination
 from ingest.microbatch.table_cache import Warehouse, schema_of
@@ -371,8 +371,7 @@ class Decoding:
 
 
 def _names_refused(schema: TableSchema) -> str:
-    """Why a table that somebody else made cannot take rows for its columns' names; "" when it can.
-    """
+    """Why a table that somebody else made takes no rows, by its columns' names; "" when it does."""
     for name in schema.field_names:
         if why := why_no_column(name):
             return f"the table has a column {name}: {why}"

@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from ingest.bad_records.quarantine import quarantine_rows
 from ingest.deletions.swept_rows import SWEEP_PIECE, untouched
 from ingest.deletions.truncates import deletes_of
+from ingest.errors import blames_record
 from ingest.formats.events import UNAVAILABLE_COLUMN, BadRecord, ChangeBatch, DecodeResult
 from ingest.formats.outcome import bad_record
 from ingest.formats.row_batches import joined_rows
@@ -323,6 +324,8 @@ class MapSide:
             try:
                 cut = list(split_rows(rows, table))
             except Exception as error:
+                if not blames_record(error):
+                    raise
                 self.report.unwritable += _unplaceable(rows, table, name, piece, error)
                 continue
             self.report.spent("sort", time.perf_counter() - started)

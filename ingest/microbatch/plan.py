@@ -20,7 +20,7 @@ from ingest.deletions.truncates import Cut
 from ingest.evolution.schema_answers import Answers
 from storage.errors import InternalError
 
-__all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "floor_of", "Unwritable"]
+__all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "Unwritable", "floor_of"]
 
 PLAN_PROPERTY = "lakeward.plan"
 

@@ -25,6 +25,7 @@ from pyspark import TaskContext
 
 from ingest.deletions.sweeps import Numbers
 from ingest.deletions.swept_rows import SWEEP_PIECE, without_touched
+from ingest.errors import blames_record
 from ingest.microbatch.batch_report import LookupUse
 from ingest.microbatch.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
 from ingest.microbatch.isolating import guilty_rows
@@ -155,6 +156,8 @@ def reduced(
             table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=fault
         )
     except Exception as error:
+        if not blames_record(error):
+            raise
         found = _unwritable(warehouse, plan, table, chunks, error)
         return BucketResult(
             table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, unwritable=found

@@ -27,7 +27,7 @@ from ingest.microbatch.map_side import MapSide
 from ingest.microbatch.plan import BatchPlan
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from tests.fuzz.event_mutation import Seed, mutated, places_of
+from tests.fuzz.event_mutation import mutated, places_of
 from tests.fuzz.event_subjects import QUARANTINE, Subject
 from tests.unit.ingest.agreeing_paths import rows_of
 from tests.unit.ingest.every_way import by_columns, by_reference
@@ -65,7 +65,8 @@ class Fault:
     value: bytes | None
 
     def __str__(self) -> str:
-        return f"{self.subject} #{self.chunk} {self.topic}: {self.what}\n  key   {_shown(self.key)}\n  value {_shown(self.value)}"
+        place = f"{self.subject} #{self.chunk} {self.topic}"
+        return f"{place}: {self.what}\n  key   {_shown(self.key)}\n  value {_shown(self.value)}"
 
 
 def _shown(text: bytes | None) -> str:
@@ -141,7 +142,11 @@ class EventCampaign:
         end = time.monotonic() + seconds
         with self._subject.registry():
             for chunk in itertools.count():
-                if self.events >= count or time.monotonic() > end or len(self.faults) >= most_faults:
+                if (
+                    self.events >= count
+                    or time.monotonic() > end
+                    or len(self.faults) >= most_faults
+                ):
                     return
                 self._chunk(chunk)
 
@@ -202,7 +207,12 @@ class EventCampaign:
             if chunk.kind is ChunkKind.CHANGES:
                 parts[chunk.table].append(ipc_batch(chunk.payload))
         side.note_positions()
-        rows = {name: pa.concat_tables(map(_table, found), promote_options="default").sort_by(OFFSET_COLUMN) for name, found in parts.items()}
+        rows = {
+            name: pa.concat_tables(map(_table, found), promote_options="default").sort_by(
+                OFFSET_COLUMN
+            )
+            for name, found in parts.items()
+        }
         held = rows.pop(QUARANTINE, None)
         bad = {} if held is None else _pairs(held, "error_class")
         why = {} if held is None else _pairs(held, "error")
@@ -224,7 +234,9 @@ class EventCampaign:
         odd = {at: fast.why[at] for at, name in fast.bad.items() if name == "internal"}
         odd |= {at: slow.why[at] for at, name in slow.bad.items() if name == "internal"}
         for at in sorted(odd)[:2]:
-            self._fault(number, plan, topic, records[at], f"not foreseen: {odd[at][:2_000]}", _internal)
+            self._fault(
+                number, plan, topic, records[at], f"not foreseen: {odd[at][:2_000]}", _internal
+            )
         for ended in (fast, slow):
             total = sum(ended.counts.values()) + len(ended.bad)
             if total != len(records):
@@ -236,8 +248,11 @@ class EventCampaign:
             return
         places = [at for at in range(len(records)) if fast.places(at) != slow.places(at)]
         for at in places[:2]:
-            told = f"fast {fast.places(at)} {fast.why.get(at)}\n  slow {slow.places(at)} {slow.why.get(at)}"
-            self._fault(number, plan, topic, records[at], f"the paths differ:\n  {told}", self._differ)
+            told = f"fast {fast.places(at)} {fast.why.get(at)}\n"
+            told += f"  slow {slow.places(at)} {slow.why.get(at)}"
+            self._fault(
+                number, plan, topic, records[at], f"the paths differ:\n  {told}", self._differ
+            )
         if not places:
             what = f"counts {fast.counts} and {slow.counts}, deltas {fast.deltas ^ slow.deltas}"
             self.faults.append(Fault(self._subject.name, number, what, topic, None, None))

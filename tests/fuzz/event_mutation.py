@@ -92,11 +92,15 @@ def _value(text: bytes, at: int, found: list[Place]) -> int:
     return at
 
 
-def mutated(rng: random.Random, seed: Seed, others: Sequence[Seed]) -> tuple[bytes | None, bytes | None]:
+def mutated(
+    rng: random.Random, seed: Seed, others: Sequence[Seed]
+) -> tuple[bytes | None, bytes | None]:
     """(key, value) of an odd record."""
     key, value = seed.key, seed.value
     if rng.random() < 0.15 and key:
-        edited = _edited(rng, key, seed.key_places, others) if seed.key_places else damaged(rng, key)
+        edited = (
+            _edited(rng, key, seed.key_places, others) if seed.key_places else damaged(rng, key)
+        )
         key = rng.choice((None, b"", b"null", b"1", edited, edited))
     if value is None or rng.random() < 0.01:
         return key, rng.choice((None, b"", value))
@@ -110,7 +114,10 @@ def damaged(rng: random.Random, text: bytes) -> bytes:
     """Bytes cut off, turned, put in, left out or repeated."""
     if not text:
         return rng.choice(BYTES)
-    at = min(len(text), rng.randrange(len(text) + 5) if text[:1] != b"\0" else rng.randrange(4, len(text) + 5))
+    at = min(
+        len(text),
+        rng.randrange(len(text) + 5) if text[:1] != b"\0" else rng.randrange(4, len(text) + 5),
+    )
     to = min(len(text), at + rng.choice((1, 1, 2, 5, 50)))
     match rng.randrange(7):
         case 0:
@@ -125,7 +132,9 @@ def damaged(rng: random.Random, text: bytes) -> bytes:
             return text[:to] + text[at:]
 
 
-def _edited(rng: random.Random, text: bytes, places: Sequence[Place], others: Sequence[Seed]) -> bytes:
+def _edited(
+    rng: random.Random, text: bytes, places: Sequence[Place], others: Sequence[Seed]
+) -> bytes:
     if not places:
         return rng.choice(VALUES)
     times = rng.choice((1, 1, 1, 1, 1, 2, 2, 3, 5))
@@ -141,7 +150,9 @@ def _edited(rng: random.Random, text: bytes, places: Sequence[Place], others: Se
 def _other(rng: random.Random, text: bytes, place: Place, others: Sequence[Seed]) -> bytes:
     old = text[place.start : place.end]
     if place.kind == "name":
-        return rng.choice(NAMES) if rng.random() < 0.9 else rng.choice((old.upper(), old[:-1] + b' "'))
+        return (
+            rng.choice(NAMES) if rng.random() < 0.9 else rng.choice((old.upper(), old[:-1] + b' "'))
+        )
     if place.kind == "member":
         return _member(rng, old, others)
     draw = rng.random()
@@ -193,6 +204,7 @@ def _drawn(rng: random.Random) -> bytes:
         case 3:
             day = f"{rng.randrange(10_001):04}-{rng.randrange(14):02}-{rng.randrange(33):02}"
             clock = f"{rng.randrange(26):02}:{rng.randrange(62):02}:{rng.randrange(62):02}"
-            return f'"{day}{rng.choice(("T", " ", ""))}{clock}{rng.choice(("", ".5", "Z", "+02:00"))}"'.encode()
+            rest = rng.choice(("", ".5", "Z", "+02:00"))
+            return f'"{day}{rng.choice(("T", " ", ""))}{clock}{rest}"'.encode()
         case _:
             return b'"' + bytes(rng.choices(b"abcXYZ019+/=-_. ", k=rng.randrange(12))) + b'"'

@@ -22,11 +22,13 @@ from ingest.configuration.settings import load_settings
 from ingest.formats.events import SOURCE_TABLE_OPTION
 from ingest.microbatch import decoders
 from ingest.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.source.records import RawBatch
 from storage.format.schema import TableSchema
 from storage.format.types import VALUE_KIND
 from storage.table.catalog import FileSystemCatalog
 from tests.fuzz.event_mutation import Seed
-from tests.unit.ingest.avro_events import Writer, decimal as avro_decimal, optional
+from tests.unit.ingest.avro_events import Writer, optional
+from tests.unit.ingest.avro_events import decimal as avro_decimal
 from tests.unit.ingest.captured_events import Capture, captures, load
 from tests.unit.ingest.captured_sink import CapturedSink
 from tests.unit.ingest.debezium_events import dumps
@@ -121,7 +123,9 @@ def _plain_rows(rows: Any) -> list[Row]:
             columns[name] = rows.column(name).to_pylist()
         except (ValueError, OverflowError):  # moments that Python does not know
             columns[name] = [None] * rows.num_rows
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def _json(value: Any, binary: Callable[[bytes], str]) -> Any:
@@ -161,7 +165,10 @@ Written = tuple[str, bytes | None, bytes | None]
 
 
 def _canal(change: Change) -> Written:
-    row = {n: v if v is None else v if isinstance(v, str) else json.dumps(v) for n, v in _images(change, _latin1).items()}
+    row = {
+        n: v if v is None else v if isinstance(v, str) else json.dumps(v)
+        for n, v in _images(change, _latin1).items()
+    }
     kind = {"c": "INSERT", "u": "UPDATE", "d": "DELETE"}[change.op]
     name = [n for n in row if n not in change.key][:1]
     value = {
@@ -220,7 +227,11 @@ def _maxwell(change: Change) -> Written:
 def _ogg(change: Change) -> Written:
     row, op = _images(change, _base64), {"c": "I", "u": "U", "d": "D"}[change.op]
     value = {"table": f"{change.database}.{change.table}", "op_type": op}
-    value |= {"op_ts": "2020-02-29 10:11:12.123456", "current_ts": "2020-02-29T10:11:13.000000", "pos": "7"}
+    value |= {
+        "op_ts": "2020-02-29 10:11:12.123456",
+        "current_ts": "2020-02-29T10:11:13.000000",
+        "pos": "7",
+    }
     if len(row) % 2:
         value["primary_keys"] = list(change.key)
     if op != "I":
@@ -233,8 +244,16 @@ def _ogg(change: Change) -> Written:
 def _dms(change: Change) -> Written:
     row = _images(change, bytes.hex)
     operation = {"c": "insert", "u": "update", "d": "delete"}[change.op]
-    metadata = {"timestamp": "2020-02-29T10:11:12.123456Z", "record-type": "data", "operation": operation}
-    metadata |= {"partition-key-type": "schema-table", "schema-name": change.database, "table-name": change.table}
+    metadata = {
+        "timestamp": "2020-02-29T10:11:12.123456Z",
+        "record-type": "data",
+        "operation": operation,
+    }
+    metadata |= {
+        "partition-key-type": "schema-table",
+        "schema-name": change.database,
+        "table-name": change.table,
+    }
     value = {"data": {n: v for n, v in row.items() if v is not None}, "metadata": metadata}
     if change.op == "u" and len(row) % 2:
         value["before-image"] = _of(row, change.key)
@@ -243,7 +262,13 @@ def _dms(change: Change) -> Written:
 
 def _flat(change: Change) -> Written:
     row = _images(change, _base64)
-    value = {**row, "__op": change.op, "__table": change.table, "__db": change.database, "__source_ts_ms": 5}
+    value = {
+        **row,
+        "__op": change.op,
+        "__table": change.table,
+        "__db": change.database,
+        "__source_ts_ms": 5,
+    }
     if change.op == "d":
         value["__deleted"] = "true"
     return f"flat.{change.database}.{change.table}", dumps(_of(row, change.key)), dumps(value)
@@ -327,11 +352,10 @@ def _by_topic(seeds: Sequence[Seed]) -> dict[str, list[Seed]]:
 def _debezium(database: str, converter: str, more: str = "", rule: str = "toast: keep") -> Maker:
     def make(name: str, folder: pathlib.Path) -> Subject:
         avro = converter == "avro"
-        if avro:
-            more_ = f"{more}, schema.registry.url: 'http://none.invalid'"
-        else:
-            more_ = more
-        settings = _settings(folder, _text("debezium-avro" if avro else "debezium-json", more_, rule))
+        more_ = f"{more}, schema.registry.url: 'http://none.invalid'" if avro else more
+        settings = _settings(
+            folder, _text("debezium-avro" if avro else "debezium-json", more_, rule)
+        )
         capture = _capture(database, converter)
         owner = "shop." if database == "mariadb" else "shop.public."
         schemas = {f"shop.{table}": schema for table, schema in _typed(database, owner).items()}
@@ -346,7 +370,7 @@ def _debezium(database: str, converter: str, more: str = "", rule: str = "toast:
 
 
 def _ruled(database: str, source: str, rule: str) -> Maker:
-    """A pipeline that makes its tables itself, in the order of the source, with computed columns."""
+    """A pipeline that makes its tables itself."""
 
     def make(name: str, folder: pathlib.Path) -> Subject:
         text = _text("debezium-json", source, rule).replace("name: fuzz", "name: fuzz")
@@ -430,8 +454,6 @@ class LocalStreamless:
     def subject(
         self, name: str, seeds: Sequence[Seed], schemas: Mapping[int, RegisteredSchema]
     ) -> Subject:
-        from ingest.source.records import RawBatch
-
         empty = Subject(name, None, {}, {}, schemas)  # type: ignore[arg-type]
         with empty.registry():
             stream = LocalStream(self.folder, self.text)
@@ -448,7 +470,7 @@ class LocalStreamless:
 
 _SOURCE_ORDER = ", ordering: source"
 _RULE = (
-    'toast: keep, table.properties: {changelog-producer: input}, '
+    "toast: keep, table.properties: {changelog-producer: input}, "
     'computed: ["tag = concat(\'n\', cast(id as string))"], filter: "id <> 77"'
 )
 
@@ -464,8 +486,12 @@ SUBJECTS: Mapping[str, Maker] = {
         ", debezium: {decimal.handling.mode: string, time.precision.mode: isostring, "
         "binary.handling.mode: hex}",
     ),
-    "debezium-json ddl": _debezium("mariadb", "json", ", debezium: {schema.change.topic: maria-json}"),
-    "debezium-json ordered": _ruled("postgres", _SOURCE_ORDER, "toast: keep, table.properties: {changelog-producer: input}"),
+    "debezium-json ddl": _debezium(
+        "mariadb", "json", ", debezium: {schema.change.topic: maria-json}"
+    ),
+    "debezium-json ordered": _ruled(
+        "postgres", _SOURCE_ORDER, "toast: keep, table.properties: {changelog-producer: input}"
+    ),
     "debezium-json computed": _ruled("mariadb", "", _RULE),
     "debezium-avro mariadb": _debezium("mariadb", "avro"),
     "debezium-avro postgres": _debezium("postgres", "avro"),

@@ -42,7 +42,9 @@ ERRORS = [
 def event(number, value, table="items", **more):
     source = {"db": "shop", "table": table, "ts_ms": 5, "name": "s", "connector": "postgresql"}
     source |= {"lsn": 100 + number, "sequence": f'["{100 + number}","{100 + number}"]'}
-    return dumps({"before": None, "after": {"id": number, "v": value, **more}, "op": "c", "source": source})
+    return dumps(
+        {"before": None, "after": {"id": number, "v": value, **more}, "op": "c", "source": source}
+    )
 
 
 class Stream:
@@ -202,7 +204,13 @@ def test_a_table_that_alone_is_corrupt_is_parked_and_not_searched(tmp_path, monk
     stream = Stream(tmp_path)
     stream.run(event(0, "first"), event(0, "first", "others"))
     error = CorruptDataError("a file is damaged")
-    raising_for(monkeypatch, reduce_side, "reduce_chunks", error, lambda a: any(c.table == "shop.items" for c in a[2]))
+    raising_for(
+        monkeypatch,
+        reduce_side,
+        "reduce_chunks",
+        error,
+        lambda a: any(c.table == "shop.items" for c in a[2]),
+    )
     monkeypatch.setattr(stream.local.sink, "_park", lambda *_: None)
     stream.run(event(1, "a"), event(1, "b", "others"))
     assert stream.values("others") == {0: "first", 1: "b"}

@@ -15,7 +15,18 @@ sink: {{warehouse: "WAREHOUSE"}}
 pipeline: {{name: test}}
 tables: [{{match: '*', primary.key: [{key}]}}]
 """
-NAMES = ['say "hi"', "back\\slash", "line\nfeed", "tab\t", "\x01", "\x7f", "é", "a.b", "A/b", "x" * 500]
+NAMES = [
+    'say "hi"',
+    "back\\slash",
+    "line\nfeed",
+    "tab\t",
+    "\x01",
+    "\x7f",
+    "é",
+    "a.b",
+    "A/b",
+    "x" * 500,
+]
 DEEP = "[" * 1_500 + "]" * 1_500
 QUARANTINE = "lakeward._quarantine"
 
@@ -108,13 +119,13 @@ class Stream:
         """(table, row or text) of each record."""
         batch = {}
         for table in TABLES:
-            values = [r if isinstance(r, str) else self.write(table, r) for t, r in records if t == table]
+            values = [
+                r if isinstance(r, str) else self.write(table, r) for t, r in records if t == table
+            ]
             if values:
                 offsets = list(range(self.offset, self.offset + len(values)))
                 keys = [None] * len(values)
-                raw = RawBatch(
-                    f"src.shop.{table}", 0, offsets, keys, [v.encode() for v in values]
-                )
+                raw = RawBatch(f"src.shop.{table}", 0, offsets, keys, [v.encode() for v in values])
                 batch[raw.topic, 0] = [raw]
         self.local.run(self.number, batch)
         self.offset += len(records)
@@ -145,7 +156,9 @@ def test_columns_of_any_name_are_columns(way, tmp_path):
     rows = [{"id": n, name: f"value {n}"} for n, name in enumerate(NAMES)]
     stream.run(("items", rows[0]), ("others", {"id": 1, "v": "a"}))
     stream.run(*(("items", row) for row in rows[1:]), ("others", {"id": 2, "v": "b"}))
-    stream.run(("items", {"id": 99, **dict.fromkeys(NAMES, "all")}), ("others", {"id": 3, "v": "c"}))
+    stream.run(
+        ("items", {"id": 99, **dict.fromkeys(NAMES, "all")}), ("others", {"id": 3, "v": "c"})
+    )
     assert stream.bad() == []
     expected = [*rows, {"id": 99, **dict.fromkeys(NAMES, "all")}]
     assert {row["id"]: row for row in stream.rows("items")} == {row["id"]: row for row in expected}
