@@ -150,6 +150,13 @@ class EventCampaign:
                     return
                 self._chunk(chunk)
 
+    def judge(self, topic: str, records: Sequence[Record]) -> None:
+        """Look at given records instead of odd ones, with decoders that begin anew."""
+        self.events += len(records)
+        with self._subject.registry():
+            for number in (0, 1):
+                self._judged(number, topic, records, self._fresh())
+
     def _chunk(self, number: int) -> None:
         rng = random.Random(f"{self._seed} {self._subject.name} {number}")
         topic = rng.choices(self._topics, self._weights)[0]
@@ -162,9 +169,14 @@ class EventCampaign:
         self.events += len(records)
         if self._ways is None or number % _FRESH == 0:
             self._ways = self._fresh()
+        self._judged(number, topic, records, self._ways)
+
+    def _judged(
+        self, number: int, topic: str, records: Sequence[Record], ways: tuple[Decoding, Decoding]
+    ) -> None:
         plan = self._plan(number)
         try:
-            fast, slow = self._both(self._ways, plan, topic, records)
+            fast, slow = self._both(ways, plan, topic, records)
         except Exception as error:
             self._ways = None
             self._failed(number, plan, topic, records, error)
