@@ -14,9 +14,10 @@ PYTEST_ARGS ?=
 # one of the processes takes the heavy tests in turn, the others the rest
 JOBS ?= 2
 MINUTES ?= 5
+N ?= 100000
 SOAK ?= steady races
 
-.PHONY: help setup peers check format test test-all bench soak drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
+.PHONY: help setup peers check format test test-all bench soak fuzz drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -90,6 +91,10 @@ bench: setup $(PEERS)/.ready ## measure against the floor and against peers; pri
 
 soak: setup ## SOAK="steady races", MINUTES each: half load, nothing may grow; and compaction, expiry, kills beside it; JSON in build/
 	for kind in $(SOAK); do $(BIN)/python -m tests.soak $$kind --minutes $(MINUTES) || exit 1; done
+
+fuzz: setup ## N odd events of all formats through both decoding paths, then damaged files; a summary in build/
+	$(BIN)/python -m tests.fuzz events --count $(N) --json build/fuzz-events.json
+	$(BIN)/python -m tests.fuzz
 
 drills: setup ## failure drills, all in turn: broker, topics, processes, disks, stores, clock; a table at the end, JSON in build/
 	$(BIN)/python -m pytest tests/drills -q $(PYTEST_ARGS)

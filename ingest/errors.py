@@ -37,6 +37,7 @@ __all__ = [
     "MemoryLimitError",
     "QueryFailedError",
     "SparkGoneError",
+    "blames_record",
     "error_named",
     "exit_code_of",
     "kind_of",
@@ -176,3 +177,24 @@ def _tree(kind: type[LakewardError]) -> Iterator[type[LakewardError]]:
     yield kind
     for below in kind.__subclasses__():
         yield from _tree(below)
+
+
+_PROBE_BYTES = 64 << 20
+
+
+def blames_record(error: BaseException) -> bool:
+    """Whether what one record made code raise may be the record's own doing.
+
+    Not so errors that say what they are about (store, source, registry, a table, another writer),
+    errors of the system, and want of memory: a record whose size alone asks for too much leaves
+    this much free.
+    """
+    if isinstance(error, MemoryError):
+        try:
+            bytearray(_PROBE_BYTES)
+        except MemoryError:
+            return False
+        return True
+    if isinstance(error, LakewardError):
+        return isinstance(error, InternalError | BadRecordError)
+    return isinstance(error, Exception) and not isinstance(error, OSError)

@@ -96,6 +96,11 @@ BAD_CLASSES: Mapping[str, BadClass] = {
         "A filter or computed column of the table fails on this row.",
         f"Mend the expression in `tables[]`, `lakeward reload`, {_REPLAY}.",
     ),
+    "internal": BadClass(
+        "Lakeward raised an error that it does not foresee for this record: a bug.",
+        "Report it with the error's text; after an upgrade that mends it: "
+        "`lakeward quarantine replay`.",
+    ),
 }
 
 _UNKNOWN = BadClass("A class of another version.", "See the error itself.")

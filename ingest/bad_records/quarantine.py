@@ -25,6 +25,9 @@ NEW = "new"
 REPLAYED = "replayed"
 """State of a record that a replay brought in."""
 
+_LAST_MS = 253_402_300_800_000
+"""The first moment of the year 10000 [epoch ms], of which many readers know nothing."""
+
 _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _BYTES = AtomicType(TypeRoot.VARBINARY, length=MAX_LENGTH)
 _INT = AtomicType(TypeRoot.INT)
@@ -88,7 +91,7 @@ def quarantine_rows(
         pa.array([record.value for record in records], pa.binary()),
         pa.array([_headers_json(record) for record in records], pa.string()),
         pa.array([record.error_class for record in records], pa.string()),
-        pa.array([record.error for record in records], pa.string()),
+        pa.array([_storable(record.error) for record in records], pa.string()),
         pa.array([batch_id] * count, pa.int64()),
         pa.array([time_ms] * count, pa.int64()).cast(instant),
         pa.array([NEW] * count, pa.string()),
@@ -102,11 +105,19 @@ def quarantine_rows(
 
 
 def _moment(record: BadRecord) -> int | None:
-    return record.timestamp_ms if record.timestamp_ms >= 0 else None
+    return record.timestamp_ms if 0 <= record.timestamp_ms < _LAST_MS else None
+
+
+def _storable(text: str) -> str:
+    """The text; what is no character of UTF-8 (half of a surrogate pair) escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _headers_json(record: BadRecord) -> str | None:
     if not record.headers:
         return None
-    pairs = [[name, value.decode("utf-8", "backslashreplace")] for name, value in record.headers]
+    pairs = [
+        [_storable(name), value.decode("utf-8", "backslashreplace")]
+        for name, value in record.headers
+    ]
     return orjson.dumps(pairs).decode("utf-8")

@@ -24,7 +24,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import orjson
 
 from ingest.formats.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN
-from storage.errors import CorruptDataError
+from storage.errors import CorruptDataError, InvalidRequestError
+from storage.format.schema import check_column_name
 from storage.format.type_text import parse_type, type_name
 from storage.format.types import DataType
 
@@ -41,6 +42,7 @@ __all__ = [
     "free_name",
     "reserved_name",
     "spelt",
+    "why_no_column",
 ]
 
 FORMER_OPTION = "lakeward.former-names"
@@ -255,6 +257,17 @@ class ColumnNames:
 
 NO_NAMES = ColumnNames()
 """Of a table whose options say nothing about its columns."""
+
+
+def why_no_column(name: str) -> str:
+    """Why no column can have a name; "" where one can."""
+    if name in (OFFSET_COLUMN, UNAVAILABLE_COLUMN):
+        return reserved_name([name])
+    try:
+        check_column_name(name)
+    except InvalidRequestError as error:
+        return error.message
+    return ""
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:

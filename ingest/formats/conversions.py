@@ -63,6 +63,7 @@ CONVERSION_ERRORS = (
     pa.ArrowNotImplementedError,
     decimal.DecimalException,
     msgspec.MsgspecError,
+    RecursionError,
 )
 
 

@@ -24,6 +24,7 @@ from ingest.formats.envelopes import (
     epoch_ms,
     join_members,
     members_of,
+    parse,
 )
 from ingest.formats.events import SourceTable
 from ingest.formats.schema_block import SchemaBlock
@@ -47,7 +48,9 @@ _DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _NOTHING: Mapping[str, bytes] = {}
 _PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
 _MAX_SOURCES = 65_536
+_MOMENT_DIGITS = 19
 
 
 class DebeziumFlat(KeyedRows):
@@ -137,7 +140,12 @@ class DebeziumFlat(KeyedRows):
 
 
 def _text(token: bytes) -> str:
-    return msgspec.json.decode(token, type=str) if token[:1] == b'"' else ""
+    """A name that metadata tell; "" where they tell none.
+
+    Raises:
+        EventRefusedError: it is no JSON.
+    """
+    return parse(_TEXT.decode, token, "a name") if token[:1] == b'"' else ""
 
 
 class DebeziumFlatDecoder(EnvelopeDecoder):
@@ -156,7 +164,7 @@ def _image(metadata: Mapping[str, bytes], row: bytes, prefix: str) -> Image:
 def _moment(metadata: Mapping[str, bytes], prefix: str) -> int | None:
     for name in ("source_ts_ms", "ts_ms"):
         token = metadata.get(f"{prefix}{name}", NULL).strip(b'"')
-        if token.isdigit():
+        if token.isdigit() and len(token) <= _MOMENT_DIGITS:
             return epoch_ms(int(token))
     return None
 

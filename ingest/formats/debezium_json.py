@@ -311,7 +311,7 @@ class _Decoding:
         if plan is None:
             raise InternalError("a shape without plan")
         try:
-            if recognises(shape.pending_plan, payload, plan.index):
+            if recognises(shape.pending_plan, payload, plan.known):
                 self._outcome.withhold(shape, at)
                 return
             old_key = functools.partial(self._old_key, at)

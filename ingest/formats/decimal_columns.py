@@ -89,11 +89,12 @@ def whole_digits(unscaled: bytes, scale: int) -> str:
     """Digits of one unscaled number that has no fraction, whatever its scale.
 
     Raises:
-        ConversionError: it is empty or has a fraction.
+        ConversionError: it is empty, has a fraction, or its scale is odd.
     """
+    require(0 <= scale <= MAX_SCALE, "an odd scale")
     number, fraction = divmod(int.from_bytes(unscaled, "big", signed=True), 10**scale)
     require(bool(unscaled) and not fraction, "an empty number or a fraction")
-    return str(number)
+    return format(decimal.Decimal(number), "f")  # which knows no limit of digits
 
 
 def plain_digits(number: decimal.Decimal) -> str:

@@ -5,6 +5,10 @@ A plan belongs to one source table, one schema block (or none) and one version o
 schema. The structs are generated from it: attribute `f3` is column 3, whatever its name; members of
 `source` and `op` are literals, so that an event of another table or another kind is refused while
 parsing and costs nothing to tell apart.
+
+msgspec takes no struct whose members' names need an escape in JSON. Such a column has a member that
+no event has: rows that bring a value for it are refused as rows with an unknown member are, and
+take the reference path, which reads members by their whole names.
 """
 
 import dataclasses
@@ -24,7 +28,10 @@ from ingest.formats.semantic_types import Codec, Kind
 from ingest.formats.token_values import NULL
 from storage.format.types import DataType
 
-__all__ = ["PlanColumn", "RowPlan", "make_plan"]
+__all__ = ["PlanColumn", "RowPlan", "is_plain_name", "make_plan"]
+
+_ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,11 +58,6 @@ class PlanColumn:
 
 _NUMBERS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
 
-_ODD = re.compile(r'["\\\x00-\x1f]')
-"""Characters that JSON escapes: no member of a struct can have them in its name."""
-
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
 
 class RowPlan:
     """See the module. Built by `make_plan`; does not change.
@@ -67,6 +69,7 @@ class RowPlan:
         key: indices of the primary key's columns.
         key_names: members of the primary key's columns.
         index: columns by their members' names.
+        known: names of the columns and of their members: none of them is new in an event.
         null_only: names beyond the columns that appear with null values only.
         matched: (table, member, column) of columns whose members are spelt otherwise.
         emits: whether rows are given out; a plan for a shape that the target does not cover yet
@@ -93,15 +96,17 @@ class RowPlan:
         self.source = source
         self.columns = tuple(columns)
         self.index = {column.member: i for i, column in enumerate(columns)}
+        self.known = frozenset({*self.index, *(column.name for column in columns)})
         self.key_names = tuple(key_names)
         self.key = tuple(self.index[name] for name in key_names)
-        self.null_only = tuple(null_only)
+        self.null_only = tuple(name for name in dict.fromkeys(null_only) if name not in self.index)
         self.emits = emits
         self.matched = frozenset(
             (target.identifier, column.renamed, column.name)
             for column in columns
             if column.renamed and folded(column.renamed) == folded(column.name)
         )
+        self._struct_names = {*self.index, *self.null_only, *target.ignored}
         row = self._row_struct()
         before = self._key_struct()
         self.decode_row: Callable[[bytes], Any] = msgspec.json.Decoder(row).decode
@@ -122,21 +127,20 @@ class RowPlan:
         )
 
     def _row_struct(self) -> type[msgspec.Struct]:
-        members = [
-            (f"f{i}", _member_type(column.codec), None) for i, column in enumerate(self.columns)
-        ]
-        names = {f"f{i}": _wire_name(column.member) for i, column in enumerate(self.columns)}
-        for i, name in enumerate(self.null_only):
+        members = [(f"f{i}", _member_type(column), None) for i, column in enumerate(self.columns)]
+        names = {f"f{i}": self._struct_name(column.member) for i, column in enumerate(self.columns)}
+        for i, name in enumerate(filter(is_plain_name, self.null_only)):
             members.append((f"n{i}", None, None))
-            names[f"n{i}"] = _wire_name(name)
-        for i, name in enumerate(sorted(self.target.ignored - self.index.keys())):
+            names[f"n{i}"] = name
+        ignored = filter(is_plain_name, self.target.ignored - self.index.keys())
+        for i, name in enumerate(sorted(ignored)):
             members.append((f"i{i}", msgspec.Raw, None))  # skipped, whatever it is
-            names[f"i{i}"] = _wire_name(name)
+            names[f"i{i}"] = name
         return msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True, gc=False)
 
     def _key_struct(self) -> type[msgspec.Struct]:
-        members = [(f"f{i}", _member_type(self.columns[i].codec), None) for i in self.key]
-        names = {f"f{i}": _wire_name(self.columns[i].member) for i in self.key}
+        members = [(f"f{i}", _member_type(self.columns[i]), None) for i in self.key]
+        names = {f"f{i}": self._struct_name(self.columns[i].member) for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
     def holds_numbers(self, row: Any) -> bool:
@@ -148,11 +152,21 @@ class RowPlan:
                 return False
         return True
 
+    def _struct_name(self, member: str) -> str:
+        """What a member is called in structs: where its name is not plain, as no column is."""
+        if is_plain_name(member):
+            return member
+        name = _ESCAPED.sub("?", member)
+        while name in self._struct_names:
+            name += "?"
+        self._struct_names.add(name)
+        return name
+
     @functools.cached_property
     def _raw_key(self) -> Callable[[bytes], Any]:
         null = msgspec.Raw(b"null")
         members = [(f"f{i}", msgspec.Raw, null) for i in self.key]
-        names = {f"f{i}": _wire_name(self.columns[i].member) for i in self.key}
+        names = {f"f{i}": self.columns[i].member for i in self.key}
         struct = msgspec.defstruct("RawKey", members, rename=names, gc=False)
         return msgspec.json.Decoder(struct).decode
 
@@ -162,9 +176,9 @@ class RowPlan:
         Raises:
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
         """
-        if any(map(_ODD.search, self.key_names)):
-            row = _MEMBERS.decode(image)
-            return {name: bytes(row.get(name, b"null")) for name in self.key_names}
+        if not all(is_plain_name(name) for name in self.key_names):
+            found = _NAMES.decode(image)
+            return {name: bytes(found.get(name, b"null")) for name in self.key_names}
         key = self._raw_key(image)
         return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}
 
@@ -193,23 +207,20 @@ def make_plan(
     return RowPlan(target, source, columns, key_names, null_only, emits)
 
 
+def is_plain_name(name: str) -> bool:
+    """Whether JSON needs no escape to write a member's name, so that a struct may have it."""
+    return _ESCAPED.search(name) is None
+
+
 def _no_key(_: Any) -> tuple[()]:
     """Rows of a table without primary key have nothing to compare."""
     return ()
 
 
-def _wire_name(member: str) -> str:
-    """The member as a struct's: one that no event has where a struct cannot have it.
-
-    The rows that have it are refused by the struct and go through the reference path.
-    """
-    return _ODD.sub("\N{INVISIBLE SEPARATOR}", member) if _ODD.search(member) else member
-
-
-def _member_type(codec: Codec | None) -> Any:
-    if codec is None:
+def _member_type(column: PlanColumn) -> Any:
+    if column.codec is None or not is_plain_name(column.member):
         return None
-    wire = wire_type(codec)
+    wire = wire_type(column.codec)
     return wire if wire is msgspec.Raw else wire | None
 
 

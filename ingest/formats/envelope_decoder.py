@@ -424,11 +424,17 @@ def _names(text: bytes | None) -> set[str]:
 
 
 def _lacking(plan: RowPlan, names: "set[str] | Tokens") -> list[str]:
-    """Columns that the shape has and the row does not; key columns have rules of their own."""
+    """Columns that the shape has and the row does not; key columns have rules of their own.
+
+    A row may have a column by its own name that other rows call otherwise.
+    """
     return [
         column.member
         for number, column in enumerate(plan.columns)
-        if column.codec is not None and column.member not in names and number not in plan.key
+        if column.codec is not None
+        and column.member not in names
+        and (column.name not in names or column.name in plan.index)
+        and number not in plan.key
     ]
 
 
@@ -454,6 +460,6 @@ def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None
     new = [
         get
         for column, get in zip(plan.columns, plan.getters, strict=True)
-        if column.member not in known.index
+        if column.member not in known.known
     ]
     return any(get(row) is not None for row in rows for get in new)

@@ -11,12 +11,15 @@ import dataclasses
 from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
 import orjson
 import pyarrow as pa
 
 from ingest.formats.column_names import NO_NAMES, ColumnNames
 from ingest.formats.events import OFFSET_COLUMN, BadRecord, ChangeBatch
+from ingest.formats.fast_rows import op_of
 from ingest.formats.outcome import bad_record
+from ingest.formats.schema_block import split_message
 from ingest.source.records import RawBatch
 
 __all__ = [
@@ -48,7 +51,10 @@ def key_columns(key: bytes | None) -> frozenset[str] | None:
 
 def operation(record: BadRecord) -> str:
     """The name under which the decoder counted a record before it was taken out."""
-    return f"op.{(_payload(record.value) or {}).get('op')}"
+    try:
+        return f"op.{op_of(split_message(record.value or b'').payload)}"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "op.None"
 
 
 def _payload(data: bytes | None) -> dict[str, Any] | None:

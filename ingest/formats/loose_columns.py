@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.formats.decimal_columns import require
 from ingest.formats.semantic_types import Kind
+from ingest.formats.token_values import NULL
 
 __all__ = [
     "LOOSE_WIRE",
@@ -94,9 +96,10 @@ def _is_finite(doubles: pa.Array) -> bool:
 
 def loose_decimals(values: Sequence[Any]) -> pa.Array:
     """Texts of decimals, from the tokens of numbers and of texts."""
-    tokens = [None if value is None else bytes(value) for value in values]
-    plain = [token[1:-1] if token is not None and token[:1] == b'"' else token for token in tokens]
-    return pa.array([None if token == b"null" else token for token in plain], pa.string())
+    tokens = [NULL if value is None else bytes(value) for value in values]
+    plain = [token[1:-1] if token[:1] == b'"' else token for token in tokens]
+    nulls = [token == NULL for token in tokens]  # a text "null" is no null
+    return pa.array(plain, pa.string(), mask=np.array(nulls, np.bool_))
 
 
 _TRUTH = {True: True, False: False, "true": True, "false": False, "1": True, "0": False, None: None}

@@ -33,11 +33,14 @@ def number_token(token: bytes) -> bytes:
     return text.encode()
 
 
+_TRUTH = {b"1": b"true", b"0": b"false", b"true": b"true", b"false": b"false"}
+
+
 def truth_token(token: bytes) -> bytes:
     """`true` or `false`, out of 0, 1 and such texts."""
     text = _text(token)
-    plain = token if text is None else text.encode()
-    return {b"1": b"true", b"0": b"false", b"true": b"true", b"false": b"false"}.get(plain, token)
+    plain = (b"0" if token == b"-0" else token) if text is None else text.encode()
+    return _TRUTH.get(plain, token)
 
 
 def hex_token(token: bytes) -> bytes:

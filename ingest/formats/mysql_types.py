@@ -70,6 +70,7 @@ _LENGTHS = {
     "binary": TypeRoot.VARBINARY,
     "varbinary": TypeRoot.VARBINARY,
 }
+_NUMBER = re.compile("[0-9]{1,9}")
 _DECIMALS = ("decimal", "numeric", "dec", "fixed")
 _ENUM = re.compile(r"\s*(enum|set)\s*\((.*)\)", re.DOTALL | re.IGNORECASE)
 _MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
@@ -125,7 +126,8 @@ def _unescaped(text: str) -> str:
 
 
 def _sized(name: str, inside: str | None, rest: str) -> AtomicType:
-    numbers = [int(part) for part in (inside or "").split(",") if part.strip().isdigit()]
+    parts = [part.strip() for part in (inside or "").split(",")]
+    numbers = [int(part) for part in parts if _NUMBER.fullmatch(part)]
     if name in _INTEGERS:
         signed, unsigned = _INTEGERS[name]
         return unsigned if "unsigned" in rest or "zerofill" in rest else signed

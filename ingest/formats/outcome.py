@@ -132,6 +132,8 @@ class Outcome:
             error_class, text = target.refusal_class, target.refusal
         elif target is not None and shape.fate is Fate.CONFLICT:
             text = f"{text}{_owned(target)}"
+        elif shape.fate is Fate.REFUSED and shape.refusal:
+            text = shape.refusal
         elif target is not None and shape.fate is Fate.REFUSED:
             text = _because(text, target)
         refused = EventRefusedError(error_class, text)
@@ -156,7 +158,11 @@ class Outcome:
             text = _because(f"the table has no column {names}", shape.target)
             self.refuse(at, EventRefusedError("schema", text), shape.target_name)
             return
-        shape.learn_columns(error.tokens, row)
+        try:
+            shape.learn_columns(error.tokens, row)
+        except EventRefusedError as refused:
+            self.refuse(at, refused, shape.target_name)
+            return
         self.withhold(shape, at)
 
     def untaken(

@@ -79,6 +79,11 @@ def decode_value(codec: Codec | None, token: bytes, placeholder: Placeholder) ->
         return None
     if placeholder.is_value(_loosely(token)):
         raise UnavailableValueError("the source sent a placeholder instead of the value")
+    return _decoded(codec, token, placeholder)
+
+
+def _decoded(codec: Codec | None, token: bytes, placeholder: Placeholder) -> Any:
+    """A value that is neither null nor the placeholder."""
     if codec is None:
         raise ValueRefusedError("the source's type does not convert to the column's")
     if codec.kind in TIME_DECODERS:
@@ -92,6 +97,8 @@ def _loosely(token: bytes) -> Any:
         return msgspec.json.decode(token) if token[:1] in b'"[{' else None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueRefusedError(f"not valid JSON text: {error}") from None
+    except RecursionError:
+        raise ValueRefusedError("the value is nested too deeply") from None
 
 
 def _int_column(codec: Codec, token: bytes, _: Placeholder) -> int:
@@ -364,10 +371,16 @@ def _array(codec: Codec, token: bytes, placeholder: Placeholder) -> list[Any]:
         raise refusal("an array")
     tokens = msgspec.json.decode(token, type=list[msgspec.Raw])
     element = codec.element
-    values = [decode_value(element, bytes(item), placeholder) for item in tokens]
+    values = [_element(element, bytes(item), placeholder) for item in tokens]
     if None in values and not element.type.nullable:
         raise ValueRefusedError("a null element in an array that has none")
     return values
+
+
+def _element(codec: Codec, token: bytes, placeholder: Placeholder) -> Any:
+    """One value of several, which no placeholder stands for: that is a list of its own."""
+    _loosely(token)
+    return None if token == NULL else _decoded(codec, token, placeholder)
 
 
 def _latin1(codec: Codec, token: bytes, _: Placeholder) -> bytes:

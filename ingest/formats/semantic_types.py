@@ -13,6 +13,7 @@ Rulings:
 
 import dataclasses
 import enum
+import re
 
 import pyarrow as pa
 
@@ -234,6 +235,7 @@ MAX_PADDED_BITS = 8 * 1024  # longer ones are PostgreSQL's BIT VARYING without a
 SOURCE_TYPE = "__debezium.source.column.type"
 """Parameter of a field: the column's type in the database (`column.propagate.source.type`)."""
 
+_SMALL_NUMBER = re.compile("-?[0-9]{1,9}")
 _WRAPPED_SCALES = range(1_001, 2_048)
 """PostgreSQL's scales go from -1000 to 1000; the connector takes negative ones for 2048 more."""
 
@@ -249,6 +251,8 @@ def observe(field: BlockField) -> Semantic:
         width = 0 if length is None or length > MAX_PADDED_BITS else (length + 7) // 8
         return Semantic(Kind.BITS, BIGINT if small else _BYTES, width=width)
     if field.type == "array" and field.items is not None:
+        if field.items.type == "array":
+            return _JSON
         element = observe(field.items)
         if element.kind in (Kind.JSON, Kind.ARRAY, Kind.VARIABLE_DECIMAL):
             return _JSON
@@ -268,12 +272,14 @@ def is_unsigned_bigint(field: BlockField) -> bool:
 def _observe_decimal(field: BlockField) -> Semantic:
     scale = _parameter(field, "scale") or 0
     precision = _parameter(field, "connect.decimal.precision")
+    if precision is not None and precision < 1:  # no connector says so
+        precision = None
     if scale in _WRAPPED_SCALES and precision is not None:
         integers = precision + _WRAPPED_SCALES.stop - scale
-        if integers <= _MAX_PRECISION:
+        if 1 <= integers <= _MAX_PRECISION:
             type_ = AtomicType(TypeRoot.DECIMAL, precision=integers, scale=0)
             return Semantic(Kind.DECIMAL_BYTES, type_, scale=scale)
-    if not 0 <= scale <= _MAX_PRECISION or (precision or 0) > _MAX_PRECISION:
+    if not 0 <= scale <= (precision or _MAX_PRECISION) <= _MAX_PRECISION:
         # DECIMAL cannot hold it; its digits as text can
         return Semantic(Kind.DECIMAL_BYTES, STRING, scale=scale, bounded=False)
     type_ = AtomicType(TypeRoot.DECIMAL, precision=precision or _MAX_PRECISION, scale=scale)
@@ -282,4 +288,4 @@ def _observe_decimal(field: BlockField) -> Semantic:
 
 def _parameter(field: BlockField, name: str) -> int | None:
     text = (field.parameters or {}).get(name)
-    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+    return int(text) if text is not None and _SMALL_NUMBER.fullmatch(text) else None

@@ -12,10 +12,11 @@ When the target does not cover the shape it knows the delta to ask for.
 
 import dataclasses
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ingest.formats.codec_choice import Fit, bare_codec_for, codec_for
-from ingest.formats.column_names import ColumnNames, folded, spelt
+from ingest.formats.column_names import ColumnNames, folded, spelt, why_no_column
 from ingest.formats.decode_plan import PlanColumn, RowPlan, make_plan
 from ingest.formats.events import (
     AsksTypes,
@@ -38,7 +39,7 @@ from ingest.formats.semantic_types import (
     ProducerFacts,
     Semantic,
 )
-from ingest.formats.single_event import Tokens
+from ingest.formats.single_event import EventRefusedError, Tokens
 from ingest.formats.text_values import bare_text_codec, text_codec
 from ingest.formats.token_values import NULL, UnavailableValueError, ValueRefusedError
 from ingest.formats.unavailable import Placeholder
@@ -88,6 +89,7 @@ class Shape:
         keyless: whether tables without primary key are taken: every event is an insert.
         of_key: whether the block is that of records' keys, of which only the key columns count.
         has_open_types: whether `learn_widths` is to be told of rows for missing columns.
+        refusal: why no row event of the shape can be taken, whatever the target is; "" = none.
     """
 
     keyless = False
@@ -104,6 +106,7 @@ class Shape:
         self.source = source
         self.block = block
         self.prefix = b""
+        self.refusal = ""
         self.target: Target | None = None
         self.fate = Fate.UNROUTED
         self.plan: RowPlan | None = None
@@ -151,10 +154,11 @@ class Shape:
 
     def _build(self) -> None:
         self.plan = self.pending_plan = None
+        self.refusal = self._why_refused()
         target = self.target
         if target is None:
             self.fate = Fate.UNROUTED
-        elif target.refusal:
+        elif target.refusal or self.refusal:
             self.fate = Fate.REFUSED
         elif target.schema is None:
             self._build_missing(target)
@@ -164,6 +168,17 @@ class Shape:
             self.fate = Fate.NO_KEY
         else:
             self._build_existing(target, target.schema.primary_keys)
+
+    def _why_refused(self) -> str:
+        """Why no table can have the columns that the block names; "" where one can."""
+        if self.block is None:
+            return ""
+        names = [name for name, _ in self._fields if name not in self._ignored]
+        for name, times in Counter(names).items():
+            why = "the schema block has it twice" if times > 1 else why_no_column(name)
+            if why:
+                return f"column {name!r}: {why}"
+        return ""
 
     @property
     def _ignored(self) -> frozenset[str]:
@@ -183,9 +198,13 @@ class Shape:
 
     def learn_key(self, names: Iterable[str]) -> bool:
         """Take the key columns of a table that does not exist; False when none are known."""
-        if not self._key:
-            self._key = tuple(names)
-        return self.knows_key
+        if self._key:
+            return self.knows_key
+        self._key = tuple(names)
+        if not self.knows_key:
+            self._key = ()  # what one record says wrongly is not the others' key
+            return False
+        return True
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -340,8 +359,15 @@ class Shape:
     # --- learning
 
     def learn_columns(self, tokens: Tokens, row: Tokens | None = None) -> None:
-        """Take note of columns that the table lacks, from a row, or some of it, without block."""
+        """Take note of columns that the table lacks, from a row, or some of it, without block.
+
+        Raises:
+            EventRefusedError: no column can have the name of one.
+        """
         known = {} if self.plan is None else self.plan.index
+        for name, token in tokens.items():
+            if token != NULL and name not in known and name not in self._ignored:
+                self._require_column(name)
         changed = False
         for member, token in tokens.items():
             if member in known or token == NULL or member in self._ignored:
@@ -379,6 +405,11 @@ class Shape:
             return member
         same = [name for name in self._missing if folded(name) == folded(member)]
         return same[0] if len(same) == 1 and same[0] not in row else member
+
+    def _require_column(self, name: str) -> None:
+        why = "" if name in self._missing else why_no_column(name)
+        if why:
+            raise EventRefusedError("schema", f"column {name!r}: {why}")
 
     def _build_pending(self) -> None:
         """A plan that recognises rows which bring nothing new, at the price of a fast decode."""
@@ -557,7 +588,7 @@ class FreshShapes:
 
 def _unused(name: str) -> str:
     """A member's name that no event has, for a column whose own name another column uses."""
-    return f"{name}\N{INVISIBLE SEPARATOR}"
+    return f"{name}\ud800"  # text in JSON has no lone surrogates
 
 
 def _other_kinds(plan: RowPlan, tokens: Tokens) -> Mapping[str, Kind]:

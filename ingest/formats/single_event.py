@@ -484,6 +484,8 @@ def _require_key(plan: RowPlan, values: Sequence[Any]) -> None:
 def _key_changed(
     plan: RowPlan, before: Tokens, values: Sequence[Any], placeholder: Placeholder
 ) -> bool:
+    if any(before.get(name, NULL) == NULL for name in plan.key_names):
+        return False  # it does not tell the old key
     try:
         old = [_value(plan.columns[index], before, placeholder) for index in plan.key]
     except EventRefusedError as error:

@@ -29,6 +29,7 @@ _KINDS = {
     b"f": "the boolean",
     b"n": "the",
 }
+_SHOWN_BITS = 400
 
 
 class ValueRefusedError(ValueError):
@@ -57,6 +58,8 @@ def shown_value(token: bytes) -> str:
 
 def short_number(number: object) -> str:
     """A number's text, not all of it where it is long."""
+    if isinstance(number, int) and number.bit_length() > _SHOWN_BITS:
+        return f"a number of {number.bit_length()} bits"
     text = str(number)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

@@ -16,7 +16,7 @@ from ingest.deletions.sweeps import SnapshotMark
 from ingest.deletions.truncates import Truncate
 from ingest.evolution.schema_answers import Answers, asks_types
 from ingest.evolution.schema_policies import change_policy
-from ingest.formats.column_names import ColumnNames, reserved_name
+from ingest.formats.column_names import ColumnNames, why_no_column
 from ingest.formats.events import (
     SOURCE_TABLE_OPTION,
     TABLE_NAME,
@@ -33,6 +33,7 @@ from ingest.formats.schema_change_events import TableDdl, schema_changes
 from ingest.formats.snapshot_marks import places_with
 from ingest.microbatch.constant_columns import constants_refused, source_part, with_constants
 from ingest.microbatch.decoders import decoder_of
+from ingest.microbatch.isolating import isolated
 from ingest.microbatch.placing import in_one_task
 from ingest.microbatch.plan import BatchPlan
 from ingest.microbatch.routing import Destination
@@ -115,7 +116,31 @@ class Decoding:
         return self.settings.events.ordering == SOURCE
 
     def decode(self, raw: RawBatch) -> DecodeResult:
-        """Decode records of one topic."""
+        """Decode records of one topic; what a record holds makes it bad at most.
+
+        Raises:
+            Exception: an error that is no record's (`ingest.errors.blames_record`).
+        """
+        return isolated(self._whole, self._attempt, raw)
+
+    def _attempt(self, raw: RawBatch) -> None:
+        back = None if self.positions is None else self.positions.memory()
+        self._whole(raw)
+        if back is not None:
+            back()
+
+    def _whole(self, raw: RawBatch) -> DecodeResult:
+        """Decode all, or leave nothing behind."""
+        back = None if self.positions is None else self.positions.memory()
+        try:
+            return self._decoded(raw)
+        except Exception:
+            if back is not None:
+                back()
+            self._decoder = decoder_of(self.settings, self._resolve)  # it may have learned halves
+            raise
+
+    def _decoded(self, raw: RawBatch) -> DecodeResult:
         result = self._decoder.decode(raw)
         if result.deltas and self._by_source:
             result = dataclasses.replace(result, deltas=self._with_kinds(raw, result.deltas))
@@ -143,6 +168,10 @@ class Decoding:
         counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
         bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
         return DecodeResult(changes, bad, deltas, dict(+counts), result.matched)
+
+    def operation(self, topic: str, record: BadRecord) -> str:
+        """The name under which a record that gave rows was counted."""
+        return self._decoder.operation(topic, record)
 
     def ddl(self, raw: RawBatch) -> list[TableDdl]:
         """Statements in records of the schema change topic, about tables that are wanted."""
@@ -337,8 +366,8 @@ class Decoding:
                 schema=source_part(transform.decode_schema, hidden),
                 refusal=unowned
                 or constants_refused(schema, target)
-                or reserved_name(schema.field_names)
-                or ordering_refused(schema, ordering),
+                or ordering_refused(schema, ordering)
+                or _names_refused(schema),
                 refusal_class=TABLE_NAME if unowned else "schema",
                 toast=self._toast(name, schema),
                 origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
@@ -385,6 +414,14 @@ def _unowned(schema: TableSchema, destination: Destination) -> str:
         f"{destination.table} stands for {destination.given}, but the table was not made for it: "
         f"set its option {SOURCE_TABLE_OPTION}, or send the source table elsewhere with `route`"
     )
+
+
+def _names_refused(schema: TableSchema) -> str:
+    """Why a table that somebody else made takes no rows, by its columns' names; "" when it does."""
+    for name in schema.field_names:
+        if why := why_no_column(name):
+            return f"the table has a column {name}: {why}"
+    return ""
 
 
 def _finds_old_rows(schema: TableSchema) -> bool:

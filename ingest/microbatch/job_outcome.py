@@ -4,6 +4,7 @@
 import dataclasses
 from collections.abc import Collection, Iterable
 
+from ingest.microbatch.plan import Unwritable
 from ingest.microbatch.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.microbatch.reduce_side import BucketResult
 from ingest.microbatch.task_use import TaskUse
@@ -43,6 +44,12 @@ class JobOutcome:
     def report(self) -> RangeReport:
         """All tasks' reports added up."""
         return self.totals.report
+
+    @property
+    def unwritable(self) -> tuple[Unwritable, ...]:
+        """Records for which the batch is to be run again without them."""
+        results = (each for result in self.results for each in result.unwritable)
+        return (*self.report.unwritable, *results)
 
 
 def used(reports: Iterable[RangeReport], results: Iterable[BucketResult]) -> TaskUse:

@@ -13,6 +13,7 @@ Rows of one chunk come from one source range, so (topic, partition, first offset
 of a bucket. The same plan and range always give the same chunks.
 """
 
+import bisect
 import dataclasses
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from pyspark import TaskContext
 from ingest.bad_records.quarantine import quarantine_rows
 from ingest.deletions.swept_rows import SWEEP_PIECE, untouched
 from ingest.deletions.truncates import deletes_of
+from ingest.errors import blames_record
 from ingest.formats.events import (
     TABLE_NAME,
     UNAVAILABLE_COLUMN,
@@ -33,6 +35,7 @@ from ingest.formats.events import (
     ChangeBatch,
     DecodeResult,
 )
+from ingest.formats.outcome import bad_record
 from ingest.formats.row_batches import joined_rows
 from ingest.microbatch.chunk import (
     OFFSET_COLUMN,
@@ -44,8 +47,9 @@ from ingest.microbatch.chunk import (
 )
 from ingest.microbatch.decoding import Decoding, decoding_of
 from ingest.microbatch.event_time import event_time, highest_ms
+from ingest.microbatch.isolating import ERROR_CLASS, guilty_rows
 from ingest.microbatch.placing import merged_by, placed
-from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan
+from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan, Unwritable
 from ingest.microbatch.range_report import RangeReport, TableTotals
 from ingest.microbatch.table_cache import Warehouse, table_of
 from ingest.microbatch.task_use import TaskUse
@@ -243,6 +247,7 @@ class MapSide:
             return
         floor = self._plan.floor(change.target, raw.topic, raw.partition)
         rows = _from_offset(raw, floor, change.rows)
+        rows = self._writable(raw, change.target, rows)
         if rows.num_rows == 0:
             return
         totals = self.report.tables.setdefault(change.target, TableTotals())
@@ -250,6 +255,23 @@ class MapSide:
         if (text := self._watermark(change.target)) is not None:
             totals.reached(highest_ms(rows, event_time(text).column))
         self._gather(change.target, rows)
+
+    def _writable(self, raw: RawBatch, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without those that an earlier run could not write, which are bad records."""
+        known = self._plan.unwritable_in(table, raw.topic, raw.partition)
+        gone = sorted(known.keys() & set(rows.column(OFFSET_COLUMN).to_pylist())) if known else []
+        if not gone:
+            return rows
+        places = [bisect.bisect_left(raw.offsets, offset) for offset in gone]
+        records = [
+            bad_record(raw, at, ERROR_CLASS, known[offset], table)
+            for at, offset in zip(places, gone, strict=True)
+        ]
+        counts = self.report.counts[raw.topic]
+        counts.subtract(self._decoding.operation(raw.topic, record) for record in records)
+        self._take_bad(raw, records)
+        mask = pc.is_in(rows.column(OFFSET_COLUMN), value_set=pa.array(gone, pa.int64()))
+        return rows.filter(pc.invert(mask))
 
     def _watermark(self, table: str) -> str | None:
         if table not in self._watermarks:
@@ -309,7 +331,13 @@ class MapSide:
             started = time.perf_counter()
             table = table_of(self._warehouse, name, schema_id)
             rows = joined_rows(gathered.pop(name))
-            cut = list(split_rows(rows, table))
+            try:
+                cut = list(split_rows(rows, table))
+            except Exception as error:
+                if not blames_record(error):
+                    raise
+                self.report.unwritable += _unplaceable(rows, table, name, piece, error)
+                continue
             self.report.spent("sort", time.perf_counter() - started)
             for partition, bucket, part in cut:
                 for payload in slices(part):
@@ -325,6 +353,26 @@ class MapSide:
                         payload=ipc_bytes(payload),
                     )
                     yield encode_chunk(chunk)
+
+
+def _unplaceable(
+    rows: pa.RecordBatch,
+    table: FileStoreTable,
+    name: str,
+    piece: SourceRange,
+    error: Exception,
+) -> list[Unwritable]:
+    """The records whose rows cannot be cut by the tasks that write them."""
+
+    def attempt(low: int, high: int) -> None:
+        list(split_rows(rows.slice(low, high - low), table))
+
+    offsets = rows.column(OFFSET_COLUMN)
+    found = guilty_rows(attempt, rows.num_rows, error)
+    return [
+        Unwritable(name, piece.topic, piece.partition, offsets[at].as_py(), why)
+        for at, why in found.items()
+    ]
 
 
 def _from_offset(raw: RawBatch, floor: int, rows: pa.RecordBatch) -> pa.RecordBatch:

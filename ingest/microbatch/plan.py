@@ -20,7 +20,7 @@ from ingest.deletions.truncates import Cut
 from ingest.evolution.schema_answers import Answers
 from storage.errors import InternalError
 
-__all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "floor_of"]
+__all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "Unwritable", "floor_of"]
 
 PLAN_PROPERTY = "lakeward.plan"
 
@@ -35,6 +35,30 @@ def floor_of(floors: Mapping[str, OffsetMap], table: str) -> OffsetMap:
     """The offsets below which a table has everything; empty = none."""
     found = floors.get(table)
     return floors.get(ANY_TABLE, {}) if found is None else found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unwritable:
+    """A record whose row made a step after decoding raise what is not foreseen.
+
+    Attributes:
+        table: `database.table` of the row.
+        topic: of the record.
+        partition: of the record.
+        offset: of the record.
+        why: the error, for quarantine.
+    """
+
+    table: str
+    topic: str
+    partition: int
+    offset: int
+    why: str
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Table, topic and partition."""
+        return self.table, self.topic, self.partition
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +87,7 @@ class BatchPlan:
         cuts: where tables are emptied in this run.
         sweeps: what is deleted in this run because a snapshot did not bring it.
         numbers: tables whose rows get sequence numbers above a floor: a snapshot passes.
+        unwritable: records whose rows an earlier run of the batch could not write.
     """
 
     batch_id: int
@@ -83,6 +108,7 @@ class BatchPlan:
     cuts: Mapping[str, Cut] = dataclasses.field(default_factory=dict)
     sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=dict)
     numbers: Mapping[str, Numbers] = dataclasses.field(default_factory=dict)
+    unwritable: tuple[Unwritable, ...] = ()
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Offset below which a table's rows of a source partition are to be dropped."""
@@ -100,6 +126,11 @@ class BatchPlan:
         if own is not None:
             return own.get(topic, {}).get(str(partition), 0)
         return self.floor(quarantine, topic, partition)
+
+    def unwritable_in(self, table: str, topic: str, partition: int) -> dict[int, str]:
+        """By offset why the row of a record cannot be written."""
+        place = (table, topic, partition)
+        return {e.offset: e.why for e in self.unwritable if e.place == place}
 
     def wants(self, table: str) -> bool:
         """Whether rows of `table` are to be written in this run."""
@@ -132,6 +163,7 @@ class BatchPlan:
             "cuts": {name: cut.to_plain() for name, cut in self.cuts.items()},
             "sweeps": {name: sweep.to_plain() for name, sweep in self.sweeps.items()},
             "numbers": {name: [each.offset, each.floor] for name, each in self.numbers.items()},
+            "unwritable": [dataclasses.astuple(each) for each in self.unwritable],
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
         return base64.b85encode(data).decode("ascii")
@@ -170,4 +202,5 @@ def _parse(text: str) -> BatchPlan:
         cuts={name: Cut(*each) for name, each in raw["cuts"].items()},
         sweeps={name: Sweep(*each) for name, each in raw["sweeps"].items()},
         numbers={name: Numbers(*each) for name, each in raw["numbers"].items()},
+        unwritable=tuple(Unwritable(*each) for each in raw["unwritable"]),
     )

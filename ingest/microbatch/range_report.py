@@ -11,6 +11,7 @@ from ingest.deletions.truncates import Truncate
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.microbatch.key_places import KeyPlaces
+from ingest.microbatch.plan import Unwritable
 from ingest.microbatch.task_use import TaskUse
 from ingest.positions.stored import StoredPositions, merged_positions
 from storage.errors import LakewardError
@@ -90,6 +91,7 @@ class RangeReport:
             not known); below floors too. Only where tables are swept.
         failures: why a task could not do its part for a table, by table.
         use: what the task asked of store and registry.
+        unwritable: records whose rows the task cannot hand on.
     """
 
     ranges: list[Range] = dataclasses.field(default_factory=list)
@@ -110,6 +112,7 @@ class RangeReport:
     bad_places: dict[tuple[str, int, str], int] = dataclasses.field(default_factory=dict)
     failures: dict[str, LakewardError] = dataclasses.field(default_factory=dict)
     use: TaskUse = dataclasses.field(default_factory=TaskUse)
+    unwritable: list[Unwritable] = dataclasses.field(default_factory=list)
 
     def met(self, feeds: Mapping[str, Iterable[str]]) -> None:
         """Note which topics feed which tables."""
@@ -158,6 +161,7 @@ class BatchTotals:
         mine.snapshot_marks += report.snapshot_marks
         mine.met_bad_too(report)
         mine.failures |= report.failures
+        mine.unwritable += report.unwritable
         for part, seconds in report.seconds.items():
             mine.spent(part, seconds)
         mine.met(report.feeds)

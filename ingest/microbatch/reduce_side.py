@@ -25,10 +25,12 @@ from pyspark import TaskContext
 
 from ingest.deletions.sweeps import Numbers
 from ingest.deletions.swept_rows import SWEEP_PIECE, without_touched
+from ingest.errors import blames_record
 from ingest.microbatch.batch_report import LookupUse
-from ingest.microbatch.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch
+from ingest.microbatch.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
+from ingest.microbatch.isolating import guilty_rows
 from ingest.microbatch.placing import ANY_BUCKET, Owner, merged_by, owner_of
-from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan
+from ingest.microbatch.plan import PLAN_PROPERTY, BatchPlan, Unwritable
 from ingest.microbatch.restore import restored
 from ingest.microbatch.table_cache import Warehouse, table_of
 from ingest.microbatch.task_use import TaskUse
@@ -47,6 +49,7 @@ __all__ = [
     "RESULT_SPARK_SCHEMA",
     "BucketResult",
     "reduce_chunks",
+    "reduced",
     "reducer",
     "writable",
 ]
@@ -75,6 +78,7 @@ class BucketResult:
         failure: why there is nothing to commit; the driver decides what becomes of it.
         swept: rows deleted because a snapshot did not bring them.
         use: what the task asked of the store, on one of its results; None elsewhere.
+        unwritable: records for which there is nothing to commit: the batch is run without them.
     """
 
     table: str
@@ -89,6 +93,7 @@ class BucketResult:
     failure: LakewardError | None = None
     swept: int = 0
     use: TaskUse | None = None
+    unwritable: tuple[Unwritable, ...] = ()
 
 
 def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -119,7 +124,7 @@ def _reduce_task(
             yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
         if before is None and _looks_up(warehouse, plan, bucket[0]):
             before = process_store().counters()
-        result = _reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
+        result = reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
     if before is not None and result is not None:
         result = dataclasses.replace(result, lookup=_lookup_use(before, process_store().counters()))
     if result is not None:
@@ -127,10 +132,13 @@ def _reduce_task(
     yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
 
 
-def _reduced(
-    warehouse: Warehouse, plan: BatchPlan, table: str, chunks: Iterable[Chunk]
+def reduced(
+    warehouse: Warehouse, plan: BatchPlan, table: str, chunks: Sequence[Chunk]
 ) -> BucketResult:
-    """The work, or why it fails if that can be the table's fault: others are not held up by it."""
+    """The work, or why it fails if that can be the table's fault: others are not held up by it.
+
+    Where it fails for single rows, these are named.
+    """
     try:
         return reduce_chunks(warehouse, plan, chunks)
     except TABLE_FAULTS as error:
@@ -147,6 +155,48 @@ def _reduced(
         return BucketResult(
             table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=fault
         )
+    except Exception as error:
+        if not blames_record(error):
+            raise
+        found = _unwritable(warehouse, plan, table, chunks, error)
+        return BucketResult(
+            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, unwritable=found
+        )
+
+
+def _unwritable(
+    warehouse: Warehouse,
+    plan: BatchPlan,
+    table: str,
+    chunks: Sequence[Chunk],
+    error: Exception,
+) -> tuple[Unwritable, ...]:
+    """The records whose rows make writing fail. Files of attempts are named by nobody."""
+    ordered = sorted(chunks, key=lambda chunk: chunk.order)
+    batches = [ipc_batch(chunk.payload) for chunk in ordered]
+    ends = np.cumsum([batch.num_rows for batch in batches]).tolist()
+
+    def attempt(low: int, high: int) -> None:
+        some: list[Chunk] = []
+        for chunk, batch, end in zip(ordered, batches, ends, strict=True):
+            first = end - batch.num_rows
+            start, stop = max(low, first), min(high, end)
+            if start < stop or (low == high and not some):
+                part = batch.slice(start - first if start < stop else 0, max(0, stop - start))
+                some.append(dataclasses.replace(chunk, payload=ipc_bytes(part)))
+        reduce_chunks(warehouse, plan, some)
+
+    found = guilty_rows(attempt, ends[-1], error)
+    named = []
+    for at, why in found.items():
+        number = next(n for n, end in enumerate(ends) if at < end)
+        chunk, batch = ordered[number], batches[number]
+        if chunk.topic == SWEEP_PIECE.topic:  # no record's, but the table's own
+            raise error
+        offset = batch.column(OFFSET_COLUMN)[at - ends[number] + batch.num_rows].as_py()
+        place = (chunk.topic, chunk.source_partition)
+        named.append(Unwritable(table, *place, offset, why))
+    return tuple(dict.fromkeys(named))
 
 
 def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:

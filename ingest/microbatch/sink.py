@@ -67,6 +67,9 @@ _SCHEMA_ROUNDS = 6
 shape that the round before reported, so two are enough; more means that they do not converge."""
 
 
+_WRITE_ROUNDS = 4
+"""Runs at most for rows that cannot be written: one finds those of a step, and there are three."""
+
 _PLANNED_TABLES = 200
 """Tables whose slots are planned; with more, the lightest are spread by hash."""
 
@@ -188,7 +191,7 @@ class MicroBatchSink:
             numbers=self._sweeps.numbers(),
         )
         phases.end("plan")
-        outcome = self._run(frame, plan)
+        outcome, plan = self._written(frame, plan)
         phases.end("job")
         span = outcome.totals.span
         self._check_replay(plan, span)
@@ -231,6 +234,24 @@ class MicroBatchSink:
             parked_bad=tuple(sorted(too_bad)),
             dead_letters=copies,
             **swept(outcome, sweeps, commits),
+        )
+
+    def _written(self, frame: DataFrame, plan: BatchPlan) -> tuple[JobOutcome, BatchPlan]:
+        """One run, again without the records whose rows nobody can write; and its plan.
+
+        Raises:
+            InternalError: every run finds further ones.
+        """
+        for _ in range(_WRITE_ROUNDS):
+            outcome = self._run(frame, plan)
+            if not outcome.unwritable:
+                return outcome, plan
+            self._discard(outcome.results)
+            known = (*plan.unwritable, *outcome.unwritable)
+            plan = dataclasses.replace(plan, unwritable=tuple(dict.fromkeys(known)))
+        raise InternalError(
+            "every run of a batch finds further rows that cannot be written",
+            tables=sorted({each.table for each in plan.unwritable}),
         )
 
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
@@ -337,8 +358,8 @@ class MicroBatchSink:
                 answers=self._book.answers_given(),
                 parked=tuple(sorted({*plan.parked, *parked})),
             )
-            outcome = replaced(outcome, self._run(frame, rerun), again)
-            plan = rerun
+            done, plan = self._written(frame, rerun)
+            outcome = replaced(outcome, done, again)
         return outcome, tuple(verdicts), plan
 
     def _refuse_truncates(self, outcome: JobOutcome) -> None:
@@ -363,7 +384,7 @@ class MicroBatchSink:
         if rerun.only:
             again = set(rerun.only)
             self._discard(result for result in outcome.results if result.table in again)
-            outcome = replaced(outcome, self._run(frame, rerun), again)
+            outcome = replaced(outcome, self._written(frame, rerun)[0], again)
         return outcome
 
     def _without_bad(
@@ -387,7 +408,7 @@ class MicroBatchSink:
             only=(held,),
             parked=tuple(sorted({*plan.parked, *self._book.to_park()})),
         )
-        return replaced(outcome, self._run(frame, rerun), {held})
+        return replaced(outcome, self._written(frame, rerun)[0], {held})
 
     def _discard(self, results: Iterable[BucketResult]) -> None:
         for result in results:

@@ -8,7 +8,7 @@ that every record finds the highest position before it.
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +81,19 @@ class TaskPositions:
             pieces.append(found.columns)
             order.append(chosen)
         return _with_columns(change, schema, pieces, order)
+
+    def memory(self) -> Callable[[], None]:
+        """What is known now, as a function that goes back to it."""
+        tracks = {place: (track, track.highest) for place, track in self._tracks.items()}
+        epochs, highest, repeated = dict(self._epochs), dict(self.highest), self.repeated.copy()
+
+        def back() -> None:
+            for track, position in tracks.values():
+                track.highest = position
+            self._tracks = {place: track for place, (track, _) in tracks.items()}
+            self._epochs, self.highest, self.repeated = epochs, highest, repeated
+
+        return back
 
     def _track(
         self, raw: RawBatch, table: str, server: str, schema: TableSchema, kind: PositionKind

@@ -74,7 +74,10 @@ class _LineExtras:
 
     def headers(self) -> list[tuple[str, Any]]:
         """See `RecordExtras`."""
-        raw = orjson.loads(self._headers) if self._headers else None
+        try:
+            raw = orjson.loads(self._headers) if self._headers else None
+        except ValueError:  # the line's form was looked at, not every text in it
+            return [("headers", self._headers)]
         if isinstance(raw, dict):
             return [(name, _header(value)) for name, value in raw.items()]
         pairs: list[tuple[str, Any]] = []
@@ -209,7 +212,7 @@ def _open_envelopes(
             value = bytes(envelope.value)
             keys[index] = key if key[:1] == b"{" else _content(key)
             values[index] = value if value[:1] == b"{" else _content(value)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             keys[index], values[index] = None, lines[index]  # a value that only looks like one
             continue
         if envelope.headers is not _ABSENT or envelope.timestamp is not None:

@@ -89,10 +89,28 @@ class RawBatch:
         span = f"{self.offsets[0]}..{self.offsets[-1]}" if self.offsets else "empty"
         return f"RawBatch({self.topic}-{self.partition} {span}, {len(self)} records)"
 
+    def of(self, places: Sequence[int]) -> "RawBatch":
+        """Some of the records, by ascending row index, without `skipped`."""
+        extras = {new: self._record(at) for new, at in enumerate(places)}
+        return RawBatch(
+            self.topic,
+            self.partition,
+            [self.offsets[at] for at in places],
+            [self.keys[at] for at in places],
+            [self.values[at] for at in places],
+            extras={at: record for at, record in extras.items() if record is not None},
+        )
+
     def headers(self, index: int) -> list[tuple[str, bytes]]:
-        """Headers of row `index`, in order; a null header value is given as empty bytes."""
+        """Headers of row `index`, in order; a null header value is given as empty bytes.
+
+        None where the client library cannot decode their names.
+        """
         record = self._record(index)
-        pairs = (record.headers() if record is not None else None) or ()
+        try:
+            pairs = (record.headers() if record is not None else None) or ()
+        except UnicodeError:
+            return []
         return [(name, _header_bytes(value)) for name, value in pairs]
 
     def timestamp_ms(self, index: int) -> int:
@@ -118,4 +136,4 @@ class RawBatch:
 def _header_bytes(value: bytes | str | None) -> bytes:
     if value is None:
         return b""
-    return value.encode() if isinstance(value, str) else value
+    return value.encode("utf-8", "backslashreplace") if isinstance(value, str) else value

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ingest.bad_records.quarantine import missing_columns, quarantine_schema
 from ingest.configuration.settings import Settings
 from ingest.deletions.sweeps import SWEEP_PROPERTY, parsed_watch
+from ingest.errors import blames_record
 from ingest.evolution.new_tables import decided, tell_notes
 from ingest.evolution.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
 from ingest.evolution.schema_history import CHANGES_OPTION, history_schema, with_note
@@ -24,6 +25,7 @@ from ingest.evolution.statements import Statements
 from ingest.formats.events import SchemaDelta
 from ingest.formats.schema_change_events import TableDdl
 from ingest.microbatch.event_time import watermark_of
+from ingest.microbatch.isolating import reason_text
 from ingest.microbatch.table_cache import Warehouse, catalog_of
 from ingest.positions.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.positions.stored import POSITIONS_PROPERTY, StoredPositions, parsed
@@ -406,6 +408,11 @@ class TableBook:
             return Decision(Refused(str(error)), (str(error),))
         except (CorruptDataError, NotFoundError) as error:
             return Decision((), parked=reason_of(error))
+        except Exception as error:
+            if not blames_record(error):
+                raise
+            _LOG.exception("schema change not foreseen", extra={"table": name})
+            return Decision(Refused(reason_text(error)), (reason_text(error),))
 
     def _decide(
         self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
@@ -430,6 +437,11 @@ class TableBook:
             return decision.failed(str(error)), ()
         except (CorruptDataError, NotFoundError) as error:
             return dataclasses.replace(decision, parked=reason_of(error)), ()
+        except Exception as error:
+            if not blames_record(error):
+                raise
+            _LOG.exception("schema change not foreseen", extra={"table": name})
+            return decision.failed(reason_text(error)), ()
 
     def _carried_out(self, name: str, decision: Decision, batch: int) -> tuple[str, ...]:
         made = [each for each in decision.verdicts if each.outcome is Outcome.APPLIED]

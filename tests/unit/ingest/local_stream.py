@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ingest.configuration.setting_values import Settings
 from ingest.configuration.settings import load_settings
 from ingest.microbatch.batch_report import BatchReport
 from ingest.microbatch.chunk import chunks_of
@@ -17,7 +18,7 @@ from ingest.microbatch.decoding import Decoding
 from ingest.microbatch.map_side import MapSide
 from ingest.microbatch.plan import BatchPlan
 from ingest.microbatch.range_report import BatchTotals
-from ingest.microbatch.reduce_side import reduce_chunks
+from ingest.microbatch.reduce_side import reduced
 from ingest.microbatch.sink import JobOutcome, MicroBatchSink
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
@@ -62,8 +63,8 @@ class LocalSink(MicroBatchSink):
             side.note_positions()
             reports.append(pickle.loads(pickle.dumps(side.report, 5)))
         results = [
-            reduce_chunks(self._book.warehouse, plan, reversed(chunks))
-            for chunks in by_bucket.values()
+            reduced(self._book.warehouse, plan, place[0], [*reversed(chunks)])
+            for place, chunks in by_bucket.items()
         ]
         return JobOutcome(BatchTotals.of(reports), tuple(results))
 
@@ -81,6 +82,14 @@ class LocalStream:
         file.write_text(config.replace("WAREHOUSE", str(path / "lake")))
         self.settings = load_settings(file)
         self.start()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "LocalStream":
+        """A pipeline with these settings."""
+        stream = cls.__new__(cls)
+        stream.settings = settings
+        stream.start()
+        return stream
 
     def start(self) -> None:
         """Begin anew, as after a crash: all that is known comes from the tables."""

@@ -255,7 +255,7 @@ def test_a_schema_member_that_is_no_block_is_said_to_be_none():
     ("type_", "value", "said"),
     [
         ("INT", "x", 'column v (INT): expected an integer; the value is the string "x"'),
-        ("INT", 1 << 40, f"column v (INT): {1 << 40} is out of the range"),
+        ("INT", 1 << 70, f"column v (INT): {1 << 70} is out of the range"),
         ("BIGINT", True, "expected an integer; the value is the boolean true"),
         ("STRING", 5, "column v (STRING): expected a string; the value is the number 5"),
         ("BOOLEAN", {"a": 1}, 'expected true or false; the value is the object {"a":1}'),

@@ -489,3 +489,32 @@ def test_a_file_that_grew_since_and_is_gone_cannot_be_read_again(tmp_path):
     (tmp_path / "t/0.jsonl").unlink()
     with pytest.raises(DataLossError, match="resnapshot"):
         source.rewind(offsets_to_store(since), position)
+
+
+DEEP = b"[" * 1_500 + b"]" * 1_500
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        (b'{"key":null,"value":' + DEEP + b"}", None, None),
+        (b'{"value":"\\ud800"}', None, None),
+        (b'{"value":"\xff"}', None, None),
+        (b'{"key":{"a":"\\x"},"value":1}', None, None),
+        (b'{"value":{},"headers":["\\ud800"]}', None, None),
+        (b'{"value":{},"headers":' + DEEP + b"}", None, None),
+        (b'{"value":{},"headers":{"a":"b","a":[1e400]}}', None, b"{}"),
+        (b'{"value":{},"headers":{"a":1e999,"":[{}]}}', None, b"{}"),
+        (b'{"value":{},"timestamp":99999999999999999999}', None, b"{}"),
+        (b'{"value":{},"value":1}', None, b"1"),
+    ],
+)
+def test_no_line_ends_the_reading_of_a_file(tmp_path, line, key, value):
+    (tmp_path / "t.jsonl").write_bytes(b'{"value":1}\n' + line + b'\n{"value":2}\n')
+    size = (tmp_path / "t.jsonl").stat().st_size
+    piece = SourceRange("t", 0, 0, size, ("t.jsonl",))
+    (raw,) = read_range(piece, FileSourceSettings(path=str(tmp_path)))
+    assert len(raw) == 3
+    assert (raw.values[0], raw.values[2]) == (b"1", b"2")
+    assert (raw.keys[1], raw.values[1]) == ((None, line) if value is None else (key, value))
+    assert all(isinstance(name, str) for name, _ in raw.headers(1))

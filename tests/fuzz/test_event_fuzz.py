@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Odd events of every format: no batch fails, no record is lost, both decoding paths agree."""
+
+import random
+
+import pytest
+
+from tests.fuzz.event_campaign import EventCampaign
+from tests.fuzz.event_mutation import Seed, mutated
+from tests.fuzz.event_streams import StreamCampaign
+from tests.fuzz.event_subjects import SUBJECTS, subject_of
+
+SHORT, LONG = 1_200, 20_000
+SEED = 20_261_122
+
+_DIGITS = b"/" * 4_000
+_ROW = b'"source":{"db":"shop","schema":"public","table":"%s"},"op":"u"}'
+_BLOCK = (
+    b'{"schema":{"type":"struct","fields":[{"type":"struct","field":"after","fields":['
+    b'{"type":"int32","field":"id"},{"type":"bytes","field":"nine","name":'
+    b'"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"%s"}}]}]},"payload":'
+)
+
+
+def _blocked(scale, value):
+    row = b'{"after":{"id":1,"nine":"%s"},' % value + _ROW % b"bit_strings"
+    return _BLOCK % scale + row + b"}"
+
+
+KEPT = [
+    ("debezium-flat", "flat.mariadb.odd_times", [b'{"__db":"\xf2ariadb"}']),
+    (
+        "debezium-flat",
+        "flat.mariadb.odd_times",
+        [b'{"id":1,"__source_ts_ms":' + b"9" * 5_000 + b"}"],
+    ),
+    ("json", "mariadb.keyed", [b'{"region":"","id":4,"big":1,"amount":"null"}']),
+    (
+        "canal-json",
+        "canal",
+        [
+            b'{"data":[{"id":1,"one":-0}],"database":"postgres","table":"bit_strings","type":"INSERT"}'
+        ],
+    ),
+    (  # a row may have a column by its own name that another row called otherwise
+        "ogg-json",
+        "ogg",
+        [
+            b'{"table":"postgres.bit_strings","op_type":"U","after":{"id":1,"FIVE":5}}',
+            b'{"table":"postgres.bit_strings","op_type":"U","after":{"id":2,"five":null}}',
+        ],
+    ),
+    (  # an update that tells a part of the old key
+        "debezium-json mariadb",
+        "maria-json.shop.keyed",
+        [b'{"before":{"id":25769803776},"after":{"region":"","id":3,"big":1},' + _ROW % b"keyed"],
+    ),
+    (  # what an earlier event was called otherwise is not new
+        "debezium-json postgres",
+        "pg-json.public.ranges",
+        [
+            b'{"after":{"id":1,"new":1},' + _ROW % b"ranges",
+            b'{"after":{"id":1,"TZ":"x"},' + _ROW % b"ranges",
+            b'{"after":{"id":2,"tz":"y"},' + _ROW % b"ranges",
+        ],
+    ),
+    (  # the placeholder among other values of a list is a value
+        "debezium-json postgres",
+        "pg-json.public.arrays",
+        [b'{"after":{"id":1,"texts":["a","__debezium_unavailable_value"]},' + _ROW % b"arrays"],
+    ),
+    *(
+        (
+            "debezium-json block postgres",
+            "pg-json-schema.public.bit_strings",
+            [_blocked(scale, value)],
+        )
+        for scale in (b"0", b"99", b"-5", b"9" * 5_000, b"\xc2\xb2", b"--1")
+        for value in (_DIGITS, b"")
+    ),
+]
+"""(subject, topic, values) of the smallest events that once ended a batch or were read twofold."""
+
+
+def assert_faultless(name, folder, count):
+    campaign = EventCampaign(subject_of(name, folder / "subject"), SEED)
+    campaign.run(count)
+    assert not campaign.faults, "\n".join(map(str, campaign.faults))
+    assert campaign.events >= count
+    rows = sum(n for kind, n in campaign.ends.items() if kind.startswith("op."))
+    bad = sum(n for kind, n in campaign.ends.items() if kind.startswith("bad "))
+    assert rows > count // 20
+    assert bad > count // 20  # oddness is seen
+
+
+@pytest.mark.parametrize(("name", "topic", "values"), KEPT)
+def test_events_that_once_showed_a_fault(name, topic, values, tmp_path):
+    campaign = EventCampaign(subject_of(name, tmp_path / "subject"), SEED)
+    campaign.judge(topic, [(b'{"id":1}', value) for value in values])
+    assert not campaign.faults, "\n".join(map(str, campaign.faults))
+
+
+@pytest.mark.parametrize(
+    "name", ["debezium-json block postgres", "canal-json types", "upsert-avro"]
+)
+def test_odd_events_end_no_batch_of_a_whole_stream(name, tmp_path):
+    campaign = StreamCampaign(subject_of(name, tmp_path / "subject"), SEED)
+    campaign.run(160)
+    assert not campaign.faults, "\n".join(map(str, campaign.faults))
+    assert campaign.ends["pending"] + sum(campaign.ends.values()) > 100
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_many_odd_events_end_no_batch_of_a_whole_stream(name, tmp_path):
+    campaign = StreamCampaign(subject_of(name, tmp_path / "subject"), SEED)
+    campaign.run(2_000)
+    assert not campaign.faults, "\n".join(map(str, campaign.faults))
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_odd_events_end_no_batch_and_are_read_alike(name, tmp_path):
+    assert_faultless(name, tmp_path, SHORT)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_many_odd_events_end_no_batch_and_are_read_alike(name, tmp_path):
+    assert_faultless(name, tmp_path, LONG)
+
+
+def test_a_seed_makes_the_same_events_again_and_leaves_few_as_they_were():
+    seed = Seed.of("t", b'{"id":1}', b'{"before":null,"after":{"id":1,"v":[1,{"a":"b"}]},"op":"c"}')
+    made = [[mutated(random.Random(n), seed, [seed]) for n in range(300)] for _ in range(2)]
+    assert made[0] == made[1]
+    assert len(set(made[0])) > 200
