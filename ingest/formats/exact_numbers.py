@@ -7,7 +7,7 @@ that Java before 19 prints for what is stored. Everything else would be stored a
 Every text of 15 significant digits (FLOAT: 6) passes, so only longer texts are compared.
 
 `Double.toString` before Java 19 does not print the shortest text of powers of two (4.9E-324) and of
-some numbers from 1E17 on (found with Java 17: no others in 100,000). Decimals come otherwise from
+some numbers from 1E17 on (found with Java 17: no others in 200,000). Decimals come otherwise from
 Java: without exponent, or above zero with a sign in it.
 """
 

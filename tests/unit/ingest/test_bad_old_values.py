@@ -151,3 +151,15 @@ def test_a_retraction_has_null_for_the_bad_value(tmp_path, form):
     one = stream(tmp_path, form, rule=", table.properties: {changelog-producer: input}")
     one.delete(row(1, '"x"'))
     assert changes_of(one.table, one.table.snapshots.latest_id()) == [("-D", 1, None, "a")]
+
+
+@EVERY
+def test_a_soft_delete_keeps_the_stored_value(tmp_path, form):
+    one = ItemStream(tmp_path, form, rule=", deletes: soft")
+    one.put(row(1, 10), row(2, 20))
+    one.delete(row(1, '"x"'))
+    assert one.bad() == []
+    assert [tuple(found.values())[:4] for found in one.local.rows(one.name)] == [
+        (1, 10, "a", True),
+        (2, 20, "a", False),
+    ]
