@@ -2,12 +2,17 @@
 """What holds for every test."""
 
 import itertools
+import logging
+import sys
+import threading
+import warnings
 
 import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
+from ingest.log_sampling import SamplingHandler
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 
 _NUMBERS = itertools.count()
@@ -42,3 +47,15 @@ def _own_lookup_copies(
     """Tables of tests have file names and times from seeds: copies of one test fool another."""
     directory = tmp_path_factory.getbasetemp() / f"lookup-copies-{next(_NUMBERS)}"
     monkeypatch.setenv(DIRECTORY_VARIABLE, str(directory))
+
+
+@pytest.fixture(autouse=True)
+def _log_of_its_own():
+    """What a test has configured as a process's log ends with it."""
+    hooks = sys.excepthook, threading.excepthook, warnings.formatwarning
+    yield
+    sys.excepthook, threading.excepthook, warnings.formatwarning = hooks
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler, SamplingHandler):
+            root.removeHandler(handler)
