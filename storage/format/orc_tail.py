@@ -300,7 +300,6 @@ def all_instants(tail: bytes) -> bytes:
 
     Readers then give the stored numbers as they are, whatever zone the stripes name.
     """
-
     return _with_types(tail, lambda _, encoded: _of_kind(encoded, (_TIMESTAMP,), _INSTANT))
 
 

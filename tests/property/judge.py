@@ -32,7 +32,6 @@ from storage.table.invariants import check_table
 from storage.table.live_files import clear_live_cache
 from storage.table.predicate import Compare, Op
 from storage.table.table import FileStoreTable
-from tests.conformance.sql_types import parse_sql_type
 from tests.conformance.values import found_rows, input_batch
 from tests.golden.values import from_text, rows_from_text
 from tests.predicates import compares
@@ -90,7 +89,7 @@ def judge(history: History, directory: pathlib.Path) -> int:
 def last_rows(history: History) -> list[list[Any]] | None:
     """What the model shows in the end, as JSON values; None where a value has no such form."""
     names = [name for name, _ in history.columns]
-    types = [parse_sql_type(text) for _, text in history.columns]
+    types = [parse_type(text) for _, text in history.columns]
     model = NaiveTable(names, history.key, history.partition, history.options)
     originals: dict[tuple[int, str], Any] = {}
     for step in history.steps:
@@ -150,7 +149,7 @@ class _Run:
         self.table: FileStoreTable = catalog.create_table(
             "db.t",
             new_schema(
-                [(name, parse_sql_type(text)) for name, text in history.columns],
+                [(name, parse_type(text)) for name, text in history.columns],
                 primary_keys=history.key,
                 partition_keys=history.partition,
                 options=options,

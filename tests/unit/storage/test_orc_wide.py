@@ -164,9 +164,7 @@ def test_only_the_stripes_that_need_it_are_decoded_this_way(tmp_path, monkeypatc
     fields = fields_of(("k", "INT"), ("t", "TIMESTAMP(3)"))
     path = str(tmp_path / "data-0.orc")
     chance = random.Random(0)
-    plain = [
-        [chance.getrandbits(30), Timestamp(chance.getrandbits(40))] for _ in range(20_000)
-    ]
+    plain = [[chance.getrandbits(30), Timestamp(chance.getrandbits(40))] for _ in range(20_000)]
     rows = [*plain, [20_000, YEAR_1]]
     parts = [rows_batch(fields, rows[at : at + 5_000]) for at in range(0, len(rows), 5_000)]
     write_file(path, fields, parts, options={"orc.stripe.size": "65536"})
