@@ -11,6 +11,7 @@ from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import (
     CommitConflictError,
     InvalidOptionError,
+    InvalidRequestError,
     NotFoundError,
 )
 from storage.format.file_meta import CommitMessage, DataFileMeta
@@ -290,8 +291,8 @@ class FileStoreTable(TableCore):
         self,
         filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
-        snapshot: int | None = None,
         *,
+        snapshot: int | None = None,
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
@@ -318,6 +319,15 @@ class FileStoreTable(TableCore):
                 chosen in two ways.
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
+        if isinstance(filter, int):
+            raise InvalidRequestError(
+                "a filter is a text or a predicate, not a number",
+                hint=f"a snapshot is given by name: snapshot={filter}",
+            )
+        if isinstance(columns, str):
+            raise InvalidRequestError(
+                "columns are a list of names, not a text", hint=f'columns=["{columns}"]'
+            )
         predicate = parse_predicate(filter) if isinstance(filter, str) else filter
         travel = TimeTravel(
             snapshot_id=snapshot,
@@ -330,20 +340,20 @@ class FileStoreTable(TableCore):
 
     def to_arrow(
         self,
-        snapshot_id: int | None = None,
+        filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
-        predicate: str | Predicate | None = None,
         *,
+        snapshot: int | None = None,
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
         version: str | None = None,
     ) -> pa.Table:
-        """All rows of a snapshot at once; arguments and errors as of `scan`."""
+        """All rows at once; arguments and errors as of `scan`."""
         return self.scan(
-            predicate,
+            filter,
             columns,
-            snapshot_id,
+            snapshot=snapshot,
             tag=tag,
             timestamp_ms=timestamp_ms,
             watermark=watermark,
@@ -354,10 +364,23 @@ class FileStoreTable(TableCore):
         self,
         filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
+        *,
         snapshot: int | None = None,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+        version: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows batch by batch, in bounded memory; see `scan` for more ways to choose."""
-        return self.scan(filter, columns, snapshot).to_batches()
+        """The rows batch by batch, in bounded memory; arguments and errors as of `scan`."""
+        return self.scan(
+            filter,
+            columns,
+            snapshot=snapshot,
+            tag=tag,
+            timestamp_ms=timestamp_ms,
+            watermark=watermark,
+            version=version,
+        ).to_batches()
 
     def with_fallback(self) -> "tuple[FileStoreTable, FileStoreTable]":
         """This table and the same at its fallback branch, both without that option.

@@ -263,7 +263,7 @@ class TableSession:
         table = self._opened(branch, options)
         schema = table.schema
         before = len(self._file_io.operations)
-        rows = table.to_arrow(columns=columns, predicate=predicate)
+        rows = table.to_arrow(columns=columns, filter=predicate)
         opened = {
             path
             for operation, path in self._file_io.operations[before:]

@@ -140,7 +140,7 @@ class _Replay:
                 continue
             fields = self.table.schemas.read(snapshot.schema_id).fields
             unordered = tuple(self.description.get("unordered_columns", ()))
-            read = self.table.to_arrow(snapshot_id=snapshot.id)
+            read = self.table.to_arrow(snapshot=snapshot.id)
             text = difference(
                 expected_rows(rows, fields, unordered), found_rows(read, fields, unordered)
             )

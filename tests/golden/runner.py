@@ -166,7 +166,7 @@ def _check_snapshots(case: Case) -> Iterator[str]:
         yield f"expected {sorted(map(int, case.expected['snapshots']))}, found {listed}"
     for snapshot_id, rows in case.expected["snapshots"].items():
         fields = case.schema_of(int(snapshot_id)).fields
-        table = case.table.to_arrow(snapshot_id=int(snapshot_id))
+        table = case.table.to_arrow(snapshot=int(snapshot_id))
         if table.column_names != [field.name for field in fields]:
             yield f"snapshot {snapshot_id}: columns {table.column_names}"
             continue

@@ -334,7 +334,7 @@ class _Run:
         literal = batch.column(0)[0].as_py()
         wanted_value = from_text(step["value"], field.type)
         place = self.model.columns.index(column)
-        found = self.table.to_arrow(predicate=Compare(op, column, literal))
+        found = self.table.to_arrow(filter=Compare(op, column, literal))
         rows = sorted_rows(found_rows(found, self.table.schema.fields))
         wanted = [row for row in self.model.rows() if _holds(row[place], op, wanted_value)]
         require_equal("filtered scan", rows, wanted)
@@ -379,7 +379,7 @@ class _Run:
 
     def _rows(self, snapshot_id: int | None) -> list[Row]:
         table = self.table
-        found = table.to_arrow(snapshot_id=snapshot_id)
+        found = table.to_arrow(snapshot=snapshot_id)
         fields = table.schema.fields
         if snapshot_id is not None:
             fields = table.schemas.read(table.snapshots.read(snapshot_id).schema_id).fields
