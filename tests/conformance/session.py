@@ -184,7 +184,7 @@ class TableSession:
         with self.table.new_write(user, compaction=not write_only) as writer:
             if batch.num_rows:
                 writer.write(batch)
-            return writer.prepare_commit(identifier)
+            return writer.prepare_commit(identifier, periodic=identifier is not None)
 
     # ----------------------------------------------------------------------- changing
 

@@ -185,7 +185,7 @@ class _Replay:
             how = step.get("compact") or step.get("mode")
             if how is not None:
                 writer.compact(full=how == "full")
-            messages = writer.prepare_commit()
+            messages = writer.prepare_commit(periodic=False)
         commit = self.table.new_commit(_USER)
         commit.commit(messages, identifier, watermark=step.get("watermark"), ignore_empty=False)
 

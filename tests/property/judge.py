@@ -366,7 +366,7 @@ class _Run:
             if full or (compaction and not batches and user != USER):
                 writer.compact(full=full)
             streams = self.history.streams and user == USER and compaction
-            return writer.prepare_commit(self.identifier if streams else None)
+            return writer.prepare_commit(self.identifier, periodic=streams)
 
     def _newest(self) -> int:
         return self.table.snapshots.latest_id() or 0
