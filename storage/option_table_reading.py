@@ -4,7 +4,7 @@
 Source: SEMANTICS.md §C.8, §C.9, §F.12.
 """
 
-from storage.option_values import boolean, choice, duration_ms, ignored, integer, option, text
+from storage.option_values import boolean, choice, duration_ms, integer, option, text
 
 __all__ = ["STARTING", "STREAMING"]
 
@@ -135,8 +135,19 @@ STREAMING = (
         "ms",
         attribute="streaming_read_snapshot_delay_ms",
     ),
-    *ignored(
-        "For `$audit_log` of other engines.",
-        ("table-read.sequence-number.enabled", boolean, "false"),
+    option(
+        "lakeward.streaming-read.unmerged",
+        boolean,
+        "false",
+        "A stream of a table with `merge-engine` partial-update, aggregation or first-row and "
+        "`changelog-producer` none gives the rows as they were written; otherwise it is refused.",
+        attribute="streaming_read_unmerged",
+    ),
+    option(
+        "table-read.sequence-number.enabled",
+        boolean,
+        "false",
+        "`$audit_log` and `$binlog` show the sequence number of each row.",
+        attribute="table_read_sequence_number",
     ),
 )

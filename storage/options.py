@@ -203,6 +203,8 @@ class TableOptions:
     scan_bounded_watermark: int | None
     continuous_discovery_interval_ms: int
     streaming_read_snapshot_delay_ms: int | None
+    streaming_read_unmerged: bool
+    table_read_sequence_number: bool
     consumer_expiration_time_ms: int | None
     consumer_changelog_only: bool
     source_split_target_size: int

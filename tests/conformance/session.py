@@ -287,7 +287,7 @@ class TableSession:
     def stream(self, options: Mapping[str, Any]) -> Stream:
         """A streaming reader of the table."""
         texts = {key: _option_text(value) for key, value in options.items()}
-        return Stream(self._opened("main", texts))
+        return Stream(self._opened("main", {**texts, "lakeward.streaming-read.unmerged": "true"}))
 
     def _opened(self, branch: str, options: Mapping[str, str] | None) -> FileStoreTable:
         table = self.table.at_branch(branch)

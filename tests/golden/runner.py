@@ -198,6 +198,7 @@ def _check_stream(case: Case) -> Iterator[str]:
     if not known:
         return
     options = {"scan.mode": "from-snapshot", "scan.snapshot-id": str(known[0])}
+    options["lakeward.streaming-read.unmerged"] = "true"  # as Java's core, below its engines
     scan = StreamScan(case.table.with_options(options))
     delivered: dict[int, list[tuple[Any, ...]]] = {}
     while (rows := scan.next_batch()) is not None:
