@@ -119,15 +119,14 @@ _PLACEMENT = (
         "dynamic-bucket.initial-buckets",
         integer,
         None,
-        "Assigners that share the keys of a partition, if not all do.",
-        "assigners",
+        "Dynamic buckets among which the first keys of a partition are spread; each is filled, "
+        "and followed by new ones, on its own. One when not set.",
+        "buckets",
+        mutable=False,
     ),
-    option(
-        "dynamic-bucket.assigner-parallelism",
-        integer,
-        None,
-        "Processes that assign dynamic buckets.",
-        "processes",
+    *ignored(
+        "One process assigns the buckets of a partition, so no number of them is chosen.",
+        ("dynamic-bucket.assigner-parallelism", integer, None),
     ),
     option(
         "cross-partition-upsert.index-ttl",

@@ -67,7 +67,6 @@ class TableOptions:
     dynamic_bucket_target_row_num: int
     dynamic_bucket_max_buckets: int
     dynamic_bucket_initial_buckets: int | None
-    dynamic_bucket_assigner_parallelism: int | None
     cross_partition_index_ttl_ms: int | None
     cross_partition_bootstrap_parallelism: int
     merge_engine: str
@@ -364,6 +363,7 @@ _AT_LEAST = (
     ("size_ratio", -100, "compaction.size-ratio"),  # -100: sizes never add a run to a pick
     ("commit_max_retries", 0, "commit.max-retries"),
     ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
+    ("dynamic_bucket_initial_buckets", 1, "dynamic-bucket.initial-buckets"),
     ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
     ("compaction_min_file_num", 1, "compaction.min.file-num"),
     ("compaction_file_num_limit", 1, "compaction.file-num-limit"),

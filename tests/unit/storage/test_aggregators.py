@@ -18,7 +18,7 @@ from storage.format.arrow_types import arrow_type
 from storage.format.schema import TableSchema
 from storage.format.type_text import parse_type
 from storage.format.types import DataField
-from storage.lsm.merge_functions.aggregators import aggregator_for, count_inputs
+from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.segments import Segments
 
 D = decimal.Decimal
@@ -294,13 +294,6 @@ def test_numbers_without_a_result_name_the_step(name, type_text, rows, problem):
     assert problem in str(caught.value)
     assert caught.value.context["segment"] == 2
     assert caught.value.context["field"] == "v"
-
-
-def test_counts_are_sums_of_what_the_writer_made_of_the_rows():
-    stored = count_inputs(pa.array([5, None, 9], pa.int64()))
-    assert stored.to_pylist() == [1, 0, 1]
-    assert one("count", "BIGINT", 1, 0, 1, ("-", 1)) == 1
-    assert one("count", "INT", ("-", 1), ("-", 0)) == -1
 
 
 # ------------------------------------------------------------------------------ extremes
@@ -756,7 +749,6 @@ def test_ignored_retractions_leave_the_value():
         ("no_such_fn", "INT", {}, "Use unsupported aggregation: no_such_fn"),
         ("sum", "STRING", {}, "Data type for sum column must be 'NumericType' but was 'STRING'"),
         ("product", "BOOLEAN", {}, "must be 'NumericType'"),
-        ("count", "DOUBLE", {}, "must be an integer type"),
         ("max", "ARRAY<INT>", {}, "must be comparable"),
         ("min", "MAP<INT, INT>", {}, "must be comparable"),
         ("bool_and", "INT", {}, "must be 'BooleanType'"),
