@@ -213,18 +213,21 @@ _READING = (
         boolean,
         "true",
         "Refuse NOT NULL on a nullable column.",
+        by_key=True,
     ),
     option(
         "add-column-before-partition",
         boolean,
         "false",
         "A column added without a place goes before the partition columns.",
+        by_key=True,
     ),
     option(
         "disable-explicit-type-casting",
         boolean,
         "false",
         "Only allow type changes that cannot lose anything.",
+        by_key=True,
     ),
     refused(
         "scan.fallback-branch",

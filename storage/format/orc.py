@@ -17,7 +17,7 @@ years 1677 to 2262; such stripes are decoded another way (`orc_wide`). Instants 
 fraction of a second are put right after the library has written them (`orc_instants`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -83,9 +83,9 @@ from storage.format.types import (
     TypeRoot,
 )
 from storage.io.file_io import FileIO
-from storage.option_values import memory_size
+from storage.options import option_value
 
-__all__ = ["OrcSink", "read_batches"]
+__all__ = ["OrcSink", "codec_of", "read_batches"]
 
 _LEGACY = "orc.timestamp-ltz.legacy.type"
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
@@ -100,6 +100,22 @@ _CODECS = {
 }
 _FIRST_RATIO = 0.3
 """Guess of file bytes per Arrow byte until the first stripe is written."""
+
+
+def codec_of(compression: str) -> str:
+    """The library's name of a `file.compression`.
+
+    Raises:
+        InvalidOptionError: ORC has none of this name.
+    """
+    codec = _CODECS.get(compression.lower())
+    if codec is None:
+        raise InvalidOptionError(
+            "ORC files cannot have this compression",
+            hint=f"use one of {', '.join(_CODECS)}",
+            compression=compression,
+        )
+    return codec
 
 
 class OrcSink:
@@ -124,13 +140,7 @@ class OrcSink:
         options: Mapping[str, str],
     ) -> None:
         settings = _settings(options)
-        codec = _CODECS.get(compression.lower())
-        if codec is None:
-            raise InvalidOptionError(
-                "ORC files cannot have this compression",
-                hint=f"use one of {', '.join(_CODECS)}",
-                compression=compression,
-            )
+        codec = codec_of(compression)
         self._fields = fields
         self._schema = pa.schema([stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
         self._kinds = declared_kinds(fields)
@@ -234,26 +244,18 @@ class _Writer(pyarrow.orc.ORCWriter):
 
 def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of the library's writer from the table's options."""
-    known: dict[str, tuple[str, Callable[[str], int | float]]] = {
-        "orc.stripe.size": ("stripe_size", int),
-        "orc.compress.size": ("compression_block_size", int),
-        "orc.row.index.stride": ("row_index_stride", int),
-        "orc.block.padding.tolerance": ("padding_tolerance", float),
-        "orc.dictionary.key.threshold": ("dictionary_key_size_threshold", float),
-        "orc.bloom.filter.fpp": ("bloom_filter_fpp", float),
-        "file.block-size": ("stripe_size", memory_size),  # goes before orc.stripe.size, as in Java
+    known = {
+        "orc.stripe.size": "stripe_size",
+        "orc.compress.size": "compression_block_size",
+        "orc.row.index.stride": "row_index_stride",
+        "orc.block.padding.tolerance": "padding_tolerance",
+        "orc.dictionary.key.threshold": "dictionary_key_size_threshold",
+        "orc.bloom.filter.fpp": "bloom_filter_fpp",
+        "file.block-size": "stripe_size",  # goes before orc.stripe.size, as in Java
     }
-    found: dict[str, Any] = {}
-    for key, (argument, parse) in known.items():
-        text = options.get(key)
-        if text is not None:
-            try:
-                found[argument] = parse(text)
-            except ValueError as error:
-                raise InvalidOptionError(
-                    "an option is not a number", option=key, value=text
-                ) from error
-    return found
+    return {
+        argument: option_value(options, key) for key, argument in known.items() if key in options
+    }
 
 
 # ----------------------------------------------------------------------------------- write
@@ -355,7 +357,7 @@ def read_batches(
 
     Stripes without a selected row are not read; statistics of stripes are not used.
     """
-    legacy = options.get(_LEGACY, "true").strip().lower() != "false"
+    legacy = option_value(options, _LEGACY)
     with open_data_file(file_io, path, "an ORC file", file_size) as source:
         tail = read_tail(source, path)
         file = pyarrow.orc.ORCFile(source)

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from storage.errors import InvalidRequestError
 from storage.format.bucket import murmur_rows
 from storage.format.file_meta import IndexFileMeta
+from storage.options import MAX_DYNAMIC_BUCKETS
 from storage.table.core import TableCore
 from storage.table.index_files import index_path, read_hash_index, write_hash_index
 from storage.table.live_files import BucketId
 
 __all__ = [
-    "MAX_BUCKETS",
     "AssignerShare",
     "DynamicBuckets",
     "IndexChange",
@@ -32,9 +32,6 @@ __all__ = [
 
 Hashes = npt.NDArray[np.int32]
 Buckets = npt.NDArray[np.int32]
-
-MAX_BUCKETS = 32_767
-"""Dynamic buckets of a partition; one more would not fit the index of other engines."""
 
 _BUCKET_BITS = np.int64(16)
 _BUCKET_MASK = np.int64(0xFFFF)
@@ -102,14 +99,14 @@ class PartitionIndex:
         *,
         initial_buckets: int = 1,
     ) -> None:
-        if max_buckets != -1 and not 0 < max_buckets <= MAX_BUCKETS:
+        if max_buckets != -1 and not 0 < max_buckets <= MAX_DYNAMIC_BUCKETS:
             raise InvalidRequestError(
-                f"'dynamic-bucket.max-buckets' must be -1 or between 1 and {MAX_BUCKETS}",
+                f"'dynamic-bucket.max-buckets' must be -1 or between 1 and {MAX_DYNAMIC_BUCKETS}",
                 value=max_buckets,
             )
         self._target_rows = target_rows
         self._unbounded = max_buckets == -1
-        self._limit = MAX_BUCKETS if self._unbounded else max_buckets
+        self._limit = MAX_DYNAMIC_BUCKETS if self._unbounded else max_buckets
         self._share = share or AssignerShare()
         self._spread = min(initial_buckets, self._limit) if self._share.channels == 1 else 1
         self._counts: dict[int, int] = {}
@@ -215,8 +212,8 @@ class PartitionIndex:
         """Spread what has no room over some buckets; the hash itself is the dice."""
         if self._unbounded or not own:
             raise InvalidRequestError(
-                f"Too more bucket {MAX_BUCKETS - 1}, you should increase target bucket row number "
-                f"{self._target_rows}.",
+                f"Too more bucket {MAX_DYNAMIC_BUCKETS - 1}, you should increase target bucket "
+                f"row number {self._target_rows}.",
                 hint="raise `dynamic-bucket.target-row-num`",
             )
         known = np.array(sorted(own), np.int32)

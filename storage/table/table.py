@@ -51,7 +51,6 @@ _ALTER_TRIES = 20
 _DATA_DIRECTORY = "data-file.path-directory"
 _BRANCH = "branch"
 MAIN_BRANCH = "main"
-_CODECS = {"none": "null", "null": "null", "deflate": "deflate", "snappy": "snappy"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -434,18 +433,12 @@ class FileStoreTable(TableCore):
 def _manifest_store(
     file_io: FileIO, layout: TableLayout, ids: IdSource, schema: TableSchema
 ) -> ManifestStore:
-    options = schema.options
-    level = options.get("file.compression.zstd-level", "1").strip()
-    compression = options.get("manifest.compression", "zstd").strip().lower()
-    drop_stats = options.get("manifest.delete-file-drop-stats", "false").strip().lower()
     return ManifestStore(
         file_io,
         layout,
         ids,
         partition_types=[field.type for field in schema.partition_fields],
-        codec=_CODECS.get(compression, "zstandard"),
-        zstd_level=int(level) if level.isdecimal() else 1,
-        drop_stats_of_deleted=drop_stats == "true",
+        options=schema.options,
     )
 
 

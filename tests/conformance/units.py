@@ -148,7 +148,7 @@ def _auto_tag(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator[st
     tags: list[str] = []
     found = []
     for watermark in body["watermarks_utc"]:
-        name = schedule.due(datetime.datetime.fromisoformat(watermark))
+        name, schedule = schedule.due(datetime.datetime.fromisoformat(watermark))
         tags = [*tags, *([] if name is None else [name])][-body.get("num_retained_max", 1000) :]
         found.append(tags)
     if found != expect["tags_after_each"]:

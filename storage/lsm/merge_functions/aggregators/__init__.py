@@ -27,7 +27,7 @@ from storage.lsm.merge_functions.aggregators.pick_value import (
 from storage.lsm.merge_functions.aggregators.products import Product
 from storage.lsm.merge_functions.aggregators.sketches import SetUnion
 from storage.lsm.merge_functions.aggregators.sums import Sum
-from storage.option_values import boolean
+from storage.options import option_value
 
 __all__ = ["Aggregator", "aggregator_for"]
 
@@ -92,9 +92,9 @@ def aggregator_for(
         )
     aggregator = maker(field, function.strip(), options)
     ignore_retract = f"fields.{field.name}.ignore-retract"
-    if not boolean(options.get(ignore_retract, "false")):
+    if not option_value(options, ignore_retract):
         return aggregator
-    if boolean(options.get("aggregation.remove-record-on-delete", "false")):
+    if option_value(options, "aggregation.remove-record-on-delete"):
         raise InvalidOptionError(
             f"aggregation.remove-record-on-delete and {ignore_retract} have conflicting behavior "
             "so should not be enabled at the same time",
