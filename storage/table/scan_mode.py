@@ -126,15 +126,7 @@ def _named(word: str, given: Sequence[str]) -> ScanMode:
     if word == _DEFAULT:
         implied = (mode for mode, keys in _ALLOWED.items() if any(key in given for key in keys))
         return next(implied, ScanMode.LATEST_FULL)
-    try:
-        return ScanMode(word)
-    except ValueError as error:
-        raise InvalidOptionError(
-            "there is no such scan mode",
-            hint="one of " + ", ".join([_DEFAULT, *(mode.value for mode in ScanMode)]),
-            option="scan.mode",
-            value=word,
-        ) from error
+    return ScanMode(word)
 
 
 def option_number(key: str, value: str) -> int:

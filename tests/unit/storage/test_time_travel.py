@@ -124,7 +124,7 @@ def test_a_local_time_chooses() -> None:
         ),
         ({"scan.mode": "from-snapshot"}, "must set only one key"),
         ({"scan.mode": "from-snapshot-full", "scan.tag-name": "t"}, "can not be null when you use"),
-        ({"scan.snapshot-id": "x"}, "not an integer"),
+        ({"scan.snapshot-id": "x"}, "a whole number"),
     ],
 )
 def test_options_that_contradict_each_other(options: dict[str, str], text: str) -> None:
