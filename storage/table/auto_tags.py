@@ -74,6 +74,7 @@ class TagPeriod:
         if delay >= period.length:
             raise InvalidOptionError(
                 "the delay of a tag must be shorter than its period",
+                hint="lower `tag.creation-delay`, or choose a longer period",
                 option="tag.creation-delay",
                 value=str(delay),
                 period=str(period.length),
