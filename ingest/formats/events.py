@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decoder gives back: typed change batches, bad records, schema deltas and counts.
 
-Values only; every format (`debezium_json` now) produces them and everything behind the decoder
-reads nothing else. Rows of one `DecodeResult` come from one (topic, partition).
+Values only; every format produces them and everything behind the decoder reads nothing else. Rows of one `DecodeResult` come from one (topic, partition).
 """
 
 import dataclasses
@@ -224,7 +223,7 @@ class BadRecord:
         key: raw key.
         value: raw value.
         headers: in order.
-        error_class: one word for metrics (`ingest.formats.debezium_json` lists them).
+        error_class: one word for metrics (`ingest.bad_records.bad_classes` lists them).
         error: for people; names the column where one is to blame.
         target: `db.table` that the record is for; empty where that is not known.
     """

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregation and first-row merge engines: examples of SEMANTICS.md §B.3 and §B.4."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -13,7 +14,7 @@ from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.format.schema_changes import SetOption
 from storage.lsm.merge_functions.first_row import FirstRow
 from storage.table.table import FileStoreTable
-from tests.table_kit import make_table, rows_of, write
+from tests.table_kit import make_table, reopened, rows_of, write
 
 COLUMNS = (("k", "INT"), ("a", "INT"), ("b", "INT"), ("c", "STRING"))
 
@@ -93,6 +94,20 @@ def test_count_is_refused_with_what_to_use(tmp_path: pathlib.Path) -> None:
         with pytest.raises(InvalidOptionError, match="unsupported aggregation: count") as caught:
             change()
         assert "`sum`" in caught.value.hint
+
+
+def test_a_table_that_counted_is_read_as_the_sum_that_it_holds(tmp_path: pathlib.Path) -> None:
+    table = aggregated(tmp_path, {"fields.a.aggregate-function": "sum"})
+    write(table, 1, [("+I", 1, 1, 1, "x")], compaction=False)
+    write(table, 2, [("+I", 1, 1, 1, "x")], compaction=False)
+    newest = table.schema
+    options = {**newest.options, "fields.a.aggregate-function": "count"}
+    assert table.schemas.publish(dataclasses.replace(newest, id=1, options=options))
+    counted = reopened(table)
+    with pytest.raises(InvalidOptionError, match="count"):
+        rows_of(counted)
+    repaired = counted.alter([SetOption("fields.a.aggregate-function", "sum")])
+    assert rows_of(repaired) == [(1, 2, 1, "x")]
 
 
 @pytest.mark.parametrize(
