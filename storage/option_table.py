@@ -3,10 +3,11 @@
 
 Source: SEMANTICS.md §K. This module holds placement, changelog and reading, and puts the table
 together; the other rows are in `option_table_merging`, `option_table_upkeep` (writing, commit and
-expiry), `option_table_formats`, `option_table_index`, `option_table_compaction`, `option_table_life`
-and `option_table_reading`. `options` turns the table into typed attributes and into OPTIONS.md. To
-carry out an option that is refused or ignored today, change its row and add its attribute there;
-where only the texts of a schema are at hand, read it with `options.option_value` (`by_key`).
+expiry), `option_table_formats`, `option_table_index`, `option_table_compaction`,
+`option_table_life` and `option_table_reading`. `options` turns the table into typed attributes and
+into OPTIONS.md. To carry out an option that is refused or ignored today, change its row and add its
+attribute there; where only the texts of a schema are at hand, read it with `options.option_value`
+(`by_key`).
 """
 
 from storage.option_table_compaction import COMPACTION

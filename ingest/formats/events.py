@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a decoder gives back: typed change batches, bad records, schema deltas and counts.
 
-Values only; every format produces them and everything behind the decoder reads nothing else. Rows of one `DecodeResult` come from one (topic, partition).
+Values only; every format produces them and everything behind the decoder reads nothing else. Rows
+of one `DecodeResult` come from one (topic, partition).
 """
 
 import dataclasses

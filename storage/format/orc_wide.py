@@ -144,7 +144,7 @@ def _run_1(data: bytes, at: int) -> tuple[_Longs, int]:
     if control < 0x80:
         step = int.from_bytes(data[at + 1 : at + 2], "big", signed=True)
         base, at = read_varint(data, at + 2)
-        return _longs([base + step * n for n in range(control + 3)]), at
+        return _steady(base, step, control + 3), at
     values = []
     at += 1
     for _ in range(0x100 - control):
@@ -159,7 +159,7 @@ def _run_2(data: bytes, at: int) -> tuple[_Longs, int]:
     if form == 0:
         width = (first >> 3 & 7) + 1
         value = int.from_bytes(data[at + 1 : at + 1 + width], "big")
-        return _longs([value] * ((first & 7) + 3)), at + 1 + width
+        return _steady(value, 0, (first & 7) + 3), at + 1 + width
     length = ((first & 1) << 8 | data[at + 1]) + 1
     at += 2
     if form == 1:
@@ -170,7 +170,7 @@ def _run_2(data: bytes, at: int) -> tuple[_Longs, int]:
     zigzag, at = read_varint(data, at)
     step = (zigzag >> 1) ^ -(zigzag & 1)
     if code == 0:
-        return _longs([base + step * n for n in range(length)]), at
+        return _steady(base, step, length), at
     deltas, at = _unpacked(data, at, length - 2, _WIDTHS[code])
     steps = np.concatenate([_longs([base, step]), -deltas if step < 0 else deltas])
     return np.cumsum(steps), at
@@ -201,6 +201,11 @@ def _unpacked(data: bytes, at: int, count: int, width: int) -> tuple[_Longs, int
     wide = np.zeros((count, 64), np.uint8)
     wide[:, 64 - width :] = bits.reshape(count, width)
     return np.packbits(wide, axis=1).reshape(-1).view(">u8").astype(np.int64), end
+
+
+def _steady(base: int, step: int, count: int) -> _Longs:
+    first = _longs([base, base + step * (count - 1)])[0]  # neither end may be out of bounds
+    return first + step * np.arange(count, dtype=np.int64)
 
 
 def _longs(values: Sequence[int]) -> _Longs:
