@@ -64,7 +64,8 @@ def require_whole_changes(table: TableCore) -> None:
     """Check that the changes of a table are rows of it, not the rows that were written.
 
     Without a changelog producer a stream gives level-0 rows as they were flushed. Where the merge
-    engine makes another row of them, those are no changes of the table.
+    engine makes another row of them, those are no changes of the table. Source: SEMANTICS.md §C.5
+    (last column), §C.8.
 
     Raises:
         UnsupportedFeatureError: they are not, and `lakeward.streaming-read.unmerged` is not set.

@@ -15,6 +15,7 @@ from storage.errors import UnsupportedFeatureError
 from storage.format.avro_blocks import codec_of as avro_codec
 from storage.format.avro_rows import AvroSink
 from storage.format.avro_rows import read_batches as read_avro
+from storage.format.avro_schema import schema_text
 from storage.format.file_columns import conform_batch
 from storage.format.orc import OrcSink
 from storage.format.orc import codec_of as orc_codec
@@ -31,6 +32,7 @@ __all__ = [
     "FORMATS",
     "RowSink",
     "check_compression",
+    "check_types",
     "format_of",
     "open_sink",
     "read_batches",
@@ -206,6 +208,16 @@ def read_batches(
                 yield conform_batch(batch, columns, path)
         case _:
             raise _cannot("read", file_format)
+
+
+def check_types(file_format: str, fields: Sequence[DataField]) -> None:
+    """Check that files of a format can hold some columns.
+
+    Raises:
+        UnsupportedFeatureError: the format has no type for one of them.
+    """
+    if file_format == "avro":
+        schema_text(fields)
 
 
 def check_compression(file_format: str, compression: str, options: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from storage.errors import InvalidOptionError
 from storage.format.data_file_options import DataFileOptions
 from storage.format.default_values import read_defaults
-from storage.format.file_formats import check_compression
+from storage.format.file_formats import check_compression, check_types
 from storage.format.index.builder import check_file_indexes
 from storage.format.schema import TableSchema
 from storage.format.stats import StatsMode
@@ -36,6 +36,7 @@ def check_table(schema: TableSchema) -> None:
 
     Raises:
         InvalidOptionError: options contradict each other or do not fit the columns.
+        UnsupportedFeatureError: a file format that they choose cannot hold a column.
     """
     options = TableOptions.from_strings(schema.options)
     check_bucket_keys(schema, options)
@@ -44,7 +45,7 @@ def check_table(schema: TableSchema) -> None:
     check_streaming(schema, options)
     travel_of(schema.options)
     read_defaults(schema)
-    _check_files(options)
+    _check_files(schema, options)
     _check_life(options)
     _check_snapshot_order(schema)
     _check_row_ids(schema)
@@ -56,8 +57,8 @@ def check_table(schema: TableSchema) -> None:
         )
 
 
-def _check_files(options: TableOptions) -> None:
-    """Values that only a file format or its statistics understand."""
+def _check_files(schema: TableSchema, options: TableOptions) -> None:
+    """What only a file format or its statistics understand: values of options, and types."""
     levels = {
         *options.file_format_per_level,
         *options.file_compression_per_level,
@@ -67,6 +68,7 @@ def _check_files(options: TableOptions) -> None:
     for one in (*files, DataFileOptions.of(options, changelog=True)):
         _naming("compression", check_compression, one.file_format, one.compression, options.raw)
         _naming("stats-mode", StatsMode.parse, one.stats_mode)
+        check_types(one.file_format, schema.fields)
     for column, mode in options.field_stats_modes.items():
         _naming(f"fields.{column}.stats-mode", StatsMode.parse, mode)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from changelog.stream_scan import StreamScan
+from storage.errors import UnsupportedFeatureError
 from storage.format.schema_changes import SetOption
 from storage.table.system.registry import system_table
 from tests.table_kit import make_table, rows_of, write
@@ -132,6 +133,18 @@ def test_nanoseconds_reach_as_far_as_their_range(tmp_path, file_format, zone):
         writer.write(batch)
         table.new_commit("w").commit(writer.prepare_commit(1), 1)
     assert table.to_arrow().combine_chunks() == pa.Table.from_batches([batch])
+
+
+@pytest.mark.parametrize("text", ["TIMESTAMP(7)", "TIMESTAMP(9) WITH LOCAL TIME ZONE"])
+@pytest.mark.parametrize("nested", ["{}", "ARRAY<{}>", "MAP<INT, {}>", "ROW<a {}>"])
+def test_avro_which_has_no_nanoseconds_refuses_them_when_the_table_is_made(tmp_path, text, nested):
+    columns = (("k", "INT"), ("t", nested.format(text)))
+    for key in ("file.format", "changelog-file.format"):
+        with pytest.raises(UnsupportedFeatureError, match="Avro"):
+            make_table(tmp_path / key, columns=columns, options={key: "avro"})
+    table = make_table(tmp_path, columns=columns)
+    with pytest.raises(UnsupportedFeatureError, match="Avro"):
+        table.alter([SetOption("file.format.per.level", "0:avro")])
 
 
 def test_a_table_moves_from_parquet_to_orc_with_its_old_dates(tmp_path):
