@@ -46,6 +46,7 @@ class ChangelogReader:
         InvalidOptionError: options contradict each other, or choose what no stream can begin with.
         InvalidRequestError: a column is unknown, the filter cannot be parsed, or the time has no
             zone.
+        UnsupportedFeatureError: the table merges rows and has no changelog producer.
     """
 
     def __init__(

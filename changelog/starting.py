@@ -8,7 +8,7 @@ first snapshot is then treated as the mode says.
 import dataclasses
 from typing import Protocol
 
-from storage.errors import InvalidOptionError
+from storage.errors import InvalidOptionError, UnsupportedFeatureError
 from storage.format.snapshot import Snapshot
 from storage.table.consumers import read_consumer
 from storage.table.core import TableCore
@@ -16,7 +16,22 @@ from storage.table.scan import TableScan
 from storage.table.scan_mode import ScanMode, check_streaming, scan_mode_of
 from storage.table.time_travel import TimeTravel, first_since, newest_compacted, travel_of
 
-__all__ = ["Beginning", "StartingPoint", "from_state", "starting_point"]
+__all__ = [
+    "Beginning",
+    "StartingPoint",
+    "first_scan",
+    "from_state",
+    "require_whole_changes",
+    "starting_point",
+]
+
+_UNMERGED = "lakeward.streaming-read.unmerged"
+_MERGING = {
+    "partial-update": "Partial update",
+    "aggregation": "Pre-aggregate",
+    "first-row": "First row",
+}
+"""Engines that make another row of what was written, and what Paimon's errors call them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,6 +58,32 @@ class StartingPoint(Protocol):
         Raises:
             NotFoundError: a snapshot expired meanwhile.
         """
+
+
+def require_whole_changes(table: TableCore) -> None:
+    """Check that the changes of a table are rows of it, not the rows that were written.
+
+    Without a changelog producer a stream gives level-0 rows as they were flushed. Where the merge
+    engine makes another row of them, those are no changes of the table. Source: SEMANTICS.md §C.5
+    (last column), §C.8.
+
+    Raises:
+        UnsupportedFeatureError: they are not, and `lakeward.streaming-read.unmerged` is not set.
+    """
+    options = table.options
+    engine = _MERGING.get(options.merge_engine)
+    if engine is None or options.changelog_producer != "none" or options.streaming_read_unmerged:
+        return
+    raise UnsupportedFeatureError(
+        "a stream of this table would give the rows as they were written, not as the table "
+        "merges them",
+        detail=f"{engine} continuous reading is not supported without a changelog producer",
+        hint="set `changelog-producer` to lookup or full-compaction (`input` gives the rows that "
+        f"were written), follow `$audit_log`, or read with `{_UNMERGED}` = true to get them as "
+        "they are",
+        table=table.layout.root,
+        merge_engine=options.merge_engine,
+    )
 
 
 def starting_point(table: TableCore) -> StartingPoint:

@@ -24,6 +24,7 @@ from changelog.starting import (
     StartingPoint,
     first_scan,
     from_state,
+    require_whole_changes,
     starting_point,
 )
 from changelog.stream_read import StreamRead
@@ -99,6 +100,7 @@ class StreamScan:
     Raises:
         InvalidOptionError: options contradict each other, or choose what no stream can begin with.
         InvalidRequestError: a column is unknown.
+        UnsupportedFeatureError: the table merges rows and has no changelog producer.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class StreamScan:
     ) -> None:
         if not travel_of(table.schema.options).to_newest:
             table = table.latest()  # where it begins does not choose the schema, as in batch reads
+        require_whole_changes(table)
         self._table = table
         self._predicate = predicate
         self._buckets = buckets
@@ -322,6 +325,7 @@ def read_changelog(
     Raises:
         InvalidOptionError: options contradict each other, or choose what no stream can begin with.
         InvalidRequestError: a column is unknown.
+        UnsupportedFeatureError: the table merges rows and has no changelog producer.
         DataLossError: the next snapshot has expired; says what to do.
         CorruptDataError: metadata or a file is damaged.
         NotFoundError: a snapshot expired while it was read.

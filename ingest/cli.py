@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `lakeward` command: parses arguments, calls what does the work, maps errors to exit codes.
 
-Long work happens in `daemon`, `demo` and the modules of `commands`; this module owns `run`,
-`validate`, `demo` and `version`, the help text of the whole, and what is printed when something
-fails.
+Long work happens in `daemon`, `demo` and the modules of `commands`; this module puts their commands
+together and owns what is printed when something fails.
 """
 
 import argparse

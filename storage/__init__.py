@@ -5,7 +5,7 @@ A table is opened through a catalog or by its path:
 
     catalog = Catalog.open("/data/warehouse")
     table = catalog.table("shop.orders")
-    rows = table.to_arrow(predicate=parse_predicate("id > 5"))
+    rows = table.to_arrow("id > 5")
 
 The names below are public; modules of `storage` use each other directly. A name's module is
 imported when the name is first asked for: whoever needs one module does not pay for all.

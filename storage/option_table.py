@@ -3,9 +3,11 @@
 
 Source: SEMANTICS.md §K. This module holds placement, changelog and reading, and puts the table
 together; the other rows are in `option_table_merging`, `option_table_upkeep` (writing, commit and
-expiry) and `option_table_compaction`. `options` turns the table into typed attributes and into
-OPTIONS.md. To carry out an option that is refused or ignored today, change its row and add its
-attribute there.
+expiry), `option_table_formats`, `option_table_index`, `option_table_compaction`,
+`option_table_life` and `option_table_reading`. `options` turns the table into typed attributes and
+into OPTIONS.md. To carry out an option that is refused or ignored today, change its row and add its
+attribute there; where only the texts of a schema are at hand, read it with `options.option_value`
+(`by_key`).
 """
 
 from storage.option_table_compaction import COMPACTION
@@ -119,15 +121,14 @@ _PLACEMENT = (
         "dynamic-bucket.initial-buckets",
         integer,
         None,
-        "Assigners that share the keys of a partition, if not all do.",
-        "assigners",
+        "Dynamic buckets among which the first keys of a partition are spread; each is filled, "
+        "and followed by new ones, on its own. One when not set.",
+        "buckets",
+        mutable=False,
     ),
-    option(
-        "dynamic-bucket.assigner-parallelism",
-        integer,
-        None,
-        "Processes that assign dynamic buckets.",
-        "processes",
+    *ignored(
+        "One process assigns the buckets of a partition, so no number of them is chosen.",
+        ("dynamic-bucket.assigner-parallelism", integer, None),
     ),
     option(
         "cross-partition-upsert.index-ttl",
@@ -214,18 +215,21 @@ _READING = (
         boolean,
         "true",
         "Refuse NOT NULL on a nullable column.",
+        by_key=True,
     ),
     option(
         "add-column-before-partition",
         boolean,
         "false",
         "A column added without a place goes before the partition columns.",
+        by_key=True,
     ),
     option(
         "disable-explicit-type-casting",
         boolean,
         "false",
         "Only allow type changes that cannot lose anything.",
+        by_key=True,
     ),
     refused(
         "scan.fallback-branch",

@@ -191,6 +191,6 @@ MERGING: tuple[Option, ...] = (
         str,
         None,
         "What batch reads show instead of null. An older way: defaults of columns are written.",
-        attribute="read_defaults",
+        by_key=True,
     ),
 )

@@ -4,30 +4,38 @@
 Source: SEMANTICS.md §C.8, §C.9, §F.12.
 """
 
-from storage.option_values import boolean, choice, duration_ms, ignored, integer, option, text
+from storage.option_values import boolean, choice, duration_ms, integer, option, text
 
 __all__ = ["STARTING", "STREAMING"]
 
 STARTING = (
-    option("scan.snapshot-id", integer, None, "Snapshot that is read.", "id"),
-    option("scan.tag-name", text, None, "Tag that is read."),
+    option("scan.snapshot-id", integer, None, "Snapshot that is read.", "id", by_key=True),
+    option("scan.tag-name", text, None, "Tag that is read.", by_key=True),
     option(
         "scan.timestamp-millis",
         integer,
         None,
         "Read the newest snapshot committed by this time; a stream begins with the first after it.",
         "ms",
-        attribute="scan_timestamp_millis",
+        by_key=True,
     ),
-    option("scan.timestamp", text, None, "The same as a local date and time."),
-    option("scan.watermark", integer, None, "Read the first snapshot with this watermark.", "ms"),
-    option("scan.version", text, None, "Tag name, or else snapshot id, that is read."),
+    option("scan.timestamp", text, None, "The same as a local date and time.", by_key=True),
+    option(
+        "scan.watermark",
+        integer,
+        None,
+        "Read the first snapshot with this watermark.",
+        "ms",
+        by_key=True,
+    ),
+    option("scan.version", text, None, "Tag name, or else snapshot id, that is read.", by_key=True),
     option(
         "scan.file-creation-time-millis",
         integer,
         None,
         "Read only files made at or after this time.",
         "ms",
+        by_key=True,
     ),
     option(
         "scan.creation-time-millis",
@@ -36,6 +44,7 @@ STARTING = (
         "Begin with the first snapshot committed at or after this time; where it has expired, read "
         "only files made since.",
         "ms",
+        by_key=True,
     ),
     option(
         "scan.mode",
@@ -52,18 +61,21 @@ STARTING = (
         text,
         None,
         "Read what changed from one snapshot or tag (exclusive) to another: `1,3`.",
+        by_key=True,
     ),
     option(
         "incremental-between-timestamp",
         text,
         None,
         "Read what changed from one time (exclusive) to another: milliseconds or local times.",
+        by_key=True,
     ),
     option(
         "incremental-to-auto-tag",
         text,
         None,
         "Read what changed from the automatic tag before this one to it.",
+        by_key=True,
     ),
     option(
         "incremental-between-scan-mode",
@@ -135,8 +147,19 @@ STREAMING = (
         "ms",
         attribute="streaming_read_snapshot_delay_ms",
     ),
-    *ignored(
-        "For `$audit_log` of other engines.",
-        ("table-read.sequence-number.enabled", boolean, "false"),
+    option(
+        "lakeward.streaming-read.unmerged",
+        boolean,
+        "false",
+        "A stream of a table with `merge-engine` partial-update, aggregation or first-row and "
+        "`changelog-producer` none gives the rows as they were written; otherwise it is refused.",
+        attribute="streaming_read_unmerged",
+    ),
+    option(
+        "table-read.sequence-number.enabled",
+        boolean,
+        "false",
+        "`$audit_log` and `$binlog` show the sequence number of each row.",
+        attribute="table_read_sequence_number",
     ),
 )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the option table about writing, commit and expiry. See `option_table`."""
 
+from storage.option_table_formats import FORMATS
 from storage.option_table_index import FILE_INDEX
 from storage.option_values import (
     Access,
@@ -18,6 +19,8 @@ from storage.option_values import (
 )
 
 __all__ = ["COMMIT", "EXPIRY", "WRITING"]
+
+_FORMAT = choice("parquet", "orc", "avro")
 
 WRITING: tuple[Option, ...] = (
     option(
@@ -53,11 +56,16 @@ WRITING: tuple[Option, ...] = (
     ),
     option(
         "file.format",
-        choice("parquet", "orc", "avro"),
+        _FORMAT,
         "parquet",
         "Format of data files.",
     ),
-    option("file.format.per.level", per_level, "", "Format of the data files of single levels."),
+    option(
+        "file.format.per.level",
+        per_level(_FORMAT),
+        "",
+        "Format of the data files of single levels.",
+    ),
     option("file.compression", text, "zstd", "Compression of data files."),
     option(
         "file.compression.zstd-level",
@@ -68,7 +76,7 @@ WRITING: tuple[Option, ...] = (
     ),
     option(
         "file.compression.per.level",
-        per_level,
+        per_level(text),
         "",
         "Compression of the data files of single levels.",
     ),
@@ -87,10 +95,13 @@ WRITING: tuple[Option, ...] = (
         "Leave the key columns out of data files; keys are then read from the value columns.",
     ),
     option("changelog-file.prefix", text, "changelog-", "First part of changelog file names."),
-    option("changelog-file.format", text, None, "Format of changelog files, if not of data files."),
+    option(
+        "changelog-file.format", _FORMAT, None, "Format of changelog files, if not of data files."
+    ),
     option("changelog-file.compression", text, None, "Compression of changelog files."),
     option("changelog-file.stats-mode", text, None, "Column statistics of changelog files."),
     *FILE_INDEX,
+    *FORMATS,
     option(
         "metadata.stats-mode",
         text,
@@ -100,7 +111,7 @@ WRITING: tuple[Option, ...] = (
     ),
     option(
         "metadata.stats-mode.per.level",
-        per_level,
+        per_level(text),
         "",
         "Column statistics of the data files of single levels.",
         attribute="stats_mode_per_level",
@@ -203,12 +214,14 @@ COMMIT: tuple[Option, ...] = (
         choice("zstd", "zstandard", "none", "null", "deflate", "snappy"),
         "zstd",
         "Compression of manifests, manifest lists and index manifests.",
+        by_key=True,
     ),
     option(
         "manifest.delete-file-drop-stats",
         boolean,
         "false",
         "Leave the column statistics out of manifest entries that remove a file.",
+        by_key=True,
     ),
     option(
         "manifest.target-file-size",
@@ -254,6 +267,7 @@ COMMIT: tuple[Option, ...] = (
         boolean,
         "false",
         "Whether `deletion-vectors.enabled` may change on a table with snapshots.",
+        by_key=True,
     ),
     option(
         "deletion-vectors.merge-on-read",

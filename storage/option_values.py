@@ -122,19 +122,23 @@ def name_list(value: str) -> tuple[str, ...]:
     return tuple(item for item in (part.strip() for part in value.split(",")) if item)
 
 
-def per_level(value: str) -> dict[int, str]:
-    """Texts by level, written `0:avro,3:parquet`.
+def per_level(parse: Callable[[str], str]) -> Callable[[str], dict[int, str]]:
+    """A parser of values by level, written `0:avro,3:parquet`.
 
-    Raises:
-        ValueError: it is something else.
+    Args:
+        parse: of each value.
     """
-    found = {}
-    for item in name_list(value):
-        level, colon, word = item.partition(":")
-        if not (colon and level.strip().isdecimal() and word.strip()):
-            raise ValueError("values by level such as `0:avro,3:parquet`")
-        found[int(level)] = word.strip()
-    return found
+
+    def parse_all(value: str) -> dict[int, str]:
+        found = {}
+        for item in name_list(value):
+            level, colon, word = item.partition(":")
+            if not (colon and level.strip().isdecimal() and word.strip()):
+                raise ValueError("values by level such as `0:avro,3:parquet`")
+            found[int(level)] = parse(word)
+        return found
+
+    return parse_all
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
@@ -178,6 +182,8 @@ class Option:
         mutable: whether it may change after the first snapshot.
         treatment: honoured, ignored because results cannot change, or refused.
         attribute: where `TableOptions` keeps the value; empty when it does not.
+        by_key: honoured without an attribute: read with `options.option_value`, where only the
+            texts of a schema are at hand.
         aliases: older spellings of the key.
         implemented: the only values that are carried out (parsed); None = all of them.
         blocks: what other values stand in the way of.
@@ -191,6 +197,7 @@ class Option:
     mutable: bool = True
     treatment: Treatment = Treatment.HONOUR
     attribute: str = ""
+    by_key: bool = False
     aliases: tuple[str, ...] = ()
     implemented: tuple[Any, ...] | None = None
     blocks: Access = Access.BOTH
@@ -227,12 +234,13 @@ def option(
     mutable: bool = True,
     treatment: Treatment = Treatment.HONOUR,
     attribute: str = "",
+    by_key: bool = False,
     aliases: tuple[str, ...] = (),
     implemented: tuple[Any, ...] | None = None,
     blocks: Access = Access.BOTH,
 ) -> Option:
     """A row of the table; an honoured option without `attribute` takes its name from the key."""
-    if treatment is Treatment.HONOUR and not attribute:
+    if treatment is Treatment.HONOUR and not attribute and not by_key:
         attribute = key.replace(".", "_").replace("-", "_")
     if treatment is Treatment.REFUSE and implemented is None:
         implemented = () if default is None else (parse(default),)
@@ -245,6 +253,7 @@ def option(
         mutable=mutable,
         treatment=treatment,
         attribute=attribute,
+        by_key=by_key,
         aliases=aliases,
         implemented=implemented,
         blocks=blocks,

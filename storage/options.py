@@ -19,14 +19,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from storage.errors import InvalidOptionError, UnsupportedFeatureError
+from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
 from storage.option_table import TABLE_OPTIONS
 from storage.option_values import Access, Option, Treatment
 
 __all__ = [
+    "MAX_DYNAMIC_BUCKETS",
     "TABLE_OPTIONS",
     "TableOptions",
     "find_option",
+    "option_value",
     "options_page",
     "require_readable",
     "require_writable",
@@ -41,8 +43,11 @@ _PATTERNS: tuple[tuple[re.Pattern[str], Option], ...] = tuple(
     (row.pattern(), row) for row in TABLE_OPTIONS if "<" in row.key
 )
 _FIELD_STATS_MODE = re.compile(r"fields\.(.+)\.stats-mode\Z")
-_BY_WHOLE_KEY = ("file_index_columns", "file_index_settings", "merge_columns", "read_defaults")
+_BY_WHOLE_KEY = ("file_index_columns", "file_index_settings", "merge_columns")
 """Attributes that keep the values of all keys of some patterns, by key."""
+
+MAX_DYNAMIC_BUCKETS = 32_767
+"""Dynamic buckets of a partition; one more would not fit the index of other engines."""
 
 _PREFIXES = ("parquet.", "orc.", "avro.", "lakeward.")
 """Keys that are passed on or belong to us; never worth a warning."""
@@ -67,7 +72,6 @@ class TableOptions:
     dynamic_bucket_target_row_num: int
     dynamic_bucket_max_buckets: int
     dynamic_bucket_initial_buckets: int | None
-    dynamic_bucket_assigner_parallelism: int | None
     cross_partition_index_ttl_ms: int | None
     cross_partition_bootstrap_parallelism: int
     merge_engine: str
@@ -141,15 +145,12 @@ class TableOptions:
     commit_min_retry_wait_ms: int
     commit_max_retry_wait_ms: int
     commit_timeout_ms: int | None
-    manifest_compression: str
-    manifest_delete_file_drop_stats: bool
     manifest_target_size: int
     manifest_full_compaction_threshold: int
     manifest_merge_min_count: int
     dynamic_partition_overwrite: bool
     index_file_in_data_file_dir: bool
     deletion_vectors_enabled: bool
-    deletion_vectors_modifiable: bool
     deletion_vectors_merge_on_read: bool
     deletion_vectors_bitmap64: bool
     deletion_vector_index_file_target_size: int
@@ -180,18 +181,7 @@ class TableOptions:
     partition_timestamp_formatter: str | None
     partition_timestamp_pattern: str | None
     branch: str
-    scan_snapshot_id: int | None
-    scan_tag_name: str | None
-    scan_timestamp_millis: int | None
-    scan_timestamp: str | None
-    scan_watermark: int | None
-    scan_version: str | None
     scan_mode: str
-    scan_file_creation_time_millis: int | None
-    scan_creation_time_millis: int | None
-    incremental_between: str | None
-    incremental_between_timestamp: str | None
-    incremental_to_auto_tag: str | None
     incremental_between_scan_mode: str
     incremental_between_tag_to_snapshot: bool
     consumer_id: str | None
@@ -203,14 +193,12 @@ class TableOptions:
     scan_bounded_watermark: int | None
     continuous_discovery_interval_ms: int
     streaming_read_snapshot_delay_ms: int | None
+    streaming_read_unmerged: bool
+    table_read_sequence_number: bool
     consumer_expiration_time_ms: int | None
     consumer_changelog_only: bool
     source_split_target_size: int
     source_split_open_file_cost: int
-    alter_column_null_to_not_null_disabled: bool
-    add_column_before_partition: bool
-    disable_explicit_type_casting: bool
-    read_defaults: Mapping[str, str]
 
     @property
     def keeps_last_row_only(self) -> bool:
@@ -296,6 +284,26 @@ def find_option(key: str) -> Option | None:
     return next((row for pattern, row in _PATTERNS if pattern.match(key)), None)
 
 
+def option_value(raw: Mapping[str, str], key: str) -> Any:
+    """The value of one option where only the texts of a schema are at hand.
+
+    Args:
+        raw: option texts by key; aliases are read, too.
+        key: in the option table; of a key with `<…>` parts the whole key.
+
+    Returns:
+        The parsed value, else that of the default; None where there is none.
+
+    Raises:
+        InvalidOptionError: the text does not parse.
+    """
+    row = find_option(key)
+    if row is None:
+        raise InternalError("there is no such option in the table", option=key)
+    text = next((raw[name] for name in (key, *row.aliases) if name in raw), row.default)
+    return None if text is None else row.value(text)
+
+
 def require_writable(options: TableOptions) -> None:
     """Check that writing the table carries out everything its options ask for.
 
@@ -362,10 +370,16 @@ _AT_LEAST = (
     ("size_ratio", -100, "compaction.size-ratio"),  # -100: sizes never add a run to a pick
     ("commit_max_retries", 0, "commit.max-retries"),
     ("dynamic_bucket_target_row_num", 1, "dynamic-bucket.target-row-num"),
+    ("dynamic_bucket_initial_buckets", 1, "dynamic-bucket.initial-buckets"),
     ("cross_partition_bootstrap_parallelism", 1, "cross-partition-upsert.bootstrap-parallelism"),
     ("compaction_min_file_num", 1, "compaction.min.file-num"),
     ("compaction_file_num_limit", 1, "compaction.file-num-limit"),
     ("target_file_rows", 1, "target-file-row-num"),
+    ("manifest_target_size", 1, "manifest.target-file-size"),
+    ("manifest_merge_min_count", 1, "manifest.merge-min-count"),
+    ("partition_expiration_max_num", 1, "partition.expiration-max-num"),
+    ("partition_expiration_batch_size", 1, "partition.expiration-batch-size"),
+    ("tag_num_retained_max", 1, "tag.num-retained-max"),
 )
 
 
@@ -380,6 +394,14 @@ def _validate(options: TableOptions) -> None:
                 option=key,
                 value=value,
             )
+    buckets = options.dynamic_bucket_max_buckets
+    if buckets != -1 and not 0 < buckets <= MAX_DYNAMIC_BUCKETS:
+        raise InvalidOptionError(
+            f"'dynamic-bucket.max-buckets' must be -1 or between 1 and {MAX_DYNAMIC_BUCKETS}",
+            hint="set it to -1 for as many as there are numbers",
+            option="dynamic-bucket.max-buckets",
+            value=buckets,
+        )
     if options.bucket < -2 or options.bucket == 0:
         raise InvalidOptionError(
             "the number of buckets needs to be greater than 0",

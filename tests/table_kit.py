@@ -117,7 +117,7 @@ def prepared(
                 writer.compact()
         if full:
             writer.compact(full=True)
-        return writer.prepare_commit(identifier)
+        return writer.prepare_commit(identifier, periodic=identifier is not None)
 
 
 def write(

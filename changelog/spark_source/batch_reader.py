@@ -14,13 +14,13 @@ from changelog.spark_source.push_down import pushed_predicate
 from changelog.spark_source.spark_types import arrow_schema_of, spark_batches
 from storage.table.predicate import And, Predicate
 
-__all__ = ["PushingReader", "ScanReader"]
+__all__ = ["ScanReader"]
 
 _LOG = logging.getLogger(__name__)
 
 
 class ScanReader(DataSourceReader):
-    """Reads what a scan describes.
+    """Reads what a scan describes; takes Spark's filters where Spark hands them over.
 
     Args:
         scan: whose columns are those of the schema, in the same order.
@@ -31,6 +31,18 @@ class ScanReader(DataSourceReader):
         self._scan = scan
         self._arrow = arrow_schema_of(schema)
         self._pushed: Predicate | None = None
+        self.__dict__["pushFilters"] = _FilterTaker(self)
+
+    def take_filters(self, filters: Iterable[Filter]) -> Iterator[Filter]:
+        """Take the filters whose meaning is kept, give back the others."""
+        taken: list[Predicate] = []
+        for found in filters:
+            predicate = pushed_predicate(found, self._scan.schema)
+            if predicate is None:
+                yield found
+            else:
+                taken.append(predicate)
+        self._pushed = And(tuple(taken)) if taken else None
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task per piece. Spark makes one task of none; it reads nothing."""
@@ -46,16 +58,18 @@ class ScanReader(DataSourceReader):
                 yield from spark_batches(batch, self._arrow)
 
 
-class PushingReader(ScanReader):
-    """The same, which also takes Spark's filters; see `planning_filters`."""
+class _FilterTaker:
+    """What Spark finds as `pushFilters` of a reader: the method that it gave, which can do more.
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters whose meaning is kept, give back the others."""
-        taken: list[Predicate] = []
-        for found in filters:
-            predicate = pushed_predicate(found, self._scan.schema)
-            if predicate is None:
-                yield found
-            else:
-                taken.append(predicate)
-        self._pushed = And(tuple(taken)) if taken else None
+    While `spark.sql.python.filterPushdown.enabled` is off, which it is unless set, Spark refuses
+    every read by a reader whose method `pushFilters` is not Spark's own. While it is on, Spark
+    calls it. A reader is not told which; this is right for both, in every process.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: ScanReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.take_filters(filters)

@@ -20,10 +20,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from changelog.spark_source.batch_reader import PushingReader, ScanReader
+from changelog.spark_source.batch_reader import ScanReader
 from changelog.spark_source.batch_scan import batch_scan, catalog_scan
 from changelog.spark_source.pieces import BatchScan
-from changelog.spark_source.push_down import planning_filters
 from changelog.spark_source.sink import RowSink, partition_values
 from changelog.spark_source.source_options import (
     LIMITS,
@@ -68,11 +67,11 @@ class LakewardDataSource(DataSource):
         return spark_schema(self._scan(self._parsed.columns).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader; it takes filters in the process in which Spark asks for that."""
+        """A batch reader."""
         self._parsed.refuse(WRITE_OPTIONS | LIMITS, "a batch read")
         columns = chosen_columns(schema, self._scan().schema)
         scan = self._scan(columns, self._parsed.predicate)
-        return (PushingReader if planning_filters() else ScanReader)(scan, schema)
+        return ScanReader(scan, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming reader of the changes."""

@@ -7,7 +7,6 @@ texts with the marks of LIKE.
 """
 
 import datetime
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,9 +32,7 @@ from storage.errors import InvalidRequestError
 from storage.table import predicate as own
 from storage.table.predicate import Op, Predicate, literal_scalar
 
-__all__ = ["planning_filters", "pushed_predicate"]
-
-_PLANNER = "data_source_pushdown_filters"
+__all__ = ["pushed_predicate"]
 
 _COMPARISONS: Mapping[type[Filter], Op] = {
     EqualTo: Op.EQ,
@@ -50,15 +47,6 @@ _PATTERNS: Mapping[type[Filter], str] = {
     StringContains: "%{}%",
 }
 _LIKE_MARKS = frozenset("%_\\\n\r")
-
-
-def planning_filters() -> bool:
-    """Whether this process is the one in which Spark asks a reader about filters.
-
-    Spark refuses every read by a reader with `pushFilters` while its setting for it is off, so the
-    method may only be seen here.
-    """
-    return _PLANNER in " ".join(sys.argv) or f"pyspark.sql.worker.{_PLANNER}" in sys.modules
 
 
 def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from changelog.row_kinds import told_batch, told_schema
 from changelog.spark_source.pieces import check_columns, selected
 from changelog.spark_source.view_scan import is_view, shown_batches, view_schema
+from changelog.starting import require_whole_changes
 from changelog.stream_read import StreamRead
 from storage.errors import UnsupportedFeatureError
 from storage.format.types import VALUE_KIND
@@ -45,7 +46,7 @@ class StreamView:
 
     Raises:
         UnsupportedFeatureError: this cannot be followed, or not without saying whether kinds are
-            wanted.
+            wanted; or the table merges rows and has no changelog producer.
         InvalidRequestError: a column is unknown.
     """
 
@@ -67,6 +68,8 @@ class StreamView:
                 "only the rows that come, without those that they replace",
                 table=table.layout.root,
             )
+        if self._view is None:
+            require_whole_changes(table)
         self._kinds = bool(kinds)
         whole = self._whole()
         check_columns(whole, predicate)

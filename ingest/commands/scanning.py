@@ -64,7 +64,7 @@ def scanned(
         return _whole(system_table(table, system), request)
     columns = list(request.columns or table.schema.field_names)
     if is_incremental(table) or FALLBACK_BRANCH in table.schema.options:
-        rows = table.to_arrow(columns=request.columns, predicate=request.predicate)
+        rows = table.to_arrow(columns=request.columns, filter=request.predicate)
         return rows.column_names, iter(rows.to_batches())
     read = table.new_read(columns, request.predicate)
     plan = table.new_scan().with_filter(request.predicate).plan()

@@ -31,7 +31,7 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
         key="bucket",
         kind=bucket_count,
         doc="Short for the table property `bucket`; `auto` chooses the number of buckets of a new "
-        "table by the size of its topics, once: one for every 4 GiB of events, as a power of two. "
+        "table by the size of its topics, once: one for every 2 GiB of events, as a power of two. "
         "A partitioned table gets one in each partition.",
     ),
     Setting(

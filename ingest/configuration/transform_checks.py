@@ -10,6 +10,7 @@ from ingest.transforms.metadata import checked_metadata
 from ingest.transforms.rule_names import check_part, check_rule, moved_by
 from ingest.transforms.zones import zone_named
 from storage.errors import InvalidOptionError, InvalidRequestError
+from storage.options import option_value
 
 __all__ = ["check_transforms", "transforms_found"]
 
@@ -76,7 +77,7 @@ def _check_partitions(settings: Settings, rule: TableRule, where: str) -> None:
     if not key:  # the records' keys may have a column of the source, never one that we make
         moving = tuple(name for name, _ in whole.assignments if name in whole.partition_columns)
     properties = settings.table_properties(rule.match)
-    if moving and properties.get("bucket") != "-1":
+    if moving and option_value({"bucket": "1", **properties}, "bucket") != -1:
         _at(f"{where}.partition.by", _refuse, moving, properties.get("bucket", ""))
     if moving and "sequence.field" in properties:
         raise InvalidOptionError(

@@ -220,7 +220,7 @@ def _show_time_travel(table: FileStoreTable, order_id: int) -> None:
     columns = ["id", "status", "paid", "amount", "shipped_at"]
     rows: list[list[Any]] = []
     for number in sorted(table.snapshots.ids()):
-        found = rows_of(table.to_arrow(snapshot_id=number, columns=columns, predicate=wanted))
+        found = rows_of(table.to_arrow(snapshot=number, columns=columns, filter=wanted))
         if found and (not rows or rows[-1][2:] != found[0]):
             time = human_time(table.snapshots.read(number).time_ms)
             rows.append([number, time, *found[0]])

@@ -31,6 +31,7 @@ from storage.format.schema import TableSchema
 from storage.format.schema_changes import AddColumn, SchemaChange, SetOption
 from storage.format.type_text import type_name
 from storage.format.types import DataType
+from storage.options import option_value
 
 __all__ = ["NO_RULES", "TableRules", "Wanted", "fixed_buckets", "moving_partitions"]
 
@@ -102,7 +103,7 @@ class TableRules:
             InvalidRequestError: its keys move between partitions with fixed buckets.
         """
         moving = moving_partitions(self.rule, primary_key)
-        if moving and options.get("bucket") != "-1":
+        if moving and option_value({"bucket": "1", **options}, "bucket") != -1:
             raise fixed_buckets(moving, options.get("bucket", ""))
 
     def options(self, shape: TableShape, primary_key: Sequence[str]) -> dict[str, str]:

@@ -243,7 +243,7 @@ class BadRecord:
         key: raw key.
         value: raw value.
         headers: in order.
-        error_class: one word for metrics (`ingest.formats.debezium_json` lists them).
+        error_class: one word for metrics (`ingest.bad_records.bad_classes` lists them).
         error: for people; names the column where one is to blame.
         target: `db.table` that the record is for; empty where that is not known.
     """

@@ -51,7 +51,7 @@ from ingest.source.records import RawBatch
 from ingest.source.source_settings import FileSourceSettings
 from storage.errors import InternalError
 from storage.format.schema import TableSchema
-from storage.options import TableOptions
+from storage.options import TableOptions, option_value
 
 __all__ = ["Decoding", "decoding_of"]
 
@@ -320,7 +320,7 @@ class Decoding:
 
     def _toast(self, name: str, schema: TableSchema) -> Toast:
         toast = Toast(self.settings.toast(name))
-        aggregates = schema.options.get("merge-engine") in ("aggregation", "first-row")
+        aggregates = option_value(schema.options, "merge-engine") in ("aggregation", "first-row")
         return Toast.FAIL if toast is Toast.KEEP and aggregates else toast
 
     def _transform(self, name: str, schema: TableSchema) -> TableTransform:

@@ -17,7 +17,7 @@ from storage.errors import InvalidRequestError
 from storage.format.schema import TableSchema
 from storage.format.type_text import parse_type
 from storage.format.types import DataType
-from storage.options import TableOptions
+from storage.options import TableOptions, option_value
 from storage.table.bucket_mode import BucketMode, bucket_mode
 
 __all__ = [
@@ -70,9 +70,9 @@ def unordered(options: Mapping[str, str]) -> str:
     own = options.get(_SEQUENCE_FIELD)
     if own is not None and own != ",".join(POSITION_COLUMNS):
         return f"it has an order of its own, sequence.field = {own}"
-    if options.get("sequence.field.sort-order", "ascending") != "ascending":
+    if option_value(options, "sequence.field.sort-order"):
         return "its sequence.field.sort-order is descending"
-    engine = options.get("merge-engine", "deduplicate")
+    engine = option_value(options, "merge-engine")
     if engine == "first-row":
         return "merge-engine first-row keeps what arrived first"
     if engine not in _ENGINES:

@@ -20,7 +20,7 @@ from ingest.transforms.expression_tree import (
     expression_error,
     nearest,
 )
-from storage.errors import InvalidRequestError
+from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.type_text import parse_type
 from storage.format.types import AtomicType, TypeRoot
 
@@ -394,6 +394,8 @@ class _Parser:
             type_ = parse_type(name)
         except InvalidRequestError as error:
             hint = nearest(first.text, _TYPE_NAMES) or "write it like: DECIMAL(10, 2)"
+            if isinstance(error, UnsupportedFeatureError):
+                hint = error.hint
             raise expression_error(self._text, first.start, f"`{name}` is no type", hint) from error
         if not isinstance(type_, AtomicType):
             raise expression_error(self._text, first.start, f"nothing can be cast to `{name}`")

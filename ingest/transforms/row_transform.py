@@ -47,6 +47,7 @@ from ingest.transforms.type_rules import BOOLEAN
 from ingest.transforms.unsent import Unsent, split_unsent
 from storage.format.schema import TableSchema
 from storage.format.types import VALUE_KIND, DataType, RowKind
+from storage.options import option_value
 
 __all__ = ["RowTransform", "SoftDelete", "Transformed"]
 
@@ -166,7 +167,7 @@ class RowTransform:
         columns = tuple(
             column_of(planned, field, decode, table_schema, zone) for field in table_schema.fields
         )
-        engine = table_schema.options.get("merge-engine", "deduplicate")
+        engine = option_value(table_schema.options, "merge-engine")
         soft = SoftDelete.of(engine) if rule.soft_delete else None
         missing = _missing(planned, table_schema)
         shown = {of for name, of in planned.metadata.items() if name in table_schema.field_names}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ingest.configuration.setting_values import Settings
 from storage.errors import InvalidOptionError
+from storage.options import option_value
 
 __all__ = ["WRITE_ONLY", "check_compaction", "created_options", "passing_options"]
 
@@ -35,7 +36,11 @@ def passing_options(
         stored: options of the table.
     """
     wanted = created_options(settings, table)
-    return {key: text for key, text in wanted.items() if stored.get(key, "false").lower() != text}
+    return {
+        key: text
+        for key, text in wanted.items()
+        if option_value(stored, key) is not (text == "true")
+    }
 
 
 def check_compaction(settings: Settings) -> None:
@@ -49,7 +54,9 @@ def check_compaction(settings: Settings) -> None:
             continue
         properties = {**settings.sink.table_properties, **rule.table_properties}
         given = properties.get(WRITE_ONLY)
-        if given is not None and given.lower() != _text(rule.compaction):
+        if given is not None and option_value(properties, WRITE_ONLY) is not (
+            _text(rule.compaction) == "true"
+        ):
             where = f"tables[{number}]" if WRITE_ONLY in rule.table_properties else "sink"
             raise InvalidOptionError(
                 f"`compaction: {rule.compaction}` contradicts the table property "

@@ -22,6 +22,7 @@ from storage.format.file_columns import rows_without_columns, selected
 from storage.format.row_selection import RowSelection
 from storage.format.types import DataField
 from storage.io.file_io import FileIO
+from storage.options import option_value
 
 __all__ = ["AvroSink", "read_batches"]
 
@@ -59,7 +60,7 @@ class AvroSink:
         zstd_level: int,
         options: Mapping[str, str],
     ) -> None:
-        codec = codec_of(options.get("avro.codec", compression))
+        codec = codec_of(option_value(options, "avro.codec") or compression)
         self._fields = fields
         self._output = output
         self._blocks = BlockWriter(output, schema_text(fields), codec, zstd_level)

@@ -12,9 +12,14 @@ import pyarrow as pa
 
 from storage.errors import CorruptDataError, StorageUnavailableError, UnsupportedFeatureError
 
-__all__ = ["decoding"]
+__all__ = ["decoding", "exceeds_nanoseconds"]
 
 _OUT_OF_RANGE = "out of range for nanosecond resolution"
+
+
+def exceeds_nanoseconds(error: pa.ArrowInvalid) -> bool:
+    """Whether the library refused a timestamp that 64-bit nanoseconds cannot hold."""
+    return _OUT_OF_RANGE in str(error)
 
 
 @contextlib.contextmanager
@@ -43,7 +48,7 @@ def decoding(path: str, expected: str) -> Iterator[None]:
             ) from error
         raise _corrupt(error, path, expected) from error
     except pa.ArrowInvalid as error:
-        if _OUT_OF_RANGE in str(error):
+        if exceeds_nanoseconds(error):
             raise UnsupportedFeatureError(
                 "a timestamp lies outside the years 1677 to 2262, which this format cannot give",
                 detail=str(error),

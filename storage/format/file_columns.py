@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.errors import CorruptDataError
+from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.arrow_types import arrow_field, arrow_type
-from storage.format.int96 import INT96_BYTES, from_int96
+from storage.format.int96 import INT96_BYTES, from_int96, holds_nanoseconds
 from storage.format.row_selection import RowSelection
 from storage.format.type_text import type_name
 from storage.format.types import (
@@ -242,6 +242,14 @@ def _atomic(
     try:
         return column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if pa.types.is_timestamp(column.type) and holds_nanoseconds(wanted):
+            raise UnsupportedFeatureError(
+                "a timestamp with nanoseconds lies outside the years 1677 to 2262",
+                detail=str(error),
+                hint="read this table with Apache Paimon, or use TIMESTAMP(6)",
+                column=name,
+                path=path,
+            ) from error
         raise _mismatch(column, type_, name, path, str(error)) from error
 
 

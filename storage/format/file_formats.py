@@ -12,18 +12,31 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeatureError
+from storage.format.avro_blocks import codec_of as avro_codec
 from storage.format.avro_rows import AvroSink
 from storage.format.avro_rows import read_batches as read_avro
+from storage.format.avro_schema import schema_text
 from storage.format.file_columns import conform_batch
 from storage.format.orc import OrcSink
+from storage.format.orc import codec_of as orc_codec
 from storage.format.orc import read_batches as read_orc
 from storage.format.parquet import ParquetSink, RowGroupFilter, parquet_field
+from storage.format.parquet import codec_of as parquet_codec
 from storage.format.parquet import read_batches as read_parquet
 from storage.format.row_selection import RowSelection
 from storage.format.types import DataField
 from storage.io.file_io import FileIO
+from storage.options import option_value
 
-__all__ = ["FORMATS", "RowSink", "format_of", "open_sink", "read_batches"]
+__all__ = [
+    "FORMATS",
+    "RowSink",
+    "check_compression",
+    "check_types",
+    "format_of",
+    "open_sink",
+    "read_batches",
+]
 
 FORMATS = ("parquet", "orc", "avro")
 """Values of `file.format`, which are also the last parts of file names."""
@@ -195,6 +208,38 @@ def read_batches(
                 yield conform_batch(batch, columns, path)
         case _:
             raise _cannot("read", file_format)
+
+
+def check_types(file_format: str, fields: Sequence[DataField]) -> None:
+    """Check that files of a format can hold some columns.
+
+    Raises:
+        UnsupportedFeatureError: the format has no type for one of them.
+    """
+    if file_format == "avro":
+        schema_text(fields)
+
+
+def check_compression(file_format: str, compression: str, options: Mapping[str, str]) -> None:
+    """Check that files of a format can be written with a compression.
+
+    Args:
+        file_format: one of `FORMATS`.
+        compression: `file.compression`, or one of those that go before it.
+        options: the table's.
+
+    Raises:
+        InvalidOptionError: the format has none of this name.
+    """
+    match file_format:
+        case "parquet":
+            parquet_codec(compression)
+        case "orc":
+            orc_codec(compression)
+        case "avro":
+            avro_codec(option_value(options, "avro.codec") or compression)
+        case _:
+            raise _cannot("written", file_format)
 
 
 def _cannot(verb: str, file_format: str) -> UnsupportedFeatureError:

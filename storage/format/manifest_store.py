@@ -9,14 +9,17 @@ where the store is far away, and only those that are not held. Source: FORMAT.md
 
 import collections
 import dataclasses
+import functools
 import itertools
 import struct
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from storage.clock import Clock, IdSource, SystemClock
 from storage.errors import CorruptDataError
+from storage.format.avro_blocks import codec_of
 from storage.format.avro_container import ContainerWriter
 from storage.format.binary_row import decode_row, encode_row
 from storage.format.file_meta import (
@@ -39,6 +42,7 @@ from storage.format.manifest import (
 )
 from storage.format.types import DataType
 from storage.io.file_io import FileIO, read_present
+from storage.options import option_value
 
 __all__ = ["ManifestStore", "clear_manifest_cache"]
 
@@ -130,9 +134,8 @@ class ManifestStore:
         layout: where the table's files are.
         id_source: gives the UUID.
         partition_types: types of the partition columns, in partition-key order.
-        codec: Avro codec of what is written.
-        zstd_level: of codec `zstandard`.
-        drop_stats_of_deleted: write DELETE entries without value statistics.
+        options: of the table; those about manifests say how they are written. Looked at when
+            something is written, so that a table with a bad value can be read and altered.
     """
 
     def __init__(
@@ -142,17 +145,13 @@ class ManifestStore:
         id_source: IdSource,
         *,
         partition_types: Sequence[DataType] = (),
-        codec: str = "zstandard",
-        zstd_level: int = 1,
-        drop_stats_of_deleted: bool = False,
+        options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._file_io = file_io
         self._layout = layout
         self._ids = id_source
         self._partition_types = tuple(partition_types)
-        self._codec = codec
-        self._zstd_level = zstd_level
-        self._drop_stats = drop_stats_of_deleted
+        self._options = dict(options)
         self._start_names()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -170,6 +169,18 @@ class ManifestStore:
         self._manifest_numbers = itertools.count()
         self._list_numbers = itertools.count()
         self._index_numbers = itertools.count()
+
+    @functools.cached_property
+    def _codec(self) -> str:
+        return codec_of(option_value(self._options, "manifest.compression"))
+
+    @functools.cached_property
+    def _zstd_level(self) -> int:
+        return int(option_value(self._options, "file.compression.zstd-level"))
+
+    @functools.cached_property
+    def _drop_stats(self) -> bool:
+        return bool(option_value(self._options, "manifest.delete-file-drop-stats"))
 
     def write_manifests(
         self, entries: Iterable[ManifestEntry], target_size: int

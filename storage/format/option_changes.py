@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from storage.errors import InvalidSchemaChangeError
 from storage.format.schema import TableSchema
+from storage.options import find_option, option_value
 
 __all__ = [
     "check_option_references",
-    "option_flag",
     "removed_option",
     "renamed_in_options",
     "set_option",
@@ -48,12 +48,6 @@ _NEVER_OFF = frozenset({"ignore-delete", "ignore-update-before"})
 _COLUMN_LISTS = ("bucket-key", "sequence.field", "rowkind.field")
 _COLUMN_NAMES = {"sequence.field": "Sequence field:", "rowkind.field": "Rowkind field:"}
 _FIELDS, _GROUP = "fields.", ".sequence-group"
-
-
-def option_flag(options: Mapping[str, str], key: str, *, default: bool = False) -> bool:
-    """A boolean option of the raw map."""
-    text = options.get(key)
-    return default if text is None else text.strip().lower() == "true"
 
 
 def set_option(
@@ -126,10 +120,12 @@ def _check_changeable(
         raise _refused(_FIXED_MESSAGE.format(key), key, "it is fixed once the table has data")
     if key == "bucket":
         _check_bucket(options.get(key, "-1"), value)
-    if key in _NEVER_OFF and option_flag(options, key):
+    row = find_option(key)
+    key = key if row is None else row.key  # an alias is the same option
+    if key in _NEVER_OFF and option_value(options, key):
         message = f"cannot change {key} from true to false"
         raise _refused(message, key, "rows were left out while it was on")
-    modifiable = option_flag(options, "deletion-vectors.modifiable")
+    modifiable = option_value(options, "deletion-vectors.modifiable")
     if key == "deletion-vectors.enabled" and not modifiable:
         message = "cannot change deletion vectors mode"
         raise _refused(message, key, "it needs `deletion-vectors.modifiable` to be true")
@@ -138,14 +134,18 @@ def _check_changeable(
 def _check_bucket(old: str, new: str | None) -> None:
     if new is None:
         raise _refused("cannot reset bucket", "bucket", "the table has data")
-    if (old.strip() == "-1") != (new.strip() == "-1"):
-        from_dynamic = old.strip() == "-1"
+    from_dynamic = _is_dynamic(old)
+    if from_dynamic != _is_dynamic(new):
         message = (
             "cannot change bucket when it is -1" if from_dynamic else "cannot change bucket to -1"
         )
         raise _refused(
             message, "bucket", "a table with data cannot turn from or to dynamic buckets"
         )
+
+
+def _is_dynamic(text: str) -> bool:
+    return bool(option_value({"bucket": text}, "bucket") == -1)
 
 
 def _refused(message: str, key: str, reason: str) -> InvalidSchemaChangeError:

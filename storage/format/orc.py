@@ -12,12 +12,12 @@ those of a JVM in UTC, shifted otherwise. What they wrote we read right either w
 
 The level of zstd cannot be set, in the library as in `orc.compress` of Java: files have its own.
 
-A limit comes with the library: timestamps are decoded to 64-bit nanoseconds, so a file that holds
-one outside the years 1677 to 2262 is refused. Instants before 1970 with a fraction of a second are
-put right after the library has written them (`orc_instants`).
+The library decodes timestamps to 64-bit nanoseconds and refuses a stripe that holds one outside the
+years 1677 to 2262; such stripes are decoded another way (`orc_wide`). Instants before 1970 with a
+fraction of a second are put right after the library has written them (`orc_instants`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +28,7 @@ import pyarrow.orc
 
 from storage.errors import InternalError, InvalidOptionError, UnsupportedFeatureError
 from storage.format.data_input import open_data_file
+from storage.format.decode_errors import exceeds_nanoseconds
 from storage.format.file_columns import (
     conform_batch,
     list_like,
@@ -39,9 +40,15 @@ from storage.format.file_columns import (
 )
 from storage.format.orc_instants import Instants, has_early, with_early_instants
 from storage.format.orc_tail import (
+    Stripe,
     Tail,
+    TypeNode,
     all_instants,
+    all_longs,
+    described,
+    read_secondary,
     read_tail,
+    read_types,
     read_zone,
     retyped,
     rows_before,
@@ -56,6 +63,7 @@ from storage.format.orc_types import (
     has_instants,
     stored_field,
 )
+from storage.format.orc_wide import TIMESTAMP_KINDS, nanoseconds, with_timestamps
 from storage.format.orc_zones import (
     OtherTail,
     Zone,
@@ -75,9 +83,9 @@ from storage.format.types import (
     TypeRoot,
 )
 from storage.io.file_io import FileIO
-from storage.option_values import memory_size
+from storage.options import option_value
 
-__all__ = ["OrcSink", "read_batches"]
+__all__ = ["OrcSink", "codec_of", "read_batches"]
 
 _LEGACY = "orc.timestamp-ltz.legacy.type"
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
@@ -92,6 +100,22 @@ _CODECS = {
 }
 _FIRST_RATIO = 0.3
 """Guess of file bytes per Arrow byte until the first stripe is written."""
+
+
+def codec_of(compression: str) -> str:
+    """The library's name of a `file.compression`.
+
+    Raises:
+        InvalidOptionError: ORC has none of this name.
+    """
+    codec = _CODECS.get(compression.lower())
+    if codec is None:
+        raise InvalidOptionError(
+            "ORC files cannot have this compression",
+            hint=f"use one of {', '.join(_CODECS)}",
+            compression=compression,
+        )
+    return codec
 
 
 class OrcSink:
@@ -116,13 +140,7 @@ class OrcSink:
         options: Mapping[str, str],
     ) -> None:
         settings = _settings(options)
-        codec = _CODECS.get(compression.lower())
-        if codec is None:
-            raise InvalidOptionError(
-                "ORC files cannot have this compression",
-                hint=f"use one of {', '.join(_CODECS)}",
-                compression=compression,
-            )
+        codec = codec_of(compression)
         self._fields = fields
         self._schema = pa.schema([stored_field(f.name, f.type, f.id, f.id, 0) for f in fields])
         self._kinds = declared_kinds(fields)
@@ -226,26 +244,18 @@ class _Writer(pyarrow.orc.ORCWriter):
 
 def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Arguments of the library's writer from the table's options."""
-    known: dict[str, tuple[str, Callable[[str], int | float]]] = {
-        "orc.stripe.size": ("stripe_size", int),
-        "orc.compress.size": ("compression_block_size", int),
-        "orc.row.index.stride": ("row_index_stride", int),
-        "orc.block.padding.tolerance": ("padding_tolerance", float),
-        "orc.dictionary.key.threshold": ("dictionary_key_size_threshold", float),
-        "orc.bloom.filter.fpp": ("bloom_filter_fpp", float),
-        "file.block-size": ("stripe_size", memory_size),  # goes before orc.stripe.size, as in Java
+    known = {
+        "orc.stripe.size": "stripe_size",
+        "orc.compress.size": "compression_block_size",
+        "orc.row.index.stride": "row_index_stride",
+        "orc.block.padding.tolerance": "padding_tolerance",
+        "orc.dictionary.key.threshold": "dictionary_key_size_threshold",
+        "orc.bloom.filter.fpp": "bloom_filter_fpp",
+        "file.block-size": "stripe_size",  # goes before orc.stripe.size, as in Java
     }
-    found: dict[str, Any] = {}
-    for key, (argument, parse) in known.items():
-        text = options.get(key)
-        if text is not None:
-            try:
-                found[argument] = parse(text)
-            except ValueError as error:
-                raise InvalidOptionError(
-                    "an option is not a number", option=key, value=text
-                ) from error
-    return found
+    return {
+        argument: option_value(options, key) for key, argument in known.items() if key in options
+    }
 
 
 # ----------------------------------------------------------------------------------- write
@@ -347,7 +357,7 @@ def read_batches(
 
     Stripes without a selected row are not read; statistics of stripes are not used.
     """
-    legacy = options.get(_LEGACY, "true").strip().lower() != "false"
+    legacy = option_value(options, _LEGACY)
     with open_data_file(file_io, path, "an ORC file", file_size) as source:
         tail = read_tail(source, path)
         file = pyarrow.orc.ORCFile(source)
@@ -357,15 +367,22 @@ def read_batches(
         present = [field for field in columns if field.name in names]
         zoned = any(has_instants(field.type) for field in present)
         instants: pyarrow.orc.ORCFile | None = None
+        wide: _WideStripes | None = None
         start = 0
         for index, stripe in enumerate(tail.stripes):
             if stripe.rows and not (selection and selection.empty(start, stripe.rows)):
                 zone = _zone(read_zone(source, tail, stripe, path), path) if zoned else None
-                if zone is None:
-                    decoded = _stripe(file, index, stripe.rows, present, path)
-                else:
-                    instants = instants or _of_instants(source, tail)
-                    decoded = _stripe(instants, index, stripe.rows, present, path)
+                if zone is not None:
+                    instants = instants or _with_tail(source, tail, all_instants(tail.content))
+                try:
+                    raw = _raw_stripe(instants or file, index, stripe.rows, present)
+                except pa.ArrowInvalid as error:
+                    if not exceeds_nanoseconds(error):
+                        raise
+                    wide = wide or _WideStripes(source, tail, path)
+                    raw = wide.read(index, present)
+                decoded = _conformed(raw, present, path)
+                if zone is not None:
                     decoded = in_utc(decoded, present, zone, legacy)
                 for first in range(0, stripe.rows, batch_rows):
                     piece = decoded.slice(first, batch_rows)
@@ -383,15 +400,50 @@ def _zone(name: str, path: str) -> Zone | None:
         raise
 
 
-def _of_instants(source: pa.NativeFile, tail: Tail) -> pyarrow.orc.ORCFile:
-    """The file with all timestamps declared instants, so that they come as they are stored."""
-    kept = source.size() - len(tail.content)
-    other = OtherTail(source, kept, all_instants(tail.content))
+def _with_tail(source: pa.NativeFile, tail: Tail, content: bytes) -> pyarrow.orc.ORCFile:
+    """The file with other bytes instead of the content of its tail."""
+    other = OtherTail(source, source.size() - len(tail.content), content)
     return pyarrow.orc.ORCFile(pa.PythonFile(other, mode="r"))
 
 
-def _stripe(
-    file: pyarrow.orc.ORCFile, index: int, rows: int, columns: Sequence[DataField], path: str
+class _WideStripes:
+    """Reads stripes with timestamps that 64-bit nanoseconds cannot hold, see `orc_wide`."""
+
+    def __init__(self, source: pa.NativeFile, tail: Tail, path: str) -> None:
+        self._source = source
+        self._tail = tail
+        self._path = path
+        self._root: TypeNode = read_types(tail, path)
+        self._file = _with_tail(source, tail, all_longs(tail.content))
+
+    def read(self, index: int, columns: Sequence[DataField]) -> pa.RecordBatch:
+        """One stripe, as the library would give it if it could."""
+        stripe: Stripe = self._tail.stripes[index]
+        raw = _raw_stripe(self._file, index, stripe.rows, columns)
+        streams = read_secondary(self._source, self._tail, stripe, self._path)
+        nodes = dict(zip(self._root.names, self._root.children, strict=True))
+        with described(self._path):
+            nanos = {
+                column: nanoseconds(*streams.get(column, (b"", True)))
+                for name in raw.schema.names
+                for column in _timestamp_columns(nodes[name])
+            }
+            arrays = [
+                with_timestamps(array, nodes[name], nanos, name, self._path)
+                for name, array in zip(raw.schema.names, raw.columns, strict=True)
+            ]
+        return pa.RecordBatch.from_arrays(arrays, names=raw.schema.names)
+
+
+def _timestamp_columns(node: TypeNode) -> Iterator[int]:
+    if node.kind in TIMESTAMP_KINDS:
+        yield node.column
+    for child in node.children:
+        yield from _timestamp_columns(child)
+
+
+def _raw_stripe(
+    file: pyarrow.orc.ORCFile, index: int, rows: int, columns: Sequence[DataField]
 ) -> pa.RecordBatch:
     if not columns:
         return rows_without_columns(rows)
@@ -399,6 +451,12 @@ def _stripe(
     if decoded.num_rows != rows:
         raise pa.ArrowInvalid(f"a stripe has {decoded.num_rows} rows instead of {rows}")
     decoded.validate()
+    return decoded
+
+
+def _conformed(decoded: pa.RecordBatch, columns: Sequence[DataField], path: str) -> pa.RecordBatch:
+    if not columns:
+        return decoded
     batch = conform_batch(decoded, columns, path)
     arrays = [
         mapped_values(column, field.type, (TypeRoot.CHAR,), _without_blanks)

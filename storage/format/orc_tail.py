@@ -11,7 +11,7 @@ writes as STRING. Source: ORC specification v1; FORMAT.md §7.4.
 import contextlib
 import dataclasses
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cramjam
@@ -25,14 +25,19 @@ __all__ = [
     "Message",
     "Stripe",
     "Tail",
+    "TypeNode",
     "all_instants",
+    "all_longs",
     "block_size",
     "compressed",
     "decompressed",
+    "described",
     "number_of",
     "parse",
     "postscript_of",
+    "read_secondary",
     "read_tail",
+    "read_types",
     "read_varint",
     "read_zone",
     "retyped",
@@ -59,8 +64,10 @@ _PS_FOOTER_LENGTH, _PS_COMPRESSION, _PS_BLOCK_SIZE, _PS_METADATA_LENGTH, _PS_MAG
 )
 _FOOTER_STRIPES, _FOOTER_TYPES, _FOOTER_ROWS = 3, 4, 6
 _STRIPE_OFFSET, _STRIPE_INDEX, _STRIPE_DATA, _STRIPE_FOOTER, _STRIPE_ROWS = 1, 2, 3, 4, 5
-_TYPE_KIND, _TYPE_LENGTH = 1, 4
-_TIMESTAMP, _INSTANT = 9, 18
+_TYPE_KIND, _TYPE_SUBTYPES, _TYPE_NAMES, _TYPE_LENGTH = 1, 2, 3, 4
+_LONG, _TIMESTAMP, _INSTANT = 4, 9, 18
+_STRIPE_STREAMS, _STRIPE_ENCODINGS, _ENCODING_KIND, _DIRECT_V2 = 1, 2, 1, 2
+_STREAM_KIND, _STREAM_COLUMN, _STREAM_LENGTH, _SECONDARY = 1, 2, 3, 5
 
 Message = list[tuple[int, int, Any]]
 """Fields of a message in file order: number, wire type, value."""
@@ -101,6 +108,23 @@ class Tail:
     content: bytes
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypeNode:
+    """A type of an ORC file with what is inside it.
+
+    Attributes:
+        column: its column id.
+        kind: number of the kind.
+        names: of the fields, of a struct.
+        children: the types directly inside.
+    """
+
+    column: int
+    kind: int
+    names: tuple[str, ...]
+    children: "tuple[TypeNode, ...]"
+
+
 def read_tail(source: pa.NativeFile, path: str) -> Tail:
     """Read and check the tail.
 
@@ -112,7 +136,7 @@ def read_tail(source: pa.NativeFile, path: str) -> Tail:
         CorruptDataError: not an ORC file, cut short, or with lengths that point outside of it.
         UnsupportedFeatureError: compressed in a way nobody uses (LZO).
     """
-    with _described(path):
+    with described(path):
         return _read_tail(source)
 
 
@@ -130,14 +154,87 @@ def read_zone(source: pa.NativeFile, tail: Tail, stripe: Stripe, path: str) -> s
     """
     source.seek(stripe.offset + stripe.length - stripe.footer_length)
     stored = source.read(stripe.footer_length)
-    with _described(path):
+    with described(path):
         footer = parse(decompressed(stored, postscript_of(tail.content)[0]))
         zones = [value for number, wire, value in footer if (number, wire) == _STRIPE_ZONE]
         return str(zones[-1].decode()) if zones else ""
 
 
+def read_types(tail: Tail, path: str) -> TypeNode:
+    """The root of the types that a file declares.
+
+    Raises:
+        CorruptDataError: they are damaged.
+    """
+    with described(path):
+        postscript, ps_size = postscript_of(tail.content)
+        end = len(tail.content) - 1 - ps_size
+        stored = tail.content[end - number_of(postscript, _PS_FOOTER_LENGTH) : end]
+        footer = parse(decompressed(stored, postscript))
+        types = [parse(value) for number, _, value in footer if number == _FOOTER_TYPES]
+        return _type_node(types, 0)
+
+
+def _type_node(types: Sequence[Message], column: int) -> TypeNode:
+    fields = types[column]
+    below: list[int] = []
+    for number, wire, value in fields:
+        if number == _TYPE_SUBTYPES:
+            at = 0
+            below += [] if wire == _BYTES else [value]
+            while wire == _BYTES and at < len(value):
+                child, at = read_varint(value, at)
+                below.append(child)
+    if any(child <= column for child in below):
+        raise ValueError(f"type {column} of the file holds one that comes before it")
+    return TypeNode(
+        column,
+        number_of(fields, _TYPE_KIND),
+        tuple(value.decode() for number, _, value in fields if number == _TYPE_NAMES),
+        tuple(_type_node(types, child) for child in below),
+    )
+
+
+def read_secondary(
+    source: pa.NativeFile, tail: Tail, stripe: Stripe, path: str
+) -> dict[int, tuple[bytes, bool]]:
+    """The secondary streams of a stripe, which hold the nanoseconds of timestamps.
+
+    Args:
+        source: the open file; its position is changed.
+        tail: of the file.
+        stripe: one of the tail's.
+        path: for an error.
+
+    Returns:
+        By column id the decompressed stream, and whether it is in the second form of the run
+        length encoding.
+
+    Raises:
+        CorruptDataError: the stripe is damaged.
+    """
+    source.seek(stripe.offset)
+    stored = source.read(stripe.length)
+    found = {}
+    with described(path):
+        postscript, _ = postscript_of(tail.content)
+        footer_at = len(stored) - stripe.footer_length
+        footer = parse(decompressed(stored[footer_at:], postscript))
+        encodings = [parse(value) for n, _, value in footer if n == _STRIPE_ENCODINGS]
+        position = 0
+        for stream in (parse(value) for n, _, value in footer if n == _STRIPE_STREAMS):
+            start, column = position, number_of(stream, _STREAM_COLUMN)
+            position += number_of(stream, _STREAM_LENGTH)
+            if position > footer_at:
+                raise ValueError("a stream ends outside of its stripe")
+            if number_of(stream, _STREAM_KIND) == _SECONDARY:
+                version_2 = number_of(encodings[column], _ENCODING_KIND) == _DIRECT_V2
+                found[column] = decompressed(stored[start:position], postscript), version_2
+    return found
+
+
 @contextlib.contextmanager
-def _described(path: str) -> Iterator[None]:
+def described(path: str) -> Iterator[None]:
     """Errors of parsing, in our own."""
     try:
         yield
@@ -203,14 +300,24 @@ def all_instants(tail: bytes) -> bytes:
 
     Readers then give the stored numbers as they are, whatever zone the stripes name.
     """
+    return _with_types(tail, lambda _, encoded: _of_kind(encoded, (_TIMESTAMP,), _INSTANT))
 
-    def changed(_: int, encoded: bytes) -> bytes:
-        fields = parse(encoded)
-        if number_of(fields, _TYPE_KIND) != _TIMESTAMP:
-            return encoded
-        return serialized([(n, w, _INSTANT if n == _TYPE_KIND else v) for n, w, v in fields])
 
-    return _with_types(tail, changed)
+def all_longs(tail: bytes) -> bytes:
+    """The end of an ORC file with every timestamp declared to be a BIGINT.
+
+    Readers then give the seconds since 2015 of each as they are stored.
+    """
+    kinds = (_TIMESTAMP, _INSTANT)
+    return _with_types(tail, lambda _, encoded: _of_kind(encoded, kinds, _LONG))
+
+
+def _of_kind(encoded: bytes, kinds: Sequence[int], kind: int) -> bytes:
+    """An encoded type, of another kind if it is of one of these."""
+    fields = parse(encoded)
+    if number_of(fields, _TYPE_KIND) not in kinds:
+        return encoded
+    return serialized([(n, w, kind if n == _TYPE_KIND else v) for n, w, v in fields])
 
 
 def _with_types(tail: bytes, change: Callable[[int, bytes], bytes]) -> bytes:

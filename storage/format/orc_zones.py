@@ -42,7 +42,10 @@ _Longs = npt.NDArray[np.int64]
 
 _START_1900 = -2_208_988_800
 _START_2015 = 1_420_070_400
-_START_2037, _START_2038, _END = 2_114_380_800, 2_145_916_800, 9_246_182_400
+_START_2037, _START_2038 = 2_114_380_800, 2_145_916_800
+_CYCLE = 146_097 * 86_400
+"""400 years, a whole number of weeks: yearly rules come back to the same days."""
+_END = _START_2038 + _CYCLE
 _DAY = 86_400
 _LONG_STEP = 20 * _DAY
 """After 2037 clocks change by a yearly rule, never twice within this time."""
@@ -64,6 +67,9 @@ class Zone:
 
     def at(self, seconds: _Longs) -> _Longs:
         """The offsets at some instants [s since the epoch]."""
+        late = seconds >= _END
+        if late.any():
+            seconds = np.where(late, _START_2038 + (seconds - _START_2038) % _CYCLE, seconds)
         return self.offsets[np.searchsorted(self.starts, seconds, side="right") - 1]
 
 
@@ -99,7 +105,7 @@ def zone_of(name: str) -> Zone | None:
 
 
 def _transitions(info: zoneinfo.ZoneInfo) -> list[tuple[int, int]]:
-    """Starts and offsets from before 1900 to 2262."""
+    """Starts and offsets from before 1900 to `_END`."""
 
     def offset_at(seconds: int) -> int:
         moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone(info)

@@ -49,11 +49,13 @@ from storage.format.types import (
     RowType,
 )
 from storage.io.file_io import FileIO
+from storage.options import option_value
 
 __all__ = [
     "ColumnRange",
     "ParquetSink",
     "RowGroupFilter",
+    "codec_of",
     "parquet_field",
     "read_batches",
 ]
@@ -160,11 +162,11 @@ class ParquetSink:
         options: Mapping[str, str] = _NO_OPTIONS,
     ) -> None:
         self._schema = schema
-        self._compression = _codec(compression)
+        self._compression = codec_of(compression)
         self._level = _level(options, zstd_level) if self._compression == "zstd" else None
         self._plain = plain
         self._pages = _page_settings(options)
-        self._dictionaries = options.get("parquet.enable.dictionary", "true").lower() != "false"
+        self._dictionaries = option_value(options, "parquet.enable.dictionary")
         self._int96 = any(_holds_int96(field.type) for field in schema)
         self._output = TailHolder(output) if self._int96 else output
         self._writer: pq.ParquetWriter | None = None
@@ -315,7 +317,12 @@ def _with_int96(tail: bytes) -> bytes:
     return tail[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC
 
 
-def _codec(compression: str) -> str:
+def codec_of(compression: str) -> str:
+    """The library's name of a `file.compression`.
+
+    Raises:
+        InvalidOptionError: Parquet has none of this name.
+    """
     codec = _CODECS.get(compression.lower())
     if codec is None:
         raise InvalidOptionError(
@@ -327,7 +334,7 @@ def _codec(compression: str) -> str:
 
 
 def _level(options: Mapping[str, str], default: int) -> int:
-    return _number(options, "parquet.compression.codec.zstd.level", default) or default
+    return option_value(options, "parquet.compression.codec.zstd.level") or default
 
 
 def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
@@ -336,18 +343,8 @@ def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
         "parquet.page.size": "data_page_size",
         "parquet.dictionary.page.size": "dictionary_pagesize_limit",
     }
-    found = {argument: _number(options, key, None) for key, argument in names.items()}
+    found = {argument: option_value(options, key) for key, argument in names.items()}
     return {argument: value for argument, value in found.items() if value is not None}
-
-
-def _number(options: Mapping[str, str], key: str, default: int | None) -> int | None:
-    text = options.get(key)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError as error:
-        raise InvalidOptionError("an option is not a number", option=key, value=text) from error
 
 
 def read_batches(

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from storage.errors import (
     CorruptDataError,
-    InvalidOptionError,
     InvalidRequestError,
     NotFoundError,
 )
@@ -33,6 +32,7 @@ from storage.format.types import (
     MultisetType,
     RowType,
 )
+from storage.options import option_value
 
 __all__ = ["TableSchema", "check_column_name", "check_keys", "new_schema", "number_type"]
 
@@ -127,13 +127,7 @@ class TableSchema:
         Raises:
             InvalidOptionError: the option is no integer.
         """
-        text = self.options.get("bucket", "-1")
-        try:
-            return int(text)
-        except ValueError as error:
-            raise InvalidOptionError(
-                "option is not an integer", key="bucket", value=text
-            ) from error
+        return int(option_value(self.options, "bucket"))
 
     @functools.cached_property
     def _by_name(self) -> dict[str, DataField]:

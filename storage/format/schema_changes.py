@@ -15,7 +15,6 @@ from storage.format.default_values import default_of
 from storage.format.field_tree import ColumnPath, as_path, edit_siblings, edit_type, path_text
 from storage.format.option_changes import (
     check_option_references,
-    option_flag,
     removed_option,
     renamed_in_options,
     set_option,
@@ -23,6 +22,7 @@ from storage.format.option_changes import (
 from storage.format.schema import TableSchema, check_column_name, check_keys, number_type
 from storage.format.type_text import type_name
 from storage.format.types import DataField, DataType
+from storage.options import option_value
 
 __all__ = [
     "AddColumn",
@@ -253,7 +253,7 @@ def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
 def _before_partition(schema: TableSchema, change: AddColumn, path: tuple[str, ...]) -> AddColumn:
     """With option `add-column-before-partition`, a column without a place goes before those."""
     placed = change.first or change.after is not None or change.before is not None
-    wanted = option_flag(schema.options, "add-column-before-partition")
+    wanted = option_value(schema.options, "add-column-before-partition")
     if placed or len(path) > 1 or not wanted:
         return change
     keys = (name for name in schema.field_names if name in schema.partition_keys)
@@ -272,7 +272,7 @@ def _update_type(schema: TableSchema, change: UpdateType) -> TableSchema:
         raise InvalidSchemaChangeError(
             "the type of a primary key or partition key cannot change", column=path_text(path)
         )
-    explicit = not option_flag(schema.options, "disable-explicit-type-casting")
+    explicit = not option_value(schema.options, "disable-explicit-type-casting")
 
     def update(type_: DataType) -> DataType:
         target = dataclasses.replace(change.type, nullable=type_.nullable)
@@ -380,7 +380,7 @@ def _update_nullability(schema: TableSchema, change: UpdateNullability) -> Table
     path = as_path(change.name)
     if change.nullable and path[0] in schema.primary_keys:
         raise InvalidSchemaChangeError("a primary key cannot be null", column=path_text(path))
-    fixed = option_flag(schema.options, "alter-column-null-to-not-null.disabled", default=True)
+    fixed = option_value(schema.options, "alter-column-null-to-not-null.disabled")
 
     def update(type_: DataType) -> DataType:
         if fixed and type_.nullable and not change.nullable:

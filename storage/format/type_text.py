@@ -2,8 +2,8 @@
 """Types and fields as text: what stands in schema files, and what messages show.
 
 Source: FORMAT.md §2.1 (DataField) and §2.2 (types). An atomic type is a string such as
-`DECIMAL(10, 2) NOT NULL`, a constructed type is an object with a `type` member. This module knows
-no Arrow and no files.
+`DECIMAL(10, 2) NOT NULL`, a constructed type is an object with a `type` member; people write it as
+SQL does, `ARRAY<INT>`. This module knows no Arrow and no files.
 """
 
 import json
@@ -26,21 +26,28 @@ from storage.format.types import (
 
 __all__ = ["field_from_json", "field_to_json", "parse_type", "type_name", "type_to_json"]
 
+_NULL = r"(?: \s* (?P<null> NOT \s+ NULL | NULL ) \b )?"
 _ATOMIC = re.compile(
     r"""
-    (?P<word> [A-Z_]+ (?: \s+ PRECISION)? )
-    \s* (?: \( \s* (?P<first> \d+) \s* (?: , \s* (?P<second> \d+) \s* )? \) )?
-    \s* (?P<zone> WITH \s+ LOCAL \s+ TIME \s+ ZONE | WITHOUT \s+ TIME \s+ ZONE )?
-    \s* (?P<null> NOT \s+ NULL | NULL )?
-    """,
+    \s* (?P<word> [A-Z_]+ (?: \s+ PRECISION \b )? )
+    (?: \s* \( \s* (?P<first> \d+ ) \s* (?: , \s* (?P<second> \d+ ) \s* )? \) )?
+    (?: \s* (?P<zone> WITH (?: \s+ LOCAL )? \s+ TIME \s+ ZONE | WITHOUT \s+ TIME \s+ ZONE ) \b )?
+    """
+    + _NULL,
     re.IGNORECASE | re.VERBOSE,
 )
-_SUFFIX = re.compile(
-    r"(?P<element>.+\S)\s+(?P<word>ARRAY|MULTISET)(?P<null>\s+NOT\s+NULL|\s+NULL)?",
-    re.IGNORECASE | re.DOTALL,
+_NESTED = re.compile(
+    r"\s* (?P<word> ARRAY | MULTISET | MAP | ROW ) \s* (?P<open> [<(] )", re.IGNORECASE | re.VERBOSE
 )
+_SUFFIX = re.compile(r"\s+ (?P<word> ARRAY | MULTISET ) \b" + _NULL, re.IGNORECASE | re.VERBOSE)
+_NULLABILITY = re.compile(_NULL, re.IGNORECASE | re.VERBOSE)
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+)(?=\s))")
+_COMMENT = re.compile(r"\s*COMMENT\s*'((?:[^']|'')*)'", re.IGNORECASE)
+_CLOSING = {"<": ">", "(": ")"}
+_MOST_NESTED = 100
 _SYNONYMS = {"INTEGER": "INT", "DOUBLE PRECISION": "DOUBLE", "NUMERIC": "DECIMAL", "DEC": "DECIMAL"}
 _WORDS = {root.value: root for root in TypeRoot}
+_UNBOUNDED = ("STRING", "BYTES")
 _LENGTH_ROOTS = (TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.BINARY, TypeRoot.VARBINARY)
 _DEFAULT_PRECISION = {TypeRoot.TIME: 0, TypeRoot.TIMESTAMP: 6, TypeRoot.TIMESTAMP_LTZ: 6}
 _NEWER_TYPES = frozenset({"VARIANT", "BLOB", "GEOMETRY", "GEOGRAPHY", "VECTOR"})
@@ -49,15 +56,18 @@ _MAX_TIME_PRECISION = 9
 
 
 def parse_type(value: str | Mapping[str, Any]) -> DataType:
-    """The type a schema file's `type` member stands for.
+    """The type that a text, or a schema file's `type` member, stands for.
 
     Args:
-        value: text of an atomic type, or the object of a constructed type. Keywords in any case,
-            white space is free; omitted parameters get Paimon's defaults.
+        value: text of a type such as `INT NOT NULL`, `MAP<INT, ARRAY<STRING>>` or
+            `ROW<a INT, b STRING COMMENT 'x'>`, or the object of a constructed type. Keywords in
+            any case, white space is free; omitted parameters get Paimon's defaults. Ids of the
+            fields of a ROW in a text are placeholders (their position).
 
     Raises:
         InvalidRequestError: the text is no type, or a parameter is out of range.
-        UnsupportedFeatureError: a type of newer Paimon versions (VARIANT, BLOB ...).
+        UnsupportedFeatureError: a type of newer Paimon versions (VARIANT, BLOB ...), or one with
+            a time zone in each value.
     """
     return _parse_text(value) if isinstance(value, str) else _parse_object(value)
 
@@ -199,21 +209,116 @@ def _parse_object(value: Mapping[str, Any]) -> DataType:
 
 
 def _parse_text(text: str) -> DataType:
-    stripped = text.strip()
-    found = _ATOMIC.fullmatch(stripped)
-    if found is None:
-        suffixed = _SUFFIX.fullmatch(stripped)
-        if suffixed is None:
-            raise InvalidRequestError("not a type", text=text)
-        element = _parse_text(suffixed["element"])
-        nullable = not _says_not_null(suffixed["null"])
-        if suffixed["word"].upper() == "ARRAY":
-            return ArrayType(element, nullable)
-        return MultisetType(element, nullable)
-    word = " ".join(found["word"].upper().split())
-    numbers = [int(found[group]) for group in ("first", "second") if found[group] is not None]
-    nullable = not _says_not_null(found["null"])
-    return _atomic(_SYNONYMS.get(word, word), numbers, found["zone"], nullable, text)
+    parser = _TypeParser(text)
+    type_ = parser.type()
+    if text[parser.at :].strip():
+        raise parser.error()
+    return type_
+
+
+class _TypeParser:
+    """Reads a type from a text; `at` is where it has come to."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._depth = 0
+        self.at = 0
+
+    def type(self) -> DataType:
+        """The type that begins here, with its nullability."""
+        self._depth += 1
+        if self._depth > _MOST_NESTED:
+            raise self.error()
+        nested = _NESTED.match(self._text, self.at)
+        found = self._atomic() if nested is None else self._nested(nested)
+        while (suffix := _SUFFIX.match(self._text, self.at)) is not None:
+            self.at = suffix.end()
+            kind = ArrayType if suffix["word"].upper() == "ARRAY" else MultisetType
+            found = kind(found, not _says_not_null(suffix["null"]))
+        self._depth -= 1
+        return found
+
+    def error(self) -> InvalidRequestError:
+        """What to say of a text that is no type."""
+        return InvalidRequestError(
+            "not a type",
+            hint="write it like INT NOT NULL, DECIMAL(10, 2), ARRAY<STRING>, MAP<INT, STRING> or "
+            "ROW<a INT, b STRING>",
+            text=self._text,
+            at=self._text[self.at :].strip() or "the end",
+        )
+
+    def _atomic(self) -> AtomicType:
+        found = _ATOMIC.match(self._text, self.at)
+        if found is None:
+            raise self.error()
+        word = " ".join(found["word"].upper().split())
+        numbers = [int(found[group]) for group in ("first", "second") if found[group] is not None]
+        nullable = not _says_not_null(found["null"])
+        word = _SYNONYMS.get(word, word)
+        if word not in _WORDS and word not in _NEWER_TYPES and word not in _UNBOUNDED:
+            raise self.error()
+        self.at = found.end()
+        return _atomic(word, numbers, found["zone"], nullable, self._text)
+
+    def _nested(self, head: re.Match[str]) -> DataType:
+        word, closing = head["word"].upper(), _CLOSING[head["open"]]
+        if closing == ")" and word != "ROW":
+            raise self.error()
+        self.at = head.end()
+        if word == "ROW":
+            fields: list[DataField] = []
+            if not self._take(closing):
+                fields.append(self._field(0))
+                while self._take(","):
+                    fields.append(self._field(len(fields)))
+                self._need(closing)
+            return RowType(tuple(fields), self._nullable())
+        first = self.type()
+        if word == "MAP":
+            self._need(",")
+            value = self.type()
+            self._need(closing)
+            return MapType(first, value, self._nullable())
+        self._need(closing)
+        kind = ArrayType if word == "ARRAY" else MultisetType
+        return kind(first, self._nullable())
+
+    def _field(self, position: int) -> DataField:
+        """A field of a ROW; its id is a placeholder, as in `type_from_arrow`."""
+        found = _NAME.match(self._text, self.at)
+        if found is None:
+            raise self.error()
+        self.at = found.end()
+        quoted, plain = found.groups()
+        type_ = self.type()
+        comment = _COMMENT.match(self._text, self.at)
+        if comment is not None:
+            self.at = comment.end()
+        return DataField(
+            id=position,
+            name=plain if quoted is None else quoted.replace("``", "`"),
+            type=type_,
+            description=None if comment is None else comment[1].replace("''", "'"),
+        )
+
+    def _nullable(self) -> bool:
+        found = _NULLABILITY.match(self._text, self.at)
+        if found is None or found["null"] is None:
+            return True
+        self.at = found.end()
+        return not _says_not_null(found["null"])
+
+    def _take(self, mark: str) -> bool:
+        rest = self._text[self.at :]
+        if not rest.lstrip().startswith(mark):
+            return False
+        self.at += len(rest) - len(rest.lstrip()) + len(mark)
+        return True
+
+    def _need(self, mark: str) -> None:
+        if not self._take(mark):
+            raise self.error()
 
 
 def _says_not_null(text: str | None) -> bool:
@@ -225,14 +330,13 @@ def _atomic(
 ) -> AtomicType:
     if word in _NEWER_TYPES:
         raise _newer_type(word)
-    if word in ("STRING", "BYTES"):
+    if word in _UNBOUNDED:
         root = TypeRoot.VARCHAR if word == "STRING" else TypeRoot.VARBINARY
         _require(not numbers and zone is None, text)
         return AtomicType(root, nullable, length=MAX_LENGTH)
-    root_or_none = _WORDS.get(word)
-    if root_or_none is None:
-        raise InvalidRequestError("not a type", text=text)
-    root = root_or_none
+    root = _WORDS[word]
+    if zone is not None and zone.upper().split()[:2] == ["WITH", "TIME"]:
+        raise _with_zone(root, numbers, text)
     if zone is not None:
         _require(root is TypeRoot.TIMESTAMP, text)
         root = TypeRoot.TIMESTAMP_LTZ if zone.upper().split()[0] == "WITH" else root
@@ -262,6 +366,17 @@ def _with_parameters(root: TypeRoot, numbers: list[int], nullable: bool, text: s
 def _require(condition: bool, text: str) -> None:
     if not condition:
         raise InvalidRequestError("type parameters are out of range or not expected", text=text)
+
+
+def _with_zone(root: TypeRoot, numbers: list[int], text: str) -> UnsupportedFeatureError:
+    instant = f"TIMESTAMP({numbers[0] if numbers else 6}) WITH LOCAL TIME ZONE"
+    return UnsupportedFeatureError(
+        "Paimon has no type that keeps a time zone with each value",
+        hint=f"use {instant}, which keeps the instant, or STRING"
+        if root is TypeRoot.TIMESTAMP
+        else "use STRING",
+        type=text,
+    )
 
 
 def _newer_type(word: str) -> UnsupportedFeatureError:

@@ -12,7 +12,6 @@ from storage.options import TableOptions
 __all__ = ["check_changelog"]
 
 _PRODUCER = "changelog-producer"
-_OVERWRITES = "streaming-read-overwrite"
 _DELTA_COMMITS = "full-compaction.delta-commits"
 _TIME_FIELD = "record-level.time-field"
 _TIME_ROOTS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
@@ -58,28 +57,7 @@ def check_changelog(schema: TableSchema, options: TableOptions) -> None:
             option=_PRODUCER,
             value=producer,
         )
-    _check_overwrites(keyed, options)
     _check_time_field(schema, options)
-
-
-def _check_overwrites(keyed: bool, options: TableOptions) -> None:
-    if options.raw.get(_OVERWRITES, "").strip().lower() != "true":
-        return
-    problem = ""
-    if options.changelog_producer in ("lookup", "full-compaction"):
-        problem = (
-            f"Cannot set {_OVERWRITES} to true when changelog producer is full-compaction or "
-            "lookup because it will read duplicated changes."
-        )
-    elif not keyed:
-        problem = (
-            "Doesn't support streaming read the changes from overwrite when the primary keys are "
-            "not defined."
-        )
-    if problem:
-        raise InvalidOptionError(
-            problem, hint=f"remove `{_OVERWRITES}`", option=_OVERWRITES, value="true"
-        )
 
 
 def _check_time_field(schema: TableSchema, options: TableOptions) -> None:

@@ -8,7 +8,7 @@ job, or a writer that lives for one commit only, decides as one that never stopp
 from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.options import TableOptions
 
-__all__ = ["full_compaction_interval", "merges_everything", "merges_level_0"]
+__all__ = ["full_compaction_interval", "has_period", "merges_everything", "merges_level_0"]
 
 
 def full_compaction_interval(options: TableOptions) -> int | None:
@@ -17,6 +17,14 @@ def full_compaction_interval(options: TableOptions) -> int | None:
     if interval is None or interval < 0:
         return 1 if options.changelog_producer == "full-compaction" else None
     return max(1, interval)
+
+
+def has_period(options: TableOptions) -> bool:
+    """Whether some compaction comes with every n-th commit, so that identifiers matter."""
+    if options.write_only:
+        return False
+    gentle = options.needs_lookup and options.lookup_compact == "gentle"
+    return gentle or full_compaction_interval(options) is not None
 
 
 def merges_everything(options: TableOptions, identifier: int | None) -> bool:

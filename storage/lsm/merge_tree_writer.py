@@ -31,7 +31,7 @@ from storage.lsm.levels import Levels
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
-from storage.lsm.write_rules import accept_rows, as_merged
+from storage.lsm.write_rules import accept_rows
 
 __all__ = ["BucketContext", "MergeTreeWriter"]
 
@@ -148,8 +148,6 @@ class MergeTreeWriter:
         if self._context.options.changelog_producer == "input":
             files = write_input_changelog(pieces, self._function.sequence, self._context)
             self._new_changelog.extend(files)
-        schema, options = self._context.schema, self._context.options
-        pieces = [as_merged(piece, schema, options) for piece in pieces]
         with naming_table(self._context.layout.root):
             merged = merge_rows(pieces, self._context.key_names, self._function)
         if merged.num_rows == 0:

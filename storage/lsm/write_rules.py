@@ -12,11 +12,9 @@ from storage.errors import InternalError, InvalidRequestError
 from storage.format.default_values import default_of, fill_null
 from storage.format.schema import TableSchema
 from storage.format.types import VALUE_KIND, DataField, RowKind
-from storage.lsm.merge_functions import counted_columns
-from storage.lsm.merge_functions.aggregators import count_inputs
 from storage.options import TableOptions
 
-__all__ = ["accept_rows", "as_merged", "without_ignored"]
+__all__ = ["accept_rows", "without_ignored"]
 
 _KIND_TEXTS = ("+I", "-U", "+U", "-D")
 """Texts of the row kinds, each at the place of its code; lower case is understood, too."""
@@ -81,20 +79,6 @@ def without_ignored(
         return batch
     kinds, columns = accept_rows(batch, schema, options)
     return pa.RecordBatch.from_arrays([*columns, kinds], names=[*schema.field_names, VALUE_KIND])
-
-
-def as_merged(batch: pa.RecordBatch, schema: TableSchema, options: TableOptions) -> pa.RecordBatch:
-    """Rows as the merge function takes them: 1 or 0 in columns that count their values.
-
-    Args:
-        batch: KeyValueBatch of accepted rows.
-        schema: of the table.
-        options: of the table.
-    """
-    for position in counted_columns(options, schema):
-        at = batch.schema.get_field_index(schema.field_names[position])
-        batch = batch.set_column(at, batch.schema.field(at), count_inputs(batch.column(at)))
-    return batch
 
 
 def _kinds_of(column: pa.Array, options: TableOptions) -> pa.Array:

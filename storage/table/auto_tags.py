@@ -25,6 +25,7 @@ __all__ = [
     "create_batch_tag",
     "expire_tags",
     "outlived_tags",
+    "zone_named",
 ]
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks without zone
@@ -73,6 +74,7 @@ class TagPeriod:
         if delay >= period.length:
             raise InvalidOptionError(
                 "the delay of a tag must be shorter than its period",
+                hint="lower `tag.creation-delay`, or choose a longer period",
                 option="tag.creation-delay",
                 value=str(delay),
                 period=str(period.length),
@@ -97,7 +99,7 @@ class TagPeriod:
         return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class TagSchedule:
     """Which snapshots get a tag. Pure.
 
@@ -113,16 +115,23 @@ class TagSchedule:
     completion: bool = False
     next_start: datetime.datetime | None = None
 
-    def due(self, time: datetime.datetime) -> str | None:
-        """Name of the tag for a snapshot of this time, or None; moves on when there is one."""
+    def due(self, time: datetime.datetime) -> "tuple[str | None, TagSchedule]":
+        """What is due for the next snapshot.
+
+        Args:
+            time: of the snapshot.
+
+        Returns:
+            Name of its tag, or None; and the schedule for the snapshots behind it.
+        """
         upcoming = self.next_start
         if upcoming is not None and time - self.delay < upcoming + self.period.length:
-            return None
+            return None, self
         start = self.period.before(time)
         if self.completion and upcoming is not None:
             start = upcoming
-        self.next_start = start + self.period.length
-        return self.period.name(start)
+        later = dataclasses.replace(self, next_start=start + self.period.length)
+        return self.period.name(start), later
 
 
 def create_automatic_tags(table: TableCore) -> list[str]:
@@ -135,17 +144,17 @@ def create_automatic_tags(table: TableCore) -> list[str]:
     if options.tag_automatic_creation not in ("process-time", "watermark"):
         return []
     period = TagPeriod.of(options)
+    known = _automatic(table, period)
+    after, next_start = 0, None
+    if known:
+        start, newest = known[-1]
+        after, next_start = newest.snapshot.id, start + period.length
     schedule = TagSchedule(
         period,
         datetime.timedelta(milliseconds=options.tag_creation_delay_ms),
         options.tag_automatic_completion,
+        next_start,
     )
-    known = _automatic(table, period)
-    after = 0
-    if known:
-        start, newest = known[-1]
-        schedule.next_start = start + period.length
-        after = newest.snapshot.id
     latest = table.latest_snapshot()
     ids = [one for one in table.snapshots.ids() if latest is not None and after < one <= latest.id]
     made = []
@@ -153,7 +162,7 @@ def create_automatic_tags(table: TableCore) -> list[str]:
     for snapshot_id in ids:
         try:
             time = _time_of(table.snapshots.recall(snapshot_id), options)
-            name = None if time is None else schedule.due(time)
+            name, later = (None, schedule) if time is None else schedule.due(time)
             if name is not None:
                 create_tag(
                     table,
@@ -163,6 +172,7 @@ def create_automatic_tags(table: TableCore) -> list[str]:
                     ignore_if_exists=True,
                 )
                 made.append(name)
+            schedule = later
         except NotFoundError:
             continue  # it expired meanwhile
     most = options.tag_num_retained_max
@@ -221,6 +231,20 @@ def outlived_tags(table: TableCore, *, now_ms: int) -> list[str]:
     return gone
 
 
+def zone_named(name: str) -> zoneinfo.ZoneInfo:
+    """The time zone of this name.
+
+    Raises:
+        InvalidOptionError: there is none.
+    """
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidOptionError(
+            "no such time zone", hint="give a name like Europe/Berlin", value=name
+        ) from error
+
+
 def _automatic(table: TableCore, period: TagPeriod) -> list[tuple[datetime.datetime, Tag]]:
     """Tags that have the name of a period, oldest period first."""
     found = ((period.start(tag.name), tag) for tag in all_tags(table))
@@ -244,11 +268,6 @@ def _wall_clock(time_ms: int, zone: str | None) -> datetime.datetime:
     """A moment [epoch ms] as a wall clock of a zone shows it; None: of the machine's."""
     if zone is None:
         return _EPOCH + datetime.timedelta(milliseconds=local_of_epoch_ms(time_ms))
-    try:
-        there = zoneinfo.ZoneInfo(zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
-        raise InvalidOptionError(
-            "no such time zone", hint="give a name like Europe/Berlin", value=zone
-        ) from error
+    there = zone_named(zone)
     moment = _EPOCH.replace(tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=time_ms)
     return moment.astimezone(there).replace(tzinfo=None)

@@ -4,7 +4,8 @@
 Source: SEMANTICS.md §G.2, FORMAT.md §9.1. A key stays in the bucket that its hash went to first.
 A new hash goes to the first bucket with room; when there is none, to a new bucket. Data plane:
 whole arrays of hashes. Only one job may write such a table at a time; its processes share the
-keys by hash and the buckets by number (`AssignerShare`).
+keys by hash and the buckets by number (`AssignerShare`). `dynamic-bucket.initial-buckets` = n
+divides keys and buckets of a partition in the same way by n, though one process assigns them all.
 """
 
 import dataclasses
@@ -16,13 +17,12 @@ import numpy.typing as npt
 from storage.errors import InvalidRequestError
 from storage.format.bucket import murmur_rows
 from storage.format.file_meta import IndexFileMeta
-from storage.options import TableOptions
+from storage.options import MAX_DYNAMIC_BUCKETS
 from storage.table.core import TableCore
 from storage.table.index_files import index_path, read_hash_index, write_hash_index
 from storage.table.live_files import BucketId
 
 __all__ = [
-    "MAX_BUCKETS",
     "AssignerShare",
     "DynamicBuckets",
     "IndexChange",
@@ -32,9 +32,6 @@ __all__ = [
 
 Hashes = npt.NDArray[np.int32]
 Buckets = npt.NDArray[np.int32]
-
-MAX_BUCKETS = 32_767
-"""Dynamic buckets of a partition; one more would not fit the index of other engines."""
 
 _BUCKET_BITS = np.int64(16)
 _BUCKET_MASK = np.int64(0xFFFF)
@@ -56,15 +53,6 @@ class AssignerShare:
     number: int = 0
     channels: int = 1
     assigners: int = 1
-
-    @staticmethod
-    def of(options: TableOptions, number: int, channels: int) -> "AssignerShare":
-        """The share of a process as the options of the table say."""
-        wanted = options.dynamic_bucket_assigner_parallelism or channels
-        channels = min(wanted, channels)
-        return AssignerShare(
-            number, channels, min(options.dynamic_bucket_initial_buckets or channels, channels)
-        )
 
     def owns_bucket(self, bucket: int) -> bool:
         """Whether this process may open the bucket, and rewrites its index file."""
@@ -99,20 +87,28 @@ class PartitionIndex:
         target_rows: hashes after which a bucket is full.
         max_buckets: buckets that may be opened; -1: as many as there are numbers.
         share: which buckets may be opened here.
+        initial_buckets: among which the first keys are spread; where several processes share
+            the keys, each has one.
     """
 
     def __init__(
-        self, target_rows: int, max_buckets: int = -1, share: AssignerShare | None = None
+        self,
+        target_rows: int,
+        max_buckets: int = -1,
+        share: AssignerShare | None = None,
+        *,
+        initial_buckets: int = 1,
     ) -> None:
-        if max_buckets != -1 and not 0 < max_buckets <= MAX_BUCKETS:
+        if max_buckets != -1 and not 0 < max_buckets <= MAX_DYNAMIC_BUCKETS:
             raise InvalidRequestError(
-                f"'dynamic-bucket.max-buckets' must be -1 or between 1 and {MAX_BUCKETS}",
+                f"'dynamic-bucket.max-buckets' must be -1 or between 1 and {MAX_DYNAMIC_BUCKETS}",
                 value=max_buckets,
             )
         self._target_rows = target_rows
         self._unbounded = max_buckets == -1
-        self._limit = MAX_BUCKETS if self._unbounded else max_buckets
+        self._limit = MAX_DYNAMIC_BUCKETS if self._unbounded else max_buckets
         self._share = share or AssignerShare()
+        self._spread = min(initial_buckets, self._limit) if self._share.channels == 1 else 1
         self._counts: dict[int, int] = {}
         self._runs: list[_Run] = []
         self.changed: set[int] = set()
@@ -178,18 +174,31 @@ class PartitionIndex:
 
     def _place(self, new: Hashes) -> Buckets:
         """Buckets for new hashes, in their order."""
+        if self._spread == 1:
+            return self._place_in(new, self._share.number, self._share.assigners)
+        out = np.empty(len(new), np.int32)
+        numbers = np.abs(np.fmod(new.astype(np.int64), self._spread))
+        for number in np.unique(numbers).tolist():
+            mine = numbers == number
+            out[mine] = self._place_in(new[mine], number, self._spread)
+        return out
+
+    def _place_in(self, new: Hashes, number: int, step: int) -> Buckets:
+        """Buckets for new hashes among those that are `number` modulo `step`."""
+        number %= step
         out = np.empty(len(new), np.int32)
         done = 0
-        for bucket in sorted(self._counts):
+        own = [bucket for bucket in sorted(self._counts) if bucket % step == number]
+        for bucket in own:
             done = self._fill(out, done, bucket)
-        number = self._share.number % self._share.assigners
         while done < len(out) and number < self._limit:
             if number not in self._counts:
                 self._counts[number] = 0
+                own.append(number)
                 done = self._fill(out, done, number)
-            number += self._share.assigners
+            number += step
         if done < len(out):
-            self._overfill(out, new, done)
+            self._overfill(out, new, done, own)
         return out
 
     def _fill(self, out: Buckets, done: int, bucket: int) -> int:
@@ -199,15 +208,15 @@ class PartitionIndex:
         self._counts[bucket] += end - done
         return end
 
-    def _overfill(self, out: Buckets, new: Hashes, done: int) -> None:
-        """Spread what has no room over all buckets; the hash itself is the dice."""
-        if self._unbounded or not self._counts:
+    def _overfill(self, out: Buckets, new: Hashes, done: int, own: Sequence[int]) -> None:
+        """Spread what has no room over some buckets; the hash itself is the dice."""
+        if self._unbounded or not own:
             raise InvalidRequestError(
-                f"Too more bucket {MAX_BUCKETS - 1}, you should increase target bucket row number "
-                f"{self._target_rows}.",
+                f"Too more bucket {MAX_DYNAMIC_BUCKETS - 1}, you should increase target bucket "
+                f"row number {self._target_rows}.",
                 hint="raise `dynamic-bucket.target-row-num`",
             )
-        known = np.array(sorted(self._counts), np.int32)
+        known = np.array(sorted(own), np.int32)
         out[done:] = known[new[done:].view(np.uint32) % np.uint32(len(known))]
 
     def _add(self, packed: npt.NDArray[np.int64]) -> None:
@@ -389,7 +398,10 @@ class DynamicBuckets:
     def _load(self, partition: bytes) -> PartitionIndex:
         options = self._table.options
         index = PartitionIndex(
-            options.dynamic_bucket_target_row_num, options.dynamic_bucket_max_buckets, self._share
+            options.dynamic_bucket_target_row_num,
+            options.dynamic_bucket_max_buckets,
+            self._share,
+            initial_buckets=options.dynamic_bucket_initial_buckets or 1,
         )
         files = dict(self._live.get(partition, {}))
         found: dict[int, Hashes] = {}

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
 from storage.format.snapshot import CommitKind, Snapshot
+from storage.options import option_value
 from storage.table.auto_tags import TagPeriod
 from storage.table.change_plan import ChangePlanner, ChangeSplit
 from storage.table.change_read import ChangeRead
@@ -128,11 +129,11 @@ def _range_of(table: TableCore) -> _Range:
         latest = table.snapshots.latest_id()
         return _NOTHING if latest is None else _Range(latest - 1, latest)
     if key == _TO_AUTO_TAG:
-        return _to_auto_tag(table, options[_TO_AUTO_TAG].strip())
+        return _to_auto_tag(table, option_value(options, _TO_AUTO_TAG))
     if key == _BETWEEN_TIMES:
-        return _between_times(table, *_ends(_BETWEEN_TIMES, options[_BETWEEN_TIMES]))
+        return _between_times(table, *_ends(_BETWEEN_TIMES, option_value(options, _BETWEEN_TIMES)))
     if key == _BETWEEN:
-        return _between(table, *_ends(_BETWEEN, options[_BETWEEN]))
+        return _between(table, *_ends(_BETWEEN, option_value(options, _BETWEEN)))
     raise InvalidOptionError(
         "no incremental read is asked for", hint=f"set `{_BETWEEN}` to `<start>,<end>`"
     )

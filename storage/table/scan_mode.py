@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from storage.errors import InvalidOptionError
 from storage.format.schema import TableSchema
-from storage.options import TableOptions
+from storage.options import TableOptions, option_value
 
 __all__ = ["ScanMode", "check_streaming", "local_time_ms", "option_number", "scan_mode_of"]
 
@@ -93,7 +93,7 @@ def scan_mode_of(options: Mapping[str, str]) -> tuple[ScanMode, str | None]:
         InvalidOptionError: options that contradict each other, or an unknown mode.
     """
     given = [key for key in _KEYS if options.get(key)]
-    mode = _named(options.get("scan.mode", _DEFAULT).strip().lower().replace("_", "-"), given)
+    mode = _named(option_value(options, "scan.mode"), given)
     allowed = _ALLOWED.get(mode, ())
     own = [key for key in given if key in allowed]
     foreign = [key for key in given if key not in allowed]
@@ -126,15 +126,7 @@ def _named(word: str, given: Sequence[str]) -> ScanMode:
     if word == _DEFAULT:
         implied = (mode for mode, keys in _ALLOWED.items() if any(key in given for key in keys))
         return next(implied, ScanMode.LATEST_FULL)
-    try:
-        return ScanMode(word)
-    except ValueError as error:
-        raise InvalidOptionError(
-            "there is no such scan mode",
-            hint="one of " + ", ".join([_DEFAULT, *(mode.value for mode in ScanMode)]),
-            option="scan.mode",
-            value=word,
-        ) from error
+    return ScanMode(word)
 
 
 def option_number(key: str, value: str) -> int:

@@ -16,8 +16,6 @@ from storage.table.live_files import live_entries
 
 __all__ = ["check_buckets"]
 
-_BUCKET = "bucket"
-
 
 def check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[ManifestEntry]) -> None:
     """Check the number of buckets of new files against a state of a newer schema.
@@ -30,13 +28,13 @@ def check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[Manifest
     Raises:
         CommitConflictError: a partition has another number of buckets; nothing was committed.
     """
-    wanted = table.schemas.read(latest.schema_id).options.get(_BUCKET)
-    if wanted == table.schema.options.get(_BUCKET):
+    wanted = table.schemas.read(latest.schema_id).num_buckets
+    if wanted == table.schema.num_buckets:
         return
     written = {e.partition: e.total_buckets for e in entries if e.kind is FileKind.ADD}
     for partition, buckets in sorted(written.items()):
         there = live_entries(table, latest, partition=partition)
-        found = there[0].total_buckets if there else int(wanted or buckets)
+        found = there[0].total_buckets if there else wanted
         if found != buckets:
             raise CommitConflictError(
                 "the number of buckets was changed while rows were written",

@@ -11,6 +11,7 @@ from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import (
     CommitConflictError,
     InvalidOptionError,
+    InvalidRequestError,
     NotFoundError,
 )
 from storage.format.file_meta import CommitMessage, DataFileMeta
@@ -50,7 +51,6 @@ _ALTER_TRIES = 20
 _DATA_DIRECTORY = "data-file.path-directory"
 _BRANCH = "branch"
 MAIN_BRANCH = "main"
-_CODECS = {"none": "null", "null": "null", "deflate": "deflate", "snappy": "snappy"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -290,8 +290,8 @@ class FileStoreTable(TableCore):
         self,
         filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
-        snapshot: int | None = None,
         *,
+        snapshot: int | None = None,
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
@@ -318,6 +318,15 @@ class FileStoreTable(TableCore):
                 chosen in two ways.
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
+        if isinstance(filter, int):
+            raise InvalidRequestError(
+                "a filter is a text or a predicate, not a number",
+                hint=f"a snapshot is given by name: snapshot={filter}",
+            )
+        if isinstance(columns, str):
+            raise InvalidRequestError(
+                "columns are a list of names, not a text", hint=f'columns=["{columns}"]'
+            )
         predicate = parse_predicate(filter) if isinstance(filter, str) else filter
         travel = TimeTravel(
             snapshot_id=snapshot,
@@ -330,20 +339,20 @@ class FileStoreTable(TableCore):
 
     def to_arrow(
         self,
-        snapshot_id: int | None = None,
+        filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
-        predicate: str | Predicate | None = None,
         *,
+        snapshot: int | None = None,
         tag: str | None = None,
         timestamp_ms: int | None = None,
         watermark: int | None = None,
         version: str | None = None,
     ) -> pa.Table:
-        """All rows of a snapshot at once; arguments and errors as of `scan`."""
+        """All rows at once; arguments and errors as of `scan`."""
         return self.scan(
-            predicate,
+            filter,
             columns,
-            snapshot_id,
+            snapshot=snapshot,
             tag=tag,
             timestamp_ms=timestamp_ms,
             watermark=watermark,
@@ -354,10 +363,23 @@ class FileStoreTable(TableCore):
         self,
         filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
+        *,
         snapshot: int | None = None,
+        tag: str | None = None,
+        timestamp_ms: int | None = None,
+        watermark: int | None = None,
+        version: str | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows batch by batch, in bounded memory; see `scan` for more ways to choose."""
-        return self.scan(filter, columns, snapshot).to_batches()
+        """The rows batch by batch, in bounded memory; arguments and errors as of `scan`."""
+        return self.scan(
+            filter,
+            columns,
+            snapshot=snapshot,
+            tag=tag,
+            timestamp_ms=timestamp_ms,
+            watermark=watermark,
+            version=version,
+        ).to_batches()
 
     def with_fallback(self) -> "tuple[FileStoreTable, FileStoreTable]":
         """This table and the same at its fallback branch, both without that option.
@@ -411,18 +433,12 @@ class FileStoreTable(TableCore):
 def _manifest_store(
     file_io: FileIO, layout: TableLayout, ids: IdSource, schema: TableSchema
 ) -> ManifestStore:
-    options = schema.options
-    level = options.get("file.compression.zstd-level", "1").strip()
-    compression = options.get("manifest.compression", "zstd").strip().lower()
-    drop_stats = options.get("manifest.delete-file-drop-stats", "false").strip().lower()
     return ManifestStore(
         file_io,
         layout,
         ids,
         partition_types=[field.type for field in schema.partition_fields],
-        codec=_CODECS.get(compression, "zstandard"),
-        zstd_level=int(level) if level.isdecimal() else 1,
-        drop_stats_of_deleted=drop_stats == "true",
+        options=schema.options,
     )
 
 

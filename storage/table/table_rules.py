@@ -6,13 +6,22 @@ belong to no other. Source: SEMANTICS.md §A.9, §C.8, §G, §L.1, and Apache Pa
 silent. The wording of the messages is Paimon's.
 """
 
+from collections.abc import Callable
+
 from storage.errors import InvalidOptionError
+from storage.format.data_file_options import DataFileOptions
+from storage.format.default_values import read_defaults
+from storage.format.file_formats import check_compression, check_types
 from storage.format.index.builder import check_file_indexes
 from storage.format.schema import TableSchema
+from storage.format.stats import StatsMode
 from storage.lsm.merge_rules import check_merging
-from storage.options import TableOptions
+from storage.options import TableOptions, option_value
+from storage.table.auto_tags import TagPeriod, zone_named
 from storage.table.bucket_mode import check_bucket_keys
-from storage.table.scan_mode import check_streaming, scan_mode_of
+from storage.table.expire_partitions import partition_time
+from storage.table.scan_mode import check_streaming
+from storage.table.time_travel import travel_of
 
 __all__ = ["check_table"]
 
@@ -27,13 +36,17 @@ def check_table(schema: TableSchema) -> None:
 
     Raises:
         InvalidOptionError: options contradict each other or do not fit the columns.
+        UnsupportedFeatureError: a file format that they choose cannot hold a column.
     """
     options = TableOptions.from_strings(schema.options)
     check_bucket_keys(schema, options)
     check_file_indexes(schema.fields, options)
     check_merging(schema, options)
     check_streaming(schema, options)
-    scan_mode_of(schema.options)
+    travel_of(schema.options)
+    read_defaults(schema)
+    _check_files(schema, options)
+    _check_life(options)
     _check_snapshot_order(schema)
     _check_row_ids(schema)
     if _is_on(schema, _CLUSTERING) and not schema.options.get("clustering.columns"):
@@ -42,6 +55,43 @@ def check_table(schema: TableSchema) -> None:
             hint=f"remove `{_CLUSTERING}`",
             option=_CLUSTERING,
         )
+
+
+def _check_files(schema: TableSchema, options: TableOptions) -> None:
+    """What only a file format or its statistics understand: values of options, and types."""
+    levels = {
+        *options.file_format_per_level,
+        *options.file_compression_per_level,
+        *options.stats_mode_per_level,
+    }
+    files = [DataFileOptions.of(options, level=level) for level in (None, *sorted(levels))]
+    for one in (*files, DataFileOptions.of(options, changelog=True)):
+        _naming("compression", check_compression, one.file_format, one.compression, options.raw)
+        _naming("stats-mode", StatsMode.parse, one.stats_mode)
+        check_types(one.file_format, schema.fields)
+    for column, mode in options.field_stats_modes.items():
+        _naming(f"fields.{column}.stats-mode", StatsMode.parse, mode)
+
+
+def _naming(option: str, check: Callable[..., object], *values: object) -> None:
+    """Check a value, and name the option in the error."""
+    try:
+        check(*values)
+    except InvalidOptionError as error:
+        error.context.setdefault("option", option)
+        raise
+
+
+def _check_life(options: TableOptions) -> None:
+    """Values that only the pass after a commit understands."""
+    TagPeriod.of(options)
+    for option, zone in (
+        ("sink.process-time-zone", options.sink_process_time_zone),
+        ("sink.watermark-time-zone", options.sink_watermark_time_zone),
+    ):
+        if zone is not None:
+            _naming(option, zone_named, zone)
+    partition_time({"": None}, None, options.partition_timestamp_formatter)
 
 
 def _check_snapshot_order(schema: TableSchema) -> None:
@@ -74,4 +124,4 @@ def _check_row_ids(schema: TableSchema) -> None:
 
 
 def _is_on(schema: TableSchema, key: str) -> bool:
-    return schema.options.get(key, "").strip().lower() == "true"
+    return bool(option_value(schema.options, key))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
 from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from storage.options import option_value
 from storage.table.core import TableCore
 from storage.table.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
 from storage.table.tags import get_tag
@@ -25,7 +26,6 @@ __all__ = [
 
 _VERSION = "scan.version"
 _WATERMARK_PREFIX = "watermark-"
-_DELTA_COMMITS = "full-compaction.delta-commits"
 _CHANGES = (ScanMode.INCREMENTAL, ScanMode.LATEST_DELTA)
 
 
@@ -107,7 +107,7 @@ def travel_of(options: Mapping[str, str]) -> TimeTravel:
     mode, key = scan_mode_of(options)
     if key is None or mode in _CHANGES:
         return TimeTravel(compacted=mode is ScanMode.COMPACTED_FULL)
-    value = options[key].strip()
+    value = option_value(options, key)
     match key:
         case "scan.tag-name":
             return TimeTravel(tag=value)
@@ -116,15 +116,15 @@ def travel_of(options: Mapping[str, str]) -> TimeTravel:
         case "scan.timestamp":
             return TimeTravel(timestamp_ms=local_time_ms(key, value))
         case "scan.timestamp-millis":
-            return TimeTravel(timestamp_ms=option_number(key, value))
+            return TimeTravel(timestamp_ms=value)
         case "scan.watermark":
-            return TimeTravel(watermark=option_number(key, value))
+            return TimeTravel(watermark=value)
         case "scan.file-creation-time-millis":
-            return TimeTravel(files_since_ms=option_number(key, value))
+            return TimeTravel(files_since_ms=value)
         case "scan.creation-time-millis":
-            return TimeTravel(since_ms=option_number(key, value))
+            return TimeTravel(since_ms=value)
         case _:
-            return TimeTravel(snapshot_id=option_number(key, value))
+            return TimeTravel(snapshot_id=value)
 
 
 def chosen_snapshot(table: TableCore) -> tuple[Snapshot | None, int | None]:
@@ -250,8 +250,8 @@ def newest_compacted(table: TableCore) -> Snapshot | None:
 
 def _compaction(table: TableCore) -> Callable[[int], bool]:
     """Whether a commit identifier of a compaction is that of a full one."""
-    text = table.schema.options.get(_DELTA_COMMITS)
-    if text is None and table.options.changelog_producer != "full-compaction":
+    commits = table.options.full_compaction_delta_commits
+    if commits is None and table.options.changelog_producer != "full-compaction":
         return lambda identifier: True
-    commits = max(1, option_number(_DELTA_COMMITS, text or "1"))
+    commits = max(1, 1 if commits is None else commits)
     return lambda identifier: identifier % commits == 0 or identifier == BATCH_COMMIT_IDENTIFIER

@@ -15,8 +15,9 @@ import pyarrow as pa
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.bucket import hash_rows
 from storage.format.file_meta import CommitMessage, IndexType
-from storage.format.snapshot import CommitKind, Snapshot
+from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.types import VALUE_KIND, RowKind
+from storage.lsm.commit_cadence import has_period
 from storage.lsm.lookup.store import LookupStore
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.lsm.write_rules import without_ignored
@@ -24,6 +25,7 @@ from storage.options import require_writable
 from storage.table.append_compact import compact_unaware
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.bucket_writers import BucketWriter, open_bucket
+from storage.table.commit_history import CommitHistory
 from storage.table.core import TableCore
 from storage.table.cross_partition import CrossPartitionBuckets
 from storage.table.due_buckets import buckets_due
@@ -169,18 +171,26 @@ class TableWrite:
                 done = writer.compact(full=full) or done
         return done
 
-    def prepare_commit(self, identifier: int | None = None) -> list[CommitMessage]:
+    def prepare_commit(
+        self, identifier: int | None = None, *, periodic: bool = True
+    ) -> list[CommitMessage]:
         """Flush everything, compact what is due, and hand it over.
 
         Args:
-            identifier: of the commit that is to come. A stream gives it, since periodic
-                compactions (`full-compaction.delta-commits`, gentle lookup compaction) go by it;
-                they then take in buckets that were written by earlier commits, too (not with
-                `share`). None: a commit of no stream, which has no such period.
+            identifier: of the commit that is to come. Periodic compactions (the producer
+                full-compaction, `full-compaction.delta-commits`, gentle lookup compaction) go by
+                it; they take in buckets that were written by earlier commits, too (not with
+                `share`). None: where the table asks for such, the one after the last that
+                `commit_user` has committed, 1 at first.
+            periodic: whether to carry periodic compactions out; not where another job does.
 
         Returns:
             One message per bucket; buckets without changes are left out.
         """
+        if not periodic:
+            identifier = None
+        elif identifier is None:
+            identifier = self._next_identifier()
         self._open_due(identifier)
         messages, self._merged = self._merged, []
         done = False
@@ -207,6 +217,18 @@ class TableWrite:
             writer.close()
         delete_uncommitted(self._table, merged)
         self._placement.close()
+
+    def _next_identifier(self) -> int | None:
+        """The identifier of the commit that is to come, where compactions go by it."""
+        if not self._compaction or self._overwrite or not self._alone:
+            return None
+        if not has_period(self._table.options):
+            return None
+        latest = self._pinned if self._begun else self._table.latest_snapshot()
+        newest = CommitHistory(self._table, self.commit_user).newest_identifier(latest)
+        if newest is None:
+            return 1
+        return newest if newest == BATCH_COMMIT_IDENTIFIER else newest + 1
 
     def _open_due(self, identifier: int | None) -> None:
         if identifier is None or not (self._compaction and self._alone) or self._overwrite:

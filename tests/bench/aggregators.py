@@ -17,11 +17,11 @@ from pyroaring import BitMap, BitMap64
 
 from storage.format.arrow_types import arrow_type
 from storage.format.schema import TableSchema
+from storage.format.type_text import parse_type
 from storage.format.types import DataField
 from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.segments import Segments
 from tests.bench.measure import Figure, timed
-from tests.conformance.sql_types import parse_sql_type
 
 _ROWS = 400_000
 _QUICK_ROWS = 50_000
@@ -132,7 +132,7 @@ def run(*, quick: bool, scratch: Path) -> list[Figure]:
     schema = TableSchema(id=0, fields=(), highest_field_id=0)
     figures = []
     for name, function, type_text, options, values in _work(_Values(rows, chance)):
-        field = DataField(id=0, name="v", type=parse_sql_type(type_text))
+        field = DataField(id=0, name="v", type=parse_type(type_text))
         column = values.cast(arrow_type(field.type))
         texts = {f"fields.v.{key}": value for key, value in options.items()}
         aggregator = aggregator_for(function, field, texts, schema)

@@ -30,6 +30,7 @@ from storage.format.schema_changes import (
     UpdateType,
 )
 from storage.format.snapshot import CommitKind, Snapshot
+from storage.format.type_text import parse_type
 from storage.format.types import DataField
 from storage.io.faulty import FaultyFileIO
 from storage.io.local import LocalFileIO
@@ -43,7 +44,6 @@ from storage.table.rewrite_index import rewrite_file_index
 from storage.table.rollback import rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
-from tests.conformance.sql_types import parse_sql_type
 from tests.conformance.system_tables import Stream, system_table
 from tests.conformance.values import change_rows, input_batch
 from tests.golden.values import from_internal, from_text
@@ -184,7 +184,7 @@ class TableSession:
         with self.table.new_write(user, compaction=not write_only) as writer:
             if batch.num_rows:
                 writer.write(batch)
-            return writer.prepare_commit(identifier)
+            return writer.prepare_commit(identifier, periodic=identifier is not None)
 
     # ----------------------------------------------------------------------- changing
 
@@ -263,7 +263,7 @@ class TableSession:
         table = self._opened(branch, options)
         schema = table.schema
         before = len(self._file_io.operations)
-        rows = table.to_arrow(columns=columns, predicate=predicate)
+        rows = table.to_arrow(columns=columns, filter=predicate)
         opened = {
             path
             for operation, path in self._file_io.operations[before:]
@@ -287,7 +287,7 @@ class TableSession:
     def stream(self, options: Mapping[str, Any]) -> Stream:
         """A streaming reader of the table."""
         texts = {key: _option_text(value) for key, value in options.items()}
-        return Stream(self._opened("main", texts))
+        return Stream(self._opened("main", {**texts, "lakeward.streaming-read.unmerged": "true"}))
 
     def _opened(self, branch: str, options: Mapping[str, str] | None) -> FileStoreTable:
         table = self.table.at_branch(branch)
@@ -348,9 +348,7 @@ def _schema(description: Mapping[str, Any], now_ms: int) -> Any:
     if description.get("primary_key"):
         options.setdefault("bucket", "1")
     columns = [
-        DataField(
-            id=0, name=name, type=parse_sql_type(type_), default=default[0] if default else None
-        )
+        DataField(id=0, name=name, type=parse_type(type_), default=default[0] if default else None)
         for name, type_, *default in description["columns"]
     ]
     return new_schema(
@@ -375,7 +373,7 @@ def _schema_changes(body: Mapping[str, Any]) -> list[SchemaChange]:
         name, type_ = body["add_column"]
         changes.append(
             AddColumn(
-                name, parse_sql_type(type_), after=body.get("after"), first=body.get("first", False)
+                name, parse_type(type_), after=body.get("after"), first=body.get("first", False)
             )
         )
     if "drop_column" in body:
@@ -384,7 +382,7 @@ def _schema_changes(body: Mapping[str, Any]) -> list[SchemaChange]:
         changes.append(RenameColumn(*body["rename_column"]))
     if "update_type" in body:
         name, type_ = body["update_type"]
-        changes.append(UpdateType(name, parse_sql_type(type_)))
+        changes.append(UpdateType(name, parse_type(type_)))
     if "set_default" in body:
         changes.append(UpdateDefault(*body["set_default"]))
     if body.get("drop_primary_key"):

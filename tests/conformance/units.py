@@ -141,12 +141,14 @@ def _hash_assign(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator
 
 def _auto_tag(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator[str]:
     delay_ms = duration_ms(body["delay"])
+    if body.get("mode", "watermark") != "watermark":
+        yield f"mode: only watermarks can be given, not {body['mode']}"
     options = TableOptions.from_strings({"tag.creation-period": body["period"]})
     schedule = TagSchedule(TagPeriod.of(options), datetime.timedelta(milliseconds=delay_ms))
     tags: list[str] = []
     found = []
     for watermark in body["watermarks_utc"]:
-        name = schedule.due(datetime.datetime.fromisoformat(watermark))
+        name, schedule = schedule.due(datetime.datetime.fromisoformat(watermark))
         tags = [*tags, *([] if name is None else [name])][-body.get("num_retained_max", 1000) :]
         found.append(tags)
     if found != expect["tags_after_each"]:
@@ -154,10 +156,19 @@ def _auto_tag(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator[st
 
 
 def _partition_expire(body: Mapping[str, Any], expect: Mapping[str, Any]) -> Iterator[str]:
-    names = {name.encode(): name for name in body["partitions"]}
-    times = {
-        key: partition_time({"dt": name}, None, body["formatter"]) for key, name in names.items()
-    }
+    keys = body.get("partition_keys", ["dt"])
+    names: dict[bytes, str] = {}
+    times = {}
+    for partition in body["partitions"]:
+        values = partition if isinstance(partition, list) else [partition]
+        name = ",".join("null" if value is None else str(value) for value in values)
+        framed = name.encode()
+        names[framed] = name
+        texts = {
+            key: None if value is None else str(value)
+            for key, value in zip(keys, values, strict=True)
+        }
+        times[framed] = partition_time(texts, body.get("pattern"), body.get("formatter"))
     expired = choose_expired_partitions(
         times,
         names,

@@ -138,8 +138,8 @@ def test_runs_stay_below_the_stop_trigger_and_compaction_is_invisible(
             if snapshot.commit_kind.value == "COMPACT":
                 compactions += 1
                 key = table.schema.primary_keys[0]
-                now = sorted_rows(table.to_arrow(snapshot_id=snapshot.id), key)
-                then = sorted_rows(table.to_arrow(snapshot_id=previous), key)
+                now = sorted_rows(table.to_arrow(snapshot=snapshot.id), key)
+                then = sorted_rows(table.to_arrow(snapshot=previous), key)
                 assert now.equals(then), (name, snapshot.id)
             previous = snapshot.id
     assert compactions >= 3

@@ -46,11 +46,11 @@ def everything(table_directory: pathlib.Path, filters: list[str]) -> dict[str, s
     table = FileStoreTable.open(str(table_directory), LocalFileIO(durable=False))
     found = {"latest": _digest(table.to_arrow())}
     for snapshot_id in table.snapshots.ids():
-        found[f"snapshot {snapshot_id}"] = _digest(table.to_arrow(snapshot_id=snapshot_id))
+        found[f"snapshot {snapshot_id}"] = _digest(table.to_arrow(snapshot=snapshot_id))
         found[f"changes {snapshot_id}"] = _digest(read_snapshot_changelog(table, snapshot_id))
     for text in filters:
         predicate: Predicate = parse_predicate(text)
-        found[f"where {text}"] = _digest(table.to_arrow(predicate=predicate))
+        found[f"where {text}"] = _digest(table.to_arrow(filter=predicate))
     for tag in all_tags(table):
         found[f"tag {tag.name}"] = _digest(table.to_arrow(tag=tag.name))
     for branch in branch_names(table):

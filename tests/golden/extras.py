@@ -136,7 +136,7 @@ def _check_branches(case: "Case", content: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}: snapshots {branch.snapshots.ids()}"
         for snapshot_id, rows in [(None, item["rows"]), *item["snapshots"].items()]:
             number = None if snapshot_id is None else int(snapshot_id)
-            found = branch.to_arrow(snapshot_id=number)
+            found = branch.to_arrow(snapshot=number)
             text = difference(
                 expected_rows(rows, fields, case.unordered),
                 found_rows(found, fields, case.unordered),
@@ -172,7 +172,7 @@ def _check_filters(case: "Case", content: Sequence[Mapping[str, Any]]) -> Iterat
             yield f"unknown keys {sorted(unknown)}"
         text = _filter_text(item["filter"], {field.name: field for field in fields})
         predicate = parse_predicate(text)
-        found = case.table.to_arrow(predicate=predicate)
+        found = case.table.to_arrow(filter=predicate)
         differing = difference(expected_rows(item["rows"], fields), found_rows(found, fields))
         if differing:
             yield f"{text}: {differing}"

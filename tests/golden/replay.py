@@ -140,7 +140,7 @@ class _Replay:
                 continue
             fields = self.table.schemas.read(snapshot.schema_id).fields
             unordered = tuple(self.description.get("unordered_columns", ()))
-            read = self.table.to_arrow(snapshot_id=snapshot.id)
+            read = self.table.to_arrow(snapshot=snapshot.id)
             text = difference(
                 expected_rows(rows, fields, unordered), found_rows(read, fields, unordered)
             )
@@ -185,7 +185,7 @@ class _Replay:
             how = step.get("compact") or step.get("mode")
             if how is not None:
                 writer.compact(full=how == "full")
-            messages = writer.prepare_commit()
+            messages = writer.prepare_commit(periodic=False)
         commit = self.table.new_commit(_USER)
         commit.commit(messages, identifier, watermark=step.get("watermark"), ignore_empty=False)
 

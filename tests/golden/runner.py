@@ -166,7 +166,7 @@ def _check_snapshots(case: Case) -> Iterator[str]:
         yield f"expected {sorted(map(int, case.expected['snapshots']))}, found {listed}"
     for snapshot_id, rows in case.expected["snapshots"].items():
         fields = case.schema_of(int(snapshot_id)).fields
-        table = case.table.to_arrow(snapshot_id=int(snapshot_id))
+        table = case.table.to_arrow(snapshot=int(snapshot_id))
         if table.column_names != [field.name for field in fields]:
             yield f"snapshot {snapshot_id}: columns {table.column_names}"
             continue
@@ -198,6 +198,7 @@ def _check_stream(case: Case) -> Iterator[str]:
     if not known:
         return
     options = {"scan.mode": "from-snapshot", "scan.snapshot-id": str(known[0])}
+    options["lakeward.streaming-read.unmerged"] = "true"  # as Java's core, below its engines
     scan = StreamScan(case.table.with_options(options))
     delivered: dict[int, list[tuple[Any, ...]]] = {}
     while (rows := scan.next_batch()) is not None:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from storage.format.arrow_types import arrow_type
-from tests.conformance.sql_types import parse_sql_type
+from storage.format.type_text import parse_type
 from tests.golden.values import difference, from_arrow, from_text
 
 _SAME = [
@@ -27,13 +27,13 @@ _SAME = [
 
 @pytest.mark.parametrize(("text", "written", "stored"), _SAME, ids=lambda item: str(item)[:30])
 def test_a_value_compares_equal_in_both_forms(text: str, written: object, stored: object) -> None:
-    data_type = parse_sql_type(text)
+    data_type = parse_type(text)
     column = pa.array([None, stored.as_py()], type=arrow_type(data_type))
     assert from_arrow(column, data_type) == [None, from_text(written, data_type)]
 
 
 def test_nested_values_compare_without_the_order_of_a_map() -> None:
-    data_type = parse_sql_type("ROW<a ARRAY<INT>, m MAP<STRING, INT>>")
+    data_type = parse_type("ROW<a ARRAY<INT>, m MAP<STRING, INT>>")
     column = pa.array(
         [None, {"a": [1, None], "m": [("x", 1), ("y", 2)]}], type=arrow_type(data_type)
     )
@@ -44,7 +44,7 @@ def test_nested_values_compare_without_the_order_of_a_map() -> None:
 
 def test_an_arrow_type_other_than_the_columns_is_an_error() -> None:
     with pytest.raises(TypeError, match="int64"):
-        from_arrow(pa.array([1], pa.int64()), parse_sql_type("INT"))
+        from_arrow(pa.array([1], pa.int64()), parse_type("INT"))
 
 
 def test_a_difference_names_what_is_missing_and_what_is_extra() -> None:

@@ -97,7 +97,8 @@ def _streamed(java: JavaPeer, side: "_Side") -> Iterator[str]:
         rows = arrow_rows(step.drop_columns(["rowkind"]), side.fields)
         kinds = step.column("rowkind").to_pylist()
         theirs.append([(kind, *row) for kind, row in zip(kinds, rows, strict=True)])
-    scan = StreamScan(side.table.with_options({"scan.mode": "from-snapshot", **_FROM_FIRST}))
+    options = {"scan.mode": "from-snapshot", "lakeward.streaming-read.unmerged": "true"}
+    scan = StreamScan(side.table.with_options({**options, **_FROM_FIRST}))
     ours = []
     while (found := scan.next_batch()) is not None:
         ours.append(change_rows(found, side.fields))

@@ -48,7 +48,7 @@ def assert_filters(
     fields = table.schema.fields
     for condition in conditions(model, case):
         wanted = [row for row in model.rows() if holds(condition, row, fields)]
-        found = arrow_rows(table.to_arrow(predicate=our_predicate(condition, fields)), fields)
+        found = arrow_rows(table.to_arrow(filter=our_predicate(condition, fields)), fields)
         text = difference(wanted, found)
         assert text is None, f"us on {case.name} where {condition}: {text}"
         if java is not None:

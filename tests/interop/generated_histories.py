@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.format.schema import TableSchema, new_schema
+from storage.format.type_text import parse_type
 from storage.format.types import DataField
-from tests.conformance.sql_types import parse_sql_type
 from tests.interop.generated_columns import Column, aggregated, key, plain, sequence
 
 __all__ = ["AVOIDED", "SEED", "Commit", "History", "history"]
@@ -111,7 +111,7 @@ class History:
     def schema(self) -> TableSchema:
         """Schema 0 of the table."""
         fields = [
-            DataField(id=0, name=column.name, type=parse_sql_type(column.type))
+            DataField(id=0, name=column.name, type=parse_type(column.type))
             for column in self.columns
         ]
         return new_schema(

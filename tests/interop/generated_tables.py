@@ -21,8 +21,8 @@ from storage.format.schema_changes import (
     SchemaChange,
     UpdateType,
 )
+from storage.format.type_text import parse_type
 from storage.format.types import DataField, DataType, RowType
-from tests.conformance.sql_types import parse_sql_type
 from tests.interop.generated_values import ODD_TEXTS, Chance, random_value
 
 __all__ = [
@@ -287,12 +287,12 @@ class _Builder:
     def case(self, turns: int) -> Case:
         dealt = self._dealt
         partitions = [
-            (f"p{n}", parse_sql_type(self._chance.choice(PARTITION_TYPES)))
+            (f"p{n}", parse_type(self._chance.choice(PARTITION_TYPES)))
             for n in range(int(dealt["partitions"]))
         ]
-        values = [(f"c{n}", parse_sql_type(text)) for n, text in enumerate(self._types)]
+        values = [(f"c{n}", parse_type(text)) for n, text in enumerate(self._types)]
         pk = self._dealt["table"].startswith("pk")
-        key = [("k", parse_sql_type(dealt["key"]))] if pk else [("id", parse_sql_type("BIGINT"))]
+        key = [("k", parse_type(dealt["key"]))] if pk else [("id", parse_type("BIGINT"))]
         self._columns = [*partitions, *key, *values]
         self._partitions = tuple(name for name, _ in partitions)
         keys: tuple[str, ...] = ()
@@ -454,7 +454,7 @@ class _Builder:
         names = [name for name, _ in self._columns]
         match self._dealt["evolution"]:
             case "add":
-                column = ("added", parse_sql_type("DECIMAL(20, 3)"))
+                column = ("added", parse_type("DECIMAL(20, 3)"))
                 yield Alter(AddColumn(*column, after="c2"))
                 self._columns.insert(names.index("c2") + 1, column)
             case "rename":
@@ -464,14 +464,14 @@ class _Builder:
                 yield Alter(DropColumn("c3"))
                 del self._columns[names.index("c3")]
             case "widen":
-                wider = parse_sql_type(dict(WIDER)[self._types[1]])
+                wider = parse_type(dict(WIDER)[self._types[1]])
                 yield Alter(UpdateType("c1", wider))
                 self._columns[names.index("c1")] = ("c1", wider)
             case "move":
                 yield Alter(MoveColumn("c4", first=True))
                 self._columns.insert(0, self._columns.pop(names.index("c4")))
             case "nested-add":
-                type_ = parse_sql_type("BIGINT")
+                type_ = parse_type("BIGINT")
                 yield Alter(AddColumn(("c6", "extra"), type_))
                 row = self._columns[names.index("c6")][1]
                 assert isinstance(row, RowType)

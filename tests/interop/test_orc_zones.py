@@ -124,7 +124,7 @@ def test_we_read_what_a_jvm_abroad_wrote(abroad: JavaPeer, options: dict[str, st
     for column in ("t", "z"):
         for row in range(0, len(ROWS), 40):
             value = expected[column][row].as_py()
-            found = table.to_arrow(predicate=Compare(Op.EQ, column, value))
+            found = table.to_arrow(filter=Compare(Op.EQ, column, value))
             assert row in found["k"].to_pylist(), (column, value)
 
 

@@ -47,7 +47,7 @@ def test_we_travel_to_the_snapshots_of_java(java: JavaPeer, case: Case) -> None:
     table = FileStoreTable.open(str(java.warehouse / "db.db" / name.partition(".")[2]))
     for snapshot_id in java.snapshots(name):
         expected = java.read(name, {"scan.snapshot-id": str(snapshot_id)})
-        found = table.to_arrow(snapshot_id=snapshot_id)
+        found = table.to_arrow(snapshot=snapshot_id)
         assert _texts(found) == _texts(expected)
 
 

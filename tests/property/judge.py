@@ -32,7 +32,6 @@ from storage.table.invariants import check_table
 from storage.table.live_files import clear_live_cache
 from storage.table.predicate import Compare, Op
 from storage.table.table import FileStoreTable
-from tests.conformance.sql_types import parse_sql_type
 from tests.conformance.values import found_rows, input_batch
 from tests.golden.values import from_text, rows_from_text
 from tests.predicates import compares
@@ -90,7 +89,7 @@ def judge(history: History, directory: pathlib.Path) -> int:
 def last_rows(history: History) -> list[list[Any]] | None:
     """What the model shows in the end, as JSON values; None where a value has no such form."""
     names = [name for name, _ in history.columns]
-    types = [parse_sql_type(text) for _, text in history.columns]
+    types = [parse_type(text) for _, text in history.columns]
     model = NaiveTable(names, history.key, history.partition, history.options)
     originals: dict[tuple[int, str], Any] = {}
     for step in history.steps:
@@ -150,7 +149,7 @@ class _Run:
         self.table: FileStoreTable = catalog.create_table(
             "db.t",
             new_schema(
-                [(name, parse_sql_type(text)) for name, text in history.columns],
+                [(name, parse_type(text)) for name, text in history.columns],
                 primary_keys=history.key,
                 partition_keys=history.partition,
                 options=options,
@@ -335,7 +334,7 @@ class _Run:
         literal = batch.column(0)[0].as_py()
         wanted_value = from_text(step["value"], field.type)
         place = self.model.columns.index(column)
-        found = self.table.to_arrow(predicate=Compare(op, column, literal))
+        found = self.table.to_arrow(filter=Compare(op, column, literal))
         rows = sorted_rows(found_rows(found, self.table.schema.fields))
         wanted = [row for row in self.model.rows() if _holds(row[place], op, wanted_value)]
         require_equal("filtered scan", rows, wanted)
@@ -367,7 +366,7 @@ class _Run:
             if full or (compaction and not batches and user != USER):
                 writer.compact(full=full)
             streams = self.history.streams and user == USER and compaction
-            return writer.prepare_commit(self.identifier if streams else None)
+            return writer.prepare_commit(self.identifier, periodic=streams)
 
     def _newest(self) -> int:
         return self.table.snapshots.latest_id() or 0
@@ -380,7 +379,7 @@ class _Run:
 
     def _rows(self, snapshot_id: int | None) -> list[Row]:
         table = self.table
-        found = table.to_arrow(snapshot_id=snapshot_id)
+        found = table.to_arrow(snapshot=snapshot_id)
         fields = table.schema.fields
         if snapshot_id is not None:
             fields = table.schemas.read(table.snapshots.read(snapshot_id).schema_id).fields

@@ -132,7 +132,7 @@ class DeletionMachine(RuleBasedStateMachine):
         check_table(self.table)
 
     def _found(self, snapshot_id: int) -> Rows:
-        rows = self.table.to_arrow(snapshot_id=snapshot_id).to_pylist()
+        rows = self.table.to_arrow(snapshot=snapshot_id).to_pylist()
         return collections.Counter((row["k"], row["v"]) for row in rows)
 
     def _remember(self) -> None:

@@ -170,7 +170,7 @@ class TableMachine(RuleBasedStateMachine):
             Op.GT: lambda k: k > key,
             Op.GE: lambda k: k >= key,
         }[op]
-        found = self.table.to_arrow(columns=["v", "k", "p"], predicate=Compare(op, "k", key))
+        found = self.table.to_arrow(columns=["v", "k", "p"], filter=Compare(op, "k", key))
         rows = [(row["p"], row["k"], row["v"]) for row in found.to_pylist()]
         assert in_order(rows) == in_order(row for row in self.model.rows() if wanted(row[1]))
 
@@ -204,7 +204,7 @@ class TableMachine(RuleBasedStateMachine):
             self.readable[snapshot_id] = self.model.rows()
 
     def _rows(self, snapshot_id: int | None) -> list[tuple[Any, ...]]:
-        found = self.table.to_arrow(snapshot_id=snapshot_id).to_pylist()
+        found = self.table.to_arrow(snapshot=snapshot_id).to_pylist()
         return in_order((row["p"], row["k"], row["v"]) for row in found)
 
 

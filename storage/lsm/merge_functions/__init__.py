@@ -24,7 +24,7 @@ from storage.lsm.merge_functions.sequence_groups import SequenceGroup, sequence_
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 from storage.options import TableOptions
 
-__all__ = ["MergeFunction", "RowPicker", "counted_columns", "merge_function_for"]
+__all__ = ["MergeFunction", "RowPicker", "merge_function_for"]
 
 _DEFAULT_FUNCTION = "last_non_null_value"
 
@@ -83,25 +83,6 @@ def merge_function_for(
     if options.merge_engine == "first-row":
         return FirstRow(keys, options.ignore_delete, lone_rows)
     return Deduplicate(options.ignore_delete, sequence, lone_rows)
-
-
-def counted_columns(options: TableOptions, schema: TableSchema) -> tuple[int, ...]:
-    """Positions of the columns that `count`: what a writer stores for them is 1 or 0.
-
-    Args:
-        options: of the table.
-        schema: of the table.
-    """
-    if options.merge_engine not in ("partial-update", "aggregation"):
-        return ()
-    fixed = {*schema.primary_keys, *schema.partition_keys, *options.sequence_field}
-    if options.merge_engine == "partial-update":
-        fixed |= {name for group in sequence_groups(options, schema) for name in group.ordering}
-    return tuple(
-        position
-        for position, name in enumerate(schema.field_names)
-        if name not in fixed and _function_of(name, options) == "count"
-    )
 
 
 def _partial_update(

@@ -36,14 +36,14 @@ VALUE_PICKERS = frozenset(
 
 _COMMUTATIVE = frozenset(
     {
-        *("sum", "product", "count", "max", "min", "bool_and", "bool_or", "collect"),
+        *("sum", "product", "max", "min", "bool_and", "bool_or", "collect"),
         *("rbm32", "rbm64", "theta_sketch", "hll_sketch"),
     }
 )
 """Functions for which a late row may be applied where it arrives."""
 
 UNCHANGING = VALUE_PICKERS | {
-    *("sum", "product", "count", "max", "min", "bool_and", "bool_or"),
+    *("sum", "product", "max", "min", "bool_and", "bool_or"),
     *("rbm32", "rbm64", "theta_sketch", "hll_sketch"),
 }
 """Functions that leave a value that is added to nothing as it is."""

@@ -37,7 +37,6 @@ __all__ = [
 ]
 
 ROW_KIND = "rowkind"
-_SEQUENCE_OPTION = "table-read.sequence-number.enabled"
 
 
 def audit_log_schema(table: TableCore) -> pa.Schema:
@@ -167,8 +166,7 @@ def _system_fields(table: TableCore) -> list[pa.Field]:
 
 def shows_sequence_numbers(table: TableCore) -> bool:
     """Whether rows are shown with their sequence numbers."""
-    wanted = table.schema.options.get(_SEQUENCE_OPTION, "false").strip().lower() == "true"
-    return wanted and bool(table.schema.primary_keys)
+    return table.options.table_read_sequence_number and bool(table.schema.primary_keys)
 
 
 def _images(field: pa.Field) -> pa.Field:

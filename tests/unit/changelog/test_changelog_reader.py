@@ -10,8 +10,9 @@ import pytest
 
 import changelog
 from changelog import ChangelogReader
+from changelog.stream_scan import StreamScan, read_changelog
 from storage.clock import ManualClock
-from storage.errors import DataLossError, InvalidRequestError
+from storage.errors import DataLossError, InvalidRequestError, UnsupportedFeatureError
 from storage.table.consumers import read_consumer
 from storage.table.expire import expire_snapshots
 from storage.table.table import FileStoreTable
@@ -120,3 +121,35 @@ def test_public_names_are_there():
     assert {name for name in changelog.__all__ if getattr(changelog, name) is None} == set()
     with pytest.raises(AttributeError, match="Nothing"):
         _ = changelog.Nothing
+
+
+_UNMERGED = "lakeward.streaming-read.unmerged"
+_ENGINES = {
+    "partial-update": {},
+    "aggregation": {"fields.v.aggregate-function": "last_value"},
+    "first-row": {},
+}
+
+
+@pytest.mark.parametrize("engine", _ENGINES)
+def test_rows_that_the_table_would_merge_are_no_changes_of_it(tmp_path, engine):
+    options = {"merge-engine": engine, **_ENGINES[engine]}
+    table = make_table(tmp_path, options=options)
+    write(table, 1, [("+I", 1, "a")])
+    write(table, 2, [("+I", 1, "b")], compaction=False)
+    for follow in (ChangelogReader, StreamScan, lambda table: next(read_changelog(table))):
+        with pytest.raises(UnsupportedFeatureError, match=engine) as caught:
+            follow(table)
+        assert "continuous reading is not supported" in caught.value.detail
+        assert _UNMERGED in caught.value.hint
+        assert "changelog-producer" in caught.value.hint
+    reader = ChangelogReader(table, 1, options={_UNMERGED: "true"})
+    assert [rows(changes) for changes in reader] == [[("+I", 1, "a")], [("+I", 1, "b")]]
+
+
+@pytest.mark.parametrize("engine", _ENGINES)
+def test_a_producer_makes_changes_that_may_be_followed(tmp_path, engine):
+    options = {"merge-engine": engine, "changelog-producer": "lookup", **_ENGINES[engine]}
+    table = make_table(tmp_path, options=options)
+    write(table, 1, [("+I", 1, "a")])
+    assert [rows(changes) for changes in ChangelogReader(table)] == [[("+I", 1, "a")]]

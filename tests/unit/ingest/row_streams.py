@@ -28,7 +28,7 @@ _FORMS = {
     "ogg-json": b'{"op_type":"%(letter)s","table":"SHOP.items","before":%(before)s,'
     b'"after":%(after)s}',
     "canal-json": b'{"type":"%(VERB)s","database":"shop","table":"items","es":5,'
-    b'"data":[%(row)s],"old":[%(old)s]}',
+    b'"mysqlType":{"id":"bigint","n":"bigint","name":"text"},"data":[%(row)s],"old":[%(old)s]}',
     "aws-dms-json": b'{"metadata":{"operation":"%(verb)s","record-type":"data",'
     b'"schema-name":"shop","table-name":"items"},"data":%(row)s,"before-image":%(old)s}',
     "upsert-json": b"%(row)s",

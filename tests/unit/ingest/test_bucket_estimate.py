@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule for the number of buckets: one to two GiB in each, and a power of two."""
+"""The rule for the number of buckets: what Paimon recommends for each, and a power of two."""
 
 import pytest
 
@@ -13,11 +13,11 @@ _GIB = 1 << 30
     [
         (0, 1),
         (1, 1),
-        (2 * _GIB - 1, 1),
-        (2 * _GIB, 2),
-        (4 * _GIB - 1, 2),
-        (4 * _GIB, 4),
-        (100 * _GIB, 64),
+        (_GIB - 1, 1),
+        (_GIB, 2),
+        (2 * _GIB - 1, 2),
+        (2 * _GIB, 4),
+        (100 * _GIB, 128),
         (1 << 60, MOST_BUCKETS),
     ],
 )
@@ -25,10 +25,12 @@ def test_the_number_for_a_size(size: int, buckets: int) -> None:
     assert recommended_buckets(size) == buckets
 
 
-def test_each_bucket_holds_one_to_two_times_the_measure() -> None:
-    for size in range(BYTES_PER_BUCKET, 600 * BYTES_PER_BUCKET, BYTES_PER_BUCKET // 3):
+def test_each_bucket_holds_what_paimon_recommends() -> None:
+    """200 MB to 1 GB, but for tables that are smaller than one bucket, or need too many."""
+    for size in range(200 << 20, MOST_BUCKETS * _GIB, _GIB // 3):
         each = size / recommended_buckets(size)
-        assert BYTES_PER_BUCKET <= each < 2 * BYTES_PER_BUCKET
+        assert 200 << 20 <= each <= _GIB
+        assert size < BYTES_PER_BUCKET or BYTES_PER_BUCKET <= each < 2 * BYTES_PER_BUCKET
 
 
 def test_a_negative_size_is_a_mistake_of_the_caller() -> None:

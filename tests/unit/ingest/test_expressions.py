@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.transforms.date_patterns import date_pattern
+from ingest.transforms.expression_text import parse_expression
 from ingest.transforms.expressions import FUNCTIONS, Expression, result_type
 from ingest.transforms.reference_page import PAGE, reference_page
 from storage.errors import InvalidRequestError
@@ -468,3 +469,10 @@ def test_every_function_says_what_it_is():
 
 def test_the_reference_page_is_up_to_date():
     assert PAGE.read_text(encoding="utf-8") == reference_page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("text", ["timestamp with time zone", "timestamp(6) with time zone"])
+def test_a_zone_in_each_value_is_refused_with_the_type_to_use(text):
+    with pytest.raises(InvalidRequestError, match="is no type") as caught:
+        parse_expression(f"cast(z as {text})")
+    assert "TIMESTAMP(6) WITH LOCAL TIME ZONE" in str(caught.value)

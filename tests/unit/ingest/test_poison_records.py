@@ -138,7 +138,10 @@ class Stream:
         (name,) = (n for n in self.local.book.schema_ids() if n.endswith(f".{table}"))
         found = self.local.table(name).to_arrow().to_pylist()
         return sorted(
-            ({n: v for n, v in row.items() if v is not None} for row in found),
+            (
+                {n: int(v) if n == "id" else v for n, v in row.items() if v is not None}
+                for row in found
+            ),
             key=lambda row: str([*row.values()]),
         )
 

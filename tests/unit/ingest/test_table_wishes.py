@@ -131,7 +131,7 @@ def test_two_words_about_who_compacts_are_refused(tmp_path, text, place):
 # bucket: auto
 
 
-@pytest.mark.parametrize(("size", "buckets"), [(0, "1"), (7 << 30, "1"), (40 << 30, "8")])
+@pytest.mark.parametrize(("size", "buckets"), [(0, "1"), (3 << 30, "1"), (40 << 30, "16")])
 def test_the_size_of_the_topics_decides_the_number_of_buckets_once(
     tmp_path, monkeypatch, size, buckets
 ):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The aggregation and first-row merge engines: examples of SEMANTICS.md §B.3 and §B.4."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.errors import InvalidOptionError, InvalidRequestError
+from storage.format.schema_changes import SetOption
 from storage.lsm.merge_functions.first_row import FirstRow
 from storage.table.table import FileStoreTable
-from tests.table_kit import make_table, rows_of, write
+from tests.table_kit import make_table, reopened, rows_of, write
 
 COLUMNS = (("k", "INT"), ("a", "INT"), ("b", "INT"), ("c", "STRING"))
 
@@ -81,11 +83,31 @@ def test_ignored_retractions(tmp_path: pathlib.Path) -> None:
     assert rows_of(table) == [(1, 5, None, None)]
 
 
-def test_counts_survive_any_compaction(tmp_path: pathlib.Path) -> None:
-    table = aggregated(tmp_path, {"fields.a.aggregate-function": "count"})
-    for number in range(1, 5):
-        write(table, number, [("+I", 1, 77, 1, "x"), ("+I", 1, None, 1, "x")], full=number == 3)
-    assert rows_of(table) == [(1, 4, 1, "x")]
+def test_count_is_refused_with_what_to_use(tmp_path: pathlib.Path) -> None:
+    """Paimon has it no more, and where it had it, it gave other numbers after a compaction."""
+    table = aggregated(tmp_path, {"fields.a.aggregate-function": "sum"})
+    for change in (
+        lambda: aggregated(tmp_path / "other", {"fields.a.aggregate-function": "count"}),
+        lambda: table.alter([SetOption("fields.a.aggregate-function", "count")]),
+        lambda: table.alter([SetOption("fields.default-aggregate-function", "count")]),
+    ):
+        with pytest.raises(InvalidOptionError, match="unsupported aggregation: count") as caught:
+            change()
+        assert "`sum`" in caught.value.hint
+
+
+def test_a_table_that_counted_is_read_as_the_sum_that_it_holds(tmp_path: pathlib.Path) -> None:
+    table = aggregated(tmp_path, {"fields.a.aggregate-function": "sum"})
+    write(table, 1, [("+I", 1, 1, 1, "x")], compaction=False)
+    write(table, 2, [("+I", 1, 1, 1, "x")], compaction=False)
+    newest = table.schema
+    options = {**newest.options, "fields.a.aggregate-function": "count"}
+    assert table.schemas.publish(dataclasses.replace(newest, id=1, options=options))
+    counted = reopened(table)
+    with pytest.raises(InvalidOptionError, match="count"):
+        rows_of(counted)
+    repaired = counted.alter([SetOption("fields.a.aggregate-function", "sum")])
+    assert rows_of(repaired) == [(1, 2, 1, "x")]
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from pyroaring import BitMap, BitMap64
 from storage.errors import CorruptDataError, InvalidOptionError, InvalidRequestError
 from storage.format.arrow_types import arrow_type
 from storage.format.schema import TableSchema
+from storage.format.type_text import parse_type
 from storage.format.types import DataField
-from storage.lsm.merge_functions.aggregators import aggregator_for, count_inputs
+from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.segments import Segments
-from tests.conformance.sql_types import parse_sql_type
 
 D = decimal.Decimal
 NAN = math.nan
@@ -32,14 +32,14 @@ SCHEMA = TableSchema(id=0, fields=(), highest_field_id=0)
 
 
 def function(name, type_text, **options):
-    field = DataField(id=0, name="v", type=parse_sql_type(type_text))
+    field = DataField(id=0, name="v", type=parse_type(type_text))
     texts = {f"fields.v.{key.replace('_', '-')}": value for key, value in options.items()}
     return aggregator_for(name, field, texts, SCHEMA)
 
 
 def reduce(name, type_text, groups, **options):
     """Results of groups of rows: a row is its value, or ("-", value) when it takes back."""
-    kind = arrow_type(parse_sql_type(type_text))
+    kind = arrow_type(parse_type(type_text))
     rows = [row for group in groups for row in group]
     taken = np.array([isinstance(row, tuple) and row[:1] == ("-",) for row in rows], dtype=bool)
     values = [row[1] if back else row for row, back in zip(rows, taken, strict=True)]
@@ -294,13 +294,6 @@ def test_numbers_without_a_result_name_the_step(name, type_text, rows, problem):
     assert problem in str(caught.value)
     assert caught.value.context["segment"] == 2
     assert caught.value.context["field"] == "v"
-
-
-def test_counts_are_sums_of_what_the_writer_made_of_the_rows():
-    stored = count_inputs(pa.array([5, None, 9], pa.int64()))
-    assert stored.to_pylist() == [1, 0, 1]
-    assert one("count", "BIGINT", 1, 0, 1, ("-", 1)) == 1
-    assert one("count", "INT", ("-", 1), ("-", 0)) == -1
 
 
 # ------------------------------------------------------------------------------ extremes
@@ -756,7 +749,6 @@ def test_ignored_retractions_leave_the_value():
         ("no_such_fn", "INT", {}, "Use unsupported aggregation: no_such_fn"),
         ("sum", "STRING", {}, "Data type for sum column must be 'NumericType' but was 'STRING'"),
         ("product", "BOOLEAN", {}, "must be 'NumericType'"),
-        ("count", "DOUBLE", {}, "must be an integer type"),
         ("max", "ARRAY<INT>", {}, "must be comparable"),
         ("min", "MAP<INT, INT>", {}, "must be comparable"),
         ("bool_and", "INT", {}, "must be 'BooleanType'"),
@@ -789,7 +781,7 @@ def test_functions_refuse_columns_before_any_row(name, type_text, options, probl
 
 
 def test_conflict_of_removing_records_and_ignoring_retractions():
-    field = DataField(id=0, name="v", type=parse_sql_type("INT"))
+    field = DataField(id=0, name="v", type=parse_type("INT"))
     options = {
         "aggregation.remove-record-on-delete": "true",
         "fields.v.ignore-retract": "true",
@@ -815,7 +807,7 @@ def test_conflict_of_removing_records_and_ignoring_retractions():
     ],
 )
 def test_no_rows_give_no_values(name, type_text, options):
-    kind = arrow_type(parse_sql_type(type_text))
+    kind = arrow_type(parse_type(type_text))
     nothing = Segments(np.empty(0, dtype=np.int64), 0, None)
     made = function(name, type_text, **options).reduce(pa.array([], kind), nothing)
     assert (len(made), made.type) == (0, kind)

@@ -34,7 +34,11 @@ def period(**options: str) -> TagPeriod:
 
 
 def due(schedule: TagSchedule, *times: str) -> list[str | None]:
-    return [schedule.due(datetime.datetime.fromisoformat(f"2023-07-18T{one}")) for one in times]
+    names = []
+    for one in times:
+        name, schedule = schedule.due(datetime.datetime.fromisoformat(f"2023-07-18T{one}"))
+        names.append(name)
+    return names
 
 
 def test_hours_and_their_delays() -> None:

@@ -225,7 +225,7 @@ def test_missing_partitions_come_from_the_fallback_branch(tmp_path: pathlib.Path
     assert rows_of(table, columns=["amount"]) == [(3,), (5,), (7,)]
     assert rows_of(table.with_options({"scan.fallback-branch": None})) == expected[:2]
     with pytest.raises(UnsupportedFeatureError, match=r"fallback"):
-        table.to_arrow(snapshot_id=1)
+        table.to_arrow(snapshot=1)
     with pytest.raises(UnsupportedFeatureError, match=r"fallback"):
         table.new_scan().plan()
     fallback.alter([AddColumn("more", parse_type("INT"))])

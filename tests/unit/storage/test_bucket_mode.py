@@ -64,7 +64,7 @@ def test_every_bucket_function_writes_and_prunes(
     for k in (-20, -3, 0, 19):
         scan = table.new_scan().with_filter(parse_predicate(f"k = {k}"))
         assert [split.bucket for split in scan.plan().splits] == [wanted[k + 20]]
-        assert rows_of(table, predicate=parse_predicate(f"k = {k}")) == [(k, str(k))]
+        assert rows_of(table, filter=parse_predicate(f"k = {k}")) == [(k, str(k))]
 
 
 def test_a_bucket_function_that_cannot_take_the_key_is_refused(tmp_path: pathlib.Path) -> None:

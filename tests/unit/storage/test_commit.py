@@ -604,7 +604,7 @@ def test_a_changed_bucket_count_needs_an_overwrite(tmp_path: pathlib.Path) -> No
     everything = [("+I", *row) for row in rows_of(wider)]
     messages = prepared(wider, everything, overwrite=True)
     wider.new_commit("u").overwrite(messages, 2, replaces=lambda _: True)
-    assert rows_of(wider) == rows_of(table, snapshot_id=1)
+    assert rows_of(wider) == rows_of(table, snapshot=1)
     write(wider, 3, [("+I", 1, "b")])
     check_table(wider)
 

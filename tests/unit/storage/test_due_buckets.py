@@ -56,7 +56,7 @@ def test_a_commit_without_rows_may_be_due(tmp_path: pathlib.Path) -> None:
         commit = table.new_commit("user")
         writer.write(rows_batch(table, [("+I", 1, 1, "a")]))
         commit.commit(writer.prepare_commit(1), 1)
-        assert writer.prepare_commit(None) == []
+        assert writer.prepare_commit(periodic=False) == []
         (message,) = writer.prepare_commit(2)
         assert message.data.empty
         assert not message.compact.empty
@@ -99,7 +99,7 @@ def test_every_commit_of_a_copy_on_write_table_is_compacted(tmp_path: pathlib.Pa
         assert _levels(table) == [{5: 1}]
 
 
-def test_a_batch_job_of_no_stream_has_no_period(tmp_path: pathlib.Path) -> None:
+def test_a_writer_whose_compaction_is_done_elsewhere_has_no_period(tmp_path: pathlib.Path) -> None:
     table = _table(tmp_path, full_compaction__delta_commits="1")
     write(table, 1, [("+I", 1, 1, "a")])
     assert _levels(table) == [{0: 1}]
@@ -138,3 +138,49 @@ def test_changes_of_a_stream_come_up_to_the_last_due_commit(tmp_path: pathlib.Pa
             assert all(set(one) == {5} for one in _levels(table))
         else:
             assert changelog_of_commit(table, number) == []
+
+
+def _plainly(table: FileStoreTable, number: int, rows: list[tuple[object, ...]]) -> None:
+    """As in the README: nothing is said of the commit when it is prepared."""
+    with table.new_write("me") as writer:
+        writer.write(rows_batch(table, rows))
+        table.new_commit("me").commit(writer.prepare_commit(), identifier=number)
+
+
+def test_every_plain_commit_of_a_copy_on_write_table_is_compacted(tmp_path: pathlib.Path) -> None:
+    table = _table(tmp_path, full_compaction__delta_commits="1")
+    for number in range(3):
+        _plainly(reopened(table), number, [("+I", 1, 1, f"v{number}")])
+        assert _levels(table) == [{5: 1}]
+
+
+def test_plain_commits_produce_the_changelog_of_full_compactions(tmp_path: pathlib.Path) -> None:
+    table = _table(tmp_path, changelog_producer="full-compaction")
+    _plainly(table, 1, [("+I", 1, 1, "a")])
+    assert changelog_of_commit(table, 1) == [("+I", 1, 1, "a")]
+    _plainly(reopened(table), 2, [("+U", 1, 1, "b")])
+    assert changelog_of_commit(table, 2) == [("-U", 1, 1, "a"), ("+U", 1, 1, "b")]
+
+
+def test_plain_commits_keep_the_period_whatever_others_commit(tmp_path: pathlib.Path) -> None:
+    table = _table(tmp_path, full_compaction__delta_commits="3")
+    for number in range(1, 7):
+        write(table, number, [("+I", 2, number, "x")], user="another", compaction=False)
+        _plainly(reopened(table), number, [("+I", 1, number, "a")])
+        due = number % 3 == 0
+        assert all((set(one) == {5}) is due for one in _levels(table))
+
+
+def test_plain_commits_of_a_gentle_table_compact_every_so_often(tmp_path: pathlib.Path) -> None:
+    table = _table(
+        tmp_path,
+        changelog_producer="lookup",
+        lookup_compact="gentle",
+        lookup_compact__max_interval="12",
+    )
+    compacted = []
+    for number in range(1, 14):
+        _plainly(table, number, [("+I", 1, number, "a")])
+        if not any(0 in one for one in _levels(table)):
+            compacted.append(number)
+    assert compacted == [5, 9, 12]  # by the number of sorted runs, and by the interval

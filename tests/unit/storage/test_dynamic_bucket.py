@@ -89,6 +89,34 @@ def test_buckets_of_others_are_looked_up_but_not_filled() -> None:
     assert index.changed == {0}
 
 
+def test_the_first_keys_are_spread_over_the_initial_buckets() -> None:
+    index = PartitionIndex(2, initial_buckets=3)
+    given = hashes(0, 3, 6, 1, -1, 4, 7, 2, 9, 12)
+    # by |hash| modulo 3: 0 3 6 9 12 | 1 -1 4 7 | 2
+    assert index.assign(given).tolist() == [0, 0, 3, 1, 1, 4, 4, 2, 3, 6]
+    assert index.assign(given[::-1]).tolist() == [6, 3, 2, 4, 4, 1, 1, 3, 0, 0]
+
+
+def test_initial_buckets_keep_to_the_bound_and_to_buckets_that_are_there() -> None:
+    bounded = PartitionIndex(1, 2, initial_buckets=5)
+    assert set(bounded.assign(np.arange(50, dtype=np.int32)).tolist()) == {0, 1}
+    grown = PartitionIndex(2, initial_buckets=2)
+    grown.load({0: hashes(1, 3), 5: hashes(5)})
+    assert grown.assign(hashes(1, 3, 5, 7, 2, 9)).tolist() == [0, 0, 5, 5, 2, 1]
+
+
+def test_a_table_spreads_its_first_keys(tmp_path: pathlib.Path) -> None:
+    options = {"dynamic-bucket.initial-buckets": "4"}
+    table = dynamic_table(tmp_path, options=options)
+    write(table, 1, [("+I", "a", k, "x") for k in range(200)])
+    assert sorted(bucket for _, bucket in index_of(table)) == [0, 1, 2, 3]
+    for found in index_of(reopened(table)).items():
+        (_, bucket), entries = found
+        assert {abs(int(np.fmod(one, 4))) for one in entries} == {bucket}
+    with pytest.raises(InvalidOptionError, match="initial-buckets"):
+        dynamic_table(tmp_path / "bad", options={"dynamic-bucket.initial-buckets": "0"})
+
+
 def test_beyond_the_bound_keys_go_to_any_bucket_and_stay() -> None:
     index = PartitionIndex(1, max_buckets=2)
     first = index.assign(hashes(1, 2, 3, 4, 5))
@@ -254,7 +282,7 @@ def test_two_processes_share_the_keys(tmp_path: pathlib.Path) -> None:
     table = dynamic_table(
         tmp_path, partitioned=True, options={"dynamic-bucket.target-row-num": "3"}
     )
-    shares = [AssignerShare.of(table.options, number, 2) for number in range(2)]
+    shares = [AssignerShare(number, channels=2, assigners=2) for number in range(2)]
     part = hash_rows([pa.array(["a"])], [parse_type("STRING NOT NULL")])
     keys = list(range(40))
     owners = assigners_of(

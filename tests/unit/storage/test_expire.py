@@ -118,19 +118,19 @@ def test_only_what_is_kept_is_left_on_disk(tmp_path: pathlib.Path) -> None:
     table = history(tmp_path)
     before = rows_of(table)
     ids = table.snapshots.ids()
-    kept = {i: rows_of(table, snapshot_id=i) for i in ids[-3:]}
+    kept = {i: rows_of(table, snapshot=i) for i in ids[-3:]}
     assert expire(table, retain_min=3, retain_max=3) == len(ids) - 3
     fresh = reopened(table)
     assert fresh.snapshots.ids() == ids[-3:]
     assert fresh.snapshots.earliest_id() == ids[-3]
     assert rows_of(fresh) == before
-    assert {i: rows_of(fresh, snapshot_id=i) for i in ids[-3:]} == kept
+    assert {i: rows_of(fresh, snapshot=i) for i in ids[-3:]} == kept
     data, metadata = named_files(fresh)
     assert data_files(fresh) == data
     assert metadata_files(fresh) == metadata
     check_table(fresh)
     with pytest.raises(NotFoundError):
-        fresh.to_arrow(snapshot_id=ids[0])
+        fresh.to_arrow(snapshot=ids[0])
 
 
 def test_expiring_step_by_step_is_the_same(tmp_path: pathlib.Path) -> None:
@@ -156,7 +156,7 @@ def test_tags_keep_their_files(tmp_path: pathlib.Path) -> None:
     expected = {}
     for number in (0, 2, 5):
         tag(table, f"t{number}", ids[number])
-        expected[f"t{number}"] = rows_of(table, snapshot_id=ids[number])
+        expected[f"t{number}"] = rows_of(table, snapshot=ids[number])
     expire(table, retain_min=1, retain_max=1, limit=4)
     expire(table, retain_min=1, retain_max=1)
     fresh = reopened(table)
@@ -169,7 +169,7 @@ def test_a_branch_keeps_its_files(tmp_path: pathlib.Path) -> None:
     table = history(tmp_path)
     ids = table.snapshots.ids()
     snapshot = table.snapshots.read(ids[1])
-    expected = rows_of(table, snapshot_id=ids[1])
+    expected = rows_of(table, snapshot=ids[1])
     branch = dataclasses.replace(table.layout, branch="b1")
     table.file_io.write_bytes(branch.snapshot_file(snapshot.id), snapshot.to_json())
     expire(table, retain_min=1, retain_max=1)
@@ -193,7 +193,7 @@ def test_files_brought_back_by_a_later_snapshot_stay(tmp_path: pathlib.Path) -> 
     table = history(tmp_path, commits=4)
     ids = table.snapshots.ids()
     old = table.snapshots.read(ids[2])
-    wanted = rows_of(table, snapshot_id=ids[2])
+    wanted = rows_of(table, snapshot=ids[2])
     old_files = table.bucket_files(ids[2], bytes(12), 0)
     template = write(table, 50, [("+I", 99, "x")])
     assert template.append_snapshot_id is not None

@@ -64,7 +64,7 @@ def test_tags_and_branches_keep_index_files(tmp_path: pathlib.Path) -> None:
     table.file_io.write_bytes(table.layout.tag_file("t"), first.to_json())
     branch = dataclasses.replace(table.layout, branch="b")
     table.file_io.write_bytes(branch.snapshot_file(second.id), second.to_json())
-    wanted = [rows_of(table, snapshot_id=one) for one in (4, 5)]
+    wanted = [rows_of(table, snapshot=one) for one in (4, 5)]
     expire(table, 1)
     fresh = reopened(table)
     for snapshot, rows in zip((first, second), wanted, strict=True):

@@ -300,7 +300,7 @@ def conditions() -> st.SearchStrategy[Predicate]:
 def test_a_filter_gives_the_same_rows_with_and_without_indexes(
     both: Sequence[FileStoreTable], predicate: Predicate
 ) -> None:
-    embedded, separate, off = (rows_of(table, predicate=predicate) for table in both)
+    embedded, separate, off = (rows_of(table, filter=predicate) for table in both)
     assert repr(embedded) == repr(separate) == repr(off)
 
 
@@ -312,7 +312,7 @@ def test_embedded_indexes_spare_opening_files(tmp_path: pathlib.Path) -> None:
     table = an_indexed_table(tmp_path, EMBEDDED, file_io=store)
     assert table.new_scan().with_filter(parse_predicate("s = 'zz'")).plan().splits == ()
     start = len(store.operations)
-    assert rows_of(table, predicate=parse_predicate("s = 'ss'")) == []
+    assert rows_of(table, filter=parse_predicate("s = 'ss'")) == []
     assert not [path for _, path in store.operations[start:] if "/bucket-" in path]
 
 
@@ -320,12 +320,12 @@ def test_separate_indexes_spare_opening_data_files(tmp_path: pathlib.Path) -> No
     store = FaultyFileIO(LocalFileIO(durable=False))
     table = an_indexed_table(tmp_path, SEPARATE, file_io=store)
     start = len(store.operations)
-    assert rows_of(table, predicate=parse_predicate("s = 's11'")) == []
+    assert rows_of(table, filter=parse_predicate("s = 's11'")) == []
     touched = {path for _, path in store.operations[start:] if "/bucket-" in path}
     assert {pathlib.PurePath(path).suffix for path in touched} == {".index"}
     off = table.with_options({"file-index.read.enabled": "false"})
     start = len(store.operations)
-    assert rows_of(off, predicate=parse_predicate("s = 's11'")) == []
+    assert rows_of(off, filter=parse_predicate("s = 's11'")) == []
     touched = {path for _, path in store.operations[start:] if "/bucket-" in path}
     assert {pathlib.PurePath(path).suffix for path in touched} == {".parquet"}
 
@@ -344,9 +344,9 @@ def test_conditions_on_partitions_need_no_index(tmp_path: pathlib.Path) -> None:
     )
     write(table, 1, [("+I", "a", 1, 1), ("+I", "b", 2, 2)])
     start = len(store.operations)
-    assert rows_of(table, predicate=parse_predicate("p = 'a'")) == [("a", 1, 1)]
+    assert rows_of(table, filter=parse_predicate("p = 'a'")) == [("a", 1, 1)]
     assert not [path for _, path in store.operations[start:] if path.endswith(".index")]
-    assert rows_of(table, predicate=parse_predicate("p = 'a' and v = 1")) == [("a", 1, 1)]
+    assert rows_of(table, filter=parse_predicate("p = 'a' and v = 1")) == [("a", 1, 1)]
     assert [path for _, path in store.operations[start:] if path.endswith(".index")]
 
 
@@ -354,10 +354,10 @@ def test_a_newer_version_elsewhere_is_never_missed(tmp_path: pathlib.Path) -> No
     table = an_indexed_table(tmp_path, EMBEDDED)
     changed = [("+U", *a_row(5)[1:2], "new", *a_row(5)[3:]), ("-D", *a_row(6)[1:])]
     write(table, 2, changed, compaction=False)
-    old = [row for row in rows_of(table, predicate=parse_predicate("s = 's0'")) if row[0] == 5]
+    old = [row for row in rows_of(table, filter=parse_predicate("s = 's0'")) if row[0] == 5]
     assert old == []
-    assert [r[0] for r in rows_of(table, predicate=parse_predicate("s = 'new'"))] == [5]
-    assert rows_of(table, predicate=parse_predicate("k = 6")) == []
+    assert [r[0] for r in rows_of(table, filter=parse_predicate("s = 'new'"))] == [5]
+    assert rows_of(table, filter=parse_predicate("k = 6")) == []
 
 
 def test_a_filter_travels_and_narrows_other_selections(tmp_path: pathlib.Path) -> None:
@@ -389,12 +389,12 @@ def test_columns_are_followed_by_id_and_only_as_long_as_they_read_as_stored(
     table = table.alter([AddColumn("s", parse_type("VARCHAR(9)"))])
     assert verdict(table, "u = 's1'") == [1, 4, 7]
     assert verdict(table, "s = 's1'") is None
-    assert rows_of(table, predicate=parse_predicate("s = 's1'")) == []
+    assert rows_of(table, filter=parse_predicate("s = 's1'")) == []
     table = table.alter([UpdateType("u", parse_type("VARCHAR(20)"))])
     assert verdict(table, "u = 's1'") == [1, 4, 7]
     table = table.alter([UpdateType("n", parse_type("BIGINT"))])
     assert verdict(table, "n > 6") is None
-    assert [row[0] for row in rows_of(table, predicate=parse_predicate("n > 6"))] == [7, 8]
+    assert [row[0] for row in rows_of(table, filter=parse_predicate("n > 6"))] == [7, 8]
     with pytest.raises(InvalidOptionError, match="not there"):
         table.alter([DropColumn("n")])
 
@@ -409,16 +409,16 @@ def test_an_index_that_is_gone_or_damaged_is_reported(tmp_path: pathlib.Path) ->
     wanted = parse_predicate("s = 's1' and n > 0")
     path.write_bytes(b"x" + data[1:])
     with pytest.raises(CorruptDataError, match=path.name):
-        rows_of(table, predicate=wanted)
+        rows_of(table, filter=wanted)
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(CorruptDataError, match=path.name):
-        rows_of(table, predicate=wanted)
+        rows_of(table, filter=wanted)
     path.unlink()
     with pytest.raises(CorruptDataError, match="not there"):
-        rows_of(table, predicate=wanted)
+        rows_of(table, filter=wanted)
     assert len(rows_of(table)) == 40
     off = table.with_options({"file-index.read.enabled": "false"})
-    assert len(rows_of(off, predicate=wanted)) == 3
+    assert len(rows_of(off, filter=wanted)) == 3
 
 
 def test_several_indexes_of_one_file_are_reported(tmp_path: pathlib.Path) -> None:
@@ -598,7 +598,7 @@ def test_a_compaction_loses_against_a_rewrite_and_nothing_is_lost(tmp_path: path
     assert rewrite_file_index(table) is not None
     assert table.new_commit("other").commit(messages, 3).compaction_dropped
     assert rows_of(table) == [(k, -k if k < 5 else k) for k in range(9)]
-    assert rows_of(table, predicate=parse_predicate("v > 6")) == [(7, 7), (8, 8)]
+    assert rows_of(table, filter=parse_predicate("v > 6")) == [(7, 7), (8, 8)]
 
 
 def test_indexes_and_deletion_vectors_speak_of_the_same_rows(tmp_path: pathlib.Path) -> None:
@@ -610,8 +610,8 @@ def test_indexes_and_deletion_vectors_speak_of_the_same_rows(tmp_path: pathlib.P
     table.delete_where(parse_predicate("k < 3"), "deleter", identifier=2)
     wanted = parse_predicate("s = 's1' or s = 's0'")
     left = [(k, f"s{k % 3}") for k in range(3, 20) if k % 3 == 0 or (k % 3 == 1 and k <= 8)]
-    assert rows_of(table, predicate=wanted) == sorted(left, key=repr)
-    assert rows_of(table, predicate=parse_predicate("s = 's1' and k > 8")) == []
+    assert rows_of(table, filter=wanted) == sorted(left, key=repr)
+    assert rows_of(table, filter=parse_predicate("s = 's1' and k > 8")) == []
     assert rewrite_file_index(table, rebuild=True) is not None
     assert verdict(table, "s = 's1'") == list(range(1, 20, 3))
-    assert rows_of(table, predicate=wanted) == sorted(left, key=repr)
+    assert rows_of(table, filter=wanted) == sorted(left, key=repr)

@@ -106,7 +106,7 @@ def test_changes_are_no_state(tmp_path: pathlib.Path) -> None:
         table.new_scan().plan()
     with pytest.raises(InvalidOptionError, match="must be null"):
         table.with_options({"scan.snapshot-id": "1"})
-    assert len(rows_of(table, snapshot_id=1)) == 3
+    assert len(rows_of(table, snapshot=1)) == 3
 
 
 def test_between_tags(tmp_path: pathlib.Path) -> None:
@@ -199,7 +199,7 @@ def test_columns_and_filters(tmp_path: pathlib.Path) -> None:
         read = table.with_options(_between("1,4", mode))
         only = incremental_changes(read, ["v"], Compare(Op.EQ, "k", 1))
         assert only.to_pylist() == [{VALUE_KIND: RowKind.INSERT, "v": "b"}]
-        assert rows_of(read, columns=["k"], predicate=Compare(Op.EQ, "v", "a")) == [(4,), (5,)]
+        assert rows_of(read, columns=["k"], filter=Compare(Op.EQ, "v", "a")) == [(4,), (5,)]
 
 
 def test_system_tables_show_the_changes(tmp_path: pathlib.Path) -> None:

@@ -48,15 +48,6 @@ def test_a_changelog_that_merges_to_nothing_is_committed(tmp_path: pathlib.Path)
     assert changes_of(table, 1) == [("+I", 1, 4), ("+I", 1, 5)]
 
 
-def test_counted_values_are_told_as_they_were(tmp_path: pathlib.Path) -> None:
-    columns = (("k", "INT"), ("v", "BIGINT"))
-    options = {**_INPUT, "merge-engine": "aggregation", "fields.v.aggregate-function": "count"}
-    table = make_table(tmp_path, columns=columns, options=options)
-    write(table, 1, [("+I", 1, 4), ("+I", 1, 5)])
-    assert changes_of(table, 1) == [("+I", 1, 4), ("+I", 1, 5)]
-    assert rows_of(table) == [(1, 2)]
-
-
 def test_compactions_tell_nothing(tmp_path: pathlib.Path) -> None:
     table = make_table(tmp_path, options=_INPUT)
     write(table, 1, [("+I", 1, "a")])

@@ -8,7 +8,7 @@ import pyarrow.orc
 import pytest
 from hypothesis import given
 
-from storage.errors import InvalidOptionError, UnsupportedFeatureError
+from storage.errors import InvalidOptionError
 from storage.format.row_codec import Timestamp
 from storage.format.type_text import parse_type
 from storage.format.types import ArrayType, DataField, MapType, RowType
@@ -202,11 +202,3 @@ def test_malformed_options_are_named(tmp_path):
             str(tmp_path / "data-0.orc"), fields_of(("k", "INT")), [],
             options={"orc.stripe.size": "much"},
         )  # fmt: skip
-
-
-def test_a_timestamp_that_arrow_cannot_hold_is_refused(tmp_path):
-    path = str(tmp_path / "data-0.orc")
-    fields = fields_of(("t", "TIMESTAMP(6)"))
-    write_file(path, fields, [batch_of(fields, [[Timestamp(253_402_300_799_000)]])])
-    with pytest.raises(UnsupportedFeatureError, match="1677 to 2262"):
-        read_file(path, fields)

@@ -10,8 +10,8 @@ import pytest
 
 from storage.format.arrow_types import arrow_type
 from storage.format.orc import OrcSink
+from storage.format.type_text import parse_type
 from storage.format.types import DataField
-from tests.conformance.sql_types import parse_sql_type
 from tests.interop.generated_values import Chance, random_value
 
 TYPES = (
@@ -27,7 +27,7 @@ TYPES = (
 def written_and_read(text: str, column: pa.Array) -> list[Any]:
     """What the library reads of a file that we write."""
     output = io.BytesIO()
-    field = DataField(id=0, name="c", type=parse_sql_type(text))
+    field = DataField(id=0, name="c", type=parse_type(text))
     sink = OrcSink(output, [field], compression="zstd", options={})
     sink.write([column])
     sink.close()
@@ -36,7 +36,7 @@ def written_and_read(text: str, column: pa.Array) -> list[Any]:
 
 
 def test_rows_in_rows_that_are_never_null_keep_their_fields() -> None:
-    type_ = arrow_type(parse_sql_type("ROW<x ROW<y INT>>"))
+    type_ = arrow_type(parse_type("ROW<x ROW<y INT>>"))
     rows = [{"x": None}, {"x": {"y": 5}}, {"x": None}, {"x": {"y": None}}, {"x": {"y": 7}}]
     assert written_and_read("ROW<x ROW<y INT>>", pa.array(rows, type_)) == rows
 
@@ -45,7 +45,7 @@ def test_rows_in_rows_that_are_never_null_keep_their_fields() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_nested_values_come_back(text: str, seed: int) -> None:
     chance = Chance(seed)
-    type_ = parse_sql_type(text)
+    type_ = parse_type(text)
     values = [random_value(chance, type_) for _ in range(chance.randrange(1, 30))]
     column = pa.array(values, arrow_type(type_)).slice(seed % 2)
     assert repr(written_and_read(text, column)) == repr(column.to_pylist())

@@ -3,6 +3,7 @@
 
 import datetime
 import io
+import zoneinfo
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +53,20 @@ def test_daylight_saving_begins_to_the_second() -> None:
     zone = found("America/New_York")
     assert zone.at(np.array([begin - 1, begin])).tolist() == [-18_000, -14_400]
     assert offsets("America/New_York", "2090-01-01", "2090-07-01") == [-18_000, -14_400]
+
+
+@pytest.mark.parametrize("name", ["America/New_York", "Europe/Berlin", "Australia/Sydney"])
+def test_yearly_rules_hold_in_all_later_years(name: str) -> None:
+    info = zoneinfo.ZoneInfo(name)
+    moments = [
+        datetime.datetime(year, month, 1, 12, tzinfo=datetime.UTC)
+        for year in (2100, 2262, 2263, 2437, 2438, 2439, 3000, 5555, 9998)
+        for month in (1, 4, 7, 10)
+    ]
+    expected = [int(one.astimezone(info).utcoffset().total_seconds()) for one in moments]  # type: ignore[union-attr]
+    found_there = found(name).at(np.array([int(one.timestamp()) for one in moments]))
+    assert found_there.tolist() == expected
+    assert len(set(expected)) == 2
 
 
 def test_before_1900_java_knows_only_the_standard_time_of_today() -> None:

@@ -98,7 +98,7 @@ def test_every_value_comes_back(
         if value != value:
             continue  # NaN equals nothing
         wanted = IsNull("p") if value is None else Compare(Op.EQ, "p", value)
-        found = again.to_arrow(predicate=wanted).column("p").to_pylist()
+        found = again.to_arrow(filter=wanted).column("p").to_pylist()
         assert value in found
 
 
@@ -116,9 +116,9 @@ def test_null_empty_and_blank_share_a_directory_but_stay_apart(tmp_path: pathlib
     write_values(table, [None, "", "  ", "__DEFAULT_PARTITION__"])
     root = pathlib.Path(table.layout.root)
     assert [path.name for path in root.glob("p=*")] == ["p=__DEFAULT_PARTITION__"]
-    assert table.to_arrow(predicate=IsNull("p")).column("v").to_pylist() == [0]
-    assert table.to_arrow(predicate=Compare(Op.EQ, "p", "")).column("v").to_pylist() == [1]
-    assert table.to_arrow(predicate=Compare(Op.EQ, "p", "  ")).column("v").to_pylist() == [2]
+    assert table.to_arrow(filter=IsNull("p")).column("v").to_pylist() == [0]
+    assert table.to_arrow(filter=Compare(Op.EQ, "p", "")).column("v").to_pylist() == [1]
+    assert table.to_arrow(filter=Compare(Op.EQ, "p", "  ")).column("v").to_pylist() == [2]
 
 
 def test_a_value_too_long_for_a_file_name_is_refused_clearly(tmp_path: pathlib.Path) -> None:

@@ -72,7 +72,7 @@ def test_partition_conditions_leave_manifests_unread(tmp_path: pathlib.Path) -> 
         assert len(found) == files, text
         assert len(read) == files, text
     expected = [(3, k, "a") for k in range(3)]
-    assert rows_of(reopened(table), predicate=parse_predicate("p = 3")) == expected
+    assert rows_of(reopened(table), filter=parse_predicate("p = 3")) == expected
 
 
 def test_null_partitions_are_found(tmp_path: pathlib.Path) -> None:

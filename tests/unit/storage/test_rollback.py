@@ -71,14 +71,14 @@ def test_every_process_sees_the_ids_used_anew(tmp_path: pathlib.Path) -> None:
     holder = reopened(table)
     committer = holder.new_commit("late")
     assert len(rows_of(holder)) == 4
-    assert len(rows_of(holder, snapshot_id=3)) == 3
+    assert len(rows_of(holder, snapshot=3)) == 3
     committer.filter_committed([7])
     rollback_to(table, 2)
     assert len(rows_of(holder)) == 2
     for number in (7, 8, 9):
         write(table, number, [("+I", 10 * number, "new")], user="late", compaction=False)
     expected = [(1, "a"), (2, "a"), (70, "new")]
-    assert sorted(rows_of(holder, snapshot_id=3)) == expected
+    assert sorted(rows_of(holder, snapshot=3)) == expected
     assert len(rows_of(holder)) == 5
     assert len(rows_of(reopened(table))) == 5
     assert committer.filter_committed([7, 8, 9, 10]) == [10]

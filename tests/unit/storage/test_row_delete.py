@@ -89,8 +89,8 @@ def test_rows_are_gone_and_the_files_stay(tmp_path: pathlib.Path, options: dict[
     snapshot = table.snapshots.read(4)
     assert snapshot.commit_kind is CommitKind.OVERWRITE
     assert (snapshot.total_record_count, snapshot.delta_record_count) == (15, 0)
-    assert keys_of(table, snapshot_id=3) == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 13, 14]
-    assert keys_of(table, snapshot_id=2) == list(range(15))
+    assert keys_of(table, snapshot=3) == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 13, 14]
+    assert keys_of(table, snapshot=2) == list(range(15))
     insert(table, 5, [3])
     assert keys_of(table) == [3, 6, 7, 8, 9, 10, 11, 13, 14]
     check_table(table)

@@ -11,6 +11,7 @@ import pytest
 
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.table.branches import create_branch
+from storage.table.predicate_text import parse_predicate
 from storage.table.read_ahead import read_ahead
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
@@ -31,7 +32,7 @@ def table(tmp_path: pathlib.Path) -> FileStoreTable:
 
 def test_filter_columns_snapshot(table):
     assert table.scan("p = 'b' and v > 2", ["v"]).to_arrow()["v"].to_pylist() == [10, 3]
-    assert table.scan("p = 'b' and v > 2", ["v"], 1).to_arrow()["v"].to_pylist() == [3]
+    assert table.scan("p = 'b' and v > 2", ["v"], snapshot=1).to_arrow()["v"].to_pylist() == [3]
     assert table.scan(tag="first").to_arrow().num_rows == 12
     assert sum(batch.num_rows for batch in table.to_batches("v < 2", ["k"])) == 5
 
@@ -123,3 +124,29 @@ def test_a_failure_comes_at_its_place():
     assert [next(reading) for _ in range(3)] == ["a", "b", "c"]
     with pytest.raises(ValueError, match="torn"):
         next(reading)
+
+
+def _all_rows(found):
+    return pa.Table.from_batches(list(found)) if not isinstance(found, pa.Table) else found
+
+
+@pytest.mark.parametrize("read", ["to_arrow", "to_batches", "scan"])
+def test_every_read_takes_its_arguments_in_one_order(tmp_path, read):
+    table = make_table(tmp_path)
+    write(table, 1, [("+I", 1, "a"), ("+I", 2, "b")])
+    write(table, 2, [("+I", 3, "c")])
+
+    def ask(*args, **named):
+        found = getattr(table, read)(*args, **named)
+        found = found.to_arrow() if read == "scan" else found
+        return _all_rows(found).to_pylist()
+
+    assert ask("k > 1", ["v"]) == [{"v": "b"}, {"v": "c"}]
+    assert ask(parse_predicate("k > 1"), ["v"], snapshot=1) == [{"v": "b"}]
+    assert ask(filter="k = 1", columns=["k"], version="1") == [{"k": 1}]
+    with pytest.raises(TypeError):
+        ask("k > 1", ["v"], 1)
+    with pytest.raises(InvalidRequestError, match="snapshot=1"):
+        ask(1)
+    with pytest.raises(InvalidRequestError, match="list of names"):
+        ask("k > 1", "v")

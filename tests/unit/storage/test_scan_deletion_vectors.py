@@ -93,7 +93,7 @@ def test_a_filter_gives_what_it_would_give_afterwards(case: str, snapshot_id: in
     table = golden(case)
     if snapshot_id is not None and snapshot_id not in table.snapshots.ids():
         pytest.skip("no such snapshot")
-    rows = table.to_arrow(snapshot_id=snapshot_id)
+    rows = table.to_arrow(snapshot=snapshot_id)
     for name in rows.column_names:
         for value in rows[name].to_pylist()[:4]:
             if not isinstance(value, (int, str)) or isinstance(value, bool):
@@ -101,7 +101,7 @@ def test_a_filter_gives_what_it_would_give_afterwards(case: str, snapshot_id: in
             text = repr(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
             for operator in ("=", "<=", "<>"):
                 predicate = parse_predicate(f"{name} {operator} {text}")
-                found = table.to_arrow(snapshot_id=snapshot_id, predicate=predicate)
+                found = table.to_arrow(snapshot=snapshot_id, filter=predicate)
                 keep = {"=": value.__eq__, "<=": value.__ge__, "<>": value.__ne__}[operator]
                 wanted = [
                     row for row in rows.to_pylist() if row[name] is not None and keep(row[name])

@@ -61,7 +61,7 @@ def test_the_mode_and_what_it_goes_by(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"scan.mode": "soon"}, "no such scan mode"),
+        ({"scan.mode": "soon"}, "`latest-full`"),
         ({"scan.mode": "incremental"}, "must set only one key"),
         ({"scan.mode": "from-file-creation-time"}, "must set only one key"),
         ({"incremental-between": "1,2", "scan.snapshot-id": "1"}, "must be null when you set"),
@@ -74,7 +74,7 @@ def test_the_mode_and_what_it_goes_by(
             {"scan.creation-time-millis": "1", "scan.file-creation-time-millis": "1"},
             "must be null when you set",
         ),
-        ({"scan.creation-time-millis": "x"}, "not an integer"),
+        ({"scan.creation-time-millis": "x"}, "a whole number"),
     ],
 )
 def test_options_that_cannot_stand_together(options: dict[str, str], text: str) -> None:

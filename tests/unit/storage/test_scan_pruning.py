@@ -69,7 +69,7 @@ def test_a_key_behind_both_zeros_is_found(tmp_path: pathlib.Path) -> None:
     )
     write(table, 1, [("+I", -0.0, 5, 1), ("+I", 0.0, 1, 2), ("+I", -0.0, 9, 3)])
     for key in (5, 1, 9):
-        found = reopened(table).to_arrow(predicate=Compare(Op.EQ, "k", key))
+        found = reopened(table).to_arrow(filter=Compare(Op.EQ, "k", key))
         assert key in found["k"].to_pylist()
 
 
@@ -92,7 +92,7 @@ def test_pruning_by_floats_never_loses_a_row(
             everything = table.to_arrow().sort_by("k").combine_chunks()
             batch = everything.to_batches()[0] if everything.num_rows else None
             for predicate in predicates():
-                found = table.to_arrow(predicate=predicate)
+                found = table.to_arrow(filter=predicate)
                 wanted = everything.filter(mask(predicate, batch)) if batch else everything
                 expected = wanted["k"].to_pylist()
                 assert sorted(found["k"].to_pylist()) == expected, predicate

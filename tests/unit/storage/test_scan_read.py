@@ -64,10 +64,10 @@ def test_time_travel_shows_the_rows_and_schema_of_then(tmp_path: pathlib.Path) -
     table = table.alter([AddColumn("w", parse_type("INT"))])
     write(table, 2, [("+I", 1, "b", 7)])
     assert rows_of(table) == [(1, "b", 7)]
-    assert rows_of(table, snapshot_id=1) == [(1, "a")]
-    assert rows_of(table, snapshot_id=2) == [(1, "b", 7)]
+    assert rows_of(table, snapshot=1) == [(1, "a")]
+    assert rows_of(table, snapshot=2) == [(1, "b", 7)]
     with pytest.raises(NotFoundError):
-        table.to_arrow(snapshot_id=9)
+        table.to_arrow(snapshot=9)
 
 
 def test_one_run_is_read_raw_and_several_are_merged(tmp_path: pathlib.Path) -> None:
@@ -111,9 +111,9 @@ def test_value_filters_wait_until_versions_are_merged(tmp_path: pathlib.Path) ->
     table = make_table(tmp_path)
     write(table, 1, [("+I", 1, "old"), ("+I", 2, "x")], compaction=False)
     write(table, 2, [("+I", 1, "new")], compaction=False)
-    assert rows_of(table, predicate=parse_predicate("v = 'old'")) == []
-    assert rows_of(table, predicate=parse_predicate("v = 'new'")) == [(1, "new")]
-    found = table.to_arrow(columns=["k"], predicate=parse_predicate("v = 'x'"))
+    assert rows_of(table, filter=parse_predicate("v = 'old'")) == []
+    assert rows_of(table, filter=parse_predicate("v = 'new'")) == [(1, "new")]
+    found = table.to_arrow(columns=["k"], filter=parse_predicate("v = 'x'"))
     assert found.to_pylist() == [{"k": 2}]
 
 
@@ -137,7 +137,7 @@ def test_key_filters_prune_files_and_value_filters_prune_lone_ones(
         ("k in (1, 12)", [(1, "01"), (12, "12")], 2),
     ]:
         start = len(store.operations)
-        assert rows_of(table, predicate=parse_predicate(text)) == rows, text
+        assert rows_of(table, filter=parse_predicate(text)) == rows, text
         assert len(opened(store, start)) == files, text
 
 
@@ -158,7 +158,7 @@ def test_partitions_and_buckets_are_pruned(tmp_path: pathlib.Path) -> None:
     plan = scan.with_filter(parse_predicate("p <> 'b' and k = 7")).plan()
     assert {split.partition_path for split in plan.splits} == {"p=a", "p=c"}
     assert len({split.bucket for split in plan.splits}) == 1
-    assert rows_of(table, predicate=parse_predicate("p = 'b' and k in (7, 8)")) == [
+    assert rows_of(table, filter=parse_predicate("p = 'b' and k in (7, 8)")) == [
         ("b", 7, 7),
         ("b", 8, 8),
     ]
@@ -175,10 +175,10 @@ def test_null_and_odd_partitions_are_read_back(tmp_path: pathlib.Path) -> None:
     rows: list[tuple[Any, ...]] = [("+I", p, 19857, 1, 1) for p in ("", " ", "a/b=c", "ü")]
     write(table, 1, rows)
     assert {row[0] for row in rows_of(table)} == {"", " ", "a/b=c", "ü"}
-    assert [row[0] for row in rows_of(table, predicate=parse_predicate("p = ''"))] == [""]
-    found = rows_of(table, predicate=parse_predicate("d = '2024-05-14'"))
+    assert [row[0] for row in rows_of(table, filter=parse_predicate("p = ''"))] == [""]
+    found = rows_of(table, filter=parse_predicate("d = '2024-05-14'"))
     assert len(found) == 4
-    assert rows_of(table, predicate=parse_predicate("d = '2024-05-15'")) == []
+    assert rows_of(table, filter=parse_predicate("d = '2024-05-15'")) == []
 
 
 def test_columns_are_followed_through_schema_changes(tmp_path: pathlib.Path) -> None:
@@ -189,9 +189,9 @@ def test_columns_are_followed_through_schema_changes(tmp_path: pathlib.Path) -> 
     write(table, 2, [("+I", 2, 2**40, "z")], compaction=False)
     assert table.schema.field_names == ("k", "c", "b")
     assert rows_of(table) == [(1, 10, None), (2, 2**40, "z")]
-    assert rows_of(table, predicate=parse_predicate("c = 10")) == [(1, 10, None)]
-    assert rows_of(table, predicate=parse_predicate("b is null")) == [(1, 10, None)]
-    assert rows_of(table, predicate=parse_predicate("b = 'x'")) == []
+    assert rows_of(table, filter=parse_predicate("c = 10")) == [(1, 10, None)]
+    assert rows_of(table, filter=parse_predicate("b is null")) == [(1, 10, None)]
+    assert rows_of(table, filter=parse_predicate("b = 'x'")) == []
     write(table, 3, full=True)
     assert rows_of(table) == [(1, 10, None), (2, 2**40, "z")]
 
@@ -293,9 +293,9 @@ def test_row_groups_are_pruned_without_losing_versions(tmp_path: pathlib.Path) -
         ("k in (3, 1999)", [3, 1999]),
         ("v < '0' ", []),
     ]:
-        found = table.to_arrow(columns=["k"], predicate=parse_predicate(text))
+        found = table.to_arrow(columns=["k"], filter=parse_predicate(text))
         assert found["k"].to_pylist() == keys, text
     write(table, 2, [("-D", 1500, 0, ""), ("+U", 3, 9, "new")], compaction=False)
-    found = table.to_arrow(columns=["k", "n"], predicate=parse_predicate("k in (3, 1500, 1501)"))
+    found = table.to_arrow(columns=["k", "n"], filter=parse_predicate("k in (3, 1500, 1501)"))
     assert found.to_pylist() == [{"k": 3, "n": 9}, {"k": 1501, "n": 1}]
-    assert table.to_arrow(predicate=parse_predicate("v like '3x%'")).num_rows == 0
+    assert table.to_arrow(filter=parse_predicate("v like '3x%'")).num_rows == 0

@@ -65,7 +65,7 @@ def test_old_and_new_files_read_alike_before_and_after_compaction(tmp_path, file
         (3, [{"city": "Chur", "floor": 1}], 30, new),
     ]  # fmt: skip
     assert rows_of(table) == expected
-    assert rows_of(table, predicate=Compare(Op.EQ, "v", 20)) == expected[1:2]
+    assert rows_of(table, filter=Compare(Op.EQ, "v", 20)) == expected[1:2]
     write(table, 3, [("+U", 1, None, 11, None)], full=True)
     assert rows_of(table) == [(1, None, 11, None), *expected[1:]]
 
@@ -86,8 +86,8 @@ def test_filters_see_the_present_type(tmp_path, old, value, new, expected):
     write(table, 1, [("+I", 1, value), ("+I", 2, None)])
     table = table.alter([UpdateType("v", parse_type(new))])
     assert rows_of(table) == [(1, expected), (2, None)]
-    assert rows_of(table, predicate=Compare(Op.EQ, "v", expected)) == [(1, expected)]
-    assert rows_of(table, predicate=IsNull("v")) == [(2, None)]
+    assert rows_of(table, filter=Compare(Op.EQ, "v", expected)) == [(1, expected)]
+    assert rows_of(table, filter=IsNull("v")) == [(2, None)]
 
 
 def test_a_value_that_cannot_follow_stops_the_read_and_can_be_mended(tmp_path):
@@ -117,9 +117,9 @@ def test_default_values_as_option_are_shown_and_filtered(tmp_path):
     )
     write(table, 1, [("+I", 1, None), ("+I", 2, 5)])
     assert rows_of(table) == [(1, 7), (2, 5)]
-    assert rows_of(table, predicate=Compare(Op.EQ, "v", 7)) == [(1, 7)]
-    assert rows_of(table, predicate=IsNull("v")) == []
-    assert rows_of(table, predicate=Compare(Op.EQ, "v", 7), columns=["k"]) == [(1,)]
+    assert rows_of(table, filter=Compare(Op.EQ, "v", 7)) == [(1, 7)]
+    assert rows_of(table, filter=IsNull("v")) == []
+    assert rows_of(table, filter=Compare(Op.EQ, "v", 7), columns=["k"]) == [(1,)]
     table = table.alter([SetOption("fields.v.default-value", "8")])
     assert rows_of(table) == [(1, 8), (2, 5)]
 

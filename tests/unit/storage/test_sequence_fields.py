@@ -76,7 +76,7 @@ def test_sequence_columns_are_read_though_nobody_asks_for_them(tmp_path: pathlib
     write(table, 1, [("+I", 1, "new", 5, 0)], compaction=False)
     write(table, 2, [("+I", 1, "old", 4, 0)], compaction=False)
     assert rows_of(table, columns=["v"]) == [("new",)]
-    assert rows_of(table, columns=["v"], predicate=Compare(Op.EQ, "v", "old")) == []
+    assert rows_of(table, columns=["v"], filter=Compare(Op.EQ, "v", "old")) == []
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def _minute(number: int) -> int:
     ("arguments", "rows"),
     [
         ({}, 4),
-        ({"snapshot_id": 3}, 3),
+        ({"snapshot": 3}, 3),
         ({"tag": "two"}, 2),
         ({"timestamp_ms": _minute(2)}, 2),
         ({"timestamp_ms": _minute(3) - 1}, 2),
@@ -70,12 +70,12 @@ def test_one_way_of_choosing(tmp_path: pathlib.Path, arguments: dict[str, Any], 
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"snapshot_id": 9}, NotFoundError, "out of available snapshotId range"),
+        ({"snapshot": 9}, NotFoundError, "out of available snapshotId range"),
         ({"tag": "none"}, NotFoundError, "doesn't exist"),
         ({"timestamp_ms": _START_MS}, NotFoundError, "earlier than or equal to timestamp"),
         ({"watermark": 41}, NotFoundError, "watermark"),
         ({"version": "none"}, NotFoundError, "time travel version"),
-        ({"snapshot_id": 1, "tag": "two"}, InvalidRequestError, "only one way"),
+        ({"snapshot": 1, "tag": "two"}, InvalidRequestError, "only one way"),
     ],
 )
 def test_what_is_not_there(
@@ -124,7 +124,7 @@ def test_a_local_time_chooses() -> None:
         ),
         ({"scan.mode": "from-snapshot"}, "must set only one key"),
         ({"scan.mode": "from-snapshot-full", "scan.tag-name": "t"}, "can not be null when you use"),
-        ({"scan.snapshot-id": "x"}, "not an integer"),
+        ({"scan.snapshot-id": "x"}, "a whole number"),
     ],
 )
 def test_options_that_contradict_each_other(options: dict[str, str], text: str) -> None:
@@ -137,7 +137,7 @@ def test_dynamic_options_travel_and_are_not_stored(tmp_path: pathlib.Path) -> No
     back = table.with_options({"scan.snapshot-id": "2"})
     assert len(rows_of(back)) == 2
     assert back.new_scan().plan().snapshot_id == 2
-    assert len(rows_of(back, snapshot_id=3)) == 3
+    assert len(rows_of(back, snapshot=3)) == 3
     assert len(rows_of(table)) == 4
     assert len(rows_of(back.with_options({"scan.snapshot-id": None}))) == 4
     assert len(rows_of(reopened(table))) == 4
@@ -199,7 +199,7 @@ def test_a_damaged_snapshot_is_named(tmp_path: pathlib.Path, data: bytes) -> Non
     pathlib.Path(table.layout.snapshot_file(4)).write_bytes(data)
     with pytest.raises(CorruptDataError, match="snapshot-4"):
         reopened(table).to_arrow()
-    assert len(rows_of(reopened(table), snapshot_id=3)) == 3
+    assert len(rows_of(reopened(table), snapshot=3)) == 3
 
 
 def test_a_snapshot_under_another_id_is_corrupt(tmp_path: pathlib.Path) -> None:

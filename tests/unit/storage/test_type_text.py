@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+from hypothesis import given, settings
 
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.type_text import (
@@ -10,6 +11,7 @@ from storage.format.type_text import (
     type_to_json,
 )
 from storage.format.types import MAX_LENGTH, ArrayType, AtomicType, DataField, TypeRoot
+from tests.unit.storage.random_rows import ATOMIC_TEXTS, NANOSECONDS, SEEDS, random_table
 
 
 @pytest.mark.parametrize(
@@ -80,3 +82,63 @@ def test_messages_quote_names_of_nested_fields():
     field = {"id": 1, "name": "a`b", "type": "INT", "description": "it's"}
     row = parse_type({"type": "ROW", "fields": [field]})
     assert type_name(row) == "ROW<`a``b` INT COMMENT 'it''s'>"
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("array<int>", "ARRAY<INT>"),
+        ("ARRAY < INT NOT NULL > NOT NULL", "ARRAY<INT NOT NULL> NOT NULL"),
+        ("Map<string, decimal(10,2)> null", "MAP<STRING, DECIMAL(10, 2)>"),
+        ("MULTISET<STRING>", "MULTISET<STRING>"),
+        ("ROW<>", "ROW<>"),
+        ("ROW(a INT, `b c` STRING)", "ROW<`a` INT, `b c` STRING>"),
+        ("ROW<not INT, null MAP<INT,INT>>", "ROW<`not` INT, `null` MAP<INT, INT>>"),
+        ("ROW<`a``b` INT NOT NULL COMMENT 'it''s', c DATE>",
+         "ROW<`a``b` INT NOT NULL COMMENT 'it''s', `c` DATE>"),
+        ("ARRAY<MAP<INT, ROW<a ARRAY<TIMESTAMP(3) WITH LOCAL TIME ZONE>, b INT>>>",
+         "ARRAY<MAP<INT, ROW<`a` ARRAY<TIMESTAMP(3) WITH LOCAL TIME ZONE>, `b` INT>>>"),
+        ("ROW<a INT> ARRAY", "ARRAY<ROW<`a` INT>>"),
+        ("INT ARRAY NOT NULL MULTISET", "MULTISET<ARRAY<INT> NOT NULL>"),
+    ],
+)  # fmt: skip
+def test_nested_types_are_read_as_sql_writes_them(text, canonical):
+    assert type_name(parse_type(text)) == canonical
+    assert type_name(parse_type(canonical)) == canonical
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ARRAY", "ARRAY<>", "ARRAY<INT", "ARRAY<INT>>", "ARRAY<INT, INT>", "MAP<INT>", "ROW<INT>",
+     "MAP<INT, INT, INT>", "ROW<a INT,>", "ROW<a INT)", "ARRAY(INT)", "STRUCT<a INT>",
+     "INT NOTNULL", "INT NULLABLE", "ARRAY<INT> x", "ROW<a INT COMMENT x>", "ARRAY<" * 5000],
+)  # fmt: skip
+def test_nested_texts_that_are_no_type_are_refused_with_the_place(text):
+    with pytest.raises(InvalidRequestError, match="not a type") as caught:
+        parse_type(text)
+    assert "at" in caught.value.context
+    assert "ARRAY<STRING>" in caught.value.hint
+
+
+@given(SEEDS)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_what_messages_show_is_read_back(seed):
+    fields, _ = random_table(seed, (*ATOMIC_TEXTS, *NANOSECONDS))
+    for field in fields:
+        name = type_name(field.type)
+        assert type_name(parse_type(name)) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("TIMESTAMP WITH TIME ZONE", "TIMESTAMP(6) WITH LOCAL TIME ZONE"),
+        ("timestamp(3) with time zone not null", "TIMESTAMP(3) WITH LOCAL TIME ZONE"),
+        ("ARRAY<TIMESTAMP(9) WITH TIME ZONE>", "TIMESTAMP(9) WITH LOCAL TIME ZONE"),
+        ("TIME WITH TIME ZONE", "STRING"),
+    ],
+)
+def test_a_time_zone_in_each_value_is_refused_with_what_to_use(text, hint):
+    with pytest.raises(UnsupportedFeatureError, match="time zone") as caught:
+        parse_type(text)
+    assert hint in caught.value.hint

@@ -43,7 +43,7 @@ def test_another_job_compacts(tmp_path: pathlib.Path, full: bool, bucket: str) -
     assert rows_of(table) == [(1, "a"), (2, "b")]
     _compact(table, 2, full=full)
     assert rows_of(table) == [(1, "c"), (3, "d")]
-    assert rows_of(table, snapshot_id=3) == [(1, "a"), (2, "b")]
+    assert rows_of(table, snapshot=3) == [(1, "a"), (2, "b")]
     assert sum(_vectors(table).values()) == (0 if full else 2)
     assert 0 not in _levels(table)
 

@@ -26,10 +26,10 @@ from storage.lsm.merge_functions.aggregators.pick_value import (
 )
 from storage.lsm.merge_functions.aggregators.products import Product
 from storage.lsm.merge_functions.aggregators.sketches import SetUnion
-from storage.lsm.merge_functions.aggregators.sums import Sum, count_inputs
-from storage.option_values import boolean
+from storage.lsm.merge_functions.aggregators.sums import Sum
+from storage.options import option_value
 
-__all__ = ["Aggregator", "aggregator_for", "count_inputs"]
+__all__ = ["Aggregator", "aggregator_for"]
 
 _Maker = Callable[[DataField, str, Mapping[str, str]], Aggregator]
 
@@ -41,7 +41,6 @@ _FUNCTIONS: dict[str, _Maker] = {
     "first_non_null_value": lambda field, name, options: FirstNonNullValue(field),
     "first_not_null_value": lambda field, name, options: FirstNonNullValue(field, name),
     "sum": lambda field, name, options: Sum.of(field, name),
-    "count": lambda field, name, options: Sum.of(field, name),
     "product": lambda field, name, options: Product.of(field, name),
     "max": lambda field, name, options: Extreme.of(field, name),
     "min": lambda field, name, options: Extreme.of(field, name),
@@ -58,6 +57,12 @@ _FUNCTIONS: dict[str, _Maker] = {
     "hll_sketch": lambda field, name, options: SetUnion.of(field, name),
     "theta_sketch": lambda field, name, options: SetUnion.of(field, name),
 }
+
+
+_REMOVED = {
+    "count": "use `sum` and write 1, or 0 for null: what is stored of `count` are such sums"
+}
+"""Functions that a version of Paimon or of Lakeward had, and what to do instead."""
 
 
 def aggregator_for(
@@ -79,16 +84,17 @@ def aggregator_for(
     if maker is None:
         raise InvalidOptionError(
             f"Use unsupported aggregation: {function} or spell aggregate function incorrectly!",
-            hint="use one of " + ", ".join(sorted(set(_FUNCTIONS) - {"primary-key"})),
+            hint=_REMOVED.get(function.strip())
+            or "use one of " + ", ".join(sorted(set(_FUNCTIONS) - {"primary-key"})),
             option=f"fields.{field.name}.aggregate-function",
             field=field.name,
             schema_id=schema.id,
         )
     aggregator = maker(field, function.strip(), options)
     ignore_retract = f"fields.{field.name}.ignore-retract"
-    if not boolean(options.get(ignore_retract, "false")):
+    if not option_value(options, ignore_retract):
         return aggregator
-    if boolean(options.get("aggregation.remove-record-on-delete", "false")):
+    if option_value(options, "aggregation.remove-record-on-delete"):
         raise InvalidOptionError(
             f"aggregation.remove-record-on-delete and {ignore_retract} have conflicting behavior "
             "so should not be enabled at the same time",

@@ -12,7 +12,7 @@ from storage.lsm.merge_functions.aggregators.contract import wrong_type
 from storage.lsm.merge_functions.aggregators.elements import Elements, Histories
 from storage.lsm.merge_functions.aggregators.identity import codes_of
 from storage.lsm.merge_functions.segments import Segments, segment_ids
-from storage.option_values import boolean
+from storage.options import option_value
 
 __all__ = ["Collect"]
 
@@ -40,7 +40,7 @@ class Collect:
         """
         if not isinstance(field.type, ArrayType):
             raise wrong_type("collect", "'Array'", field)
-        return Collect(field, boolean(options.get(f"fields.{field.name}.distinct", "false")), name)
+        return Collect(field, option_value(options, f"fields.{field.name}.distinct"), name)
 
     def reduce(self, values: pa.Array, segments: Segments) -> pa.Array:
         """See `Aggregator`."""

@@ -16,7 +16,7 @@ from storage.format.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
 from storage.lsm.merge_functions.aggregators.contract import require_no_retractions, wrong_type
 from storage.lsm.merge_functions.aggregators.ignore_retract import spread
 from storage.lsm.merge_functions.segments import Segments, subset
-from storage.option_values import boolean
+from storage.options import option_value
 
 __all__ = ["ListAgg"]
 
@@ -57,8 +57,8 @@ class ListAgg:
             raise wrong_type("list agg", "STRING (unbounded VARCHAR)", field)
         return ListAgg(
             field,
-            options.get(f"fields.{field.name}.list-agg-delimiter", ","),
-            boolean(options.get(f"fields.{field.name}.distinct", "false")),
+            option_value(options, f"fields.{field.name}.list-agg-delimiter"),
+            option_value(options, f"fields.{field.name}.distinct"),
             name,
         )
 

@@ -19,6 +19,7 @@ from storage.lsm.merge_functions.aggregators.contract import (
 from storage.lsm.merge_functions.aggregators.elements import Elements, Histories
 from storage.lsm.merge_functions.aggregators.identity import codes_of
 from storage.lsm.merge_functions.segments import Segments, first_where, valid_mask
+from storage.options import option_value
 
 __all__ = ["MergeMap", "MergeMapWithKeyTime"]
 
@@ -77,7 +78,7 @@ class MergeMapWithKeyTime:
         if not isinstance(type_.value, RowType) or len(type_.value.fields) < 2:
             raise wrong_type("merge map", "a MAP whose values are ROWs of at least 2 fields", field)
         names = [member.name for member in type_.value.fields]
-        wanted = options.get(f"fields.{field.name}.ts-field", names[-1]).strip()
+        wanted = option_value(options, f"fields.{field.name}.ts-field") or names[-1]
         if wanted not in names:
             raise option_refused(
                 f"Timestamp field '{wanted}' not found in ROW type for field '{field.name}'",

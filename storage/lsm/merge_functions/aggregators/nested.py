@@ -22,7 +22,7 @@ from storage.lsm.merge_functions.aggregators.contract import (
 from storage.lsm.merge_functions.aggregators.elements import Elements, Histories
 from storage.lsm.merge_functions.aggregators.identity import Codes, codes_of, paired
 from storage.lsm.merge_functions.segments import Segments, first_where, take_or_null, valid_mask
-from storage.option_values import integer, name_list
+from storage.options import option_value
 
 __all__ = ["NestedPartialUpdate", "NestedTable", "NestedUpdate"]
 
@@ -55,7 +55,7 @@ class NestedTable:
         if not (isinstance(type_, ArrayType) and isinstance(type_.element, RowType)):
             raise wrong_type("nested table", "'Array<Row>'", field)
         prefix = f"fields.{field.name}."
-        strategy = options.get(prefix + "nested-key-null-strategy", "merge").strip().lower()
+        strategy = option_value(options, prefix + "nested-key-null-strategy").lower()
         if strategy not in _NULL_STRATEGIES:
             raise option_refused(
                 f"Unsupported nested-key-null-strategy '{strategy}'",
@@ -121,7 +121,7 @@ def members(field: DataField, options: Mapping[str, str], suffix: str) -> tuple[
     assert isinstance(field.type, ArrayType)
     assert isinstance(field.type.element, RowType)
     names = [member.name for member in field.type.element.fields]
-    wanted = name_list(options.get(f"fields.{field.name}.{suffix}", ""))
+    wanted = option_value(options, f"fields.{field.name}.{suffix}") or ()
     for name in wanted:
         if name not in names:
             raise option_refused(
@@ -157,9 +157,9 @@ class NestedUpdate:
             InvalidOptionError: the column is no ARRAY of ROW, or an option does not fit.
         """
         table = NestedTable.of(field, options)
-        limit = options.get(f"fields.{field.name}.count-limit")
+        limit = option_value(options, f"fields.{field.name}.count-limit")
         sequence = members(field, options, "nested-sequence-field")
-        return NestedUpdate(table, sequence, MAX_LENGTH if limit is None else integer(limit), name)
+        return NestedUpdate(table, sequence, MAX_LENGTH if limit is None else limit, name)
 
     def reduce(self, values: pa.Array, segments: Segments) -> pa.Array:
         """See `Aggregator`."""

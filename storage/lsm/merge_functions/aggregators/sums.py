@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sum` and `count`: running totals that never leave the type of the column.
+"""`sum`: running totals that never leave the type of the column.
 
 Source: SEMANTICS.md §B.3. Java adds row by row and refuses each total that does not fit, so all
 totals on the way count. When the largest value times the longest segment fits, none can be too
@@ -19,7 +19,6 @@ from storage.lsm.merge_functions.aggregators.contract import (
     arithmetic_refused,
     renumbered,
     segment_of,
-    wrong_type,
 )
 from storage.lsm.merge_functions.aggregators.ignore_retract import spread
 from storage.lsm.merge_functions.aggregators.numbers import (
@@ -37,7 +36,7 @@ from storage.lsm.merge_functions.aggregators.rounds import float_totals
 from storage.lsm.merge_functions.aggregators.totals import joined, leaves, running_totals, signed
 from storage.lsm.merge_functions.segments import Segments, subset, valid_mask
 
-__all__ = ["Sum", "count_inputs"]
+__all__ = ["Sum"]
 
 _INT64 = np.iinfo(np.int64)
 _COMPACT_DIGITS = 18
@@ -50,7 +49,7 @@ class Sum:
     Attributes:
         field: the column, of a numeric type.
         root: its type.
-        name: `sum`, or `count`, which adds up what `count_inputs` made of the rows.
+        name: `sum`.
     """
 
     field: DataField
@@ -63,11 +62,9 @@ class Sum:
         """The function for a column.
 
         Raises:
-            InvalidOptionError: the column is not numeric, or for `count` not of whole numbers.
+            InvalidOptionError: the column is not numeric.
         """
         root = numeric_root(field, name)
-        if name == "count" and root not in INTEGERS:
-            raise wrong_type(name, "an integer type", field)
         return Sum(field, root, name)
 
     def reduce(self, values: pa.Array, segments: Segments) -> pa.Array:
@@ -136,14 +133,6 @@ class Sum:
         high = low >> 63 if high is None else high
         bad = np.flatnonzero(np.logical_or.reduceat(wrong, segments.starts))
         return _with_nulls(low, high, bad, values, segments)
-
-
-def count_inputs(values: pa.Array) -> pa.Array:
-    """What a column with `count` stores for the rows of a writer: 1, or 0 for null.
-
-    Counts can be merged any number of times, unlike rows (SEMANTICS.md §B.3, 10).
-    """
-    return pa.array(valid_mask(values).astype(np.int8)).cast(values.type)
 
 
 def _fits(numbers: np.ndarray, bounds: np.iinfo, segments: Segments) -> bool:

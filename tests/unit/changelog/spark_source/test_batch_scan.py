@@ -62,7 +62,7 @@ def in_order(rows: pa.Table) -> list[dict]:
 def test_rows_in_pieces_are_the_rows(table, options, condition):
     table = table.with_options(options)
     predicate = parse_predicate(condition) if condition else None
-    expected = table.to_arrow(columns=["v", "k"], predicate=predicate)
+    expected = table.to_arrow(columns=["v", "k"], filter=predicate)
     scan = batch_scan(table, None, ["v", "k"])
     assert in_order(whole(scan, predicate)) == in_order(expected)
     split = batch_scan(table, None, ["v", "k"], predicate)

@@ -2,12 +2,13 @@
 """Spark's filters are taken when they mean the same here, and only then."""
 
 import datetime
-import sys
+import pickle
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -24,12 +25,12 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from changelog.spark_source import push_down
-from changelog.spark_source.batch_reader import PushingReader, ScanReader
+from changelog.spark_source.batch_reader import ScanReader
 from changelog.spark_source.batch_scan import batch_scan
-from changelog.spark_source.push_down import planning_filters, pushed_predicate
+from changelog.spark_source.push_down import pushed_predicate
 from changelog.spark_source.spark_types import spark_schema
 from storage.table.predicate import mask
+from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, write
 
 UTC = datetime.UTC
@@ -103,11 +104,18 @@ def test_filters_that_are_left_to_spark(found):
     assert kept(found) is None
 
 
-def test_a_reader_takes_filters_only_where_spark_asks(monkeypatch):
-    assert not planning_filters()
-    monkeypatch.setattr(sys, "argv", ["-m", f"pyspark.sql.worker.{push_down._PLANNER}"])
-    assert planning_filters()
-    assert "pushFilters" not in vars(ScanReader)
+def test_spark_finds_its_own_method_and_gets_filters_taken_all_the_same(tmp_path):
+    """Spark refuses readers with another `pushFilters` while its setting for it is off."""
+    table = FileStoreTable.open(make_table(tmp_path).layout.root)
+    scan = batch_scan(table)
+    for reader in (
+        made := ScanReader(scan, spark_schema(scan.schema)),
+        pickle.loads(pickle.dumps(made)),
+    ):
+        assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
+        assert type(reader).pushFilters is DataSourceReader.pushFilters
+        assert list(reader.pushFilters([EqualTo(("k",), 1)])) == []
+        assert reader._pushed is not None
 
 
 def test_filters_reach_plan_and_rows(tmp_path):
@@ -115,7 +123,7 @@ def test_filters_reach_plan_and_rows(tmp_path):
     for number in range(3):
         write(table, number, [("+I", number * 100 + k, f"v{k}") for k in range(50)])
     scan = batch_scan(table)
-    reader = PushingReader(scan, spark_schema(scan.schema))
+    reader = ScanReader(scan, spark_schema(scan.schema))
     others = [EqualTo(("v", "x"), 1)]
     assert list(reader.pushFilters([EqualTo(("k",), 117), IsNotNull(("k",)), *others])) == others
     partitions = reader.partitions()

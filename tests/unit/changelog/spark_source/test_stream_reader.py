@@ -156,3 +156,18 @@ def test_an_append_table_needs_no_kinds(tmp_path):
     reader = reader_of(table, view=StreamView(FileStoreTable.open(table.layout.root)))
     start = reader.initialOffset()
     assert rows(reader, start, reader.latestOffset(start, ALL)) == [(1, "a")]
+
+
+def test_a_stream_of_rows_that_the_table_would_merge_is_refused(tmp_path):
+    table = make_table(tmp_path, options={"merge-engine": "partial-update"})
+    write(table, 1, [("+I", 1, "a")])
+    for kinds in (True, False):
+        with pytest.raises(UnsupportedFeatureError, match="as they were written"):
+            StreamView(table, kinds=kinds)
+    assert StreamView(table, "audit_log").schema.names == ["rowkind", "k", "v"]
+    raw = FileStoreTable.open(table.layout.root).with_options(
+        {"lakeward.streaming-read.unmerged": "true"}
+    )
+    reader = reader_of(table, view=StreamView(raw, kinds=True))
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert rows(reader, reader.initialOffset(), end) == [("+I", 1, "a")]
