@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams into one real table, of rows that are given as JSON text: every digit counts."""
 
+import re
+
 from ingest.source.records import RawBatch
 from storage.format.type_text import type_name
 from tests.unit.ingest.debezium_events import SOURCE, dumps
@@ -28,13 +30,18 @@ _FORMS = {
     "ogg-json": b'{"op_type":"%(letter)s","table":"SHOP.items","before":%(before)s,'
     b'"after":%(after)s}',
     "canal-json": b'{"type":"%(VERB)s","database":"shop","table":"items","es":5,'
-    b'"mysqlType":{"id":"bigint","n":"bigint","name":"text"},"data":[%(row)s],"old":[%(old)s]}',
+    b'"mysqlType":{%(types)s},"data":[%(row)s],"old":[%(old)s]}',
     "aws-dms-json": b'{"metadata":{"operation":"%(verb)s","record-type":"data",'
     b'"schema-name":"shop","table-name":"items"},"data":%(row)s,"before-image":%(old)s}',
     "upsert-json": b"%(row)s",
 }
+_NAME = re.compile(rb'"(id|n|name|more)":')
 _VERBS = {b"c": b"insert", b"u": b"update", b"d": b"delete"}
 _LETTERS = {b"c": b"I", b"u": b"U", b"d": b"D"}
+
+
+def _type(name):
+    return b"text" if name == b"name" else b"bigint"
 
 
 def changed(form, op, row, before=None):
@@ -59,6 +66,7 @@ def changed(form, op, row, before=None):
         b"verb": verb,
         b"VERB": verb.upper(),
         b"letter": _LETTERS[code],
+        b"types": b",".join(b'"%s":"%s"' % (name, _type(name)) for name in _NAME.findall(row)),
     }
     text = _FORMS[form] % parts
     source = dumps({**SOURCE, "name": "src", "db": "shop", "schema": "", "table": "items"})
