@@ -11,7 +11,7 @@ from tests.fuzz.event_mutation import Seed, mutated
 from tests.fuzz.event_streams import StreamCampaign
 from tests.fuzz.event_subjects import SUBJECTS, subject_of
 
-SHORT, LONG = 1_200, 20_000
+SHORT, LONG = 800, 20_000
 SEED = 20_261_122
 
 _DIGITS = base64.b64encode((7 * 10**6_500).to_bytes(2_800, "big"))
@@ -95,21 +95,20 @@ def assert_faultless(name, folder, count):
     assert bad > count // 20  # oddness is seen
 
 
-@pytest.mark.parametrize(("name", "topic", "values"), KEPT)
-def test_events_that_once_showed_a_fault(name, topic, values, tmp_path):
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in KEPT}))
+def test_events_that_once_showed_a_fault(name, tmp_path):
     campaign = EventCampaign(subject_of(name, tmp_path / "subject"), SEED)
-    campaign.judge(topic, [(b'{"id":1}', value) for value in values])
+    for topic, values in [each[1:] for each in KEPT if each[0] == name]:
+        campaign.judge(topic, [(b'{"id":1}', value) for value in values])
     assert not campaign.faults, "\n".join(map(str, campaign.faults))
 
 
-@pytest.mark.parametrize(
-    "name", ["debezium-json block postgres", "canal-json types", "upsert-avro"]
-)
+@pytest.mark.parametrize("name", ["debezium-json block postgres", "upsert-avro"])
 def test_odd_events_end_no_batch_of_a_whole_stream(name, tmp_path):
     campaign = StreamCampaign(subject_of(name, tmp_path / "subject"), SEED)
-    campaign.run(160)
+    campaign.run(120)
     assert not campaign.faults, "\n".join(map(str, campaign.faults))
-    assert campaign.ends["pending"] + sum(campaign.ends.values()) > 100
+    assert sum(campaign.ends.values()) >= 100
 
 
 @pytest.mark.full
