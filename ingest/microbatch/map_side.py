@@ -259,7 +259,9 @@ class MapSide:
     def _writable(self, raw: RawBatch, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows without those that an earlier run could not write, which are bad records."""
         known = self._plan.unwritable_in(table, raw.topic, raw.partition)
-        gone = sorted(known.keys() & set(rows.column(OFFSET_COLUMN).to_pylist())) if known else []
+        if not known:
+            return rows
+        gone = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*known]).tolist()
         if not gone:
             return rows
         places = [bisect.bisect_left(raw.offsets, offset) for offset in gone]
@@ -367,10 +369,10 @@ def _unplaceable(
     def attempt(low: int, high: int) -> None:
         list(split_rows(rows.slice(low, high - low), table))
 
-    offsets = rows.column(OFFSET_COLUMN)
+    offsets = rows.column(OFFSET_COLUMN).to_numpy()
     found = guilty_rows(attempt, rows.num_rows, error)
     return [
-        Unwritable(name, piece.topic, piece.partition, offsets[at].as_py(), why)
+        Unwritable(name, piece.topic, piece.partition, int(offsets[at]), why)
         for at, why in found.items()
     ]
 

@@ -193,7 +193,8 @@ def _unwritable(
         chunk, batch = ordered[number], batches[number]
         if chunk.topic == SWEEP_PIECE.topic:  # no record's, but the table's own
             raise error
-        offset = batch.column(OFFSET_COLUMN)[at - ends[number] + batch.num_rows].as_py()
+        offsets = batch.column(OFFSET_COLUMN).to_numpy()
+        offset = int(offsets[at - ends[number] + batch.num_rows])
         place = (chunk.topic, chunk.source_partition)
         named.append(Unwritable(table, *place, offset, why))
     return tuple(dict.fromkeys(named))

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import datetime
 import decimal
+import functools
 import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -94,11 +95,13 @@ class Change:
     key: tuple[str, ...]
 
 
+@functools.cache
 def _capture(database: str, converter: str) -> Capture:
     (path,) = [p for p in captures([converter]) if p.name.startswith(database)]
     return load(path)
 
 
+@functools.cache
 def _sunk(database: str) -> CapturedSink:
     return CapturedSink().take(_capture(database, "json-schema"))
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Odd events of every format: no batch fails, no record is lost, both decoding paths agree."""
 
+import base64
 import random
 
 import pytest
@@ -10,15 +11,16 @@ from tests.fuzz.event_mutation import Seed, mutated
 from tests.fuzz.event_streams import StreamCampaign
 from tests.fuzz.event_subjects import SUBJECTS, subject_of
 
-SHORT, LONG = 1_200, 20_000
+SHORT, LONG = 800, 20_000
 SEED = 20_261_122
 
-_DIGITS = b"/" * 4_000
+_DIGITS = base64.b64encode((7 * 10**6_500).to_bytes(2_800, "big"))
 _ROW = b'"source":{"db":"shop","schema":"public","table":"%s"},"op":"u"}'
+_MARIA = b'"source":{"db":"shop","table":"%s"},"op":"u"}'
 _BLOCK = (
     b'{"schema":{"type":"struct","fields":[{"type":"struct","field":"after","fields":['
     b'{"type":"int32","field":"id"},{"type":"bytes","field":"nine","name":'
-    b'"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"%s"}}]}]},"payload":'
+    b'"org.apache.kafka.connect.data.Decimal","parameters":{"scale":"%s","connect.decimal.precision":"5"}}]}]},"payload":'
 )
 
 
@@ -53,7 +55,7 @@ KEPT = [
     (  # an update that tells a part of the old key
         "debezium-json mariadb",
         "maria-json.shop.keyed",
-        [b'{"before":{"id":25769803776},"after":{"region":"","id":3,"big":1},' + _ROW % b"keyed"],
+        [b'{"before":{"id":25769803776},"after":{"region":"","id":3,"big":1},' + _MARIA % b"keyed"],
     ),
     (  # what an earlier event was called otherwise is not new
         "debezium-json postgres",
@@ -75,7 +77,7 @@ KEPT = [
             "pg-json-schema.public.bit_strings",
             [_blocked(scale, value)],
         )
-        for scale in (b"0", b"99", b"-5", b"9" * 5_000, b"\xc2\xb2", b"--1")
+        for scale in (b"2047", b"99", b"-5", b"9" * 5_000, b"\xc2\xb2", b"--1")
         for value in (_DIGITS, b"")
     ),
 ]
@@ -93,21 +95,20 @@ def assert_faultless(name, folder, count):
     assert bad > count // 20  # oddness is seen
 
 
-@pytest.mark.parametrize(("name", "topic", "values"), KEPT)
-def test_events_that_once_showed_a_fault(name, topic, values, tmp_path):
+@pytest.mark.parametrize("name", sorted({name for name, _, _ in KEPT}))
+def test_events_that_once_showed_a_fault(name, tmp_path):
     campaign = EventCampaign(subject_of(name, tmp_path / "subject"), SEED)
-    campaign.judge(topic, [(b'{"id":1}', value) for value in values])
+    for topic, values in [each[1:] for each in KEPT if each[0] == name]:
+        campaign.judge(topic, [(b'{"id":1}', value) for value in values])
     assert not campaign.faults, "\n".join(map(str, campaign.faults))
 
 
-@pytest.mark.parametrize(
-    "name", ["debezium-json block postgres", "canal-json types", "upsert-avro"]
-)
+@pytest.mark.parametrize("name", ["debezium-json block postgres", "upsert-avro"])
 def test_odd_events_end_no_batch_of_a_whole_stream(name, tmp_path):
     campaign = StreamCampaign(subject_of(name, tmp_path / "subject"), SEED)
-    campaign.run(160)
+    campaign.run(120)
     assert not campaign.faults, "\n".join(map(str, campaign.faults))
-    assert campaign.ends["pending"] + sum(campaign.ends.values()) > 100
+    assert sum(campaign.ends.values()) >= 100
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ from ingest.microbatch.chunk import chunks_of
 from ingest.microbatch.decoding import Decoding
 from ingest.microbatch.map_side import MapSide
 from ingest.microbatch.range_report import BatchTotals
-from ingest.microbatch.reduce_side import _reduced
+from ingest.microbatch.reduce_side import reduced
 from ingest.microbatch.sink import JobOutcome, MicroBatchSink
 from ingest.microbatch.table_cache import Warehouse
 from ingest.source import initial
@@ -128,7 +128,7 @@ class SimulatedSink(MicroBatchSink):
             by_bucket[chunk.table, chunk.partition, chunk.bucket].append(chunk)
         warehouse = Warehouse.of(self.settings.sink)
         results = tuple(
-            _reduced(warehouse, plan, bucket[0], by_bucket[bucket]) for bucket in sorted(by_bucket)
+            reduced(warehouse, plan, bucket[0], by_bucket[bucket]) for bucket in sorted(by_bucket)
         )
         return JobOutcome(BatchTotals.of(reports), results)
 

@@ -244,3 +244,47 @@ def test_bad_records_with_odd_headers_and_moments_are_kept(extra, tmp_path):
     stream.local.run(0, {(raw.topic, 0): [raw]})
     (held,) = stream.local.table(QUARANTINE).to_arrow().to_pylist()
     assert (held["value"], held["error_class"]) == (b"\xff", "json")
+
+
+TABLE_NAMES = [
+    *(
+        "..",
+        ".",
+        "../../up",
+        "/etc",
+        "a/b",
+        "a\\b",
+        "nul\0",
+        "line\nfeed",
+        " ",
+        "x" * 300,
+        "\u2003",
+    ),
+    *(
+        "\N{PILE OF POO}",
+        "a.b",
+        "a$snapshots",
+        "a\N{RIGHT-TO-LEFT OVERRIDE}b",
+        "CON",
+        "-rf",
+        "%2e%2e",
+        "t\t",
+        '"',
+    ),
+]
+
+
+@pytest.mark.parametrize("way", ["debezium-json", "canal-json", "ogg-json", "maxwell-json"])
+def test_tables_of_any_name_are_made_or_refused_and_stay_in_the_warehouse(way, tmp_path):
+    (tmp_path / "in").mkdir()
+    stream = Stream(tmp_path / "in", way)
+    write = WRITERS[way]
+    values = [write(name, {"id": 1, "v": "a"}).encode() for name in TABLE_NAMES]
+    values.append(write("items", {"id": 1, "v": "a"}).encode())
+    raw = RawBatch("src.shop", 0, list(range(len(values))), [None] * len(values), values)
+    stream.local.run(0, {(raw.topic, 0): [raw]})
+    assert stream.rows("items") == [{"id": 1, "v": "a"}]
+    made = [n for n in stream.local.book.schema_ids() if not n.startswith("lakeward.")]
+    assert len(made) + len(stream.bad()) == len(values)
+    assert {error_class for _, error_class in stream.bad()} <= {"schema", "envelope"}
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["in"]
