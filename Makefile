@@ -67,10 +67,10 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --check
-	$(BIN)/python -m ingest.configuration.settings --check
+	$(BIN)/python -W ignore::RuntimeWarning -m storage.options.options --check
+	$(BIN)/python -m ingest.config.settings --check
 	$(BIN)/python -m deploy.chart_files --check
-	$(BIN)/python -m ingest.observing.metric_page --check
+	$(BIN)/python -m ingest.observe.metrics.metric_page --check
 	$(BIN)/python -m deploy.write_dashboards --check
 
 format: setup ## rewrite the sources in the house format
@@ -128,11 +128,11 @@ sbom: setup image-tools ## bill of materials of the image's Python environment, 
 	$(BIN)/python -m tests.image.sbom $(IMAGE_TOOLS)/bin/cyclonedx-py build/sbom.json
 
 docs: setup ## regenerate the reference pages
-	$(BIN)/python -W ignore::RuntimeWarning -m storage.options --write
-	$(BIN)/python -m ingest.configuration.settings --write
-	$(BIN)/python -m ingest.observing.metric_page --write
+	$(BIN)/python -W ignore::RuntimeWarning -m storage.options.options --write
+	$(BIN)/python -m ingest.config.settings --write
+	$(BIN)/python -m ingest.observe.metrics.metric_page --write
 	$(BIN)/python -m deploy.write_dashboards --write
-	$(BIN)/python -m ingest.transforms.reference_page --write
+	$(BIN)/python -m ingest.transform.reference_page --write
 	$(BIN)/python -m tests.drills.page --write
 	$(BIN)/python -m tests.image.image_lock --write
 	$(BIN)/python -m deploy.chart_files --write

@@ -13,8 +13,8 @@ import pyarrow as pa
 from changelog.row_kinds import told_batch, told_schema
 from changelog.stream_scan import StreamScan
 from storage.errors import InvalidRequestError
-from storage.table.predicate import Predicate
-from storage.table.predicate_text import parse_predicate
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 
 __all__ = ["ChangelogReader"]

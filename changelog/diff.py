@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from storage.lsm.changelog.row_changes import ChangeRule, row_changes
+from storage.lsm.changelog.state_diff import Positions, side_by_side
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.merge import MERGE_WINDOW_BYTES
-from storage.lsm.row_changes import ChangeRule, row_changes
-from storage.lsm.state_diff import Positions, side_by_side
 
 __all__ = ["diff_sorted", "diff_states"]
 

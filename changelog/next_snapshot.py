@@ -5,7 +5,7 @@ Source: SEMANTICS.md §C.8 ("If the next snapshot is gone"), §F.8.
 """
 
 from storage.errors import DataLossError, NotFoundError
-from storage.format.snapshot import Snapshot
+from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 
 __all__ = ["NextSnapshot"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InvalidRequestError
-from storage.format.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind
 
 __all__ = ["ROW_KIND", "told_batch", "told_schema", "untold_batch"]
 

@@ -9,10 +9,10 @@ snapshot added, read one by one without merging, with the kinds as they were flu
 
 import pyarrow as pa
 
-from storage.format.snapshot import CommitKind, Snapshot
-from storage.table.change_plan import ChangePlanner, ChangeSplit, changelog_entries
-from storage.table.change_read import ChangeRead
+from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.table.core import TableCore
+from storage.table.read.change_read import ChangeRead
+from storage.table.scan.change_plan import ChangePlanner, ChangeSplit, changelog_entries
 
 __all__ = ["changelog_entries", "changes_counted", "read_snapshot_changelog", "snapshot_changes"]
 

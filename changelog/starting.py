@@ -9,12 +9,12 @@ import dataclasses
 from typing import Protocol
 
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
-from storage.format.snapshot import Snapshot
-from storage.table.consumers import read_consumer
+from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
-from storage.table.scan import TableScan
-from storage.table.scan_mode import ScanMode, check_streaming, scan_mode_of
-from storage.table.time_travel import TimeTravel, first_since, newest_compacted, travel_of
+from storage.table.retention.consumers import read_consumer
+from storage.table.scan.scan import TableScan
+from storage.table.scan.scan_mode import ScanMode, check_streaming, scan_mode_of
+from storage.table.scan.time_travel import TimeTravel, first_since, newest_compacted, travel_of
 
 __all__ = [
     "Beginning",

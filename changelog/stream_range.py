@@ -15,13 +15,13 @@ from changelog.next_snapshot import NextSnapshot
 from changelog.snapshot_changelog import changes_counted, snapshot_changes
 from changelog.starting import Beginning, first_scan, starting_point
 from storage.errors import InvalidRequestError
-from storage.format.snapshot import Snapshot
-from storage.table.change_plan import ChangePlanner, ChangeSplit
-from storage.table.consumers import delete_consumer, write_consumer
-from storage.table.lost_files import judging_losses
-from storage.table.predicate import Predicate
-from storage.table.scan import Split
-from storage.table.scan_mode import ScanMode, scan_mode_of
+from storage.format.metadata.snapshot import Snapshot
+from storage.table.read.lost_files import judging_losses
+from storage.table.retention.consumers import delete_consumer, write_consumer
+from storage.table.scan.change_plan import ChangePlanner, ChangeSplit
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.scan import Split
+from storage.table.scan.scan_mode import ScanMode, scan_mode_of
 from storage.table.table import FileStoreTable
 
 __all__ = ["START", "RangeLimit", "StreamPlace", "StreamRange"]

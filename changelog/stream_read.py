@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import SEQUENCE_NUMBER, RowKind
-from storage.table.change_plan import ChangeSplit
-from storage.table.change_read import ChangeRead, additions
+from storage.format.types.types import SEQUENCE_NUMBER, RowKind
 from storage.table.core import TableCore
-from storage.table.predicate import Predicate
-from storage.table.read import TableRead
-from storage.table.scan import Split
+from storage.table.read.change_read import ChangeRead, additions
+from storage.table.read.read import TableRead
+from storage.table.scan.change_plan import ChangeSplit
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.scan import Split
 
 __all__ = ["StreamRead"]
 

@@ -29,14 +29,14 @@ from changelog.starting import (
 )
 from changelog.stream_read import StreamRead
 from storage.errors import InvalidRequestError
-from storage.format.snapshot import Snapshot
-from storage.table.change_plan import ChangePlanner, ChangeSplit
-from storage.table.consumers import write_consumer
-from storage.table.lost_files import judging_losses
-from storage.table.predicate import Predicate
-from storage.table.scan import Split
+from storage.format.metadata.snapshot import Snapshot
+from storage.table.read.lost_files import judging_losses
+from storage.table.retention.consumers import write_consumer
+from storage.table.scan.change_plan import ChangePlanner, ChangeSplit
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.scan import Split
+from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
-from storage.table.time_travel import travel_of
 
 __all__ = ["ChangelogBatch", "StreamPlan", "StreamScan", "read_changelog"]
 

@@ -11,8 +11,8 @@ import enum
 import logging
 from collections.abc import Iterator
 
-from ingest.deletions.truncates import TruncateStopError
-from ingest.evolution.schema_answers import SchemaStopError
+from ingest.pipeline.deletions.truncates import TruncateStopError
+from ingest.schema.schema_answers import SchemaStopError
 from storage.errors import (
     BadRecordError,
     CommitConflictError,

@@ -17,8 +17,8 @@ from storage.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from storage.errors import LakewardError
-    from storage.format.schema import TableSchema, new_schema
-    from storage.format.schema_changes import (
+    from storage.format.metadata.schema import TableSchema, new_schema
+    from storage.format.metadata.schema_changes import (
         AddColumn,
         DropColumn,
         DropPrimaryKey,
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
         SetOption,
         UpdateType,
     )
-    from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
-    from storage.format.type_text import parse_type
-    from storage.format.types import VALUE_KIND, RowKind
-    from storage.table.analyze import analyze
+    from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+    from storage.format.types.type_text import parse_type
+    from storage.format.types.types import VALUE_KIND, RowKind
     from storage.table.branches import create_branch, drop_branch, fast_forward
     from storage.table.catalog import Catalog, FileSystemCatalog
-    from storage.table.commit import CommitResult, FileStoreCommit
-    from storage.table.drop_partitions import drop_partitions, truncate
-    from storage.table.expire import expire_snapshots
-    from storage.table.expire_changelogs import expire_changelogs
-    from storage.table.expire_partitions import expire_partitions
-    from storage.table.invariants import check_table
-    from storage.table.orphans import remove_orphan_files
-    from storage.table.overwrite_rows import overwrite_rows
-    from storage.table.predicate_text import parse_predicate
-    from storage.table.repair import repair_hints
-    from storage.table.rescale import rescale
-    from storage.table.rewrite_index import rewrite_file_index
-    from storage.table.rollback import rollback_to
-    from storage.table.scan import Plan, Split
-    from storage.table.sort_codes import SortOrder
-    from storage.table.sort_table import sort_table
-    from storage.table.system.catalog_tables import catalog_system_table
-    from storage.table.system.registry import system_table
+    from storage.table.commit.commit import CommitResult, FileStoreCommit
+    from storage.table.compaction.rescale import rescale
+    from storage.table.compaction.rewrite_index import rewrite_file_index
+    from storage.table.compaction.sort_codes import SortOrder
+    from storage.table.compaction.sort_table import sort_table
+    from storage.table.inspect.analyze import analyze
+    from storage.table.inspect.system.catalog_tables import catalog_system_table
+    from storage.table.inspect.system.registry import system_table
+    from storage.table.retention.expire import expire_snapshots
+    from storage.table.retention.expire_changelogs import expire_changelogs
+    from storage.table.retention.expire_partitions import expire_partitions
+    from storage.table.retention.orphans import remove_orphan_files
+    from storage.table.retention.repair import repair_hints
+    from storage.table.retention.rollback import rollback_to
+    from storage.table.scan.predicate_text import parse_predicate
+    from storage.table.scan.scan import Plan, Split
     from storage.table.table import FileStoreTable
     from storage.table.tags import create_tag, delete_tag
     from storage.table.upkeep import TableUpkeep
+    from storage.table.write.drop_partitions import drop_partitions, truncate
+    from storage.table.write.overwrite_rows import overwrite_rows
+    from storage.testing.invariants import check_table
 
 __all__ = [
     "BATCH_COMMIT_IDENTIFIER",
@@ -108,54 +108,54 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BATCH_COMMIT_IDENTIFIER": "storage.format.snapshot",
-    "VALUE_KIND": "storage.format.types",
-    "AddColumn": "storage.format.schema_changes",
+    "BATCH_COMMIT_IDENTIFIER": "storage.format.metadata.snapshot",
+    "VALUE_KIND": "storage.format.types.types",
+    "AddColumn": "storage.format.metadata.schema_changes",
     "Catalog": "storage.table.catalog",
-    "CommitKind": "storage.format.snapshot",
-    "CommitResult": "storage.table.commit",
-    "DropColumn": "storage.format.schema_changes",
-    "DropPrimaryKey": "storage.format.schema_changes",
-    "FileStoreCommit": "storage.table.commit",
+    "CommitKind": "storage.format.metadata.snapshot",
+    "CommitResult": "storage.table.commit.commit",
+    "DropColumn": "storage.format.metadata.schema_changes",
+    "DropPrimaryKey": "storage.format.metadata.schema_changes",
+    "FileStoreCommit": "storage.table.commit.commit",
     "FileStoreTable": "storage.table.table",
     "FileSystemCatalog": "storage.table.catalog",
     "LakewardError": "storage.errors",
-    "Plan": "storage.table.scan",
-    "RemoveOption": "storage.format.schema_changes",
-    "RenameColumn": "storage.format.schema_changes",
-    "RowKind": "storage.format.types",
-    "SchemaChange": "storage.format.schema_changes",
-    "SetOption": "storage.format.schema_changes",
-    "Snapshot": "storage.format.snapshot",
-    "SortOrder": "storage.table.sort_codes",
-    "Split": "storage.table.scan",
-    "TableSchema": "storage.format.schema",
+    "Plan": "storage.table.scan.scan",
+    "RemoveOption": "storage.format.metadata.schema_changes",
+    "RenameColumn": "storage.format.metadata.schema_changes",
+    "RowKind": "storage.format.types.types",
+    "SchemaChange": "storage.format.metadata.schema_changes",
+    "SetOption": "storage.format.metadata.schema_changes",
+    "Snapshot": "storage.format.metadata.snapshot",
+    "SortOrder": "storage.table.compaction.sort_codes",
+    "Split": "storage.table.scan.scan",
+    "TableSchema": "storage.format.metadata.schema",
     "TableUpkeep": "storage.table.upkeep",
-    "UpdateType": "storage.format.schema_changes",
-    "analyze": "storage.table.analyze",
-    "catalog_system_table": "storage.table.system.catalog_tables",
-    "check_table": "storage.table.invariants",
+    "UpdateType": "storage.format.metadata.schema_changes",
+    "analyze": "storage.table.inspect.analyze",
+    "catalog_system_table": "storage.table.inspect.system.catalog_tables",
+    "check_table": "storage.testing.invariants",
     "create_branch": "storage.table.branches",
     "create_tag": "storage.table.tags",
     "delete_tag": "storage.table.tags",
     "drop_branch": "storage.table.branches",
-    "drop_partitions": "storage.table.drop_partitions",
-    "expire_changelogs": "storage.table.expire_changelogs",
-    "expire_partitions": "storage.table.expire_partitions",
-    "expire_snapshots": "storage.table.expire",
+    "drop_partitions": "storage.table.write.drop_partitions",
+    "expire_changelogs": "storage.table.retention.expire_changelogs",
+    "expire_partitions": "storage.table.retention.expire_partitions",
+    "expire_snapshots": "storage.table.retention.expire",
     "fast_forward": "storage.table.branches",
-    "new_schema": "storage.format.schema",
-    "overwrite_rows": "storage.table.overwrite_rows",
-    "parse_predicate": "storage.table.predicate_text",
-    "parse_type": "storage.format.type_text",
-    "remove_orphan_files": "storage.table.orphans",
-    "repair_hints": "storage.table.repair",
-    "rescale": "storage.table.rescale",
-    "rewrite_file_index": "storage.table.rewrite_index",
-    "rollback_to": "storage.table.rollback",
-    "sort_table": "storage.table.sort_table",
-    "system_table": "storage.table.system.registry",
-    "truncate": "storage.table.drop_partitions",
+    "new_schema": "storage.format.metadata.schema",
+    "overwrite_rows": "storage.table.write.overwrite_rows",
+    "parse_predicate": "storage.table.scan.predicate_text",
+    "parse_type": "storage.format.types.type_text",
+    "remove_orphan_files": "storage.table.retention.orphans",
+    "repair_hints": "storage.table.retention.repair",
+    "rescale": "storage.table.compaction.rescale",
+    "rewrite_file_index": "storage.table.compaction.rewrite_index",
+    "rollback_to": "storage.table.retention.rollback",
+    "sort_table": "storage.table.compaction.sort_table",
+    "system_table": "storage.table.inspect.system.registry",
+    "truncate": "storage.table.write.drop_partitions",
 }
 """Where each public name comes from."""
 

@@ -4,7 +4,7 @@
 from typing import Any
 
 from changelog.snapshot_changelog import read_snapshot_changelog
-from storage.format.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 
 __all__ = ["changelog_of_commit", "changes_of"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from storage.table.predicate import And, Not, Op, Or, Predicate
+from storage.table.scan.predicate import And, Not, Op, Or, Predicate
 
 _OPERATORS = {
     Op.EQ: operator.eq,

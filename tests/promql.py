@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import promql_parser
 
-from ingest.observing.metric_table import METRICS, PREFIX
+from ingest.observe.metrics.metric_table import METRICS, PREFIX
 
 ROWS = {PREFIX + row.name: row for row in METRICS}
 SCRAPED = frozenset({"namespace", "job", "instance", "pod"})

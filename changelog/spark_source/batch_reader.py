@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from changelog.spark_source.pieces import BatchScan, Piece, counts_of
 from changelog.spark_source.push_down import pushed_predicate
 from changelog.spark_source.spark_types import arrow_schema_of, spark_batches
-from storage.table.predicate import And, Predicate
+from storage.table.scan.predicate import And, Predicate
 
 __all__ = ["ScanReader"]
 

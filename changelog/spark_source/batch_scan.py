@@ -19,12 +19,12 @@ from changelog.spark_source.pieces import (
 from changelog.spark_source.view_scan import ChangeScan, ViewScan, is_view
 from storage.errors import NotFoundError
 from storage.table.catalog_api import Catalog
-from storage.table.predicate import Predicate, both, mask
-from storage.table.row_scan import RowScan
-from storage.table.scan import TableScan
-from storage.table.system.catalog_tables import catalog_system_table
-from storage.table.system.registry import SYSTEM_TABLES, system_table
-from storage.table.system.row_tables import read_optimized_scan
+from storage.table.inspect.system.catalog_tables import catalog_system_table
+from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
+from storage.table.inspect.system.row_tables import read_optimized_scan
+from storage.table.scan.predicate import Predicate, both, mask
+from storage.table.scan.row_scan import RowScan
+from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 
 __all__ = ["batch_scan", "catalog_scan"]

@@ -37,7 +37,7 @@ from changelog.spark_source.stream_view import StreamView, streamed_table
 from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter
 from changelog.stream_range import RangeLimit
 from storage.errors import InvalidOptionError
-from storage.table.predicate import Predicate
+from storage.table.scan.predicate import Predicate
 from storage.table.table import FileStoreTable
 
 __all__ = ["LakewardDataSource"]

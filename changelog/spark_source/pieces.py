@@ -11,9 +11,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.table.predicate import Predicate, columns_of
-from storage.table.row_scan import Piece
-from storage.table.scan import Split
+from storage.table.scan.predicate import Predicate, columns_of
+from storage.table.scan.row_scan import Piece
+from storage.table.scan.scan import Split
 
 __all__ = [
     "BatchScan",

@@ -29,8 +29,8 @@ from pyspark.sql.datasource import (
 )
 
 from storage.errors import InvalidRequestError
-from storage.table import predicate as own
-from storage.table.predicate import Op, Predicate, literal_scalar
+from storage.table.scan import predicate as own
+from storage.table.scan.predicate import Op, Predicate, literal_scalar
 
 __all__ = ["pushed_predicate"]
 

@@ -21,14 +21,14 @@ import pyarrow as pa
 
 from changelog.row_kinds import ROW_KIND, untold_batch
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
-from storage.format.file_meta import CommitMessage
-from storage.format.types import VALUE_KIND
+from storage.format.metadata.file_meta import CommitMessage
+from storage.format.types.types import VALUE_KIND
 from storage.lsm.commit_cadence import merges_everything
 from storage.table.bucket_mode import BucketMode, require_buckets
-from storage.table.compact_plan import CompactRequest
-from storage.table.compact_table import compact_table
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import compact_table
 from storage.table.table import FileStoreTable
-from storage.table.write import TableWrite
+from storage.table.write.write import TableWrite
 
 __all__ = ["RowSink", "TaskFiles", "partition_values"]
 

@@ -3,7 +3,8 @@
 
 A table is named by `path` (its directory, what `load(path)` gives), or by `warehouse` and `table`.
 Either may end in `$branch_<name>` and in the name of a system table: `db.t$branch_dev$snapshots`.
-Every option of a table (storage/OPTIONS.md) may be given besides, for this read or write only, and
+Every option of a table (docs/reference/table-options.md) may be given besides, for this read or
+write only, and
 every option of an object store. Spark gives all keys in lower case.
 """
 
@@ -12,10 +13,10 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from storage.errors import InvalidOptionError
-from storage.options import TABLE_OPTIONS, find_option
+from storage.options.options import TABLE_OPTIONS, find_option
 from storage.table.catalog import FileSystemCatalog
-from storage.table.predicate import Predicate
-from storage.table.predicate_text import parse_predicate
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 
 __all__ = [
@@ -249,6 +250,6 @@ def _check_known(key: str) -> None:
     near = difflib.get_close_matches(key, known, 1)
     raise InvalidOptionError(
         "there is no such option",
-        hint=f"did you mean `{near[0]}`?" if near else "see storage/OPTIONS.md",
+        hint=f"did you mean `{near[0]}`?" if near else "see docs/reference/table-options.md",
         key=key,
     )

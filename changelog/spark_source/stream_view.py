@@ -14,17 +14,17 @@ from changelog.spark_source.view_scan import is_view, shown_batches, view_schema
 from changelog.starting import require_whole_changes
 from changelog.stream_read import StreamRead
 from storage.errors import UnsupportedFeatureError
-from storage.format.types import VALUE_KIND
-from storage.table.change_plan import ChangeSplit
-from storage.table.change_read import additions
-from storage.table.predicate import And, Predicate, columns_of, conjuncts, mask
-from storage.table.scan import Split
-from storage.table.system.row_tables import (
+from storage.format.types.types import VALUE_KIND
+from storage.table.inspect.system.row_tables import (
     refuse_streaming_read_optimized,
     shows_sequence_numbers,
 )
+from storage.table.read.change_read import additions
+from storage.table.scan.change_plan import ChangeSplit
+from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, mask
+from storage.table.scan.scan import Split
+from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
-from storage.table.time_travel import travel_of
 
 __all__ = ["StreamView", "streamed_table"]
 

@@ -12,19 +12,19 @@ import pyarrow as pa
 from changelog.row_kinds import told_batch, told_schema
 from changelog.spark_source.pieces import Piece, check_columns, selected
 from changelog.stream_read import StreamRead
-from storage.table.change_plan import ChangeSplit
-from storage.table.change_read import ChangeRead
-from storage.table.incremental import incremental_splits, is_incremental
-from storage.table.predicate import And, Predicate, both, columns_of, conjuncts, mask
-from storage.table.read import TableRead
-from storage.table.scan import Split, TableScan
-from storage.table.system.row_tables import (
+from storage.table.inspect.system.row_tables import (
     audit_log_batch,
     audit_log_schema,
     binlog_batches,
     binlog_schema,
     shows_sequence_numbers,
 )
+from storage.table.read.change_read import ChangeRead
+from storage.table.read.read import TableRead
+from storage.table.scan.change_plan import ChangeSplit
+from storage.table.scan.incremental import incremental_splits, is_incremental
+from storage.table.scan.predicate import And, Predicate, both, columns_of, conjuncts, mask
+from storage.table.scan.scan import Split, TableScan
 from storage.table.table import FileStoreTable
 
 __all__ = ["ChangeScan", "ViewScan", "is_view", "shown_batches", "view_schema"]

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 
 from changelog.spark_source.sink import RowSink, TaskFiles
 from storage.errors import InternalError, InvalidOptionError
-from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 
 __all__ = ["BatchWriter", "CommitName", "StreamWriter", "TaskMessage"]
 

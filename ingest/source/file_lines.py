@@ -25,10 +25,10 @@ import msgspec
 import numpy as np
 import orjson
 
+from ingest.config.source_settings import FileSourceSettings
 from ingest.source.file_listing import open_plain
 from ingest.source.ranges import SourceRange
 from ingest.source.records import NO_TIMESTAMP, RawBatch
-from ingest.source.source_settings import FileSourceSettings
 from storage.errors import DataLossError, InvalidOptionError
 
 __all__ = ["POSITION_BITS", "POSITION_MASK", "read_range"]

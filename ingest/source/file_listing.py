@@ -21,7 +21,7 @@ from typing import IO
 
 import orjson
 
-from ingest.source.source_settings import FileSourceSettings, selects_topic
+from ingest.config.source_settings import FileSourceSettings, selects_topic
 from storage.errors import CorruptDataError
 
 __all__ = [

@@ -31,6 +31,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ingest.config.source_settings import FileSourceSettings
 from ingest.source.file_budget import Budget
 from ingest.source.file_lines import POSITION_BITS, POSITION_MASK
 from ingest.source.file_listing import (
@@ -43,7 +44,6 @@ from ingest.source.file_listing import (
     unpacked_size,
 )
 from ingest.source.ranges import OffsetJson, SourceRange, fair_shares, normalize, pack
-from ingest.source.source_settings import FileSourceSettings
 from storage.clock import Clock, SystemClock
 from storage.errors import CorruptDataError, DataLossError, RetryableError
 

@@ -7,9 +7,9 @@ The daemon writes them down before Spark plans its first batch, because Spark do
 from collections.abc import Mapping
 from typing import Any
 
+from ingest.config.source_settings import SourceSettings
 from ingest.source.open import open_source
 from ingest.source.ranges import OffsetJson
-from ingest.source.source_settings import SourceSettings
 
 __all__ = ["initial_offsets", "rewind_offsets"]
 

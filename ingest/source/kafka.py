@@ -25,6 +25,7 @@ from typing import Any
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from ingest.config.source_settings import KafkaSourceSettings, selects_topic
 from ingest.source.kafka_client import (
     CLIENT_LOG,
     admin_config,
@@ -42,7 +43,6 @@ from ingest.source.ranges import (
     resume_token,
     split_ranges,
 )
-from ingest.source.source_settings import KafkaSourceSettings, selects_topic
 from ingest.source.topic_identities import TopicIdentities
 from storage.clock import Clock, SystemClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError

@@ -11,7 +11,7 @@ import time
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest.source.source_settings import KafkaSourceSettings
+from ingest.config.source_settings import KafkaSourceSettings
 from storage.errors import DataLossError, InvalidRequestError, LakewardError, RetryableError
 
 __all__ = [

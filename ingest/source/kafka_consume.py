@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from ingest.config.source_settings import KafkaSourceSettings
 from ingest.source.kafka_client import (
     CLIENT_LOG,
     broker_error,
@@ -24,7 +25,6 @@ from ingest.source.kafka_client import (
 )
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from ingest.source.source_settings import KafkaSourceSettings
 from storage.clock import SystemClock
 from storage.errors import RetryableError
 

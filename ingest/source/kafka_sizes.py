@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from ingest.config.source_settings import KafkaSourceSettings
 from ingest.source.kafka_client import CLIENT_LOG, consumer_config
 from ingest.source.ranges import DEFAULT_RECORD_BYTES
-from ingest.source.source_settings import KafkaSourceSettings
 from storage.clock import Clock
 
 __all__ = ["RecordSizes"]

@@ -4,9 +4,9 @@
 from collections.abc import Mapping
 from types import TracebackType
 
+from ingest.config.source_settings import KafkaSourceSettings, SourceSettings
 from ingest.source.files import FileSource
 from ingest.source.kafka import KafkaSource
-from ingest.source.source_settings import KafkaSourceSettings, SourceSettings
 from storage.clock import Clock, SystemClock
 
 __all__ = ["LagProbe"]

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ingest.config.source_settings import KafkaSourceSettings, SourceSettings
 from ingest.source.file_lines import read_range
 from ingest.source.files import FileSource
 from ingest.source.kafka import KafkaSource
 from ingest.source.kafka_consume import consume
 from ingest.source.ranges import OffsetJson, SourceRange
 from ingest.source.records import RawBatch
-from ingest.source.source_settings import KafkaSourceSettings, SourceSettings
 from ingest.source.topic_identities import TopicIdentities
 from storage.clock import Clock, SystemClock
 

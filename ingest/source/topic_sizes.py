@@ -9,10 +9,10 @@ on disk.
 import dataclasses
 from collections.abc import Collection
 
+from ingest.config.source_settings import KafkaSourceSettings, SourceSettings
 from ingest.source.file_listing import list_files
 from ingest.source.kafka import KafkaSource
 from ingest.source.kafka_sizes import RecordSizes
-from ingest.source.source_settings import KafkaSourceSettings, SourceSettings
 from storage.clock import SystemClock
 from storage.errors import RetryableError
 

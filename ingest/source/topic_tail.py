@@ -6,10 +6,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from ingest.config.source_settings import KafkaSourceSettings, SourceSettings, only_topic
 from ingest.source.kafka_client import CLIENT_LOG, admin_config, broker_error
 from ingest.source.open import open_range, open_source
 from ingest.source.records import RawBatch
-from ingest.source.source_settings import KafkaSourceSettings, SourceSettings, only_topic
 from storage.clock import Clock
 from storage.errors import LakewardError, RetryableError
 

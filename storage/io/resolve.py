@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
-from storage.io.object_store_options import SCHEMES, locate
+from storage.io.object_store.options import SCHEMES, locate
 
 __all__ = ["is_local", "resolve_file_io"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!$)")
 
-_OBJECT_STORE = "storage.io.object_store"
+_OBJECT_STORE = "storage.io.object_store.object_store"
 
 _REFUSED = {
     "hdfs": "whether its rename can be a commit has not been tested; mount it (NFS gateway, FUSE)",

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from storage.clock import Clock, IdSource
-from storage.format.data_file import DataFileOptions, KeyValueFileWriter, read_key_values
-from storage.format.file_meta import DataFileMeta, FileSource
-from storage.format.layout import TableLayout
-from storage.format.row_selection import Except, RowSelection
-from storage.format.schema import TableSchema
+from storage.format.files.data_file import DataFileOptions, KeyValueFileWriter, read_key_values
+from storage.format.files.row_selection import Except, RowSelection
+from storage.format.metadata.file_meta import DataFileMeta, FileSource
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.schema import TableSchema
 from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder
 from storage.lsm.levels import KeyOf
 from storage.lsm.lookup.contract import DeletedRows, KeyLookup
 from storage.lsm.row_expiry import RowExpiry
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = ["BucketContext"]
 

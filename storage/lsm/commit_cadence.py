@@ -5,8 +5,8 @@ Source: SEMANTICS.md §C.3 and §D.7. Everything follows from the identifier, so
 job, or a writer that lives for one commit only, decides as one that never stopped.
 """
 
-from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.options import TableOptions
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
+from storage.options.options import TableOptions
 
 __all__ = ["full_compaction_interval", "has_period", "merges_everything", "merges_level_0"]
 

@@ -8,9 +8,9 @@ ratio, else by number of runs; where the table needs it, level 0 whatever its si
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from storage.format.file_meta import DataFileMeta
+from storage.format.metadata.file_meta import DataFileMeta
 from storage.lsm.levels import Levels, SortedRun
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = [
     "CompactUnit",
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
-    """The options the choice depends on; see OPTIONS.md for each.
+    """The options the choice depends on; see table-options.md for each.
 
     Attributes:
         trigger: sorted runs at which compaction is considered.

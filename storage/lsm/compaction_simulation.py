@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from storage.format.file_meta import EMPTY_STATS, DataFileMeta
+from storage.format.metadata.file_meta import EMPTY_STATS, DataFileMeta
 from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.levels import Levels
 

@@ -8,15 +8,15 @@ memory. Nothing here touches a snapshot: the caller commits the increment.
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from storage.format.data_file import KeyValueFileWriter
-from storage.format.file_meta import CompactIncrement, DataFileMeta, FileSource
+from storage.format.files.data_file import KeyValueFileWriter
+from storage.format.metadata.file_meta import CompactIncrement, DataFileMeta, FileSource
 from storage.lsm.bucket import BucketContext
+from storage.lsm.changelog.leveled_rows import Merged
+from storage.lsm.changelog.unit_merge import Merging, upgrade_of
 from storage.lsm.compaction_policy import CompactUnit
-from storage.lsm.leveled_rows import Merged
 from storage.lsm.levels import KeyOf, Levels, Section, SortedRun, sections
 from storage.lsm.merge import MERGE_WINDOW_BYTES
 from storage.lsm.merge_functions.fold import naming_table
-from storage.lsm.unit_merge import Merging, upgrade_of
 
 __all__ = ["UnitPlan", "compact", "plan_unit"]
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.format.row_codec import decode_row
-from storage.format.types import DataType
+from storage.format.row.row_codec import decode_row
+from storage.format.types.types import DataType
 from storage.lsm.key_words import Word, order_words
 
 __all__ = [

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from storage.errors import CorruptDataError, InternalError
-from storage.format.file_meta import DataFileMeta
+from storage.format.metadata.file_meta import DataFileMeta
 
 __all__ = ["KeyOf", "Levels", "Section", "SortedRun", "sections"]
 

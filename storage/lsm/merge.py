@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import CorruptDataError
-from storage.format.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND
 from storage.lsm.key_order import KeyGroups, key_at, lower_bound, sort_and_group
 from storage.lsm.merge_functions import MergeFunction, RowPicker
 from storage.lsm.merge_functions.fold import naming_key

@@ -8,7 +8,7 @@ before additions, then arrival. Data plane: no Python object per row.
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.lsm.key_order import KeyGroups
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import segment_lasts

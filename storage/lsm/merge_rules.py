@@ -5,11 +5,11 @@ Source: SEMANTICS.md §A.2, §A.6, §B. The wording of the messages is Paimon's.
 """
 
 from storage.errors import InvalidOptionError
-from storage.format.schema import TableSchema
-from storage.format.types import AtomicType, RowType, TypeRoot
-from storage.lsm.changelog_rules import check_changelog
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import AtomicType, RowType, TypeRoot
+from storage.lsm.changelog.rules import check_changelog
 from storage.lsm.merge_functions import merge_function_for
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = ["check_merging"]
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InternalError
-from storage.format.data_file import key_value_schema
-from storage.format.file_meta import (
+from storage.format.files.data_file import key_value_schema
+from storage.format.metadata.file_meta import (
     CommitMessage,
     CompactIncrement,
     DataFileMeta,
@@ -23,10 +23,10 @@ from storage.format.file_meta import (
     FileSource,
 )
 from storage.lsm.bucket import BucketContext
+from storage.lsm.changelog.input_changelog import write_input_changelog
 from storage.lsm.commit_cadence import merges_everything, merges_level_0
 from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.compactor import compact
-from storage.lsm.input_changelog import write_input_changelog
 from storage.lsm.levels import Levels
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.format.file_meta import DataFileMeta
-from storage.format.row_codec import decode_row
-from storage.format.row_values import from_row_values
-from storage.format.schema import TableSchema
-from storage.format.types import AtomicType, DataField, TypeRoot
-from storage.options import TableOptions
+from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.metadata.schema import TableSchema
+from storage.format.row.row_codec import decode_row
+from storage.format.row.row_values import from_row_values
+from storage.format.types.types import AtomicType, DataField, TypeRoot
+from storage.options.options import TableOptions
 
 __all__ = ["RowExpiry"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from storage.lsm.levels import Section, SortedRun
 from storage.lsm.merge import merge_runs
 from storage.lsm.merge_functions.pick_row import Deduplicate
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = ["merge_inputs"]
 

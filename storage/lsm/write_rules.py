@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.errors import InternalError, InvalidRequestError
-from storage.format.default_values import default_of, fill_null
-from storage.format.schema import TableSchema
-from storage.format.types import VALUE_KIND, DataField, RowKind
-from storage.options import TableOptions
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.default_values import default_of, fill_null
+from storage.format.types.types import VALUE_KIND, DataField, RowKind
+from storage.options.options import TableOptions
 
 __all__ = ["accept_rows", "without_ignored"]
 

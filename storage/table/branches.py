@@ -9,14 +9,14 @@ these and leaves the data to the removal of orphans.
 import dataclasses
 
 from storage.errors import InvalidRequestError, NotFoundError
-from storage.format.layout import TableLayout
-from storage.format.schema_store import SchemaStore
-from storage.format.snapshot import Snapshot
-from storage.format.snapshot_store import SnapshotStore
-from storage.format.tag import list_tags
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.tag import list_tags
 from storage.table.core import TableCore
-from storage.table.references import branch_names
-from storage.table.rollback import take_back
+from storage.table.retention.references import branch_names
+from storage.table.retention.rollback import take_back
 from storage.table.tags import get_tag
 
 __all__ = ["branch_names", "create_branch", "drop_branch", "fast_forward", "rename_branch"]

@@ -4,9 +4,9 @@
 import enum
 
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
-from storage.format.layout import POSTPONE_BUCKET
-from storage.format.schema import TableSchema
-from storage.options import TableOptions
+from storage.format.metadata.layout import POSTPONE_BUCKET
+from storage.format.metadata.schema import TableSchema
+from storage.options.options import TableOptions
 
 __all__ = [
     "UNAWARE_BUCKET",

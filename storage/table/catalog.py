@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import InvalidRequestError, NotFoundError, StorageUnavailableError
-from storage.format.layout import TableLayout
-from storage.format.name_rules import name_refused
-from storage.format.schema import TableSchema
-from storage.format.schema_store import SchemaStore
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.name_rules import name_refused
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 from storage.table.catalog_api import Catalog

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError, UnsupportedFeatureError
-from storage.format.schema import TableSchema
+from storage.format.metadata.schema import TableSchema
 from storage.io.file_io import FileIO
 from storage.table.table import FileStoreTable
 

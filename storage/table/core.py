@@ -11,18 +11,18 @@ from collections.abc import Iterable
 
 from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError
-from storage.format.binary_row import decode_row
-from storage.format.changelog_store import ChangelogStore
-from storage.format.layout import TableLayout, partition_path
-from storage.format.manifest_store import ManifestStore
-from storage.format.schema import TableSchema
-from storage.format.schema_store import SchemaStore
-from storage.format.snapshot import Snapshot
-from storage.format.snapshot_store import SnapshotStore
+from storage.format.metadata.changelog_store import ChangelogStore
+from storage.format.metadata.layout import TableLayout, partition_path
+from storage.format.metadata.manifest_store import ManifestStore
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.row.binary_row import decode_row
 from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_decoder
 from storage.lsm.levels import KeyOf
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = ["TableCore"]
 

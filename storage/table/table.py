@@ -14,34 +14,34 @@ from storage.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from storage.format.file_meta import CommitMessage, DataFileMeta
-from storage.format.layout import TableLayout
-from storage.format.manifest_store import ManifestStore
-from storage.format.schema import TableSchema
-from storage.format.schema_changes import SchemaChange, evolve
-from storage.format.schema_store import SchemaStore
-from storage.format.snapshot_store import SnapshotStore
+from storage.format.metadata.file_meta import CommitMessage, DataFileMeta
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.manifest_store import ManifestStore
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_changes import SchemaChange, evolve
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
 from storage.lsm.merge_tree_writer import MergeTreeWriter
-from storage.options import TableOptions, find_option
+from storage.options.options import TableOptions, find_option
 from storage.table.bucket_mode import require_keyed_buckets
-from storage.table.bucket_writers import open_merge_tree_writer
-from storage.table.commit import FileStoreCommit
+from storage.table.commit.commit import FileStoreCommit
+from storage.table.commit.live_files import live_files
 from storage.table.core import TableCore
-from storage.table.dynamic_bucket import AssignerShare
-from storage.table.fallback import FALLBACK_BRANCH, no_travel_with_fallback
-from storage.table.live_files import live_files
-from storage.table.predicate import Predicate
-from storage.table.predicate_text import parse_predicate
-from storage.table.read import TableRead
-from storage.table.row_delete import DeleteResult, delete_where
-from storage.table.row_scan import RowScan
-from storage.table.scan import TableScan
+from storage.table.read.read import TableRead
+from storage.table.scan.fallback import FALLBACK_BRANCH, no_travel_with_fallback
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.row_scan import RowScan
+from storage.table.scan.scan import TableScan
+from storage.table.scan.time_travel import TimeTravel, travel_of
 from storage.table.table_rules import check_table
-from storage.table.time_travel import TimeTravel, travel_of
 from storage.table.uncommitted import delete_uncommitted
-from storage.table.write import TableWrite
+from storage.table.write.bucket_writers import open_merge_tree_writer
+from storage.table.write.dynamic_bucket import AssignerShare
+from storage.table.write.row_delete import DeleteResult, delete_where
+from storage.table.write.write import TableWrite
 
 __all__ = ["MAIN_BRANCH", "FileStoreTable"]
 

@@ -9,19 +9,19 @@ silent. The wording of the messages is Paimon's.
 from collections.abc import Callable
 
 from storage.errors import InvalidOptionError
-from storage.format.data_file_options import DataFileOptions
-from storage.format.default_values import read_defaults
-from storage.format.file_formats import check_compression, check_types
+from storage.format.files.data_file_options import DataFileOptions
+from storage.format.files.file_formats import check_compression, check_types
 from storage.format.index.builder import check_file_indexes
-from storage.format.schema import TableSchema
-from storage.format.stats import StatsMode
+from storage.format.metadata.schema import TableSchema
+from storage.format.row.stats import StatsMode
+from storage.format.types.default_values import read_defaults
 from storage.lsm.merge_rules import check_merging
-from storage.options import TableOptions, option_value
-from storage.table.auto_tags import TagPeriod, zone_named
+from storage.options.options import TableOptions, option_value
 from storage.table.bucket_mode import check_bucket_keys
-from storage.table.expire_partitions import partition_time
-from storage.table.scan_mode import check_streaming
-from storage.table.time_travel import travel_of
+from storage.table.retention.auto_tags import TagPeriod, zone_named
+from storage.table.retention.expire_partitions import partition_time
+from storage.table.scan.scan_mode import check_streaming
+from storage.table.scan.time_travel import travel_of
 
 __all__ = ["check_table"]
 

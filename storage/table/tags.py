@@ -10,10 +10,10 @@ import datetime
 import itertools
 
 from storage.errors import InvalidRequestError, NotFoundError
-from storage.format.snapshot import Snapshot
-from storage.format.tag import Tag, list_tags, read_tag
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.tag import Tag, list_tags, read_tag
 from storage.table.core import TableCore
-from storage.table.references import (
+from storage.table.retention.references import (
     all_changelogs,
     live_data_files,
     other_branches,

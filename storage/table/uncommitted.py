@@ -4,10 +4,10 @@
 import dataclasses
 from collections.abc import Iterable
 
-from storage.format.file_meta import CommitMessage, IndexManifestEntry
-from storage.table.commit_changes import OwnFiles, own_files, own_index_files
+from storage.format.metadata.file_meta import CommitMessage, IndexManifestEntry
+from storage.table.commit.commit_changes import OwnFiles, own_files, own_index_files
+from storage.table.commit.index_files import index_path
 from storage.table.core import TableCore
-from storage.table.index_files import index_path
 
 __all__ = ["delete_files", "delete_uncommitted", "without_changelog"]
 

@@ -6,10 +6,10 @@ snapshots and their changelogs. Nothing on a table that is `write-only`: somebod
 Each step can stop anywhere and be repeated.
 """
 
-from storage.table.auto_tags import create_automatic_tags, create_batch_tag, expire_tags
 from storage.table.core import TableCore
-from storage.table.expire import expire_snapshots
-from storage.table.expire_partitions import expire_partitions
+from storage.table.retention.auto_tags import create_automatic_tags, create_batch_tag, expire_tags
+from storage.table.retention.expire import expire_snapshots
+from storage.table.retention.expire_partitions import expire_partitions
 
 __all__ = ["TableUpkeep"]
 

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
-from storage.format.arrow_types import arrow_type
-from storage.format.schema import TableSchema
-from storage.format.type_text import parse_type
-from storage.format.types import DataField
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import DataField
 from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.segments import Segments
 from tests.bench.measure import Figure, timed

@@ -25,17 +25,17 @@ from unittest import mock
 import fastavro
 import numpy as np
 
-from ingest.formats import avro_lanes
-from ingest.formats.connect_avro import parse_schema
-from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
-from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
-from ingest.formats.events import SourceTable, Target
-from ingest.formats.writer_schemas import WriterSchema
-from ingest.registry.client import RegisteredSchema, SchemaId
+from ingest.decode.avro import lanes as avro_lanes
+from ingest.decode.avro.connect_schema import parse_schema
+from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.avro.writer_schemas import WriterSchema
+from ingest.decode.events import SourceTable, Target
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.registry.client import RegisteredSchema, SchemaId
 from ingest.source.records import RawBatch
-from storage.format.avro_decode import RecordDecoder
-from storage.format.schema import TableSchema
-from storage.format.types import (
+from storage.format.avro.decode import RecordDecoder
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import (
     ArrayType,
     AtomicType,
     DataField,

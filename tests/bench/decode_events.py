@@ -18,11 +18,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
-from ingest.formats.events import SourceTable, Target
+from ingest.decode.events import SourceTable, Target
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.source.records import RawBatch
-from storage.format.schema import TableSchema, new_schema
-from storage.format.type_text import parse_type
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.type_text import parse_type
 
 BATCH = 5_000
 COLUMNS = (

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingest import daemon
-from ingest.configuration.settings import load_settings
-from ingest.microbatch.batch_report import BatchReport
+from ingest.config.settings import load_settings
+from ingest.daemon import daemon
+from ingest.pipeline.batch_report import BatchReport
 from tests.bench.measure import look
 
 

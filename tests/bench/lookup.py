@@ -5,7 +5,7 @@ the rows.
 The rows lie at the last level of one bucket, in data files of the usual size. First the lookup
 alone, by an integer key and by a text, then the whole way from written rows to their changelog,
 which the goal is for: the lookup alone feels that rows far apart share no cache lines
-(storage/adr/0010).
+(docs/adr/storage/0010).
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.format.file_meta import FileSource
-from storage.format.schema import TableSchema, new_schema
-from storage.format.type_text import parse_type
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.format.metadata.file_meta import FileSource
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.lsm.bucket import BucketContext
 from storage.lsm.levels import SortedRun
 from storage.lsm.lookup.bucket_lookup import BucketLookup

@@ -12,10 +12,10 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQuery
 
-from ingest.configuration.settings import load_settings
-from ingest.daemon import Daemon
-from ingest.microbatch.batch_report import BatchReport
-from ingest.session import build_session, default_master
+from ingest.config.settings import load_settings
+from ingest.daemon.daemon import Daemon
+from ingest.daemon.session import build_session, default_master
+from ingest.pipeline.batch_report import BatchReport
 from tests.bench.many_tables import counts, fill
 from tests.bench.measure import CORES
 

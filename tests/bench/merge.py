@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.clock import RandomIds, SystemClock
-from storage.format.data_file import key_value_schema
-from storage.format.layout import TableLayout
-from storage.format.schema import TableSchema
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND
+from storage.format.files.data_file import key_value_schema
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.io.local import LocalFileIO
 from storage.lsm.bucket import BucketContext
 from storage.lsm.merge import merge_runs
 from storage.lsm.merge_functions import MergeFunction, merge_function_for
 from storage.lsm.merge_functions.pick_row import Deduplicate
 from storage.lsm.merge_tree_writer import MergeTreeWriter
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 from tests.bench import workload
 from tests.bench.measure import Figure, interleaved, rate, run_child, timed
 

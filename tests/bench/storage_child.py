@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.table.catalog import FileSystemCatalog
-from storage.table.invariants import check_table
+from storage.testing.invariants import check_table
 from tests.bench import workload
 from tests.bench.measure import cpu_s
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row transforms: a filter and three computed columns, per CPU second, beside DuckDB's SQL.
 
-The figures of `ingest/adr/0008`. Both do the same work on the same Arrow batches; DuckDB is locked
+The figures of `docs/adr/ingest/0008`. Both do the same work on the same Arrow batches; DuckDB is
+locked
 down to one thread, has no rows that fail, and gives its result back as Arrow.
 """
 
@@ -13,11 +14,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from ingest.transforms.row_transform import RowTransform
-from ingest.transforms.rules import TransformRule, table_shape
-from storage.format.arrow_types import arrow_schema
-from storage.format.schema import new_schema
-from storage.format.type_text import parse_type
+from ingest.transform.row_transform import RowTransform
+from ingest.transform.rules import TransformRule, table_shape
+from storage.format.metadata.schema import new_schema
+from storage.format.types.arrow_types import arrow_schema
+from storage.format.types.type_text import parse_type
 from tests.bench.measure import Figure, interleaved, rate
 
 COLUMNS = (

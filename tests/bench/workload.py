@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.format.schema import TableSchema, new_schema
-from storage.format.type_text import parse_type
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.type_text import parse_type
 
 COLUMNS = (
     ("id", "BIGINT NOT NULL", pa.int64()),

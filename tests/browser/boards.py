@@ -3,12 +3,12 @@
 
 import math
 
-from ingest.evolution.schema_modes import ChangeKind, Outcome, Verdict
-from ingest.microbatch.batch_report import BatchReport
-from ingest.observing.status_board import StatusBoard
-from ingest.observing.telemetry import Metrics
-from ingest.requests.files import Answer
-from ingest.upkeep.layout_figures import TableLayout
+from ingest.config.schema_modes import ChangeKind, Outcome, Verdict
+from ingest.observe.metrics.layout_figures import TableLayout
+from ingest.observe.metrics.telemetry import Metrics
+from ingest.observe.status.status_board import StatusBoard
+from ingest.pipeline.batch_report import BatchReport
+from ingest.state.request_files import Answer
 from storage.clock import ManualClock
 
 __all__ = ["START_MS", "busy_board", "fresh_board"]

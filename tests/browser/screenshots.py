@@ -4,7 +4,7 @@
 import sys
 from pathlib import Path
 
-from ingest.observing.http_server import HttpServer
+from ingest.observe.http_server import HttpServer
 from tests.browser.boards import busy_board, fresh_board
 from tests.browser.chromium import Browser
 

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from ingest.observing.control import Control
-from ingest.observing.http_server import HttpServer
-from ingest.requests.files import Answer, RequestFiles
-from ingest.stream.pausing import Pause
+from ingest.observe.control import Control
+from ingest.observe.http_server import HttpServer
+from ingest.state.pausing import Pause
+from ingest.state.request_files import Answer, RequestFiles
 from storage.clock import SystemClock
 from storage.io.local import LocalFileIO
 from tests.browser.boards import busy_board, fresh_board

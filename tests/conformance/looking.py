@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.format.arrow_types import type_from_arrow
-from storage.format.types import DataField
+from storage.format.types.arrow_types import type_from_arrow
+from storage.format.types.types import DataField
 from storage.table.catalog import FileSystemCatalog
-from storage.table.predicate_text import parse_predicate
-from storage.table.system.catalog_tables import catalog_system_table
+from storage.table.inspect.system.catalog_tables import catalog_system_table
+from storage.table.scan.predicate_text import parse_predicate
 from tests.conformance.id_sets import decoded_like
 from tests.conformance.session import TableSession
 from tests.conformance.sql_engine import select

@@ -15,10 +15,9 @@ from pyarrow import parquet
 
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock, SeededIds
-from storage.format.binary_row import decode_row
-from storage.format.data_file_options import INDEX_SUFFIX
-from storage.format.schema import new_schema
-from storage.format.schema_changes import (
+from storage.format.files.data_file_options import INDEX_SUFFIX
+from storage.format.metadata.schema import new_schema
+from storage.format.metadata.schema_changes import (
     AddColumn,
     DropColumn,
     DropPrimaryKey,
@@ -29,21 +28,22 @@ from storage.format.schema_changes import (
     UpdateNullability,
     UpdateType,
 )
-from storage.format.snapshot import CommitKind, Snapshot
-from storage.format.type_text import parse_type
-from storage.format.types import DataField
-from storage.io.faulty import FaultyFileIO
+from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.format.row.binary_row import decode_row
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.table.branches import create_branch
 from storage.table.catalog import FileSystemCatalog
-from storage.table.consumers import delete_consumer, write_consumer
-from storage.table.expire import expire_snapshots
-from storage.table.orphans import remove_orphan_files
-from storage.table.predicate import Predicate
-from storage.table.rewrite_index import rewrite_file_index
-from storage.table.rollback import rollback_to
+from storage.table.compaction.rewrite_index import rewrite_file_index
+from storage.table.retention.consumers import delete_consumer, write_consumer
+from storage.table.retention.expire import expire_snapshots
+from storage.table.retention.orphans import remove_orphan_files
+from storage.table.retention.rollback import rollback_to
+from storage.table.scan.predicate import Predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
+from storage.testing.faulty_io import FaultyFileIO
 from tests.conformance.system_tables import Stream, system_table
 from tests.conformance.values import change_rows, input_batch
 from tests.golden.values import from_internal, from_text

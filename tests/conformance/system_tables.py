@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from changelog.stream_scan import StreamScan
-from storage.format.types import DataField
-from storage.table.system.registry import system_table as whole_system_table
+from storage.format.types.types import DataField
+from storage.table.inspect.system.registry import system_table as whole_system_table
 from storage.table.table import FileStoreTable
 from tests.conformance.values import change_rows, found_rows
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from storage.errors import LakewardError
-from storage.options import TableOptions, require_writable
+from storage.options.options import TableOptions, require_writable
 from tests.conformance.cases import CASES, case_files, load_cases
 from tests.conformance.features import LATER, option_needs
 from tests.conformance.runner import run_case

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from storage.format.file_meta import EMPTY_STATS, DataFileMeta
+from storage.format.metadata.file_meta import EMPTY_STATS, DataFileMeta
 from storage.lsm.compaction_policy import CompactionPolicy, pick
 from storage.lsm.levels import Levels, sections
-from storage.option_values import duration_ms
-from storage.options import TableOptions
-from storage.table.auto_tags import TagPeriod, TagSchedule
-from storage.table.dynamic_bucket import AssignerShare, PartitionIndex
-from storage.table.expire import choose_expired
-from storage.table.expire_partitions import choose_expired_partitions, partition_time
+from storage.options.options import TableOptions
+from storage.options.values import duration_ms
+from storage.table.retention.auto_tags import TagPeriod, TagSchedule
+from storage.table.retention.expire import choose_expired
+from storage.table.retention.expire_partitions import choose_expired_partitions, partition_time
+from storage.table.write.dynamic_bucket import AssignerShare, PartitionIndex
 
 __all__ = ["UNITS", "run_unit"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.format.arrow_types import arrow_type
-from storage.format.types import (
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import (
     VALUE_KIND,
     ArrayType,
     AtomicType,

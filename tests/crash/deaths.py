@@ -29,16 +29,16 @@ from typing import Any
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock
 from storage.errors import StorageUnavailableError
-from storage.format.manifest_store import clear_manifest_cache
-from storage.format.types import VALUE_KIND
-from storage.io.faulty import Fault, FaultMode, FaultyFileIO, SimulatedCrash
+from storage.format.metadata.manifest_store import clear_manifest_cache
+from storage.format.types.types import VALUE_KIND
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
-from storage.table.index_files import clear_index_cache
-from storage.table.invariants import check_table
-from storage.table.live_files import clear_live_cache
+from storage.table.commit.index_files import clear_index_cache
+from storage.table.commit.live_files import clear_live_cache
 from storage.table.table import FileStoreTable
+from storage.testing.faulty_io import Fault, FaultMode, FaultyFileIO, SimulatedCrash
+from storage.testing.invariants import check_table
 from tests.crash.histories import History, Rows
 from tests.table_kit import KINDS, make_table, reopened, rows_of
 

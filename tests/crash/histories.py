@@ -10,16 +10,16 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from storage.format.schema_changes import AddColumn
-from storage.format.type_text import parse_type
+from storage.format.metadata.schema_changes import AddColumn
+from storage.format.types.type_text import parse_type
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
-from storage.table.compact_plan import CompactRequest
-from storage.table.compact_table import compact_table
-from storage.table.expire import expire_snapshots
-from storage.table.invariants import check_table
-from storage.table.predicate_text import parse_predicate
-from storage.table.row_delete import delete_where
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import compact_table
+from storage.table.retention.expire import expire_snapshots
+from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
+from storage.table.write.row_delete import delete_where
+from storage.testing.invariants import check_table
 from tests.inline_executor import InlineExecutor
 from tests.table_kit import DEFAULT_COLUMNS, prepared
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from ingest.observing.metric_table import METRICS, PREFIX
+from ingest.observe.metrics.metric_table import METRICS, PREFIX
 from tests.drills.watching import Labels, Sample
 
 __all__ = ["RULES", "available", "can_fire", "firing"]

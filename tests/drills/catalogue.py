@@ -2,7 +2,7 @@
 """The drills: what is done to the daemon, and what metrics, readiness, log and alerts then say.
 
 One row per drill. `Stage` checks every row against the running daemon, `page` makes
-`deploy/DRILLS.md` of the rows.
+`docs/operations/drills.md` of the rows.
 """
 
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.drills.page --write`: deploy/DRILLS.md from the rows of the catalogue.
+"""`python -m tests.drills.page --write`: docs/operations/drills.md from the rows of the catalogue.
 
 Without `--write` it says whether the page is up to date.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.drills.catalogue import DRILLS, Drill, Shown
 
-PAGE = Path(__file__).resolve().parents[2] / "deploy" / "DRILLS.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/operations/drills.md"
 
 _HEAD = """# Failure drills
 

@@ -31,8 +31,8 @@ from typing import Any, Protocol
 import yaml
 
 from storage.table.catalog import FileSystemCatalog
-from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
+from storage.testing.invariants import check_table
 from tests.drills.alarms import available, can_fire, firing
 from tests.drills.catalogue import DRILLS, Drill, Shown
 from tests.drills.drill_broker import DrillBroker, Place

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ingest import cli
+from ingest.cli import main as cli
 from tests.drills.avro_stream import AvroStream
 from tests.drills.clock_shift import ClockShift
 from tests.unit.ingest.stub_registry import stub_registry

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from ingest.session import build_session, default_master
+from ingest.daemon.session import build_session, default_master
 from tests.e2e.kafka_broker import kafka_broker
 from tests.e2e.s3_server import s3_server
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from ingest.configuration.settings import load_settings
-from ingest.daemon import Daemon
+from ingest.config.settings import load_settings
+from ingest.daemon.daemon import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -99,7 +99,7 @@ class DaemonProcess:
     ) -> None:
         self.log_path = config.parent / f"{config.stem}.log"
         self._log = self.log_path.open("ab")
-        command = [sys.executable, "-m", "ingest.cli", "run", "-c", str(config), *arguments]
+        command = [sys.executable, "-m", "ingest.cli.main", "run", "-c", str(config), *arguments]
         self.process = subprocess.Popen(
             [*inside, *command],
             stdout=self._log,

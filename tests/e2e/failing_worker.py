@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spark's Python workers of a test whose every source task fails, and speaks in every way before.
 
-Spark starts it (`spark.python.daemon.module`) in the place of `ingest.worker_daemon`.
+Spark starts it (`spark.python.daemon.module`) in the place of `ingest.daemon.worker_daemon`.
 """
 
 import logging
 import sys
 import warnings
 
-from ingest import worker_daemon
-from ingest.source import data_source
+from ingest.daemon import worker_daemon
+from ingest.pipeline import spark_source as data_source
 
 
 def _fail(*_):

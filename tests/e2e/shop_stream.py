@@ -11,10 +11,10 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest.demo.shop_events import DemoShop, Event, Mix, topic_of
+from ingest.tools.demo.shop_events import DemoShop, Event, Mix, topic_of
 from storage.table.catalog import FileSystemCatalog
-from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
+from storage.testing.invariants import check_table
 
 TABLES = ("customers", "products", "orders")
 HEARTBEAT_TOPIC = "__debezium-heartbeat.shop"

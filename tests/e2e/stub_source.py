@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ingest.microbatch.chunk import CHUNK_ARROW_SCHEMA
-from ingest.source.data_source import LakewardCdcReader, LakewardCdcSource
+from ingest.pipeline.chunk import CHUNK_ARROW_SCHEMA
+from ingest.pipeline.spark_source import LakewardCdcReader, LakewardCdcSource
 from ingest.source.open import open_range
 
 

@@ -14,8 +14,8 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest.configuration.settings import load_settings
-from ingest.daemon import Daemon
+from ingest.config.settings import load_settings
+from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain, eventually, kafka_config, newest_snapshot

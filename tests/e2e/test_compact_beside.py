@@ -5,14 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ingest.configuration.settings import load_settings
-from ingest.daemon import Daemon
-from ingest.stream.stream_position import StreamPosition
-from ingest.upkeep.compact_runs import Selection, compact_tables, selected
-from storage.format.snapshot import CommitKind
+from ingest.config.settings import load_settings
+from ingest.daemon.daemon import Daemon
+from ingest.daemon.maintenance.compact_runs import Selection, compact_tables, selected
+from ingest.state.stream_position import StreamPosition
+from storage.format.metadata.snapshot import CommitKind
 from storage.table.catalog import FileSystemCatalog
-from storage.table.compact_plan import CompactRequest
-from storage.table.invariants import check_table
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.testing.invariants import check_table
 from tests.e2e.daemon_process import files_config
 from tests.e2e.shop_stream import open_tables, snapshots, sorted_rows
 from tests.soak.replay import replayed, rows_by_key

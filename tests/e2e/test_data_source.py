@@ -9,10 +9,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from ingest.microbatch.chunk import CHUNK_SPARK_SCHEMA
+from ingest.config.source_settings import FileSourceSettings
+from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA
 from ingest.source.control import write_control
 from ingest.source.initial import initial_offsets
-from ingest.source.source_settings import FileSourceSettings
 from tests.e2e.stub_source import StubSource
 
 pytestmark = pytest.mark.spark

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from storage.table.compact_plan import CompactRequest
-from storage.table.compact_table import compact_table
-from storage.table.consumers import all_consumers
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import compact_table
+from storage.table.retention.consumers import all_consumers
 from storage.table.table import FileStoreTable
 from tests.e2e.conftest import AUTOMATIC
 from tests.e2e.daemon_process import (

@@ -16,7 +16,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from ingest.observing.offset_mirror import OffsetMirror
+from ingest.config.source_settings import KafkaSourceSettings
+from ingest.observe.offset_mirror import OffsetMirror
 from ingest.source import kafka_consume
 from ingest.source.initial import initial_offsets
 from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource
@@ -24,7 +25,6 @@ from ingest.source.kafka_consume import consume
 from ingest.source.lag import LagProbe
 from ingest.source.open import open_range
 from ingest.source.ranges import SourceRange, offsets_from_json, offsets_to_json
-from ingest.source.source_settings import KafkaSourceSettings
 from ingest.source.topic_identities import TopicIdentities
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError

@@ -13,19 +13,19 @@ import time
 import pytest
 import yaml
 
-from ingest import cli
-from ingest.commands import checks
-from ingest.configuration.settings import load_settings
-from ingest.demo.shop_events import DemoShop, write_archive
+from ingest.cli import main as cli
+from ingest.config.settings import load_settings
+from ingest.daemon import checks
 from ingest.errors import ExitCode
-from ingest.stream.ownership import newest_record
+from ingest.state.ownership import newest_record
+from ingest.tools.demo.shop_events import DemoShop, write_archive
 from storage.clock import ManualClock
 from storage.errors import NotFoundError, StorageUnavailableError
-from storage.io.faulty import Fault, FaultyFileIO, SimulatedCrash
-from storage.io.object_store import ObjectStoreFileIO
+from storage.io.object_store.object_store import ObjectStoreFileIO
 from storage.table.catalog import FileSystemCatalog
-from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
+from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
+from storage.testing.invariants import check_table
 from tests.crash.deaths import forget_caches
 from tests.e2e.daemon_process import drain
 from tests.e2e.lossy_proxy import LossyProxy, Rule

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ingest import cli
+from ingest.cli import main as cli
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import (
     DaemonProcess,

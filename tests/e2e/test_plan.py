@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest import cli
+from ingest.cli import main as cli
 from tests.unit.ingest.debezium_events import dumps, event
 
 pytestmark = pytest.mark.kafka

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from ingest.commands.checks import online
-from ingest.configuration.settings import load_settings
-from ingest.daemon import Daemon
+from ingest.config.settings import load_settings
+from ingest.daemon.checks import online
+from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e import mariadb_tables, postgres_tables

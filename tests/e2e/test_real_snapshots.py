@@ -13,7 +13,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest import cli
+from ingest.cli import main as cli
 from ingest.errors import ExitCode
 from tests.e2e.daemon_process import DaemonProcess, run_once
 from tests.e2e.oracle import assert_equal

@@ -9,7 +9,7 @@ import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest import cli
+from ingest.cli import main as cli
 
 CONFIG = """
 source:

@@ -3,10 +3,10 @@
 
 import pytest
 
-from ingest import cli
-from ingest.commands.recover import recover_offsets
-from ingest.configuration.settings import load_settings
-from ingest.daemon import Daemon
+from ingest.cli import main as cli
+from ingest.cli.recover import recover_offsets
+from ingest.config.settings import load_settings
+from ingest.daemon.daemon import Daemon
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import DaemonProcess, drain
 from tests.e2e.test_parking import MixedStream, config_of, rows_of, wait_until

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from ingest.configuration.settings import load_settings
-from ingest.daemon import Daemon
+from ingest.config.settings import load_settings
+from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
-from storage.format.schema_changes import AddColumn
-from storage.format.type_text import parse_type, type_name
+from storage.format.metadata.schema_changes import AddColumn
+from storage.format.types.type_text import parse_type, type_name
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain, files_config
 

@@ -5,7 +5,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession, functions
 
-from storage.table.invariants import check_table
+from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.table_kit import data_files, make_table, named_files, rows_of, write
 

@@ -6,8 +6,8 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from storage.table.branches import create_branch
-from storage.table.consumers import all_consumers
-from storage.table.expire import expire_snapshots
+from storage.table.retention.consumers import all_consumers
+from storage.table.retention.expire import expire_snapshots
 from storage.table.tags import create_tag
 from tests.table_kit import make_table, write
 

@@ -18,12 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest import cli
+from ingest.cli import main as cli
 from ingest.errors import ExitCode
 from storage.errors import CommitConflictError
-from storage.format.schema import new_schema
-from storage.format.type_text import parse_type
-from storage.format.types import VALUE_KIND
+from storage.format.metadata.schema import new_schema
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import VALUE_KIND
 from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e import mariadb_server as maria

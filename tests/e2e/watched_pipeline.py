@@ -10,8 +10,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from ingest import cli
-from ingest.demo.shop_events import DemoShop
+from ingest.cli import main as cli
+from ingest.tools.demo.shop_events import DemoShop
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config, newest_snapshot
 from tests.e2e.shop_stream import TABLES
 from tests.soak.soak import Load

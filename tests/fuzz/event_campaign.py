@@ -19,12 +19,12 @@ from unittest import mock
 
 import pyarrow as pa
 
-from ingest.formats import envelope_decoder
-from ingest.formats.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, SchemaDelta
-from ingest.microbatch.chunk import ChunkKind, chunks_of, ipc_batch
-from ingest.microbatch.decoding import Decoding
-from ingest.microbatch.map_side import MapSide
-from ingest.microbatch.plan import BatchPlan
+from ingest.decode.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, SchemaDelta
+from ingest.decode.json import envelope_decoder
+from ingest.pipeline.chunk import ChunkKind, chunks_of, ipc_batch
+from ingest.pipeline.decoding import Decoding
+from ingest.pipeline.map_side import MapSide
+from ingest.pipeline.plan import BatchPlan
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from tests.fuzz.event_mutation import mutated, places_of

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-from ingest.bad_records.quarantine import quarantine_schema
-from ingest.configuration.setting_values import Settings
-from ingest.configuration.settings import load_settings
-from ingest.formats.events import SOURCE_TABLE_OPTION
-from ingest.microbatch import decoders
-from ingest.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.config.setting_values import Settings
+from ingest.config.settings import load_settings
+from ingest.decode import decoders
+from ingest.decode.events import SOURCE_TABLE_OPTION
+from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.schema.quarantine_table import quarantine_schema
 from ingest.source.records import RawBatch
-from storage.format.schema import TableSchema
-from storage.format.types import VALUE_KIND
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import VALUE_KIND
 from storage.table.catalog import FileSystemCatalog
 from tests.fuzz.event_mutation import Seed
 from tests.unit.ingest.avro_events import Writer, optional

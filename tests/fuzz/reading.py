@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.errors import LakewardError
-from storage.format.file_meta import IndexType
+from storage.format.metadata.file_meta import IndexType
 from storage.io.local import LocalFileIO
 from storage.table.branches import branch_names
-from storage.table.consumers import all_consumers
-from storage.table.index_files import index_files, read_hash_index
-from storage.table.predicate import Predicate
-from storage.table.predicate_text import parse_predicate
-from storage.table.statistics import read_statistics
+from storage.table.commit.index_files import index_files, read_hash_index
+from storage.table.inspect.statistics import read_statistics
+from storage.table.retention.consumers import all_consumers
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags
 

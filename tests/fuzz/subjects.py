@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from storage.table.branches import create_branch
-from storage.table.consumers import write_consumer
-from storage.table.predicate_text import parse_predicate
-from storage.table.row_delete import delete_where
+from storage.table.retention.consumers import write_consumer
+from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
+from storage.table.write.row_delete import delete_where
 from tests.fuzz.campaign import Subject
 from tests.table_kit import make_table, write
 

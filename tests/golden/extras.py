@@ -6,15 +6,15 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from storage.format.binary_row import decode_row
-from storage.format.row_selection import Only
-from storage.format.snapshot import Snapshot
-from storage.format.types import DataField
+from storage.format.files.row_selection import Only
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.row.binary_row import decode_row
+from storage.format.types.types import DataField
 from storage.table.branches import branch_names
-from storage.table.consumers import all_consumers
-from storage.table.file_index import FileIndexFilter
-from storage.table.predicate_text import parse_predicate
-from storage.table.statistics import read_statistics
+from storage.table.inspect.statistics import read_statistics
+from storage.table.retention.consumers import all_consumers
+from storage.table.scan.file_index import FileIndexFilter
+from storage.table.scan.predicate_text import parse_predicate
 from tests.conformance.values import expected_rows, found_rows
 from tests.golden.values import difference, from_internal, rows_from_text
 

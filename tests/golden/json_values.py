@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from storage.format.row_codec import Timestamp
-from storage.format.type_text import parse_type
-from storage.format.types import (
+from storage.format.row.row_codec import Timestamp
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import (
     ArrayType,
     AtomicType,
     DataType,

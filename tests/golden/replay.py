@@ -16,9 +16,8 @@ from typing import Any
 
 from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock, SeededIds
-from storage.format.binary_row import decode_row
-from storage.format.schema import new_schema
-from storage.format.schema_changes import (
+from storage.format.metadata.schema import new_schema
+from storage.format.metadata.schema_changes import (
     AddColumn,
     DropColumn,
     MoveColumn,
@@ -26,7 +25,8 @@ from storage.format.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.types import DataField
+from storage.format.row.binary_row import decode_row
+from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable

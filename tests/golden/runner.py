@@ -18,7 +18,7 @@ from typing import Any
 from changelog.snapshot_changelog import read_snapshot_changelog
 from changelog.stream_scan import StreamScan
 from storage.errors import UnsupportedFeatureError
-from storage.format.schema import TableSchema
+from storage.format.metadata.schema import TableSchema
 from storage.table.table import FileStoreTable
 from tests.conformance.features import later, read_needs
 from tests.conformance.values import change_rows, expected_changes, expected_rows, found_rows

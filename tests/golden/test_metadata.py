@@ -8,16 +8,16 @@ import pathlib
 import pyarrow.parquet as pq
 import pytest
 
-from storage.format.binary_row import decode_row
-from storage.format.bucket import assign_buckets
-from storage.format.layout import TableLayout, partition_path
-from storage.format.manifest import decode_entries
-from storage.format.schema import TableSchema
-from storage.format.schema_store import SchemaStore
-from storage.format.snapshot import Snapshot
-from storage.format.snapshot_store import SnapshotStore
-from storage.format.stats import KEY_STATS_MODE, StatsAccumulator, StatsMode, collect
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.metadata.layout import TableLayout, partition_path
+from storage.format.metadata.manifest import decode_entries
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.row.binary_row import decode_row
+from storage.format.row.bucket import assign_buckets
+from storage.format.row.stats import KEY_STATS_MODE, StatsAccumulator, StatsMode, collect
+from storage.format.types.types import AtomicType, TypeRoot
 from storage.io.local import LocalFileIO
 
 PACK = pathlib.Path(__file__).parent / "data" / "public"

@@ -14,9 +14,6 @@ import pyroaring
 import pytest
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.binary_row import decode_row, encode_fixed, encode_row, encode_rows, frame
-from storage.format.bucket import assign_buckets, hash_rows, murmur_rows
-from storage.format.file_meta import EMPTY_ROW, EMPTY_STATS, FileKind
 from storage.format.index import deletion_vector, hash_index
 from storage.format.index.bloom import parameters as bloom_parameters
 from storage.format.index.builder import FileIndexSpec
@@ -25,12 +22,15 @@ from storage.format.index.hashing import hash_column
 from storage.format.index.kinds import BITMAP, BLOOM, BSI, RANGE_BITMAP
 from storage.format.index.reader import open_index
 from storage.format.index.window import MemorySource, Window
-from storage.format.layout import escape, partition_path
-from storage.format.row_codec import encode_array
-from storage.format.row_values import from_row_values, to_row_values
-from storage.format.stats import StatsMode, collect
-from storage.format.type_text import parse_type, type_name, type_to_json
-from storage.format.types import (
+from storage.format.metadata.file_meta import EMPTY_ROW, EMPTY_STATS, FileKind
+from storage.format.metadata.layout import escape, partition_path
+from storage.format.row.binary_row import decode_row, encode_fixed, encode_row, encode_rows, frame
+from storage.format.row.bucket import assign_buckets, hash_rows, murmur_rows
+from storage.format.row.row_codec import encode_array
+from storage.format.row.row_values import from_row_values, to_row_values
+from storage.format.row.stats import StatsMode, collect
+from storage.format.types.type_text import parse_type, type_name, type_to_json
+from storage.format.types.types import (
     KEY_FIELD_ID_START,
     SEQUENCE_NUMBER_FIELD_ID,
     VALUE_KIND_FIELD_ID,
@@ -38,7 +38,7 @@ from storage.format.types import (
     RowKind,
 )
 from storage.lsm.key_order import sort_permutation
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 from tests.golden.json_values import golden_type, row_value
 
 PATH = pathlib.Path(__file__).parent / "data" / "vectors.json"

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import (
+from storage.format.types.types import (
     ArrayType,
     AtomicType,
     DataField,
@@ -186,7 +186,7 @@ def from_arrow(column: pa.Array | pa.ChunkedArray, data_type: DataType) -> list[
     """The comparable form of every value of a column.
 
     Raises:
-        TypeError: the Arrow type is not the one `storage.format.arrow_types` gives the type.
+        TypeError: the Arrow type is not the one `storage.format.types.arrow_types` gives the type.
     """
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in from_arrow(chunk, data_type)]
@@ -280,7 +280,7 @@ _ARROW_TESTS: dict[TypeRoot, Callable[[pa.DataType], bool]] = {
 
 
 def from_internal(value: Any, data_type: DataType) -> Value:
-    """The comparable form of a value of `storage.format.binary_row.decode_row`."""
+    """The comparable form of a value of `storage.format.row.binary_row.decode_row`."""
     if value is None or not isinstance(data_type, AtomicType):
         return value
     root = data_type.root

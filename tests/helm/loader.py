@@ -8,10 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ingest.configuration.settings import resolve
-from ingest.container.limits import CORES_VARIABLE
-from ingest.container.pods import default_parallelism
-from ingest.session import spark_properties
+from ingest.config.settings import resolve
+from ingest.daemon.session import spark_properties
+from ingest.kubernetes.limits import CORES_VARIABLE
+from ingest.kubernetes.pods import default_parallelism
 from storage.errors import LakewardError
 
 SECRETS = "/run/secrets/lakeward"

@@ -93,9 +93,9 @@ def test_the_wheels_metadata(wheel):
     assert about["License-Expression"] == "Apache-2.0"
     assert about["Requires-Python"] == ">=3.11"
     scripts = wheel.read(next(n for n in names if n.endswith("entry_points.txt"))).decode()
-    assert "lakeward = ingest.cli:main" in scripts
-    assert "lakeward-entrypoint = ingest.container.entrypoint:main" in scripts
-    assert "lakeward-decommission = ingest.container.decommission:main" in scripts
+    assert "lakeward = ingest.cli.main:main" in scripts
+    assert "lakeward-entrypoint = ingest.kubernetes.entrypoint:main" in scripts
+    assert "lakeward-decommission = ingest.kubernetes.decommission:main" in scripts
 
 
 def test_the_licence_is_the_whole_text():

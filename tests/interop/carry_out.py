@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from storage.clock import ManualClock, SeededIds
-from storage.format.schema import TableSchema, new_schema
-from storage.format.types import DataField
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
-from storage.table.predicate import In
-from storage.table.row_delete import delete_where
+from storage.table.scan.predicate import In
 from storage.table.table import FileStoreTable
+from storage.table.write.row_delete import delete_where
 from tests.golden.values import arrow_rows, difference
 from tests.interop.generated_tables import Alter, Case, Delete, Step, Write
 from tests.interop.java_peer import JavaPeer

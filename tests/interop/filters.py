@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random conditions on a generated table: by the model, by us and by Java.
 
-A condition is a `storage.table.predicate` with literals in the comparable form of
+A condition is a `storage.table.scan.predicate` with literals in the comparable form of
 `tests.golden.values`; `holds` gives it a meaning of its own, without the storage layer. Our readers
 and Java's get it with literals of theirs.
 """
@@ -11,8 +11,8 @@ import decimal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from storage.format.types import AtomicType, DataField, TypeRoot
-from storage.table.predicate import And, Compare, In, IsNull, Not, Op, Or, Predicate
+from storage.format.types.types import AtomicType, DataField, TypeRoot
+from storage.table.scan.predicate import And, Compare, In, IsNull, Not, Op, Or, Predicate
 from storage.table.table import FileStoreTable
 from tests.golden.values import Value, arrow_rows, difference
 from tests.interop.generated_tables import SEED, Case
@@ -160,7 +160,7 @@ def _key(value: Value, field: DataField) -> Any:
 
 
 def our_predicate(condition: Predicate, fields: Sequence[DataField]) -> Predicate:
-    """The condition with literals as `storage.table.predicate` takes them."""
+    """The condition with literals as `storage.table.scan.predicate` takes them."""
     types = {field.name: field.type for field in fields}
 
     def literal(column: str, value: Value) -> Any:

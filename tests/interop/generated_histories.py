@@ -18,9 +18,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.format.schema import TableSchema, new_schema
-from storage.format.type_text import parse_type
-from storage.format.types import DataField
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import DataField
 from tests.interop.generated_columns import Column, aggregated, key, plain, sequence
 
 __all__ = ["AVOIDED", "SEED", "Commit", "History", "history"]

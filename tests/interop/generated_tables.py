@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.format.schema_changes import (
+from storage.format.metadata.schema_changes import (
     AddColumn,
     DropColumn,
     MoveColumn,
@@ -21,8 +21,8 @@ from storage.format.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.type_text import parse_type
-from storage.format.types import DataField, DataType, RowType
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import DataField, DataType, RowType
 from tests.interop.generated_values import ODD_TEXTS, Chance, random_value
 
 __all__ = [

@@ -11,7 +11,14 @@ import string
 from collections.abc import Callable
 from typing import Any
 
-from storage.format.types import ArrayType, AtomicType, DataType, MapType, MultisetType, TypeRoot
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    MultisetType,
+    TypeRoot,
+)
 
 __all__ = ["ODD_TEXTS", "Chance", "random_value"]
 

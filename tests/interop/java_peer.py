@@ -23,10 +23,9 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from storage.format.arrow_types import arrow_type
-from storage.format.file_formats import open_sink
-from storage.format.schema import TableSchema
-from storage.format.schema_changes import (
+from storage.format.files.file_formats import open_sink
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_changes import (
     AddColumn,
     DropColumn,
     MoveColumn,
@@ -36,9 +35,10 @@ from storage.format.schema_changes import (
     UpdateNullability,
     UpdateType,
 )
-from storage.format.type_text import parse_type, type_to_json
-from storage.format.types import DataField, DataType
-from storage.table.predicate import Predicate
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import parse_type, type_to_json
+from storage.format.types.types import DataField, DataType
+from storage.table.scan.predicate import Predicate
 from tests.interop import artifacts
 from tests.interop.java_predicates import JavaPredicates
 

@@ -12,8 +12,18 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from storage.format.types import AtomicType, DataField, TypeRoot
-from storage.table.predicate import And, Compare, In, IsNull, Not, Op, Or, Predicate, normalised
+from storage.format.types.types import AtomicType, DataField, TypeRoot
+from storage.table.scan.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    normalised,
+)
 
 __all__ = ["JavaPredicates"]
 

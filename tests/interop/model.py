@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.format.arrow_types import arrow_type
-from storage.format.schema_changes import (
+from storage.format.metadata.schema_changes import (
     AddColumn,
     DropColumn,
     MoveColumn,
@@ -20,7 +19,8 @@ from storage.format.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.types import DataField, DataType, RowType
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import DataField, DataType, RowType
 from tests.golden.values import Value, from_arrow
 from tests.interop.generated_tables import Alter, Case, Delete, Step, Write
 

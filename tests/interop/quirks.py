@@ -7,7 +7,7 @@ A test leaves a case out because of a quirk, never because of its number; `quirk
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from storage.format.types import (
+from storage.format.types.types import (
     ArrayType,
     AtomicType,
     DataType,

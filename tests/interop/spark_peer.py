@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.format.arrow_types import arrow_type
-from storage.format.schema_changes import (
+from storage.format.metadata.schema_changes import (
     AddColumn,
     DropColumn,
     MoveColumn,
@@ -23,7 +22,8 @@ from storage.format.schema_changes import (
     SchemaChange,
     UpdateType,
 )
-from storage.format.types import (
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import (
     ArrayType,
     AtomicType,
     DataField,

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from storage.format.schema import TableSchema, new_schema
-from storage.format.type_text import parse_type
-from storage.table.predicate import Compare, Op
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.type_text import parse_type
+from storage.table.scan.predicate import Compare, Op
 from storage.table.table import FileStoreTable
 from tests.interop import artifacts
 from tests.interop.java_peer import JavaPeer, Rows

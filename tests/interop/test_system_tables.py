@@ -13,19 +13,19 @@ import pyarrow as pa
 import pytest
 
 from storage.clock import ManualClock, SystemClock
-from storage.format.manifest_store import clear_manifest_cache
-from storage.format.schema_changes import AddColumn
-from storage.format.type_text import parse_type
+from storage.format.metadata.manifest_store import clear_manifest_cache
+from storage.format.metadata.schema_changes import AddColumn
+from storage.format.types.type_text import parse_type
 from storage.table.branches import create_branch
-from storage.table.consumers import write_consumer
-from storage.table.expire import expire_snapshots
-from storage.table.expire_changelogs import expire_changelogs
-from storage.table.invariants import check_table
-from storage.table.live_files import clear_live_cache
-from storage.table.orphans import remove_orphan_files
-from storage.table.system.registry import SYSTEM_TABLES, system_table
+from storage.table.commit.live_files import clear_live_cache
+from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
+from storage.table.retention.consumers import write_consumer
+from storage.table.retention.expire import expire_snapshots
+from storage.table.retention.expire_changelogs import expire_changelogs
+from storage.table.retention.orphans import remove_orphan_files
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
+from storage.testing.invariants import check_table
 from tests.interop.java_peer import JavaPeer
 from tests.interop.java_upkeep import changelogs, expire, orphans, system_rows
 from tests.table_kit import make_table, reopened, rows_of, write

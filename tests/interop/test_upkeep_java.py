@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage.format.manifest_store import clear_manifest_cache
-from storage.table.analyze import analyze
-from storage.table.drop_partitions import drop_partitions
-from storage.table.live_files import clear_live_cache
-from storage.table.rescale import rescale
-from storage.table.sort_codes import SortOrder
-from storage.table.sort_table import sort_table
+from storage.format.metadata.manifest_store import clear_manifest_cache
+from storage.table.commit.live_files import clear_live_cache
+from storage.table.compaction.rescale import rescale
+from storage.table.compaction.sort_codes import SortOrder
+from storage.table.compaction.sort_table import sort_table
+from storage.table.inspect.analyze import analyze
+from storage.table.write.drop_partitions import drop_partitions
 from tests.interop.java_peer import JavaPeer
 from tests.interop.java_upkeep import system_rows
 from tests.table_kit import make_table, reopened, rows_of, write

@@ -60,7 +60,7 @@ class Kubelet:
         assert [Path(word).name for word in hook] == ["lakeward-decommission"]
         first = Path(f"/proc/{self.processes[name].pid}/task/{self.processes[name].pid}/children")
         inside = ["nsenter", "--target", first.read_text().split()[0], "--pid", "--mount"]
-        module = [sys.executable, "-m", "ingest.container.decommission"]
+        module = [sys.executable, "-m", "ingest.kubernetes.decommission"]
         return subprocess.run([*inside, *module], cwd=ROOT, timeout=120, check=False).returncode
 
     def running(self) -> list[str]:
@@ -83,7 +83,7 @@ class Kubelet:
         hosts = self._directory / f"{name}.hosts"
         hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n{self._hosts}")
         command = [*self._sandbox(name, hosts), self._tini, "--", sys.executable]
-        command += ["-m", "ingest.container.entrypoint", *container["args"]]
+        command += ["-m", "ingest.kubernetes.entrypoint", *container["args"]]
         with (self._directory / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, env=environ, stdout=log, stderr=log, cwd="/", start_new_session=True

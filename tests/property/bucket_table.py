@@ -6,13 +6,13 @@ import pathlib
 from collections.abc import Iterable, Iterator
 
 from storage.clock import SeededIds
-from storage.format.file_meta import CommitMessage, DataFileMeta, FileSource
-from storage.format.schema import TableSchema
+from storage.format.metadata.file_meta import CommitMessage, DataFileMeta, FileSource
+from storage.format.metadata.schema import TableSchema
 from storage.lsm.levels import Levels
 from storage.lsm.merge import merge_runs
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_tree_writer import MergeTreeWriter
-from storage.options import TableOptions, require_writable
+from storage.options.options import TableOptions, require_writable
 from tests.property.model import Row, in_order
 from tests.table_kit import bucket_context
 

@@ -17,21 +17,21 @@ from unittest import mock
 from changelog.snapshot_changelog import changelog_entries
 from storage.clock import ManualClock, SeededIds
 from storage.errors import InvalidRequestError
-from storage.format.file_meta import CommitMessage
-from storage.format.manifest_store import clear_manifest_cache
-from storage.format.schema import new_schema
-from storage.format.schema_changes import AddColumn
-from storage.format.type_text import parse_type
+from storage.format.metadata.file_meta import CommitMessage
+from storage.format.metadata.manifest_store import clear_manifest_cache
+from storage.format.metadata.schema import new_schema
+from storage.format.metadata.schema_changes import AddColumn
+from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.lsm.compactor import compact
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.lsm.merge import merge_runs
 from storage.table.catalog import FileSystemCatalog
-from storage.table.expire import expire_snapshots
-from storage.table.invariants import check_table
-from storage.table.live_files import clear_live_cache
-from storage.table.predicate import Compare, Op
+from storage.table.commit.live_files import clear_live_cache
+from storage.table.retention.expire import expire_snapshots
+from storage.table.scan.predicate import Compare, Op
 from storage.table.table import FileStoreTable
+from storage.testing.invariants import check_table
 from tests.conformance.values import found_rows, input_batch
 from tests.golden.values import from_text, rows_from_text
 from tests.predicates import compares

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from storage.format.schema import TableSchema, new_schema
-from storage.format.types import VALUE_KIND, AtomicType, TypeRoot
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.types import VALUE_KIND, AtomicType, TypeRoot
 from tests.property.model import KINDS, Change
 
 BIGINT = AtomicType(TypeRoot.BIGINT)

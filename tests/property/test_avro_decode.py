@@ -14,13 +14,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.formats import avro_lanes, debezium_avro
-from ingest.formats.avro_values import AvroValueError, reader_of, to_json
-from ingest.formats.connect_avro import parse_schema
-from ingest.formats.events import Target, Toast
-from ingest.registry.client import RegisteredSchema
-from storage.format.schema import new_schema
-from storage.format.type_text import parse_type
+from ingest.decode.avro import debezium as debezium_avro
+from ingest.decode.avro import lanes as avro_lanes
+from ingest.decode.avro.connect_schema import parse_schema
+from ingest.decode.avro.values import AvroValueError, reader_of, to_json
+from ingest.decode.events import Target, Toast
+from ingest.decode.registry.client import RegisteredSchema
+from storage.format.metadata.schema import new_schema
+from storage.format.types.type_text import parse_type
 from tests.unit.ingest.avro_events import (
     Schemas,
     Writer,

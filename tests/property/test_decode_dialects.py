@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.formats import envelope_decoder
-from ingest.formats.events import Toast
+from ingest.decode.events import Toast
+from ingest.decode.json import envelope_decoder
 from tests.property.test_decode import KEYS, TOKENS, TYPES
 from tests.unit.ingest.debezium_events import batch, schema
 from tests.unit.ingest.dialect_decoders import dialect_decoder

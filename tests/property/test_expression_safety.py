@@ -15,11 +15,11 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.transforms.expressions import FUNCTIONS, Expression
+from ingest.transform.expressions import FUNCTIONS, Expression
 from storage.errors import InvalidRequestError
-from storage.format.arrow_types import arrow_type
-from storage.format.type_text import parse_type
-from storage.format.types import ArrayType, MapType
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import ArrayType, MapType
 from tests.property.profiles import profile
 
 _DAY, _AT = datetime.date.fromisoformat, datetime.datetime.fromisoformat

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import InvalidRequestError
-from storage.format.data_file import key_value_schema
-from storage.format.schema import TableSchema, new_schema
+from storage.format.files.data_file import key_value_schema
+from storage.format.metadata.schema import TableSchema, new_schema
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 from tests.property.bucket_table import BucketTable
 from tests.property.merge_model import Change, Engine, UnsupportedRetraction, in_order
 from tests.property.model import KINDS

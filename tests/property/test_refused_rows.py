@@ -13,8 +13,8 @@ import pytest
 
 from storage.errors import InvalidRequestError
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
-from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
+from storage.testing.invariants import check_table
 from tests.table_kit import (
     data_files,
     index_files_named,

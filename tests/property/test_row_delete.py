@@ -21,10 +21,10 @@ from hypothesis.stateful import (
 )
 
 from storage.clock import ManualClock
-from storage.format.file_meta import CommitMessage
-from storage.table.expire import expire_snapshots
-from storage.table.invariants import check_table
-from storage.table.predicate import Compare, In, Op, Or
+from storage.format.metadata.file_meta import CommitMessage
+from storage.table.retention.expire import expire_snapshots
+from storage.table.scan.predicate import Compare, In, Op, Or
+from storage.testing.invariants import check_table
 from tests.property.profiles import profile
 from tests.table_kit import (
     index_files_named,

@@ -21,12 +21,12 @@ from hypothesis.stateful import (
 )
 
 from storage.clock import ManualClock
-from storage.format.schema_changes import AddColumn
-from storage.format.type_text import parse_type
-from storage.table.expire import expire_snapshots
-from storage.table.invariants import check_table
-from storage.table.live_files import clear_live_cache
-from storage.table.predicate import Compare, Op
+from storage.format.metadata.schema_changes import AddColumn
+from storage.format.types.type_text import parse_type
+from storage.table.commit.live_files import clear_live_cache
+from storage.table.retention.expire import expire_snapshots
+from storage.table.scan.predicate import Compare, Op
+from storage.testing.invariants import check_table
 from tests.property.model import Change, TableModel, in_order
 from tests.property.profiles import profile
 from tests.table_kit import make_table, reopened, rows_batch

@@ -2,7 +2,7 @@
 """Replaying the changelog of a table from empty, with every change checked against the state."""
 
 from changelog.snapshot_changelog import read_snapshot_changelog
-from storage.format.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 
 INSERT, BEFORE, AFTER, DELETE = (

@@ -25,11 +25,11 @@ import time
 import urllib.request
 from pathlib import Path
 
-from ingest.demo.shop_events import DemoShop, Mix, archive_line
-from storage.table.consumers import delete_consumer, write_consumer
-from storage.table.invariants import violations
+from ingest.tools.demo.shop_events import DemoShop, Mix, archive_line
+from storage.table.retention.consumers import delete_consumer, write_consumer
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
+from storage.testing.invariants import violations
 from tests.e2e.daemon_process import (
     ROOT,
     DaemonProcess,
@@ -152,7 +152,7 @@ class CompactJob:
 
     def __init__(self, directory: Path, name: str) -> None:
         self._command = [
-            *(sys.executable, "-m", "ingest.cli", "compact"),
+            *(sys.executable, "-m", "ingest.cli.main", "compact"),
             *("--warehouse", str(directory / "warehouse"), "--database", "shop"),
             *("--parallelism", "1", "--json", *JOBS[name]),
         ]
@@ -322,7 +322,7 @@ class Upkeep:
         }[command]
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "ingest.cli", command, "--json"),
+                *(sys.executable, "-m", "ingest.cli.main", command, "--json"),
                 *("--warehouse", str(self._warehouse), "--database", "shop"),
                 *(arguments or words),
             ],
@@ -401,7 +401,7 @@ def _compact_everything(directory: Path, result: Result) -> None:
     """What is still in level 0 has not told its changes yet."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "ingest.cli", "compact", "--json", "--full"),
+            *(sys.executable, "-m", "ingest.cli.main", "compact", "--json", "--full"),
             *("--warehouse", str(directory / "warehouse"), "--database", "shop"),
         ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -18,12 +18,12 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from ingest.demo.shop_events import Mix
-from ingest.demo.shop_tables import TABLES
-from storage.format.arrow_types import type_from_arrow
-from storage.format.schema import new_schema
+from ingest.tools.demo.shop_events import Mix
+from ingest.tools.demo.shop_tables import TABLES
+from storage.format.metadata.schema import new_schema
+from storage.format.types.arrow_types import type_from_arrow
 from storage.table.catalog import FileSystemCatalog
-from storage.table.invariants import violations
+from storage.testing.invariants import violations
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
 from tests.e2e.kafka_broker import local_broker
 from tests.e2e.shop_stream import (

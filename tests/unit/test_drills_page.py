@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ingest.observing.metric_table import METRICS
+from ingest.observe.metrics.metric_table import METRICS
 from tests.drills.catalogue import DRILLS
 from tests.drills.page import PAGE, rendered
 
@@ -36,7 +36,7 @@ def test_a_row_names_metrics_and_alerts_that_there_are(drill):
 
 
 def test_links_lead_to_headings_of_the_runbook():
-    lines = (ROOT / "deploy" / "runbook.md").read_text().splitlines()
+    lines = (ROOT / "docs/operations/runbook.md").read_text().splitlines()
     headings = {line.lstrip("# ").lower() for line in lines if line.startswith("#")}
     linked = {alert.lower() for drill in DRILLS.values() for alert in drill.alerts}
     assert linked <= headings

@@ -6,9 +6,9 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).parents[2]
-PAGE = ROOT / "ingest" / "FEATURES.md"
+PAGE = ROOT / "docs/reference/features.md"
 CODE = re.compile(r"\b[PFHDIOTRBLG]\d{1,2}\b")
-LINK = re.compile(r"\[(\w+)\]\((\.\./tests/[\w/]+\.py)\)")
+LINK = re.compile(r"\[(\w+)\]\((\.\./\.\./tests/[\w/]+\.py)\)")
 
 
 def table_rows(text, head="Capability"):

@@ -11,51 +11,53 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("storage", "changelog", "ingest")
 MODULES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 PAGES = [
-    path for name in (*PACKAGES, "deploy", "helm", "tests") for path in (ROOT / name).rglob("*.md")
+    path
+    for name in (*PACKAGES, "deploy", "docs", "helm", "tests")
+    for path in (ROOT / name).rglob("*.md")
 ]
 
 DATA_PLANE = (
     "storage/lsm",
-    "storage/format/data_file.py",
-    "storage/format/data_file_reader.py",
-    "storage/format/rolling_files.py",
-    "storage/format/key_value_layout.py",
-    "storage/format/column_mapping.py",
-    "storage/format/cast_",
-    "storage/format/default_values.py",
-    "storage/format/binary_row.py",
-    "storage/format/bucket.py",
-    "storage/format/key_hash.py",
-    "storage/format/stats.py",
-    "storage/format/parquet.py",
-    "storage/format/parquet_row_groups.py",
-    "storage/format/orc.py",
-    "storage/format/avro_rows.py",
-    "storage/format/avro_encode.py",
-    "storage/format/avro_columns.py",
-    "storage/format/avro_decode.py",
-    "storage/format/file_columns.py",
-    "storage/format/file_formats.py",
-    "storage/table/read.py",
-    "storage/table/change_read.py",
-    "storage/table/incremental.py",
-    "storage/table/system/row_tables.py",
+    "storage/format/files/data_file.py",
+    "storage/format/files/data_file_reader.py",
+    "storage/format/files/rolling_files.py",
+    "storage/format/files/key_value_layout.py",
+    "storage/format/files/column_mapping.py",
+    "storage/format/types/cast_",
+    "storage/format/types/default_values.py",
+    "storage/format/row/binary_row.py",
+    "storage/format/row/bucket.py",
+    "storage/format/row/key_hash.py",
+    "storage/format/row/stats.py",
+    "storage/format/files/parquet/parquet.py",
+    "storage/format/files/parquet/row_groups.py",
+    "storage/format/files/orc/orc.py",
+    "storage/format/avro/rows.py",
+    "storage/format/avro/encode.py",
+    "storage/format/avro/columns.py",
+    "storage/format/avro/decode.py",
+    "storage/format/files/file_columns.py",
+    "storage/format/files/file_formats.py",
+    "storage/table/read/read.py",
+    "storage/table/read/change_read.py",
+    "storage/table/scan/incremental.py",
+    "storage/table/inspect/system/row_tables.py",
     "changelog/",
-    "storage/table/write.py",
-    "storage/table/append_write.py",
-    "storage/table/cross_partition.py",
-    "storage/table/dynamic_bucket.py",
-    "storage/table/key_index.py",
-    "storage/table/key_stays.py",
-    "storage/table/rows_by_bucket.py",
-    "ingest/microbatch/map_side.py",
-    "ingest/microbatch/reduce_side.py",
-    "ingest/formats/conversions.py",
-    "ingest/formats/row_batches.py",
-    "ingest/verification/hashes.py",
-    "ingest/verification/ranges.py",
-    "ingest/verification/rows.py",
-    "ingest/verification/compare.py",
+    "storage/table/write/write.py",
+    "storage/table/write/append_write.py",
+    "storage/table/write/cross_partition.py",
+    "storage/table/write/dynamic_bucket.py",
+    "storage/table/write/key_index.py",
+    "storage/table/write/key_stays.py",
+    "storage/table/write/rows_by_bucket.py",
+    "ingest/pipeline/map_side.py",
+    "ingest/pipeline/reduce_side.py",
+    "ingest/decode/types/conversions.py",
+    "ingest/decode/row_batches.py",
+    "ingest/tools/verify/hashes.py",
+    "ingest/tools/verify/ranges.py",
+    "ingest/tools/verify/rows.py",
+    "ingest/tools/verify/compare.py",
 )
 
 PER_ROW = {"to_pylist", "as_py", "iterrows", "itertuples"}
@@ -64,15 +66,15 @@ ALLOWED = {
     # single scalars: frontier and binary search of a merge, a few hundred a merge
     ("storage/lsm/key_order.py", "as_py"): 1,
     # one per distinct partition of a batch
-    ("storage/table/rows_by_bucket.py", "as_py"): 1,
+    ("storage/table/write/rows_by_bucket.py", "as_py"): 1,
     # a whole column's verdict, and the one value that an error names
-    ("storage/format/cast_arrays.py", "as_py"): 2,
-    ("storage/format/cast_numbers.py", "as_py"): 2,
-    ("storage/format/cast_parse.py", "as_py"): 2,
+    ("storage/format/types/cast_arrays.py", "as_py"): 2,
+    ("storage/format/types/cast_numbers.py", "as_py"): 2,
+    ("storage/format/types/cast_parse.py", "as_py"): 2,
     # a whole column's verdict
-    ("ingest/formats/conversions.py", "as_py"): 1,
+    ("ingest/decode/types/conversions.py", "as_py"): 1,
     # the largest key of a page
-    ("ingest/verification/ranges.py", "as_py"): 1,
+    ("ingest/tools/verify/ranges.py", "as_py"): 1,
 }
 
 TYPE_IGNORES = 7
@@ -129,9 +131,9 @@ def test_the_map_lists_every_decision():
     decisions = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Decisions")[2]
     listed = {}
     for part in decisions.split("\n- ")[1:]:
-        room = re.search(r"`(\w+)/adr/", part).group(1)
-        listed[room] = set(re.findall(r"`(?:\w+/adr/)?(\d{4})`", part))
+        room = re.search(r"`docs/adr/(\w+)/", part).group(1)
+        listed[room] = set(re.findall(r"`(?:docs/adr/\w+/)?(\d{4})`", part))
     assert listed == {
-        room.parent.name: {path.name[:4] for path in room.glob("*.md")}
-        for room in ROOT.glob("*/adr")
+        room.name: {path.name[:4] for path in room.glob("*.md")}
+        for room in (ROOT / "docs/adr").iterdir()
     }

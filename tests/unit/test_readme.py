@@ -5,7 +5,7 @@ import pathlib
 import re
 import runpy
 
-from ingest.configuration.settings import load_settings
+from ingest.config.settings import load_settings
 
 README = pathlib.Path(__file__).parents[2] / "README.md"
 

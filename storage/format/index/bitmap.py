@@ -22,7 +22,7 @@ from storage.format.index.grouping import DistinctRows, RowGrouping, cuts
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import IndexKey, KeyCodec, big_endian
 from storage.format.index.window import Window
-from storage.format.types import AtomicType
+from storage.format.types.types import AtomicType
 
 __all__ = ["DEFAULT_BLOCK_SIZE", "BitmapBuilder", "BitmapReader", "content"]
 

@@ -14,7 +14,7 @@ import pyroaring
 from storage.errors import CorruptDataError, InvalidOptionError
 from storage.format.index.hashing import hash_column
 from storage.format.index.window import Window
-from storage.format.types import AtomicType
+from storage.format.types.types import AtomicType
 
 __all__ = ["BloomBuilder", "BloomReader", "parameters"]
 

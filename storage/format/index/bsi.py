@@ -16,7 +16,7 @@ import pyroaring
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import KeyCodec, integer_view
 from storage.format.index.window import Window
-from storage.format.types import AtomicType
+from storage.format.types.types import AtomicType
 
 __all__ = ["BsiBuilder", "BsiReader"]
 

@@ -31,10 +31,10 @@ from storage.format.index.kinds import (
     takes,
 )
 from storage.format.index.range_bitmap import RangeBitmapBuilder, default_chunk_size
-from storage.format.type_text import type_name
-from storage.format.types import AtomicType, DataField, DataType, MapType, TypeRoot
-from storage.option_values import decimal_number, integer, memory_size
-from storage.options import TableOptions
+from storage.format.types.type_text import type_name
+from storage.format.types.types import AtomicType, DataField, DataType, MapType, TypeRoot
+from storage.options.options import TableOptions
+from storage.options.values import decimal_number, integer, memory_size
 
 __all__ = ["FileIndexBuilder", "FileIndexSpec", "check_file_indexes"]
 

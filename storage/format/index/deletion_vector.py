@@ -15,8 +15,8 @@ import numpy as np
 import pyroaring
 
 from storage.errors import CorruptDataError, InvalidRequestError
-from storage.format.file_meta import DeletionVectorMeta
-from storage.format.row_selection import Bitmap
+from storage.format.files.row_selection import Bitmap
+from storage.format.metadata.file_meta import DeletionVectorMeta
 
 __all__ = [
     "FILE_VERSION",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.format.index.values import is_text, key_column
-from storage.format.types import AtomicType
+from storage.format.types.types import AtomicType
 
 __all__ = ["DistinctRows", "RowGrouping", "cuts"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from storage.format.index.values import byte_view, integer_view
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, TypeRoot
 
 __all__ = ["BLOOM_ROOTS", "hash_column", "wang_mix", "xxh64"]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from storage.format.index.hashing import BLOOM_ROOTS
 from storage.format.index.values import MAX_DECIMAL
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, TypeRoot
 
 __all__ = ["BITMAP", "BLOOM", "BSI", "INDEX_TYPES", "RANGE_BITMAP", "can_index", "takes"]
 

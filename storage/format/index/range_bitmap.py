@@ -21,7 +21,7 @@ from storage.format.index.grouping import DistinctRows, RowGrouping
 from storage.format.index.roaring import bitmap_of, decode, encode
 from storage.format.index.values import KeyCodec
 from storage.format.index.window import Window
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, TypeRoot
 
 __all__ = ["RangeBitmapBuilder", "RangeBitmapReader", "default_chunk_size"]
 

@@ -18,7 +18,7 @@ from storage.format.index.bsi import BsiReader
 from storage.format.index.kinds import BITMAP, BLOOM, BSI, RANGE_BITMAP, can_index
 from storage.format.index.range_bitmap import RangeBitmapReader
 from storage.format.index.window import Window
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, TypeRoot
 
 __all__ = ["IndexReader", "is_rounded", "open_index"]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.format.index.window import Window
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.types.types import AtomicType, TypeRoot
 
 __all__ = [
     "MAX_DECIMAL",

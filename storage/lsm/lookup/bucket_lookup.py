@@ -14,12 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyroaring
 
-from storage.format.file_meta import DataFileMeta
-from storage.format.key_value_layout import key_value_schema
-from storage.format.row_codec import decode_row
-from storage.format.row_selection import Bitmap
-from storage.format.row_values import from_row_values
-from storage.format.schema import TableSchema
+from storage.format.files.key_value_layout import key_value_schema
+from storage.format.files.row_selection import Bitmap
+from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.metadata.schema import TableSchema
+from storage.format.row.row_codec import decode_row
+from storage.format.row.row_values import from_row_values
 from storage.io.file_io import FileIO
 from storage.lsm.key_order import key_at, lower_bound
 from storage.lsm.levels import SortedRun

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.format.file_meta import DataFileMeta, IndexFileMeta
-from storage.format.row_selection import Bitmap
+from storage.format.files.row_selection import Bitmap
+from storage.format.metadata.file_meta import DataFileMeta, IndexFileMeta
 from storage.lsm.levels import SortedRun
 
 __all__ = ["DeletedRows", "Found", "KeyLookup"]

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.format.key_hash import key_hashes
-from storage.format.types import AtomicType, DataType, TypeRoot
+from storage.format.row.key_hash import key_hashes
+from storage.format.types.types import AtomicType, DataType, TypeRoot
 
 __all__ = [
     "FENCED",

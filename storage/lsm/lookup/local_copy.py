@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from storage.format.data_file_reader import read_key_values
-from storage.format.file_meta import DataFileMeta
-from storage.format.key_value_layout import key_value_schema
-from storage.format.schema import TableSchema
+from storage.format.files.data_file_reader import read_key_values
+from storage.format.files.key_value_layout import key_value_schema
+from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.metadata.schema import TableSchema
 from storage.io.file_io import FileIO
 from storage.lsm.lookup.key_search import (
     FENCED,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidOptionError
-from storage.format.schema import TableSchema
+from storage.format.metadata.schema import TableSchema
 from storage.lsm.merge_functions.aggregation import Aggregation
 from storage.lsm.merge_functions.aggregators import Aggregator, aggregator_for
 from storage.lsm.merge_functions.first_row import FirstRow
@@ -22,7 +22,7 @@ from storage.lsm.merge_functions.partial_update import PartialUpdate
 from storage.lsm.merge_functions.pick_row import Deduplicate
 from storage.lsm.merge_functions.sequence_groups import SequenceGroup, sequence_groups
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = ["MergeFunction", "RowPicker", "merge_function_for"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.format.types import VALUE_KIND
+from storage.format.types.types import VALUE_KIND
 from storage.lsm.merge_functions.fold import naming_key
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import first_where, segment_lasts

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.format.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.merge_functions.segments import rows_of, segment_lasts, take_or_null
 
 __all__ = ["Folding", "fold_keys", "naming_key", "naming_table"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.merge_functions.aggregators.contract import Aggregator, renumbered
 from storage.lsm.merge_functions.applied import UNCHANGING, VALUE_PICKERS, Applied, aggregate
 from storage.lsm.merge_functions.fold import fold_keys

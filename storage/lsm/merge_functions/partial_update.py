@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.merge_functions.fold import naming_key
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import (

@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.merge_functions.segments import segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 

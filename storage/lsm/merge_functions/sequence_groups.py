@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidOptionError
-from storage.format.schema import TableSchema
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import AtomicType, TypeRoot
 from storage.lsm.merge_functions.segments import segment_ids, valid_mask
 from storage.lsm.merge_functions.sequence_order import dense_ranks
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = ["SequenceGroup", "Verdict", "sequence_groups"]
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from storage.lsm.key_order import sort_and_group
 from storage.lsm.key_words import order_words
 from storage.lsm.merge_functions.segments import segment_ids, valid_mask
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 
 __all__ = ["SequenceOrder", "dense_ranks"]
 

@@ -6,13 +6,13 @@ must find the snapshot or the changelog of that id, with the files that it reads
 """
 
 from storage.errors import NotFoundError
-from storage.format.snapshot import CommitKind, Snapshot
-from storage.table.expire_changelogs import expire_changelogs
-from storage.table.invariants import check_table
-from storage.table.live_files import delta_entries, list_entries
-from storage.table.rollback import rollback_to
+from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.table.commit.live_files import delta_entries, list_entries
+from storage.table.retention.expire_changelogs import expire_changelogs
+from storage.table.retention.rollback import rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
+from storage.testing.invariants import check_table
 from tests.crash.histories import History, Step, expire_step, write_step
 from tests.crash.table_options import FULL_COMPACTION, INPUT, LOOKUP, VECTORS
 

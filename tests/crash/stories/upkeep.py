@@ -4,10 +4,10 @@
 Whenever a process dies, every tag that is there can be read whole.
 """
 
-from storage.table.invariants import check_table
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags
 from storage.table.upkeep import TableUpkeep
+from storage.testing.invariants import check_table
 from tests.crash.histories import History, Step, write_step
 from tests.table_kit import rows_of
 

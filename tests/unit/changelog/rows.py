@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.format.types import VALUE_KIND, RowKind
+from storage.format.types.types import VALUE_KIND, RowKind
 
 
 def change_rows(table: pa.Table | None) -> list[tuple[Any, ...]]:

@@ -13,8 +13,8 @@ from changelog import ChangelogReader
 from changelog.stream_scan import StreamScan, read_changelog
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidRequestError, UnsupportedFeatureError
-from storage.table.consumers import read_consumer
-from storage.table.expire import expire_snapshots
+from storage.table.retention.consumers import read_consumer
+from storage.table.retention.expire import expire_snapshots
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, write
 

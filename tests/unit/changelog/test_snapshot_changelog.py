@@ -7,10 +7,10 @@ import pytest
 
 from changelog.snapshot_changelog import changelog_entries, read_snapshot_changelog
 from storage.errors import NotFoundError
-from storage.format.schema import new_schema
-from storage.format.schema_changes import AddColumn, UpdateType
-from storage.format.type_text import parse_type
-from storage.format.types import VALUE_KIND, RowKind
+from storage.format.metadata.schema import new_schema
+from storage.format.metadata.schema_changes import AddColumn, UpdateType
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import VALUE_KIND, RowKind
 from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable

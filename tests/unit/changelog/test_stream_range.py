@@ -10,8 +10,8 @@ from changelog.stream_range import START, RangeLimit, StreamPlace, StreamRange
 from changelog.stream_read import StreamRead
 from changelog.stream_scan import StreamScan
 from storage.errors import DataLossError, InvalidOptionError, InvalidRequestError
-from storage.table.consumers import all_consumers
-from storage.table.expire import expire_snapshots
+from storage.table.retention.consumers import all_consumers
+from storage.table.retention.expire import expire_snapshots
 from tests.table_kit import make_table, reopened, write
 from tests.unit.changelog.rows import change_rows
 

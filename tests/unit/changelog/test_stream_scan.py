@@ -12,10 +12,10 @@ import pytest
 from changelog.stream_scan import StreamScan, read_changelog
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, InvalidRequestError
-from storage.format.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
-from storage.table.consumers import read_consumer, write_consumer
-from storage.table.expire import expire_snapshots
-from storage.table.predicate import Compare, Op
+from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
+from storage.table.retention.consumers import read_consumer, write_consumer
+from storage.table.retention.expire import expire_snapshots
+from storage.table.scan.predicate import Compare, Op
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
 from tests.table_kit import make_table, prepared, write

@@ -16,7 +16,7 @@ from tests.unit.deploy.alert_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = sorted((ROOT / "deploy" / "alerts").glob("*.yaml"))
-RUNBOOK = ROOT / "deploy" / "runbook.md"
+RUNBOOK = ROOT / "docs/operations/runbook.md"
 
 GROUPS = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
 ALERTS = [rule for group in GROUPS for rule in group["rules"] if "alert" in rule]
@@ -45,7 +45,7 @@ def test_alerts_say_what_to_do(rule):
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     told = rule["annotations"]
     assert set(told) == {"summary", "description", "runbook_url"}
-    assert told["runbook_url"] == f"deploy/runbook.md#{rule['alert'].lower()}"
+    assert told["runbook_url"] == f"docs/operations/runbook.md#{rule['alert'].lower()}"
     assert rule["alert"].lower() in anchors(RUNBOOK.read_text())
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deploy.write_dashboards import DASHBOARDS, DIRECTORY
-from ingest.observing.metric_page import PAGE, page
+from ingest.observe.metrics.metric_page import PAGE, page
 from tests.promql import ROWS, filled, mistakes, row_of, selectors
 
 PANELS = [

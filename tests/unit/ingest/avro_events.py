@@ -7,12 +7,12 @@ from typing import Any
 
 import fastavro
 
-from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
-from ingest.formats.debezium_json import DebeziumOptions
-from ingest.formats.events import SourceTable, Target
-from ingest.registry.client import RegisteredSchema, SchemaId, UnknownSchemaError
+from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.events import SourceTable, Target
+from ingest.decode.json.debezium_json import DebeziumOptions
+from ingest.decode.registry.client import RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.source.records import RawBatch
-from storage.format.schema import TableSchema
+from storage.format.metadata.schema import TableSchema
 from tests.unit.ingest import debezium_events
 from tests.unit.ingest.debezium_events import SOURCE, TOPIC
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.evolution.schema_sync import NewTable, reconcile
-from ingest.formats.debezium_avro import DebeziumAvroDecoder, DebeziumAvroOptions
-from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
-from ingest.formats.events import (
+from ingest.config.type_mapping import TypeMapping
+from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.events import (
     MOVED,
     UNAVAILABLE_COLUMN,
     BadRecord,
@@ -20,10 +19,11 @@ from ingest.formats.events import (
     Target,
     Toast,
 )
-from ingest.formats.type_mapping import TypeMapping
-from ingest.registry.client import AVRO, RegisteredSchema, SchemaId
-from storage.format.schema import TableSchema
-from storage.format.schema_changes import evolve
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
+from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId
+from ingest.schema.schema_sync import NewTable, reconcile
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_changes import evolve
 from tests.unit.ingest.captured_events import Capture
 
 

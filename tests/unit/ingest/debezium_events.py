@@ -4,11 +4,11 @@
 import json
 from typing import Any
 
-from ingest.formats.debezium_json import DebeziumJsonDecoder, DebeziumOptions
-from ingest.formats.events import DecodeResult, SourceTable, Target
+from ingest.decode.events import DecodeResult, SourceTable, Target
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.source.records import RawBatch
-from storage.format.schema import TableSchema, new_schema
-from storage.format.type_text import parse_type
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.type_text import parse_type
 
 TOPIC = "pg.public.orders"
 SOURCE = {

@@ -3,12 +3,12 @@
 
 from typing import Any
 
-from ingest.formats.dialects import DIALECTS
-from ingest.formats.envelope_decoder import EnvelopeDecoder
-from ingest.formats.envelopes import DialectOptions
-from ingest.formats.events import DecodeResult, ObservedField, SourceTable, Target, Toast
-from storage.format.schema import TableSchema
-from storage.format.type_text import parse_type
+from ingest.decode.dialects.formats import DIALECTS
+from ingest.decode.events import DecodeResult, ObservedField, SourceTable, Target, Toast
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.json.envelopes import DialectOptions
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.type_text import parse_type
 from tests.unit.ingest.debezium_events import rows
 
 

@@ -4,8 +4,8 @@
 import orjson
 
 from changelog.stream_scan import read_changelog
-from storage.format.schema import new_schema
-from storage.format.types import AtomicType, RowKind, TypeRoot
+from storage.format.metadata.schema import new_schema
+from storage.format.types.types import AtomicType, RowKind, TypeRoot
 from tests.unit.ingest.simulated_stream import BIGINT
 
 __all__ = [

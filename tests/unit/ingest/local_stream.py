@@ -10,19 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ingest.configuration.setting_values import Settings
-from ingest.configuration.settings import load_settings
-from ingest.microbatch.batch_report import BatchReport
-from ingest.microbatch.chunk import chunks_of
-from ingest.microbatch.decoding import Decoding
-from ingest.microbatch.map_side import MapSide
-from ingest.microbatch.plan import BatchPlan
-from ingest.microbatch.range_report import BatchTotals
-from ingest.microbatch.reduce_side import reduced
-from ingest.microbatch.sink import JobOutcome, MicroBatchSink
+from ingest.config.setting_values import Settings
+from ingest.config.settings import load_settings
+from ingest.pipeline.batch_report import BatchReport
+from ingest.pipeline.chunk import chunks_of
+from ingest.pipeline.decoding import Decoding
+from ingest.pipeline.map_side import MapSide
+from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.range_report import BatchTotals
+from ingest.pipeline.reduce_side import reduced
+from ingest.pipeline.sink import JobOutcome, MicroBatchSink
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from ingest.stream.table_book import TableBook
+from ingest.state.table_registry import TableBook
 from storage.clock import SystemClock
 from storage.table.table import FileStoreTable
 

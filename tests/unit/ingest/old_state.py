@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ingest.simulated_stream import Died, SimulatedStream
-from tests.unit.ingest.test_parking_histories import Model
+from tests.unit.ingest.state.test_parking_histories import Model
 
 
 def write(target):

@@ -3,7 +3,7 @@
 
 import types
 
-from ingest.configuration.setting_values import MaintenanceSettings
+from ingest.config.setting_values import MaintenanceSettings
 from storage.table.table import FileStoreTable
 from tests.table_kit import NAME
 

@@ -12,28 +12,28 @@ from collections import Counter, defaultdict
 
 import orjson
 
-from ingest.configuration.settings import load_settings
-from ingest.microbatch.chunk import chunks_of
-from ingest.microbatch.decoding import Decoding
-from ingest.microbatch.map_side import MapSide
-from ingest.microbatch.range_report import BatchTotals
-from ingest.microbatch.reduce_side import reduced
-from ingest.microbatch.sink import JobOutcome, MicroBatchSink
-from ingest.microbatch.table_cache import Warehouse
+from ingest.config.settings import load_settings
+from ingest.pipeline.chunk import chunks_of
+from ingest.pipeline.decoding import Decoding
+from ingest.pipeline.map_side import MapSide
+from ingest.pipeline.range_report import BatchTotals
+from ingest.pipeline.reduce_side import reduced
+from ingest.pipeline.sink import JobOutcome, MicroBatchSink
 from ingest.source import initial
 from ingest.source.ranges import SourceRange, normalize
 from ingest.source.records import RawBatch
-from ingest.stream.fencing import settle
-from ingest.stream.owned_stream import lease_of
-from ingest.stream.parking import Parking
-from ingest.stream.stream_position import StreamPosition
-from ingest.stream.stream_progress import ProgressFile
-from ingest.stream.stream_state import CheckpointState
-from ingest.stream.table_book import TableBook
+from ingest.state.fencing import settle
+from ingest.state.owned_stream import lease_of
+from ingest.state.parking import Parking
+from ingest.state.stream_position import StreamPosition
+from ingest.state.stream_progress import ProgressFile
+from ingest.state.stream_state import CheckpointState
+from ingest.state.table_cache import Warehouse
+from ingest.state.table_registry import TableBook
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
-from storage.format.schema import new_schema
-from storage.format.types import AtomicType, TypeRoot
+from storage.format.metadata.schema import new_schema
+from storage.format.types.types import AtomicType, TypeRoot
 from storage.table.catalog import FileSystemCatalog
 
 BIGINT = AtomicType(TypeRoot.BIGINT)

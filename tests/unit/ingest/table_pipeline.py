@@ -4,17 +4,17 @@ what the sink does, without Spark."""
 
 import itertools
 
-from ingest.configuration.settings import load_settings
-from ingest.microbatch.chunk import chunks_of
-from ingest.microbatch.decoding import Decoding
-from ingest.microbatch.map_side import MapSide
-from ingest.microbatch.plan import BatchPlan
-from ingest.microbatch.range_report import BatchTotals
-from ingest.microbatch.reduce_side import reduce_chunks
-from ingest.microbatch.table_cache import Warehouse
+from ingest.config.settings import load_settings
+from ingest.pipeline.chunk import chunks_of
+from ingest.pipeline.decoding import Decoding
+from ingest.pipeline.map_side import MapSide
+from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.range_report import BatchTotals
+from ingest.pipeline.reduce_side import reduce_chunks
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from ingest.stream.table_book import TableBook
+from ingest.state.table_cache import Warehouse
+from ingest.state.table_registry import TableBook
 from storage.clock import ManualClock
 
 

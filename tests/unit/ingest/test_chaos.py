@@ -7,8 +7,8 @@ import random
 import orjson
 import pytest
 
+from tests.unit.ingest.daemon.requests.test_replay import Replays
 from tests.unit.ingest.simulated_stream import QUARANTINE, event
-from tests.unit.ingest.test_replay import Replays
 
 SOURCE = {"db": "shop", "table": "orders", "ts_ms": 1}
 HARMLESS = (

@@ -9,13 +9,13 @@ import signal
 import pytest
 import yaml
 
-from ingest.cli import main
-from ingest.commands import compact as compact_command
-from ingest.commands.compact import progress_text, show_progress
-from ingest.commands.progress_line import ProgressLog, TerminalLine
+from ingest.cli import compact as compact_command
+from ingest.cli.compact import progress_text, show_progress
+from ingest.cli.main import main
+from ingest.cli.progress_line import ProgressLog, TerminalLine
+from ingest.daemon.maintenance import compact_runs
+from ingest.daemon.maintenance.compact_runs import Selection, TableRun, exit_code, selected
 from ingest.errors import ExitCode
-from ingest.upkeep import compact_runs
-from ingest.upkeep.compact_runs import Selection, TableRun, exit_code, selected
 from storage.clock import ManualClock
 from storage.errors import (
     CorruptDataError,
@@ -24,10 +24,10 @@ from storage.errors import (
     StorageUnavailableError,
     UnsupportedFeatureError,
 )
-from storage.format.schema import new_schema
-from storage.format.type_text import parse_type
+from storage.format.metadata.schema import new_schema
+from storage.format.types.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog
-from storage.table.compact_table import BucketFailure, CompactProgress, CompactReport
+from storage.table.compaction.compact_table import BucketFailure, CompactProgress, CompactReport
 from tests.table_kit import rows_of, write
 
 COLUMNS = [("p", parse_type("STRING")), ("k", parse_type("BIGINT")), ("v", parse_type("STRING"))]

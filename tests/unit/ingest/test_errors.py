@@ -5,6 +5,7 @@ import pkgutil
 import pytest
 
 import ingest
+from ingest.daemon.query_failure import error_in
 from ingest.errors import (
     ERROR_KINDS,
     AccessDeniedError,
@@ -13,7 +14,6 @@ from ingest.errors import (
     exit_code_of,
     kind_of,
 )
-from ingest.query_failure import error_in
 from storage import errors
 
 

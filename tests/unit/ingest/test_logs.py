@@ -39,14 +39,14 @@ def logs():
 
 def test_lines_are_json_off_a_terminal(logs):
     stream = logs()
-    logging.getLogger("ingest.microbatch.sink").info(
+    logging.getLogger("ingest.pipeline.sink").info(
         "batch %s done", 7, extra={"event": "batch", "batch_id": 7, "duration_s": 1.5}
     )
     line = json.loads(stream.getvalue())
     assert line.pop("ts").endswith("Z")
     assert line == {
         "level": "info",
-        "logger": "ingest.microbatch.sink",
+        "logger": "ingest.pipeline.sink",
         "event": "batch",
         "msg": "batch 7 done",
         "batch_id": 7,
@@ -80,7 +80,7 @@ def test_values_that_json_does_not_know_become_text(logs):
 
 def test_text_form_is_one_readable_line(logs):
     stream = logs(form="text")
-    logging.getLogger("ingest.daemon").warning(
+    logging.getLogger("ingest.daemon.daemon").warning(
         "query failed", extra={"event": "restart", "wait_s": 2.0, "reason": "no luck"}
     )
     line = stream.getvalue()
@@ -215,7 +215,7 @@ def test_many_different_warnings_do_not_fill_memory(sampled):
 def test_levels_of_single_loggers_come_and_go(logs):
     logs(level="info", levels={"ingest.source": "debug", "py4j": "error"})
     assert logging.getLogger("ingest.source.kafka").isEnabledFor(logging.DEBUG)
-    assert not logging.getLogger("ingest.stream").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("ingest.state").isEnabledFor(logging.DEBUG)
     assert not logging.getLogger("py4j").isEnabledFor(logging.WARNING)
     set_levels("warning", {})
     assert not logging.getLogger("ingest.source.kafka").isEnabledFor(logging.INFO)

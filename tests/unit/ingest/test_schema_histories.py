@@ -9,7 +9,7 @@ import random
 import pytest
 
 from tests.unit.ingest.debezium_events import dumps
-from tests.unit.ingest.test_schema_statements import TABLE, World, statement
+from tests.unit.ingest.schema.test_schema_statements import TABLE, World, statement
 
 CONNECT = {"BIGINT": "int64", "INT": "int32", "STRING": "string", "DOUBLE": "double"}
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest import cli
-from ingest.commands import checks
+from ingest.cli import main as cli
+from ingest.daemon import checks
 
 SNAPSHOTS = Path(__file__).parent / "snapshots" / "validate"
 

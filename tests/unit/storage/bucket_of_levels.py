@@ -12,17 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyroaring
 
-from storage.format.data_file import key_value_schema, read_key_values
-from storage.format.file_meta import CompactIncrement, DataFileMeta, FileSource
-from storage.format.schema import TableSchema, new_schema
-from storage.format.type_text import parse_type
+from storage.format.files.data_file import key_value_schema, read_key_values
+from storage.format.metadata.file_meta import CompactIncrement, DataFileMeta, FileSource
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.types.type_text import parse_type
 from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.compactor import compact
 from storage.lsm.levels import Levels
 from storage.lsm.lookup.contract import Found
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
-from storage.options import TableOptions
+from storage.options.options import TableOptions
 from tests.table_kit import bucket_context
 
 KINDS = ("+I", "-U", "+U", "-D")

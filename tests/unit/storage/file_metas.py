@@ -3,7 +3,7 @@
 
 import itertools
 
-from storage.format.file_meta import EMPTY_STATS, DataFileMeta
+from storage.format.metadata.file_meta import EMPTY_STATS, DataFileMeta
 
 _names = itertools.count()
 

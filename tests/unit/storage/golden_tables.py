@@ -4,9 +4,9 @@
 import dataclasses
 import pathlib
 
-from storage.format.file_meta import FileKind, ManifestEntry
-from storage.format.manifest import decode_entries
-from storage.format.schema import TableSchema
+from storage.format.metadata.file_meta import FileKind, ManifestEntry
+from storage.format.metadata.manifest import decode_entries
+from storage.format.metadata.schema import TableSchema
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "data" / "public"
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/table"))

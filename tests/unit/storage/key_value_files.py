@@ -5,14 +5,14 @@ import numpy as np
 import pyarrow as pa
 
 from storage.clock import ManualClock, SeededIds
-from storage.format.data_file import (
+from storage.format.files.data_file import (
     KeyValueFileWriter,
     key_value_schema,
     read_key_values,
 )
-from storage.format.schema import TableSchema
-from storage.format.type_text import parse_type
-from storage.format.types import DataField
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 
 STORE = LocalFileIO(durable=False)

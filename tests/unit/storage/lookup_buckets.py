@@ -6,7 +6,7 @@ import dataclasses
 import pyarrow as pa
 
 from storage.clock import ManualClock
-from storage.format.types import SEQUENCE_NUMBER
+from storage.format.types.types import SEQUENCE_NUMBER
 from storage.lsm.key_order import sort_permutation
 from storage.lsm.levels import SortedRun
 from storage.lsm.lookup.bucket_lookup import BucketLookup

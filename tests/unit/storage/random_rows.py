@@ -12,13 +12,13 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from storage.format.arrow_types import arrow_field
-from storage.format.file_formats import open_sink, read_batches
-from storage.format.row_codec import Timestamp
-from storage.format.row_selection import RowSelection
-from storage.format.row_values import from_row_values
-from storage.format.type_text import parse_type
-from storage.format.types import (
+from storage.format.files.file_formats import open_sink, read_batches
+from storage.format.files.row_selection import RowSelection
+from storage.format.row.row_codec import Timestamp
+from storage.format.row.row_values import from_row_values
+from storage.format.types.arrow_types import arrow_field
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import (
     ArrayType,
     AtomicType,
     DataField,

@@ -23,7 +23,7 @@ def _modules_after(code: str) -> set[str]:
 
 
 def test_one_module_does_not_import_the_others() -> None:
-    found = _modules_after("import storage.format.schema")
+    found = _modules_after("import storage.format.metadata.schema")
     assert not {"obstore", "storage.table", "storage.lsm", "pyarrow.parquet"} & found
     assert "storage" in _modules_after("import storage; storage.__all__")
 

@@ -8,8 +8,8 @@ SEMANTICS.md §B.3, and where that is silent what Apache Paimon does.
 from collections.abc import Callable, Mapping
 
 from storage.errors import InvalidOptionError
-from storage.format.schema import TableSchema
-from storage.format.types import DataField
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import DataField
 from storage.lsm.merge_functions.aggregators.collect import Collect
 from storage.lsm.merge_functions.aggregators.contract import Aggregator
 from storage.lsm.merge_functions.aggregators.extremes import BoolFold, Extreme
@@ -27,7 +27,7 @@ from storage.lsm.merge_functions.aggregators.pick_value import (
 from storage.lsm.merge_functions.aggregators.products import Product
 from storage.lsm.merge_functions.aggregators.sketches import SetUnion
 from storage.lsm.merge_functions.aggregators.sums import Sum
-from storage.options import option_value
+from storage.options.options import option_value
 
 __all__ = ["Aggregator", "aggregator_for"]
 

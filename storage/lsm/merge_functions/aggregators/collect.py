@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import ArrayType, DataField
+from storage.format.types.types import ArrayType, DataField
 from storage.lsm.merge_functions.aggregators.contract import wrong_type
 from storage.lsm.merge_functions.aggregators.elements import Elements, Histories
 from storage.lsm.merge_functions.aggregators.identity import codes_of
 from storage.lsm.merge_functions.segments import Segments, segment_ids
-from storage.options import option_value
+from storage.options.options import option_value
 
 __all__ = ["Collect"]
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidOptionError, InvalidRequestError
-from storage.format.type_text import type_name
-from storage.format.types import DataField
+from storage.format.types.type_text import type_name
+from storage.format.types.types import DataField
 from storage.lsm.merge_functions.segments import Segments
 
 __all__ = [

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import AtomicType, DataField, TypeRoot
+from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.lsm.key_words import order_words
 from storage.lsm.merge_functions.aggregators.contract import require_no_retractions, wrong_type
 from storage.lsm.merge_functions.segments import Segments, first_where, take_or_null, valid_mask

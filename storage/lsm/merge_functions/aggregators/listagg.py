@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage.format.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
+from storage.format.types.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
 from storage.lsm.merge_functions.aggregators.contract import require_no_retractions, wrong_type
 from storage.lsm.merge_functions.aggregators.ignore_retract import spread
 from storage.lsm.merge_functions.segments import Segments, subset
-from storage.options import option_value
+from storage.options.options import option_value
 
 __all__ = ["ListAgg"]
 

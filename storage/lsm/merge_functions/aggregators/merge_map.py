@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import AtomicType, DataField, MapType, RowType, TypeRoot
+from storage.format.types.types import AtomicType, DataField, MapType, RowType, TypeRoot
 from storage.lsm.merge_functions.aggregators.contract import (
     option_refused,
     require_no_retractions,
@@ -19,7 +19,7 @@ from storage.lsm.merge_functions.aggregators.contract import (
 from storage.lsm.merge_functions.aggregators.elements import Elements, Histories
 from storage.lsm.merge_functions.aggregators.identity import codes_of
 from storage.lsm.merge_functions.segments import Segments, first_where, valid_mask
-from storage.options import option_value
+from storage.options.options import option_value
 
 __all__ = ["MergeMap", "MergeMapWithKeyTime"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
-from storage.format.types import MAX_LENGTH, ArrayType, DataField, RowType
+from storage.format.types.types import MAX_LENGTH, ArrayType, DataField, RowType
 from storage.lsm.merge_functions.aggregators.contract import (
     option_refused,
     require_no_retractions,
@@ -22,7 +22,7 @@ from storage.lsm.merge_functions.aggregators.contract import (
 from storage.lsm.merge_functions.aggregators.elements import Elements, Histories
 from storage.lsm.merge_functions.aggregators.identity import Codes, codes_of, paired
 from storage.lsm.merge_functions.segments import Segments, first_where, take_or_null, valid_mask
-from storage.options import option_value
+from storage.options.options import option_value
 
 __all__ = ["NestedPartialUpdate", "NestedTable", "NestedUpdate"]
 

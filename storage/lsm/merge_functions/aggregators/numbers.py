@@ -8,7 +8,7 @@ small, are one int64; wider ones are a signed upper and an unsigned lower half.
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import AtomicType, DataField, TypeRoot
+from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.lsm.merge_functions.aggregators.contract import wrong_type
 
 __all__ = [

@@ -9,7 +9,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import DataField
+from storage.format.types.types import DataField
 from storage.lsm.merge_functions.aggregators.contract import require_no_retractions
 from storage.lsm.merge_functions.segments import (
     Segments,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from datasketches import compact_theta_sketch, hll_sketch, hll_union, tgt_hll_type, theta_union
 
 from storage.errors import CorruptDataError
-from storage.format.types import AtomicType, DataField, TypeRoot
+from storage.format.types.types import AtomicType, DataField, TypeRoot
 from storage.lsm.merge_functions.aggregators.contract import require_no_retractions, wrong_type
 from storage.lsm.merge_functions.aggregators.ignore_retract import spread
 from storage.lsm.merge_functions.aggregators.roaring_sets import union_32, union_64

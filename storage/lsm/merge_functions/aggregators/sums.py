@@ -14,7 +14,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from storage.format.types import DataField, TypeRoot
+from storage.format.types.types import DataField, TypeRoot
 from storage.lsm.merge_functions.aggregators.contract import (
     arithmetic_refused,
     renumbered,

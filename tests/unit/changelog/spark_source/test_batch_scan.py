@@ -11,8 +11,8 @@ from changelog.spark_source.data_source import LakewardDataSource
 from changelog.spark_source.pieces import counts_of
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.table.branches import create_branch
-from storage.table.predicate_text import parse_predicate
-from storage.table.system.registry import SYSTEM_TABLES, system_table
+from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
+from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
 from tests.table_kit import make_table, rows_batch, write

@@ -29,7 +29,7 @@ from changelog.spark_source.batch_reader import ScanReader
 from changelog.spark_source.batch_scan import batch_scan
 from changelog.spark_source.push_down import pushed_predicate
 from changelog.spark_source.spark_types import spark_schema
-from storage.table.predicate import mask
+from storage.table.scan.predicate import mask
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, write
 

@@ -10,8 +10,8 @@ from changelog.spark_source import sink as sink_module
 from changelog.spark_source.sink import RowSink, partition_values
 from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter, TaskMessage
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
-from storage.format.snapshot import BATCH_COMMIT_IDENTIFIER
-from storage.table.invariants import check_table
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
+from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.table_kit import data_files, make_table, named_files, rows_of, write
 

@@ -11,7 +11,7 @@ from changelog.spark_source.source_options import (
 )
 from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
 from storage.table.branches import create_branch
-from storage.table.predicate import Compare, Op
+from storage.table.scan.predicate import Compare, Op
 from tests.table_kit import make_table, write
 
 

@@ -15,8 +15,8 @@ from changelog.spark_source.spark_types import (
     spark_schema,
 )
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
-from storage.format.arrow_types import arrow_type
-from storage.format.type_text import parse_type
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import parse_type
 
 TYPES = {
     "BOOLEAN": "boolean",

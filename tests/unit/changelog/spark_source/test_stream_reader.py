@@ -12,8 +12,8 @@ from changelog.spark_source.stream_reader import ChangeStreamReader
 from changelog.spark_source.stream_view import StreamView, streamed_table
 from changelog.stream_range import RangeLimit
 from storage.errors import InvalidRequestError, StorageUnavailableError, UnsupportedFeatureError
-from storage.table.consumers import all_consumers
-from storage.table.predicate_text import parse_predicate
+from storage.table.retention.consumers import all_consumers
+from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, write
 

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward quarantine ls|show|replay|drop`: look at bad records, and bring them in after a fix.
+
+`ls` and `show` read the quarantine table; `replay` and `drop` ask the daemon
+(`ingest.daemon.requests`),
+which alone writes.
+"""
+
+import argparse
+import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.cli.argument_values import parse_positive
+from ingest.cli.config_arguments import add_configuration, resolved
+from ingest.cli.pipeline import add_waiting, ask_command
+from ingest.config.setting_kinds import duration
+from ingest.observe.text_table import aligned, json_line, rows_of
+from ingest.pipeline.quarantine.bad_classes import bad_class
+from ingest.pipeline.quarantine.quarantine_choice import GROUP_COLUMNS, Choice, chosen, counted
+from ingest.pipeline.quarantine.record_text import record_text
+from ingest.state.table_cache import Warehouse, catalog_of
+from storage.clock import SystemClock
+from storage.errors import InvalidRequestError, NotFoundError
+
+__all__ = ["add_quarantine_commands"]
+
+_ABOUT = """Records that could not be decoded are kept whole in the quarantine table
+(`bad.records.table`). See docs/guides/quarantine.md for what becomes of them."""
+
+_EXAMPLES = """\
+examples:
+  lakeward quarantine ls -c shop.yaml
+  lakeward quarantine ls -c shop.yaml --table shop.orders --class type --since 2h --json
+  lakeward quarantine show -c shop.yaml --newest 3
+  lakeward quarantine show -c shop.yaml shop.public.orders 0 4711
+  lakeward quarantine replay -c shop.yaml --table shop.orders --dry-run
+  lakeward quarantine replay -c shop.yaml --table shop.orders
+  lakeward quarantine drop -c shop.yaml --topic shop.public.orders --class json
+"""
+
+_REPLAY = """Brings quarantined records in, after what was wrong with them is mended. The daemon
+does it between two batches, without restart: it decodes them anew with the settings in force and,
+so that no older record overwrites a newer row, reads the later records of the same keys again from
+the source. Records that fail again stay, with the new error."""
+
+_DROP = """Removes records from the quarantine table for good."""
+
+
+def add_quarantine_commands(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `quarantine` and its verbs; each sets `run` to a function of the parsed arguments."""
+    quarantine = parent.add_parser(
+        "quarantine",
+        help="bad records: ls, show, replay, drop",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = quarantine.add_subparsers(dest="verb", metavar="VERB", required=True)
+    ls = _add(verbs, "ls", "counts by topic, table, class and state", _ls)
+    _add_filters(ls)
+    ls.add_argument("--json", action="store_true", help="one JSON object per line")
+    show = _add(verbs, "show", "single records: bytes, error, what to do", _show)
+    show.add_argument("place", nargs="*", metavar="TOPIC PARTITION OFFSET", help="this record")
+    show.add_argument(
+        "--newest",
+        type=parse_positive,
+        default=1,
+        metavar="N",
+        help="else the newest N (default: 1)",
+    )
+    show.add_argument("--whole", action="store_true", help="long values to the end")
+    _add_filters(show)
+    show.add_argument("--json", action="store_true", help="one JSON object per line")
+    replay = _add(verbs, "replay", "bring records in, after a fix", _ask_replay, _REPLAY)
+    _add_filters(replay)
+    replay.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    replay.add_argument(
+        "--alone",
+        action="store_true",
+        help="do not look at later records of the same keys: where the source has them no more, "
+        "and you know that there are none",
+    )
+    add_waiting(replay)
+    drop = _add(verbs, "drop", "remove records", _drop, _DROP)
+    _add_filters(drop)
+    drop.add_argument("--all", action="store_true", help="without any filter: everything")
+    add_waiting(drop)
+
+
+def _add(verbs: Any, name: str, about: str, run: Any, text: str = "") -> argparse.ArgumentParser:
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=about,
+        description=text or about,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_configuration(verb)
+    verb.set_defaults(run=run)
+    return verb
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--topic", help="only of this source topic")
+    parser.add_argument(
+        "--table", help="only for this database.table; unknown = it is not known for which"
+    )
+    parser.add_argument("--class", dest="error_class", metavar="CLASS", help="only of this class")
+    parser.add_argument("--state", choices=("new", "replayed"), help="only in this state")
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="only quarantined since: 2h, 7d, or a moment as 2026-05-01T10:00:00+00:00",
+    )
+
+
+def _choice(arguments: argparse.Namespace) -> Choice:
+    return Choice(
+        topic=arguments.topic,
+        table=arguments.table,
+        error_class=arguments.error_class,
+        state=arguments.state,
+        since_ms=None if arguments.since is None else _since_ms(arguments.since),
+    )
+
+
+def _since_ms(text: str) -> int:
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return int(moment.timestamp() * 1000)
+    try:
+        ago_s = float(duration.parse(text))
+    except ValueError as wanted:
+        raise InvalidRequestError(f"--since wants {wanted}, or a moment", since=text) from wanted
+    return SystemClock().now_ms() - int(ago_s * 1000)
+
+
+def _rows(
+    arguments: argparse.Namespace, choice: Choice, columns: list[str] | None = None
+) -> pa.Table:
+    settings = resolved(arguments).settings
+    table = catalog_of(Warehouse.of(settings.sink)).table(settings.bad_records.table)
+    return chosen(table, choice, columns)
+
+
+def _ls(arguments: argparse.Namespace) -> int:
+    columns = ["topic", "target", "error_class", "state", "ingested_at", "error"]
+    groups = counted(_rows(arguments, _choice(arguments), columns))
+    rows = rows_of(groups)
+    if arguments.json:
+        for row in rows:
+            print(json_line(dict(zip(GROUP_COLUMNS, row, strict=True))))
+        return 0
+    if not rows:
+        print("no bad records")
+        return 0
+    shown = [[*row[:5], _moment(row[5]), _moment(row[6]), row[7]] for row in rows]
+    print(aligned(GROUP_COLUMNS, shown))
+    return 0
+
+
+def _moment(value: datetime.datetime) -> str:
+    return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    if arguments.place:
+        topic, partition, offset = _place(arguments.place)
+        rows = _rows(arguments, Choice(topic=topic, partition=partition, offset=offset))
+        if rows.num_rows == 0:
+            raise NotFoundError(
+                "no such record in quarantine", topic=topic, partition=partition, offset=offset
+            )
+    else:
+        rows = _rows(arguments, _choice(arguments))
+        rows = rows.sort_by([("ingested_at", "descending"), ("offset", "descending")])
+        rows = rows.slice(0, arguments.newest)
+    for number, row in enumerate(rows.to_pylist()):
+        if arguments.json:
+            print(json_line(_document(row)))
+        else:
+            print(("\n" if number else "") + _record(row, whole=arguments.whole))
+    if rows.num_rows == 0 and not arguments.json:
+        print("no bad records")
+    return 0
+
+
+def _place(words: list[str]) -> tuple[str, int, int]:
+    if len(words) != 3 or not words[1].isdecimal() or not words[2].isdecimal():
+        raise InvalidRequestError("name a record as TOPIC PARTITION OFFSET")
+    return words[0], int(words[1]), int(words[2])
+
+
+def _document(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, with bytes in base64, and what is known of its class."""
+    found = bad_class(row["error_class"])
+    kinds = {f"{part}_kind": record_text(row[part])[0] for part in ("key", "value")}
+    return {**row, **kinds, "meaning": found.meaning, "hint": found.hint}
+
+
+def _record(row: dict[str, Any], *, whole: bool) -> str:
+    found = bad_class(row["error_class"])
+    facts = [
+        ("record", f"{row['topic']} {row['partition']} {row['offset']}"),
+        ("table", row["target"] or "not known"),
+        ("state", row["state"]),
+        ("quarantined", _moment(row["ingested_at"])),
+        ("class", f"{row['error_class']}: {found.meaning}"),
+        ("error", row["error"]),
+        ("what to do", found.hint),
+    ]
+    if row["timestamp"] is not None:
+        facts.insert(3, ("timestamp", _moment(row["timestamp"])))
+    if row["replayed_at"] is not None:
+        facts.insert(3, ("replayed", _moment(row["replayed_at"])))
+    if row["headers"]:
+        facts.append(("headers", row["headers"]))
+    lines = [f"{name:<12} {value}" for name, value in facts]
+    for part in ("key", "value"):
+        kind, text = record_text(row[part], whole=whole)
+        size = "" if row[part] is None else f", {len(row[part])} bytes"
+        lines.append(f"{part:<12} {kind}{size}")
+        lines += [f"  {line}" for line in text.splitlines()]
+    return "\n".join(lines)
+
+
+def _ask_replay(arguments: argparse.Namespace) -> int:
+    request = {
+        "choice": _choice(arguments).to_values(),
+        "alone": arguments.alone,
+        "dry_run": arguments.dry_run,
+    }
+    return ask_command(arguments, "replay", request)
+
+
+def _drop(arguments: argparse.Namespace) -> int:
+    values = _choice(arguments).to_values()
+    if not values and not arguments.all:
+        raise InvalidRequestError("name what to drop, or say --all")
+    return ask_command(arguments, "drop_bad", {"choice": values})

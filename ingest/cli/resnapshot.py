@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward resnapshot`: has Debezium read single tables again while everything streams on.
+
+The command talks to the connector (`snapshot_signals`), not to the daemon: the snapshot's rows come
+through the topics like all others.
+"""
+
+import argparse
+import functools
+import json
+import sys
+from collections.abc import Iterator
+
+from ingest.cli.config_arguments import add_configuration, resolved
+from ingest.config.settings import Settings
+from ingest.config.source_settings import KafkaSourceSettings
+from ingest.decode.decoders import json_values
+from ingest.decode.dialects.formats import DEBEZIUM_AVRO, DEBEZIUM_JSON
+from ingest.decode.events import SOURCE_TABLE_OPTION
+from ingest.decode.schema_change_events import JsonValue
+from ingest.source.topic_tail import TopicTail, send_record
+from ingest.state.table_cache import Warehouse, catalog_of
+from ingest.tools.resnapshot.snapshot_following import Followed, follow
+from ingest.tools.resnapshot.snapshot_signals import (
+    Notification,
+    SnapshotSignal,
+    SourceName,
+    notification,
+    source_name,
+)
+from storage.clock import Clock, RandomIds, SystemClock
+from storage.errors import InvalidRequestError
+
+__all__ = ["add_resnapshot_command"]
+
+_ABOUT = """Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go
+on, and waits until the connector says that it is complete. The rows come through the topics like
+any others and overwrite what the tables have. Needs `source.debezium.signal.topic` (the
+connector's signal.kafka.topic); without it the command prints the statement for the signalling
+table. With `source.debezium.notification.topic` it shows the progress."""
+
+_EXAMPLES = """\
+examples:
+  lakeward resnapshot -c shop.yaml shop.orders
+  lakeward resnapshot -c shop.yaml shop.orders --filter "created_at > '2026-01-01'"
+  lakeward resnapshot -c shop.yaml shop.orders --blocking --no-wait
+  lakeward resnapshot -c shop.yaml shop.orders --server shop --collection public.orders
+"""
+
+_FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
+
+
+def add_resnapshot_command(
+    parent: "argparse._SubParsersAction[argparse.ArgumentParser]",
+) -> None:
+    """Add the command; it sets `run` to a function of the parsed arguments."""
+    parser = parent.add_parser(
+        "resnapshot",
+        help="have Debezium read tables again, while everything streams on",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_configuration(parser)
+    parser.add_argument("tables", nargs="+", metavar="TABLE", help="database.table")
+    parser.add_argument(
+        "--blocking",
+        action="store_true",
+        help="streaming pauses while the tables are read (default: in chunks, beside it)",
+    )
+    parser.add_argument(
+        "--filter",
+        default="",
+        metavar="SQL",
+        help="only rows with this condition; with --blocking a whole SELECT, and not of tables "
+        "with `on.resnapshot: sweep`",
+    )
+    parser.add_argument("--server", default="", metavar="PREFIX", help="the connector's prefix")
+    parser.add_argument(
+        "--collection",
+        default="",
+        metavar="NAME",
+        help="the source table as the connector names it (default: from the table's options)",
+    )
+    parser.add_argument(
+        "--signal-table",
+        default="debezium_signal",
+        metavar="NAME",
+        help="for the printed statement (default: debezium_signal)",
+    )
+    parser.add_argument("--no-wait", action="store_true", help="end when the signal is sent")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=None,
+        metavar="SECONDS",
+        help="how long to wait for the snapshot (default: as long as it takes)",
+    )
+    parser.add_argument("--json", action="store_true", help="the result as one JSON object")
+    parser.set_defaults(run=_resnapshot)
+
+
+def _resnapshot(arguments: argparse.Namespace) -> int:
+    settings = resolved(arguments).settings
+    signal = _signal(settings, arguments)
+    topic = settings.events.signal_topic
+    if topic is None:
+        statement = signal.statement(arguments.signal_table)
+        _print(arguments, signal, "statement", statement, {"statement": statement})
+        return 0
+    if not isinstance(settings.source, KafkaSourceSettings):
+        raise InvalidRequestError(
+            "signals go through Kafka", hint="leave out source.debezium.signal.topic"
+        )
+    answers = settings.events.notification_topic
+    if arguments.no_wait or answers is None:
+        send_record(settings.source, topic, *signal.record())
+        why = "" if answers else "; set source.debezium.notification.topic to wait for the end"
+        _print(arguments, signal, "sent", f"asked {signal.server} for {_names(signal)}{why}", {})
+        return 0
+    clock = SystemClock()
+    tail = TopicTail(settings.source, answers, clock)  # first, so that no answer is missed
+    try:
+        send_record(settings.source, topic, *signal.record())
+        _to_stderr(f"asked {signal.server} for {_names(signal)}")
+        done = _followed(signal, tail, json_values(settings), clock, arguments.timeout)
+    finally:
+        tail.close()
+    total = sum(done.rows.values())
+    text = f"snapshot of {_names(signal)} complete: {total} rows in {done.seconds:.0f} s"
+    figures = {"rows": done.rows, "seconds": round(done.seconds, 1)}
+    _print(arguments, signal, "complete", text, figures)
+    return 0
+
+
+def _followed(
+    signal: SnapshotSignal, tail: TopicTail, value: JsonValue, clock: Clock, timeout: float | None
+) -> Followed:
+    read = functools.partial(_notifications, tail, value)
+    return follow(signal, read, clock=clock, say=_to_stderr, timeout_s=timeout)
+
+
+def _notifications(tail: TopicTail, value: JsonValue) -> Iterator[Notification]:
+    for raw in tail.read():
+        for at in range(len(raw)):
+            told = notification(value(raw, at))
+            if told is not None:
+                yield told
+
+
+def _signal(settings: Settings, arguments: argparse.Namespace) -> SnapshotSignal:
+    if settings.format not in _FORMATS:
+        raise InvalidRequestError(
+            "only Debezium makes snapshots on request", format=settings.format
+        )
+    if len(arguments.tables) > 1 and (arguments.filter or arguments.collection):
+        raise InvalidRequestError("--filter and --collection go with one table")
+    if arguments.blocking and arguments.filter and settings.sweeps_table(arguments.tables[0]):
+        raise InvalidRequestError(
+            "the snapshot would bring a part of the rows, and its end would delete the others",
+            hint="leave out --blocking: snapshots beside the stream delete nothing; or set "
+            "`on.resnapshot: upsert` in the table's rule, and reload",
+            table=arguments.tables[0],
+        )
+    names = [_named(settings, table, arguments) for table in dict.fromkeys(arguments.tables)]
+    servers = sorted({name.server for name in names})
+    if len(servers) > 1:
+        raise InvalidRequestError(
+            "the tables come from several connectors", hint="ask one at a time", servers=servers
+        )
+    return SnapshotSignal(
+        id=f"lakeward-{RandomIds().uuid()}",
+        server=servers[0],
+        collections=tuple(name.collection for name in names),
+        blocking=arguments.blocking,
+        filter=arguments.filter,
+    )
+
+
+def _named(settings: Settings, table: str, arguments: argparse.Namespace) -> SourceName:
+    given = {"server": arguments.server, "collection": arguments.collection}
+    if all(given.values()):  # the table need not exist
+        return source_name(table, "", {}, **given)
+    options = catalog_of(Warehouse.of(settings.sink)).table(table).schema.options
+    return source_name(table, options.get(SOURCE_TABLE_OPTION, ""), options, **given)
+
+
+def _names(signal: SnapshotSignal) -> str:
+    return ", ".join(signal.collections)
+
+
+def _print(
+    arguments: argparse.Namespace,
+    signal: SnapshotSignal,
+    state: str,
+    text: str,
+    more: dict[str, object],
+) -> None:
+    if arguments.json:
+        told = {
+            "state": state,
+            "id": signal.id,
+            "server": signal.server,
+            "collections": signal.collections,
+            "type": signal.data["type"].lower(),
+        }
+        text = json.dumps(told | more)
+    sys.stdout.write(f"{text}\n")
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

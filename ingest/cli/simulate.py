@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward simulate-compaction`: what settings of compaction cost, before a table has them."""
+
+import argparse
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ingest.config.setting_kinds import duration, size
+from ingest.observe.text_table import aligned, human_size
+from storage.lsm.compaction_policy import CompactionPolicy
+from storage.lsm.compaction_simulation import Outcome, Workload, simulate
+
+__all__ = ["add_simulate_command"]
+
+_ABOUT = """\
+Plays a history of commits to one bucket against the real choice of compactions, without a disk,
+and prints what it costs:
+
+  write amp   bytes written, flushes included, per byte that was flushed
+  space amp   bytes stored per byte of the newest rows (average, and the worst)
+  runs        sorted runs after a commit, which a merging read has to merge
+  largest     output of the largest compaction
+
+Options of the policy take several values, comma-separated; every combination is one line."""
+
+_EXAMPLES = """\
+examples:
+  lakeward simulate-compaction
+  lakeward simulate-compaction --row-bytes 200 --rows 50k --keys 10m --updates 0.95
+  lakeward simulate-compaction --trigger 2,5,10 --producer none,lookup
+  lakeward simulate-compaction --producer full-compaction --delta-commits 1,5,20
+"""
+
+_CHART_COLUMNS = 60
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """One line of the comparison."""
+
+    trigger: int
+    stop_trigger: int
+    max_size_amplification: int
+    size_ratio: int
+    producer: str
+    delta_commits: int | None
+    interval_s: float | None
+
+    def run(self, workload: Workload) -> Outcome:
+        interval = self.interval_s
+        policy = CompactionPolicy(
+            trigger=self.trigger,
+            stop_trigger=self.stop_trigger,
+            max_size_amplification_percent=self.max_size_amplification,
+            size_ratio=self.size_ratio,
+            optimization_interval_ms=None if interval is None else int(interval * 1000),
+        )
+        return simulate(
+            workload,
+            policy,
+            num_levels=self.trigger + 1,
+            lookup=self.producer == "lookup",
+            delta_commits=self.delta_commits,
+        )
+
+
+def add_simulate_command(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `simulate-compaction`; it sets `run`."""
+    parser = parent.add_parser(
+        "simulate-compaction",
+        help="write and space amplification of compaction settings, without a disk",
+        description=_ABOUT,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    load = parser.add_argument_group("the load of one bucket")
+    _count(load, "--commits", 300, "commits (default: 300)")
+    _count(load, "--rows", 2_000, "rows of a commit (default: 2k)")
+    _count(load, "--keys", 100_000, "rows that are there at the beginning (default: 100k)")
+    load.add_argument(
+        "--row-bytes",
+        type=_parsed(size.parse),
+        default=100,
+        metavar="SIZE",
+        help="size of a row in a file (default: 100)",
+    )
+    load.add_argument(
+        "--updates",
+        type=_share,
+        default=0.8,
+        metavar="SHARE",
+        help="rows whose key is there already, from 0 to 1 (default: 0.8)",
+    )
+    load.add_argument(
+        "--commit-interval",
+        type=_parsed(duration.parse),
+        default=30.0,
+        metavar="TIME",
+        help="between commits (default: 30s)",
+    )
+    load.add_argument("--seed", type=int, default=1, help="of the keys")
+    policy = parser.add_argument_group("the policy, each one value or several: A,B,…")
+    _several(policy, "--trigger", [2, 5, 10], "num-sorted-run.compaction-trigger (default: 2,5,10)")
+    _several(
+        policy,
+        "--max-size-amplification",
+        [200],
+        "compaction.max-size-amplification-percent (default: 200)",
+    )
+    _several(policy, "--size-ratio", [1], "compaction.size-ratio (default: 1)")
+    policy.add_argument(
+        "--producer",
+        type=_producers,
+        default=["none", "lookup"],
+        metavar="NAME",
+        help="changelog-producer: none, input, lookup or full-compaction (default: none,lookup)",
+    )
+    _several(
+        policy,
+        "--delta-commits",
+        [1],
+        "full-compaction.delta-commits, of the full-compaction producer (default: 1)",
+    )
+    policy.add_argument(
+        "--optimization-interval",
+        type=_parsed(duration.parse),
+        metavar="TIME",
+        help="compaction.optimization-interval (default: off)",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    parser.set_defaults(run=_simulate)
+
+
+def _count(group: Any, name: str, default: int, about: str) -> None:
+    group.add_argument(name, type=_number, default=default, metavar="N", help=about)
+
+
+def _several(group: Any, name: str, default: list[int], about: str) -> None:
+    group.add_argument(name, type=_numbers, default=default, metavar="N", help=about)
+
+
+def _number(text: str) -> int:
+    units = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+    digits, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
+    if not digits.isdecimal():
+        raise argparse.ArgumentTypeError("not a number such as 2000, 50k or 10m")
+    return int(digits) * unit
+
+
+def _numbers(text: str) -> list[int]:
+    return [_number(part.strip()) for part in text.split(",")]
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError("not a share from 0 to 1")
+    return share
+
+
+def _producers(text: str) -> list[str]:
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name not in ("none", "input", "lookup", "full-compaction"):
+            raise argparse.ArgumentTypeError(f"no changelog producer: {name}")
+    return names
+
+
+def _parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"not {error}") from error
+
+    return convert
+
+
+def _combinations(arguments: argparse.Namespace) -> Iterator[_Settings]:
+    policies = itertools.product(
+        arguments.producer,
+        arguments.trigger,
+        arguments.max_size_amplification,
+        arguments.size_ratio,
+    )
+    for producer, trigger, amplification, ratio in policies:
+        full = producer == "full-compaction"
+        for delta_commits in arguments.delta_commits if full else [None]:
+            yield _Settings(
+                trigger=max(1, trigger),
+                stop_trigger=max(1, trigger) + 3,
+                max_size_amplification=amplification,
+                size_ratio=ratio,
+                producer=producer,
+                delta_commits=delta_commits,
+                interval_s=arguments.optimization_interval,
+            )
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    workload = Workload(
+        commits=arguments.commits,
+        commit_rows=arguments.rows,
+        row_bytes=arguments.row_bytes,
+        update_share=arguments.updates,
+        keys=arguments.keys,
+        interval_s=arguments.commit_interval,
+        seed=arguments.seed,
+    )
+    found = [(settings, settings.run(workload)) for settings in _combinations(arguments)]
+    if arguments.json:
+        for settings, outcome in found:
+            facts = {**dataclasses.asdict(settings), **dataclasses.asdict(outcome)}
+            print(json.dumps({**facts, "mean_runs": outcome.mean_runs}))
+        return 0
+    print(
+        f"{workload.commits} commits of {workload.commit_rows:,} rows of {workload.row_bytes} bytes"
+        f" ({workload.update_share:.0%} updates) onto {workload.keys:,} rows, one bucket"
+        + (f", simulated at 1:{workload.scale}" if workload.scale > 1 else "")
+    )
+    print("\nsorted runs over time")
+    names = [_name(settings) for settings, _ in found]
+    width = max(map(len, names))
+    highest = max(max(outcome.runs, default=0) for _, outcome in found)
+    for name, (_, outcome) in zip(names, found, strict=True):
+        runs = outcome.runs
+        print(f"  {name:<{width}}  {chart(runs, highest)}  max {max(runs, default=0)}")
+    print("\n" + _table(found))
+    return 0
+
+
+def _name(settings: _Settings) -> str:
+    every = "" if settings.delta_commits is None else f" every {settings.delta_commits}"
+    return (
+        f"{settings.producer}{every}, trigger {settings.trigger}, "
+        f"amp {settings.max_size_amplification}%, ratio {settings.size_ratio}%"
+    )
+
+
+def chart(runs: Sequence[int], highest: int) -> str:
+    """Runs over time as bars, from left to right; the highest bar is `highest`."""
+    columns = min(_CHART_COLUMNS, len(runs))
+    bars = []
+    for column in range(columns):
+        part = runs[column * len(runs) // columns : (column + 1) * len(runs) // columns]
+        share = sum(part) / len(part) / max(1, highest)
+        bars.append(_BARS[min(len(_BARS) - 1, int(share * len(_BARS)))])
+    return "".join(bars)
+
+
+_HEAD = ["producer", "every", "trigger", "amp %", "ratio %", "write amp", "space amp", "worst"]
+_HEAD += ["runs avg", "max", "compactions", "written", "largest", "stored"]
+
+
+def _table(found: Sequence[tuple[_Settings, Outcome]]) -> str:
+    rows: list[list[Any]] = []
+    for settings, outcome in found:
+        every = "" if settings.delta_commits is None else str(settings.delta_commits)
+        rows.append(
+            [
+                settings.producer,
+                every,
+                settings.trigger,
+                settings.max_size_amplification,
+                settings.size_ratio,
+                round(outcome.write_amplification, 2),
+                round(outcome.space_amplification, 2),
+                round(outcome.most_space, 2),
+                round(outcome.mean_runs, 2),
+                max(outcome.runs, default=0),
+                outcome.compactions,
+                human_size(outcome.written_bytes),
+                human_size(outcome.largest_compaction),
+                human_size(outcome.stored_bytes),
+            ]
+        )
+    return aligned(_HEAD, rows)

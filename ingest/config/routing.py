@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Which table the rows of a source table go to. Pure.
+
+Source: configuration.md (`route`). Rules are tried in order, the first whose pattern matches the
+whole address of a source table (`server.db.schema.table`, or the same without the server) wins.
+Without any rule a table keeps its database and name; with rules, a table that none of them takes is
+left out and its records are counted.
+
+Several source tables may share one table. Equal keys of two of them would overwrite each other, so
+such a rule either writes a shard column into the key or states that keys are unique.
+
+A table of the source never becomes one that Lakeward keeps for itself, whatever the case of its
+name, and no name that the table format forbids is used. Such a destination is refused, and its
+records go to quarantine; with `sink.names.sanitize` a forbidden name is replaced instead:
+
+* every `/ \ $ . :`, every control character and every blank at an end becomes `_`;
+* an empty name becomes `_`, the database `sys` becomes `sys_`;
+* a name that is too long for file systems (a table's of more than 255 bytes, a database's of more
+  than 213) is cut after 191, and `_` with 8 hexadecimal digits of its SHA-256 follows.
+
+Two names may become one. The table then belongs to the source table for which it was made
+(`lakeward.source-table`), and the other's records go to quarantine.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from ingest.decode.column_names import folded
+from ingest.decode.events import SourceTable
+from storage.errors import InvalidOptionError
+from storage.format.metadata.name_rules import FORBIDDEN, SYSTEM_DATABASE, name_refused
+
+__all__ = ["Destination", "Route", "Routing", "Shard"]
+
+_REFERENCE = re.compile(r"\$(\d)|\$\{(\w+(?:\.\w+)?)\}|<>")
+_VARYING = re.compile(r"[*+?{\[|^]|\\[dDwWsSbB]")
+_LONGEST = {"database": 213, "table": 255}
+"""Longest names that file systems take [bytes]; a database is made by a file with a longer one."""
+
+_CUT = 191
+"""What stays of a longer one [bytes], before its hash."""
+
+_SOURCE_FIELDS = ("source.server", "source.db", "source.schema", "source.table")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """A column that tells the source tables of a shared table apart.
+
+    Attributes:
+        column: its name.
+        value: template, see `Route.sink_table`.
+        in_primary_key: whether it comes first in the primary key.
+    """
+
+    column: str
+    value: str
+    in_primary_key: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One rule.
+
+    Attributes:
+        source_table: regular expression for the whole address of a source table.
+        sink_table: `database.table`, or `table` in the default database. `$1`…`$9` are groups of
+            the pattern, `<>` is the table's name, `${source.db}`, `${source.schema}`,
+            `${source.table}` and `${source.server}` are parts of the address.
+        shard: of a table that several source tables share.
+        keys_are_unique: no key is in two of the source tables that share a table.
+    """
+
+    source_table: str
+    sink_table: str
+    shard: Shard | None = None
+    keys_are_unique: bool = False
+
+    @property
+    def shares(self) -> bool:
+        """Whether the rule lets several source tables into one table."""
+        return self.shard is not None or self.keys_are_unique
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a source table goes.
+
+    Attributes:
+        table: `database.table`.
+        owner: whose the table is; empty = the source table's alone.
+        shard: the column that tells its rows from those of others.
+        shard_value: its value.
+        given: the name that the source table or the rule gives, where it is replaced; else empty.
+        refusal: why nothing may be written there; "" = it may.
+        own: whether it is refused because Lakeward keeps the table for itself.
+    """
+
+    table: str
+    owner: str = ""
+    shard: Shard | None = None
+    shard_value: str = ""
+    given: str = ""
+    refusal: str = ""
+    own: bool = False
+
+    @property
+    def constants(self) -> tuple[tuple[str, str], ...]:
+        """Columns with one value in all rows of the source table."""
+        return () if self.shard is None else ((self.shard.column, self.shard_value),)
+
+    @property
+    def key_prefix(self) -> tuple[str, ...]:
+        """Columns that come first in the primary key, before those of the source."""
+        shard = self.shard
+        return (shard.column,) if shard is not None and shard.in_primary_key else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Routing:
+    """All rules of a pipeline.
+
+    Attributes:
+        routes: in order.
+        default_database: of targets and events that name none.
+        own: the tables that Lakeward keeps for itself, and what for.
+        sanitize: whether names that the table format forbids are replaced.
+    """
+
+    routes: tuple[Route, ...] = ()
+    default_database: str = "lakeward"
+    own: tuple[tuple[str, str], ...] = ()
+    sanitize: bool = False
+
+    def destination(self, source: SourceTable) -> Destination | None:
+        """Where a source table goes, which may be refused; None = nowhere."""
+        if not self.routes:
+            database = source.database or source.schema or self.default_database
+            return self._named(source, database, source.table)
+        for route, pattern in zip(self.routes, self._patterns, strict=True):
+            found = pattern.fullmatch(source.address) or pattern.fullmatch(source.label)
+            if found is not None:
+                return self._of(route, found, source)
+        return None
+
+    def written(self, source: SourceTable) -> Destination | None:
+        """Where rows of a source table are written; None = nowhere."""
+        found = self.destination(source)
+        return None if found is None or found.refusal else found
+
+    def _of(self, route: Route, found: re.Match[str], source: SourceTable) -> Destination:
+        given = _filled(route.sink_table, found, source)
+        table = given
+        if self.sanitize:  # a dot in one part of the address does not end the database's name
+            table = _filled(route.sink_table, found, source, _sanitized)
+        database, dot, name = table.partition(".")
+        if not dot:
+            database, name = self.default_database, table
+        place = self._named(source, database, name, given)
+        owner = f"shared: {route.sink_table}" if route.shares else ""
+        shard = route.shard
+        value = "" if shard is None else _filled(shard.value, found, source)
+        return dataclasses.replace(place, owner=owner, shard=shard, shard_value=value)
+
+    def _named(self, source: SourceTable, database: str, name: str, given: str = "") -> Destination:
+        given = given or f"{database}.{name}"
+        if self.sanitize:
+            database, name = _sanitized(database, "database"), _sanitized(name)
+        table = f"{database}.{name}"
+        replaced = given if given not in (table, name) else ""
+        own = self._own_refused(source, table)
+        refusal = own or _name_refused(source, database, name)
+        return Destination(table, given=replaced, refusal=refusal, own=bool(own))
+
+    def _own_refused(self, source: SourceTable, table: str) -> str:
+        purpose = self._purposes.get(folded(table))
+        if purpose is None:
+            return ""
+        return (
+            f"{table} is the name of a table of Lakeward's own ({purpose}): send source table "
+            f"{source.address} to another table with a rule of `route`"
+        )
+
+    @functools.cached_property
+    def _purposes(self) -> Mapping[str, str]:
+        return {folded(name): purpose for name, purpose in self.own}
+
+    @functools.cached_property
+    def _patterns(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(re.compile(route.source_table) for route in self.routes)
+
+    def check(self) -> None:
+        """Find mistakes before the first event.
+
+        Raises:
+            InvalidOptionError: a pattern or template is malformed, or a rule lets several source
+                tables into one table and says nothing about equal keys.
+        """
+        for number, route in enumerate(self.routes):
+            key = f"route[{number}]"
+            try:
+                groups = re.compile(route.source_table).groups
+            except re.error as error:
+                raise InvalidOptionError(
+                    "not a regular expression",
+                    detail=str(error),
+                    key=f"{key}.source-table",
+                    value=route.source_table,
+                ) from error
+            _check_template(route.sink_table, groups, f"{key}.sink-table")
+            if route.shard is not None:
+                _check_template(route.shard.value, groups, f"{key}.shard.value")
+                if not _REFERENCE.search(route.shard.value):
+                    raise InvalidOptionError(
+                        "the shard value is the same for every source table",
+                        hint="use `${source.db}`, `${source.table}` or a group such as `$1`",
+                        key=f"{key}.shard.value",
+                        value=route.shard.value,
+                    )
+            _check_sharing(route, key)
+            self._check_target(route, key)
+
+    def _check_target(self, route: Route, key: str) -> None:
+        """A rule that names one table must name one that may be written."""
+        if _REFERENCE.search(route.sink_table):
+            return
+        table = route.sink_table
+        table = table if "." in table else f"{self.default_database}.{table}"
+        database, _, name = table.partition(".")
+        purpose = self._purposes.get(folded(table))
+        hint = "name another table"
+        refused = name_refused("database", database) or name_refused("table", name)
+        if purpose is not None:
+            refused = f"this is the name of a table of Lakeward's own ({purpose})"
+        elif refused:
+            hint = f"{hint}; its name has no blanks at the ends and none of / \\ $ . :"
+        if refused:
+            raise InvalidOptionError(
+                refused, hint=hint, key=f"{key}.sink-table", value=route.sink_table
+            )
+
+
+def _filled(
+    template: str,
+    found: re.Match[str],
+    source: SourceTable,
+    form: Callable[[str], str] = str,
+) -> str:
+    """A template with its references replaced, parts of the address in the form wanted."""
+
+    def part(reference: re.Match[str]) -> str:
+        group, field = reference.group(1), reference.group(2)
+        if group is not None:
+            return found.group(int(group)) or ""
+        part = source.table if field is None else _parts(source)[field]
+        return form(part) if part else part
+
+    return _REFERENCE.sub(part, template)
+
+
+def _sanitized(name: str, what: str = "table") -> str:
+    """A name that the table format allows; one that it allows stays. See the module."""
+    if name_refused(what, name):
+        inner = name.strip()
+        ends = len(name) - len(name.lstrip()), len(name) - len(name.rstrip())
+        padded = "_" * ends[0] + inner + "_" * ends[1] if inner else "_" * max(1, len(name))
+        name = FORBIDDEN.sub("_", padded)
+        name = f"{name}_" if what == "database" and name == SYSTEM_DATABASE else name
+    raw = name.encode("utf-8", "surrogatepass")
+    if len(raw) <= _LONGEST[what]:
+        return name
+    digest = hashlib.sha256(raw).hexdigest()[:8]
+    return f"{raw[:_CUT].decode('utf-8', 'ignore')}_{digest}"
+
+
+def _name_refused(source: SourceTable, database: str, name: str) -> str:
+    for what, each in (("database", database), ("table", name)):
+        if refused := name_refused(what, each):
+            return (
+                f"{refused} by the table format: `{each}`; set `sink.names.sanitize: true`, or "
+                f"send source table {source.address} to another table with a rule of `route`"
+            )
+    return ""
+
+
+def _parts(source: SourceTable) -> Mapping[str, str]:
+    values: Sequence[str] = (source.server, source.database, source.schema, source.table)
+    return dict(zip(_SOURCE_FIELDS, values, strict=True))
+
+
+def _check_template(template: str, groups: int, key: str) -> None:
+    for reference in _REFERENCE.finditer(template):
+        group, field = reference.group(1), reference.group(2)
+        if group is not None and not 1 <= int(group) <= groups:
+            raise InvalidOptionError(
+                f"${group} is no group of the pattern",
+                hint=f"the pattern has {groups} groups",
+                key=key,
+                value=template,
+            )
+        if field is not None and field not in _SOURCE_FIELDS:
+            raise InvalidOptionError(
+                "unknown reference",
+                hint=f"there are {', '.join(f'${{{name}}}' for name in _SOURCE_FIELDS)}",
+                key=key,
+                value=template,
+            )
+
+
+def _check_sharing(route: Route, key: str) -> None:
+    """A rule that may fill one table from several must say what keeps their keys apart."""
+    if route.shares or not _VARYING.search(_unreferenced(route)):
+        return
+    raise InvalidOptionError(
+        "several source tables may come together in one table, where rows with equal keys would "
+        "overwrite each other",
+        hint="add `shard: {column: _shard, value: '${source.db}'}`; or, if no key is ever in two "
+        "of them, `shard: {keys.are.unique: true}`; or use a group of the pattern in `sink-table`",
+        key=f"{key}.sink-table",
+        value=route.sink_table,
+    )
+
+
+def _unreferenced(route: Route) -> str:
+    """The pattern without what the name of the target takes over from the address."""
+    pattern = route.source_table
+    used = {int(found.group(1)) for found in _REFERENCE.finditer(route.sink_table) if found[1]}
+    spans, opened, number = [], [], 0
+    for at, char in enumerate(pattern):
+        escaped = at > 0 and pattern[at - 1] == "\\"
+        if char == "(" and not escaped:
+            capturing = pattern[at + 1 : at + 2] != "?" or pattern[at + 1 : at + 4] == "?P<"
+            number += capturing
+            opened.append((at, number if capturing else 0))
+        elif char == ")" and not escaped and opened:
+            start, group = opened.pop()
+            if group in used:
+                spans.append((start, at + 1))
+    rest = pattern
+    for start, end in sorted(spans, reverse=True):
+        rest = rest[:start] + rest[end:]
+    names = {
+        found.group(2) or "source.table"
+        for found in _REFERENCE.finditer(route.sink_table)
+        if not found[1]
+    }
+    if "source.table" in names:
+        rest = rest[: rest.rfind(".")] if "." in rest else ""
+        if "source.db" in names:
+            rest = ""
+    return rest

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pipeline's settings say about one kind of schema change. Pure.
+
+Words are Flink CDC's: five modes (`pipeline.schema.change.behavior`), kinds of changes with their
+partial names (`sink.include.schema.changes`, `sink.exclude.schema.changes`), and per table what
+becomes of a type that does not convert (`on.incompatible`). schema-changes.md has the whole table.
+"""
+
+import dataclasses
+import difflib
+import enum
+from collections.abc import Iterable
+
+__all__ = [
+    "ChangeKind",
+    "ChangePolicy",
+    "Incompatible",
+    "Mode",
+    "Outcome",
+    "Ruling",
+    "Verdict",
+    "kinds_named",
+]
+
+
+class ChangeKind(enum.StrEnum):
+    """A kind of schema change, by its name in the settings."""
+
+    CREATE_TABLE = "create.table"
+    ADD_COLUMN = "add.column"
+    ALTER_COLUMN_TYPE = "alter.column.type"
+    RENAME_COLUMN = "rename.column"
+    DROP_COLUMN = "drop.column"
+    TRUNCATE_TABLE = "truncate.table"
+    DROP_TABLE = "drop.table"
+
+
+class Mode(enum.StrEnum):
+    """`pipeline.schema.change.behavior`."""
+
+    EVOLVE = "evolve"
+    TRY_EVOLVE = "try_evolve"
+    LENIENT = "lenient"
+    IGNORE = "ignore"
+    EXCEPTION = "exception"
+
+
+class Incompatible(enum.StrEnum):
+    """`tables[].on.incompatible`."""
+
+    ROWS = "quarantine_rows"
+    TABLE = "quarantine_table"
+    NEW_COLUMN = "new_column"
+    STRING = "string"
+    FAIL = "fail"
+
+
+class Ruling(enum.Enum):
+    """What the settings say about a change."""
+
+    MAKE = "made"
+    KEEP = "not made: the table stays as it is"
+    STOP = "the stream stops"
+
+
+class Outcome(enum.StrEnum):
+    """What became of a change."""
+
+    APPLIED = "applied"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+    PARKED = "parked"
+    STOPPED = "stopped"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One change and what became of it: a row of the history.
+
+    Attributes:
+        kind: of the change.
+        column: of the table; "" = the change is of the whole table.
+        old: type or name before; "" = there was none.
+        new: type or name after; "" = there is none.
+        outcome: what became of it.
+        reason: why it was not made, or made in another way; "" = as asked.
+        source: the source table that asked.
+        topic: of the record that asked first.
+        partition: of that record.
+        offset: of that record.
+    """
+
+    kind: ChangeKind
+    column: str
+    old: str
+    new: str
+    outcome: Outcome
+    reason: str = ""
+    source: str = ""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+
+    @property
+    def text(self) -> str:
+        """For people and logs."""
+        what = " ".join(part for part in (self.kind.replace(".", " "), self.column) if part)
+        types = " to ".join(part for part in (self.old, self.new) if part)
+        said = f"{what}: {types}" if types else what
+        return f"{said} ({self.reason})" if self.reason else said
+
+
+_DESTRUCTIVE = frozenset({ChangeKind.TRUNCATE_TABLE, ChangeKind.DROP_TABLE})
+"""Left out in `lenient` unless named in `include`."""
+
+_DEFAULTS = {Mode.EVOLVE: Incompatible.FAIL}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChangePolicy:
+    """What the settings say for one table.
+
+    Attributes:
+        mode: of the pipeline.
+        kinds: of changes that are made, before the mode has its say.
+        wanted: what becomes of types that do not convert, None = the rules do not say.
+        exact_names: whether a column that is spelt in another case is another column.
+    """
+
+    mode: Mode = Mode.LENIENT
+    kinds: frozenset[ChangeKind] = frozenset(ChangeKind) - _DESTRUCTIVE
+    wanted: Incompatible | None = None
+    exact_names: bool = False
+
+    @staticmethod
+    def of(
+        mode: str,
+        include: Iterable[str],
+        exclude: Iterable[str],
+        incompatible: str | None,
+        *,
+        exact_names: bool = False,
+    ) -> "ChangePolicy":
+        """From settings; kinds by their full names, no kind included = all."""
+        known = Mode(mode)
+        included = frozenset(ChangeKind(name) for name in include)
+        if not included:
+            included = frozenset(ChangeKind)
+            if known is Mode.LENIENT:
+                included -= _DESTRUCTIVE
+        excluded = frozenset(ChangeKind(name) for name in exclude)
+        wanted = None if incompatible is None else Incompatible(incompatible)
+        return ChangePolicy(
+            mode=known, kinds=included - excluded, wanted=wanted, exact_names=exact_names
+        )
+
+    @property
+    def incompatible(self) -> Incompatible:
+        """What becomes of a type that does not convert."""
+        return self.wanted or _DEFAULTS.get(self.mode, Incompatible.ROWS)
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether a column becomes STRING because the source's did: nothing is lost by it."""
+        return self.wanted is None and self.mode in (Mode.EVOLVE, Mode.TRY_EVOLVE)
+
+    def ruling(self, kind: ChangeKind) -> Ruling:
+        """What becomes of a change of that kind.
+
+        A table is created in every mode, as Flink CDC does: without it there is nowhere to write.
+        """
+        if kind not in self.kinds:
+            return Ruling.KEEP
+        if kind is ChangeKind.CREATE_TABLE:
+            return Ruling.MAKE
+        if self.mode is Mode.EXCEPTION:
+            return Ruling.STOP
+        return Ruling.KEEP if self.mode is Mode.IGNORE else Ruling.MAKE
+
+    def why_kept(self, kind: ChangeKind) -> str:
+        """The reason of a ruling `KEEP`."""
+        if kind not in self.kinds:
+            return f"{kind} is not among the included schema changes"
+        return f"schema.change.behavior is {self.mode}"
+
+
+def kinds_named(name: str) -> tuple[ChangeKind, ...]:
+    """The kinds that a full or partial name means: `drop.column`, `drop`, `column`.
+
+    Raises:
+        ValueError: none; the text says what was wanted and what may have been meant.
+    """
+    words = name.strip().lower().split(".")
+    found = tuple(kind for kind in ChangeKind if _has(kind.value.split("."), words))
+    if found:
+        return found
+    known = {word for kind in ChangeKind for word in (kind.value, *kind.value.split("."))}
+    close = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
+    meant = f"; did you mean `{close[0]}`?" if close else ""
+    raise ValueError(f"kinds of schema changes ({', '.join(ChangeKind)}){meant}")
+
+
+def _has(words: list[str], part: list[str]) -> bool:
+    ends = range(len(part), len(words) + 1)
+    return any(words[end - len(part) : end] == part for end in ends)

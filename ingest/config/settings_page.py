@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration reference as Markdown, written from the settings table alone."""
+
+from collections.abc import Iterable, Mapping
+
+from ingest.config.setting_kinds import Setting
+from ingest.config.setting_table import SECTIONS, SETTINGS
+from ingest.config.setting_table_rules import ROUTE_SETTINGS, TABLE_SETTINGS
+
+__all__ = ["settings_page"]
+
+_HEAD = """\
+# Configuration
+
+<!-- written by `python -m ingest.config.settings --write`; do not edit -->
+
+One YAML file describes one pipeline. This one is enough:
+
+```yaml
+source: { type: kafka, bootstrap.servers: kafka:9092, topics.pattern: 'shop\\..*' }
+sink: { warehouse: /data/warehouse }
+pipeline: { name: shop }
+```
+
+- Sections may be nested or dotted: `sink: {warehouse: /data}` is `sink.warehouse: /data`.
+- Several files (`-c base.yaml -c prod.yaml`) are merged; the later one wins.
+- Precedence: `--set key=value`, then the environment, then the files, then the default. The
+  variable of `source.bootstrap.servers` is `LAKEWARD__SOURCE__BOOTSTRAP_SERVERS`.
+- `${NAME}` is an environment variable, `${NAME:-text}` one with a default, `${file:/path}` a file's
+  content (never shown), `$${` a literal `${`.
+- Durations need a unit (`500ms`, `30s`, `5m`, `12h`, `3d`); sizes may have one (`64mb`, `1gb`).
+- An unknown key is an error. `lakeward validate -c FILE` prints what is in force and where from.
+"""
+
+_ROW_HEAD = "| key | type | default | meaning |\n|---|---|---|---|"
+
+_ROUTE = """\
+## route
+
+A list of rules; the first whose pattern fits the whole address of a source table says where its
+rows go. Without rules a table goes to `database.table` of its own name. With rules, records of a
+table that none of them takes are counted and left out.
+
+```yaml
+route:
+  - source-table: shop.inventory.(.*)
+    sink-table: ods.inv_$1
+  - source-table: shop.orders_[0-9]+.orders        # 32 shards, one table
+    sink-table: ods.orders
+    shard: { column: _shard, value: '${source.db}' }
+```
+
+Equal keys of two source tables in one table would overwrite each other, so a rule that lets several
+in needs a shard column or the statement that keys are unique.
+"""
+
+_TABLES = """\
+## tables
+
+A list of rules for target tables. Of several rules that match a table, later ones win, key by key.
+
+```yaml
+tables:
+  - match: shop.*
+    table.properties: { bucket: 4 }
+  - match: shop.stock_moves
+    primary.key: [move_id]
+```
+"""
+
+
+def settings_page() -> str:
+    """The whole page, with a final newline."""
+    parts = [_HEAD]
+    for section, about in SECTIONS.items():
+        rows = [row for row in SETTINGS if row.key.startswith(section + ".")]
+        parts.append(f"## {section}\n\n{about}\n\n{_rows(rows)}\n")
+    parts.append(f"{_ROUTE}\n{_rows(ROUTE_SETTINGS)}\n")
+    parts.append(f"{_TABLES}\n{_rows(TABLE_SETTINGS)}\n")
+    return "\n".join(parts)
+
+
+def _rows(rows: Iterable[Setting]) -> str:
+    return "\n".join([_ROW_HEAD, *(_row(row) for row in rows)])
+
+
+def _row(row: Setting) -> str:
+    default = "**required**" if row.required else _default(row.default)
+    kind = f"{row.kind.name} [{row.unit}]" if row.unit else row.kind.name
+    return f"| `{row.key}` | {kind} | {default} | {row.doc} |"
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ", ".join(f"`{name}: {item}`" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(f"`{item}`" for item in value)
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`"

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `lakeward validate` looks at: could this pipeline start here and now?
+
+`offline` judges the settings alone; `online` contacts the source, tries the directories and looks
+for Java. Both only report; nothing is created that is not removed again.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import os
+import shutil
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ingest.config.locations import named
+from ingest.config.registry_settings import SchemaRegistrySettings
+from ingest.config.setting_values import MetricsSettings, Settings, SinkSettings
+from ingest.config.source_settings import (
+    FileSourceSettings,
+    KafkaSourceSettings,
+    SourceSettings,
+    selects_topic,
+)
+from ingest.config.transform_checks import transforms_found
+from ingest.decode.registry.client import SchemaRegistry
+from ingest.errors import AccessDeniedError, ExitCode, kind_of
+from ingest.source.file_listing import list_files
+from ingest.source.kafka_client import admin_config, broker_error
+from storage.clock import IdSource, RandomIds
+from storage.errors import (
+    InvalidOptionError,
+    InvalidRequestError,
+    LakewardError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from storage.format.metadata.layout import POSTPONE_BUCKET
+from storage.io.resolve import is_local, resolve_file_io
+from storage.options.options import TableOptions, find_option, require_writable
+from storage.options.table import TABLE_OPTIONS
+
+__all__ = ["Finding", "offline", "online", "registry", "source"]
+
+_BROKER_TIMEOUT_S = 10.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check.
+
+    Attributes:
+        name: what was looked at.
+        ok: whether the pipeline could start as far as this goes.
+        finding: what was found, or what is wrong and what to do.
+        exit_code: of `validate` when this is the first failure.
+        key: of the setting to blame; empty = the finding names it.
+    """
+
+    name: str
+    ok: bool
+    finding: str
+    exit_code: ExitCode = ExitCode.CONFIG
+    key: str = ""
+
+
+def offline(settings: Settings) -> list[Finding]:
+    """Checks that need nothing but the settings (malformed ones never get here)."""
+    findings = [_run("table options", lambda: _table_options(settings))]
+    if any(not settings.transform(rule.match).empty for rule in settings.tables):
+        findings.append(_run("transforms", lambda: transforms_found(settings)))
+    return findings
+
+
+def online(settings: Settings, ids: IdSource | None = None) -> list[Finding]:
+    """Checks of this machine and of the source; takes up to ten seconds when a broker is down."""
+    ids = ids or RandomIds()
+    checkpoint = Path(settings.pipeline.checkpoint)
+    findings = [
+        _run("java", _java),
+        _run("warehouse", lambda: _warehouse(settings.sink, ids)),
+        _run("checkpoint", lambda: _writable(checkpoint, ids)),
+        source(settings),
+    ]
+    if settings.avro is not None:
+        findings.append(registry(settings.avro.registry))
+    if settings.metrics.enabled and settings.metrics.port:
+        findings.append(_run("metrics port", lambda: _port(settings.metrics)))
+    return findings
+
+
+def source(settings: Settings) -> Finding:
+    """Whether the source answers."""
+    return _run("source", lambda: _source(settings.source))
+
+
+def registry(settings: SchemaRegistrySettings) -> Finding:
+    """Whether the schema registry answers, lets us in and is one."""
+    found = _run("schema registry", lambda: _registry(settings))
+    return found if found.ok else dataclasses.replace(found, key="source.schema.registry.url")
+
+
+def _run(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, ok=True, finding=check())
+    except LakewardError as error:
+        text = f"{error.message}{f': {error.detail}' if error.detail else ''}"
+        hint = f"; {error.hint}" if error.hint else ""
+        facts = "".join(f" {key}={value}" for key, value in error.context.items())
+        return Finding(
+            name,
+            ok=False,
+            finding=text + facts + hint,
+            exit_code=_code(error),
+            key=str(error.context.get("key", "")),
+        )
+    except OSError as error:
+        return Finding(name, ok=False, finding=str(error), exit_code=_code(error))
+
+
+def _code(error: Exception) -> ExitCode:
+    return kind_of(error).exit_code
+
+
+def _table_options(settings: Settings) -> str:
+    common = settings.sink.table_properties
+    _written("sink.table.properties", common)
+    for number, rule in enumerate(settings.tables):
+        if rule.table_properties:
+            _written(f"tables[{number}]", {**common, **rule.table_properties})
+    rules = len(settings.tables)
+    return f"new tables can be written ({rules} rule{'' if rules == 1 else 's'})"
+
+
+def _written(where: str, properties: Mapping[str, str]) -> None:
+    """Refuse what the stream cannot write, with the key that asks for it."""
+    options = TableOptions.from_strings(properties)
+    with named(where, {"option": f"{where}.{{}}"}):
+        for option in properties:
+            _known(option)
+        require_writable(options)
+        if options.bucket == POSTPONE_BUCKET:
+            raise UnsupportedFeatureError(
+                "the stream does not write tables with postponed buckets",
+                hint="set `bucket` to a number greater than 0, or to -1 for dynamic buckets",
+                option="bucket",
+                value=options.bucket,
+            )
+
+
+def _known(option: str) -> None:
+    """Refuse what looks like an option that is spelt wrong; other unknown ones are kept as told."""
+    if find_option(option) is not None:
+        return
+    names = [row.key for row in TABLE_OPTIONS]
+    close = difflib.get_close_matches(option, names, n=1, cutoff=0.85)
+    if close:
+        raise InvalidOptionError(
+            "there is no such table option", hint=f"did you mean `{close[0]}`?", option=option
+        )
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if found is None:
+        raise NotFoundError(
+            "no Java runtime",
+            hint="install a JRE 17 or newer and put `java` on the PATH, or set JAVA_HOME",
+        )
+    return found
+
+
+def _warehouse(sink: SinkSettings, ids: IdSource) -> str:
+    if is_local(sink.warehouse):
+        return _writable(Path(sink.warehouse), ids)
+    store, root = resolve_file_io(sink.warehouse, sink.options)
+    probe = f"{root}/.lakeward-check-{ids.uuid()}"
+    try:
+        if not store.put_if_absent(probe, b"1") or store.put_if_absent(probe, b"2"):
+            raise InvalidRequestError("the store does not tell writers of one name apart")
+    finally:
+        store.delete_many([probe])
+    return f"{root} can be written, and conditional puts are honoured"
+
+
+def _writable(directory: Path, ids: IdSource) -> str:
+    """Try to write in the directory, or, if it is not there yet, in its nearest parent."""
+    existing = directory
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise InvalidRequestError("not a directory", path=existing)
+    probe = existing / f".lakeward-check-{ids.uuid()}"
+    try:
+        probe.write_bytes(b"")
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+    missing = "" if existing == directory else " (will be made)"
+    return f"{directory} can be written{missing}"
+
+
+def _port(metrics: MetricsSettings) -> str:
+    address = (metrics.host, metrics.port)
+    with socket.socket(socket.AF_INET6 if ":" in metrics.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            raise InvalidRequestError(
+                "the port cannot be opened",
+                detail=error.strerror or str(error),
+                hint="set `metrics.port`, or stop the process that has it",
+                port=metrics.port,
+            ) from error
+    return f"{metrics.host}:{metrics.port} is free"
+
+
+def _source(settings: SourceSettings) -> str:
+    if isinstance(settings, FileSourceSettings):
+        return _files(settings)
+    return _kafka(settings)
+
+
+def _files(settings: FileSourceSettings) -> str:
+    if not Path(settings.path).is_dir():
+        raise NotFoundError(
+            "the source directory is not there", hint="set `source.path`", path=settings.path
+        )
+    listing = list_files(settings)
+    count = sum(len(files) for files in listing.values())
+    return _topics_found(list(listing), f"{count} files")
+
+
+def _kafka(settings: KafkaSourceSettings) -> str:
+    denied: list[KafkaError] = []
+
+    def on_error(error: KafkaError) -> None:
+        """Refused credentials arrive here only; the request itself just times out."""
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+            denied.append(error)
+
+    # the client's own log lines would land in the middle of the report
+    quiet = {"error_cb": on_error, "log_level": 0}
+    try:
+        client = AdminClient({**admin_config(settings), **quiet})
+        metadata = client.list_topics(timeout=_BROKER_TIMEOUT_S)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise _kafka_problem(denied[0] if denied else error, settings) from error
+    partitions = {
+        topic: len(found.partitions)
+        for topic, found in metadata.topics.items()
+        if selects_topic(settings, topic)
+    }
+    brokers = f"{len(metadata.brokers)} brokers, {sum(partitions.values())} partitions"
+    return _topics_found(sorted(partitions), brokers)
+
+
+def _kafka_problem(error: object, settings: KafkaSourceSettings) -> LakewardError:
+    servers = settings.bootstrap_servers
+    if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
+        error = error.args[0]
+    if isinstance(error, KafkaError):
+        if error.code() == KafkaError._INVALID_ARG:
+            return _refused_settings(error.str())
+        known = broker_error(error)
+        if isinstance(known, InvalidRequestError):
+            return AccessDeniedError(known.message, detail=known.detail, hint=known.hint)
+        known.context = {"brokers": servers}
+        known.hint = known.hint or "check `source.bootstrap.servers`, the listener and the network"
+        return known
+    return _refused_settings(str(error))
+
+
+def _refused_settings(detail: str) -> LakewardError:
+    return InvalidRequestError(
+        "the kafka client refuses its settings", detail=detail, hint="see `source.properties`"
+    )
+
+
+def _registry(settings: SchemaRegistrySettings) -> str:
+    subjects = SchemaRegistry(dataclasses.replace(settings, retry_for_s=0)).subjects()
+    return f"{', '.join(settings.urls)} answers, {subjects} subjects"
+
+
+def _topics_found(topics: list[str], more: str) -> str:
+    if not topics:
+        return f"answers, but no topic matches yet ({more})"
+    shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
+    return f"{len(topics)} topics: {shown} ({more})"

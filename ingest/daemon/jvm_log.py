@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's log as part of our own: what the driver's JVM writes becomes records of `logging`.
+
+The JVM's standard output and error are a pipe. Its logging writes JSON lines to it, one record a
+line (`log4j2.properties`), and so do the Python processes that it starts
+(`ingest.logs.configure_child_logging`), whose standard error the JVM hands on. Anything else there
+was written past all logging, such as the last words of a dying process: lines that come together
+become one warning.
+"""
+
+import datetime
+import json
+import logging
+import os
+import re
+import selectors
+import shlex
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ingest.daemon.query_failure import cause_line
+
+__all__ = ["RAW_LOGGER", "JvmLog", "log_options"]
+
+RAW_LOGGER = "spark.stderr"
+"""Of lines that no logging wrote."""
+
+_LOG = logging.getLogger(__name__)
+
+_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+_GIVEN = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+_QUIET_S = 0.3
+"""Lines that no logging wrote belong together until nothing has come for so long [s]."""
+
+_MOST_LINES = 5_000
+"""Of one such record; the stacks of all threads of a JVM are some thousand."""
+_CHUNK = 1 << 16
+_LEVELS = logging.getLevelNamesMapping()
+_NORMAL = re.compile(
+    r"WARNING: Using incubator modules: |Picked up (?:_?JAVA|JDK)\w*_OPTIONS: |NOTE: Picked up JDK"
+)
+_FIXED = ("ts", "level", "logger", "msg")
+_PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+"""Of a frame in a Python trace that a message of Java carries."""
+
+_EXCEPTION = re.compile(r":? (?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b", re.ASCII)
+
+
+def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> str:
+    """Java options, those for our log with them unless the user brings a configuration of his own.
+
+    Args:
+        options: of the user, or the defaults.
+        environ: of this process; `SPARK_CONF_DIR` may hold the configuration.
+        driver: whether they are for the driver's JVM, not for executors'.
+    """
+    directory = environ.get("SPARK_CONF_DIR")
+    given = directory and any((Path(directory) / name).exists() for name in _GIVEN)
+    if given or any("log4j" in option for option in shlex.split(options)):
+        return options
+    added = f"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}"
+    if driver:  # in the same JVM the scheduler says what the executor does
+        added += " -Dlakeward.log.task=Exception"
+    return f"{options} {added}".strip()
+
+
+class JvmLog:
+    """Reads the pipe in a thread until its last writer has ended.
+
+    Attributes:
+        fileno: where the JVM is to write; call `handed_over` when it has it.
+    """
+
+    def __init__(self) -> None:
+        self._reads, self.fileno = os.pipe()
+        self._thread = threading.Thread(target=self._run, name="jvm-log", daemon=True)
+        self._thread.start()
+
+    def handed_over(self) -> None:
+        """Forget the JVM's end of the pipe, so that its end is seen."""
+        os.close(self.fileno)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until all is written, if the JVM has ended."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        lines = _Lines()
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._reads, selectors.EVENT_READ)
+            while True:
+                if not selector.select(_QUIET_S if lines.waiting else None):
+                    lines.flush()
+                    continue
+                data = os.read(self._reads, _CHUNK)
+                if not data:
+                    break
+                try:
+                    lines.take(data)
+                except Exception:  # noqa: BLE001 - who stops reading stops the JVM
+                    _LOG.exception("lines of the JVM are lost", extra={"event": "jvm_log"})
+        lines.end()
+        os.close(self._reads)
+
+
+class _Lines:
+    """Makes records of what arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._raw: list[str] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether lines wait for others that belong to them."""
+        return bool(self._raw)
+
+    def take(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in whole:
+            self._line(line.decode(errors="replace"))
+
+    def end(self) -> None:
+        if self._rest:
+            self._line(self._rest.decode(errors="replace"))
+        self._rest = b""
+        self.flush()
+
+    def flush(self) -> None:
+        """What no logging wrote, as one record."""
+        lines, self._raw = self._raw, []
+        text = "\n".join(lines).strip("\n")
+        if text.strip():
+            more = {"error": {"message": cause_line(text), "stack": text}} if len(lines) > 1 else {}
+            _write(RAW_LOGGER, logging.WARNING, cause_line(text), {"event": "stderr", **more})
+
+    def _line(self, line: str) -> None:
+        fields = _fields(line)
+        if fields is None:
+            if not _NORMAL.match(line):
+                self._raw.append(line.rstrip("\r"))
+            if len(self._raw) >= _MOST_LINES:
+                self.flush()
+            return
+        self.flush()
+        more = {name: value for name, value in fields.items() if name not in _FIXED}
+        if place := _PLACE.findall(str(fields["msg"])):
+            more["at"] = "{}:{} {}".format(*place[-1])
+        level = _LEVELS.get(str(fields.get("level", "")).upper(), logging.WARNING)
+        moment = _moment(fields.get("ts"))
+        _write(str(fields["logger"]), level, _in_short(str(fields["msg"])), more, moment)
+
+
+def _fields(line: str) -> dict[str, Any] | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    return fields if isinstance(fields, dict) and {"logger", "msg"} <= fields.keys() else None
+
+
+def _moment(text: object) -> float | None:
+    try:
+        return datetime.datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return None
+
+
+def _in_short(text: str) -> str:
+    """A message in one line: of one with a whole stack in it what it is about, and the cause."""
+    first, _, rest = text.partition("\n")
+    if not rest:
+        return text
+    return f"{_EXCEPTION.split(first, maxsplit=1)[0]}: {cause_line(text)}"
+
+
+def _write(
+    name: str, level: int, text: str, more: Mapping[str, Any], moment: float | None = None
+) -> None:
+    logger = logging.getLogger(name)
+    if not logger.isEnabledFor(level):
+        return
+    record = logger.makeRecord(name, level, "", 0, "%s", (text,), None)
+    if moment is not None:
+        record.created = moment
+    known = vars(record)
+    known.update({key: value for key, value in more.items() if key not in known})
+    logger.handle(record)

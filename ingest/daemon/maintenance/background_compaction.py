@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction that no batch waits for, on one thread of the driver.
+
+The tasks of a batch compact the buckets they write. Left over is what they are told to leave
+(`lookup-wait` = false), buckets without rows in a batch that is due to compact everything
+(`full-compaction.delta-commits`) or whose time has come (`compaction.optimization-interval`), and
+compactions that lost a race or failed with their batch; and, in `maintenance.compaction.window`,
+every table once. One table at a time, one bucket at a time, with commits of their own: a race that
+is lost costs the compaction and nothing else. Left alone are `write-only` tables, and tables that
+the stream has never written.
+"""
+
+import contextlib
+import datetime
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+from ingest.config.daily_window import DailyWindow
+from ingest.observe.metrics.layout_figures import TableLayout
+from ingest.pipeline.batch_report import BatchReport, LookupUse
+from ingest.state.table_registry import TableBook
+from storage.clock import Clock
+from storage.errors import LakewardError, UnsupportedFeatureError
+from storage.lsm.commit_cadence import full_compaction_interval, merges_everything, merges_level_0
+from storage.lsm.lookup.store import process_store
+from storage.options.options import TableOptions
+from storage.table.bucket_mode import BucketMode, bucket_mode
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import CompactReport, compact_table
+from storage.table.table import FileStoreTable
+
+__all__ = ["BackgroundCompaction", "CompactionWatcher", "kind_due"]
+
+_LOG = logging.getLogger(__name__)
+
+_NIGHTLY = "window"
+_KINDS = ("minor", _NIGHTLY, "full")
+"""Of passes: only what is due, everything while the daily window is open, everything."""
+
+_APPENDS_EVERY = 10
+"""Batches between two looks for small files of an append table: each batch adds one a partition."""
+
+
+class CompactionWatcher(Protocol):
+    """Told of compactions in the background; `telemetry.Metrics` is one."""
+
+    def compaction_started(self) -> None:
+        """A table's turn has come."""
+
+    def compaction_ended(self, table: str, kind: str, report: CompactReport | None) -> None:
+        """What was done; None when it failed as a whole."""
+
+    def record_lookup(self, use: LookupUse) -> None:
+        """What it did with local copies of data files."""
+
+    def compaction_waits(self, since_s: Mapping[str, float]) -> None:
+        """Which tables wait, each since when [monotonic s]."""
+
+    def record_layout(self, table: str, layout: TableLayout) -> None:
+        """How a table's files lie now."""
+
+    def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
+        """Snapshots expired, or files removed that nothing named."""
+
+
+def kind_due(
+    options: TableOptions,
+    identifier: int,
+    *,
+    written: bool,
+    dropped: bool,
+    first: bool,
+    idle_ms: int | None,
+    appends: bool = False,
+) -> str | None:
+    """Which compaction a table needs after a batch: `full`, `minor` or None. Pure.
+
+    Args:
+        options: of the table.
+        identifier: of the batch's commits.
+        written: whether the batch committed to the table.
+        dropped: whether a compaction of the batch lost a race, or is lost with an earlier try.
+        first: whether this is the first batch of the process, which may follow a crash.
+        idle_ms: since the table was looked at last [ms]; None = never.
+        appends: whether it is a table without buckets, whose writers never compact.
+    """
+    if options.write_only:
+        return None
+    if merges_everything(options, identifier):
+        return "full"
+    if dropped and full_compaction_interval(options) == 1:
+        return "full"
+    if options.needs_lookup:
+        left = written and not options.lookup_wait
+        cadence = options.lookup_compact == "gentle" and merges_level_0(options, identifier)
+        if left or cadence or dropped or first:
+            return "minor"
+    if appends and written and identifier % _APPENDS_EVERY == 0:
+        return "minor"
+    interval_ms = options.compaction_optimization_interval
+    if interval_ms is not None and (idle_ms is None or idle_ms >= interval_ms):
+        return "minor"
+    return None
+
+
+class BackgroundCompaction:
+    """See the module.
+
+    Args:
+        book: the tables.
+        clock: time.
+        watcher: hears about every compaction.
+        committed: told of tables in which one was committed.
+    """
+
+    def __init__(
+        self,
+        book: TableBook,
+        clock: Clock,
+        watcher: CompactionWatcher,
+        committed: Callable[[Iterable[str]], None] = lambda _: None,
+    ) -> None:
+        self._book = book
+        self._clock = clock
+        self._watcher = watcher
+        self._committed = committed
+        self._open: dict[str, int] | None = None
+        self._looked_s: dict[str, float] = {}
+        self._pending: dict[str, str] = {}
+        self._pending_since_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._night: datetime.date | None = None
+        self._closing = threading.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="compact-bucket")
+
+    def after_batch(self, report: BatchReport) -> None:
+        """Schedule what is due; returns at once."""
+        first = self._open is None
+        if self._open is None:
+            self._open = dict.fromkeys(self._book.progresses(), -1)
+        # the try that committed these may have failed before it published their compactions
+        self._open |= dict.fromkeys((*report.replayed, *report.snapshots), report.identifier)
+        lost = {*report.replayed, *report.compactions_dropped}
+        now_s = self._clock.monotonic_s()
+        for name in sorted(self._open.copy()):
+            looked_s = self._looked_s.get(name)
+            table = self._book.table(name)
+            mode = bucket_mode(table.schema, table.options)
+            kind = kind_due(
+                table.options,
+                report.identifier,
+                written=name in report.snapshots,
+                dropped=name in lost,
+                first=first,
+                idle_ms=None if looked_s is None else int((now_s - looked_s) * 1000),
+                appends=mode is BucketMode.UNAWARE,
+            )
+            if kind is not None:
+                self._looked_s[name] = now_s
+                self._schedule(name, kind)
+
+    def beat(self) -> None:
+        """Called all the time: schedules every table when the daily window opens."""
+        opened = self._window_opened()
+        if opened is None or opened == self._night:
+            return
+        self._night = opened
+        for name in sorted(self._book.progresses()):
+            if not self._book.table(name).options.write_only:
+                self._schedule(name, _NIGHTLY)
+
+    def ask(self, name: str) -> None:
+        """Somebody wants a table compacted, all of it; returns at once."""
+        self._schedule(name, "full")
+
+    def _window_opened(self) -> datetime.date | None:
+        """The day of the window that is open now; None: it is shut, or there is none."""
+        text = self._book.settings.maintenance.compaction_window
+        return None if text is None else DailyWindow.parse(text).opened(self._clock.now_ms())
+
+    def _schedule(self, name: str, kind: str) -> None:
+        """At most one pass of a table waits; a fuller one takes the place of another."""
+        with self._lock:
+            waiting = self._pending.get(name)
+            if waiting is None or _KINDS.index(kind) > _KINDS.index(waiting):
+                self._pending[name] = kind
+            if waiting is not None:
+                return
+            self._pending_since_s[name] = self._clock.monotonic_s()
+            self._watcher.compaction_waits(self._pending_since_s)
+        self._thread.submit(self._run, name).add_done_callback(_report_bug)
+
+    def _run(self, name: str) -> None:
+        with self._lock:
+            kind = self._pending.pop(name)
+            self._pending_since_s.pop(name)
+            self._watcher.compaction_waits(self._pending_since_s)
+        if self._closing.is_set() or (kind == _NIGHTLY and self._window_opened() is None):
+            return
+        stopping: Callable[[], bool] = self._closing.is_set
+        if kind == _NIGHTLY:
+            kind, stopping = "full", self._late
+        last_written = (self._open or {}).get(name)
+        self._watcher.compaction_started()
+        table, report = self._book.table(name), None
+        try:
+            with self._lookups(table):
+                report = compact_table(
+                    table,
+                    CompactRequest(full=kind != "minor"),
+                    self._worker,
+                    user_prefix="background-compact",
+                    stopping=stopping,
+                )
+        except UnsupportedFeatureError as error:
+            _LOG.debug("table not compacted", extra={"table": name, "reason": str(error)})
+            report = CompactReport()
+        except (LakewardError, OSError) as error:
+            _LOG.warning(
+                "background compaction failed, it will be tried again",
+                extra={"event": "compaction_failed", "table": name, "kind": kind},
+                exc_info=error,
+            )
+        finally:
+            self._watcher.compaction_ended(name, kind, report)
+        if report is not None:
+            self._done(name, kind, report)
+            if report.snapshots:
+                self._committed((name,))
+            if kind == "full" and not report.planned:
+                self._settled(name, last_written)
+
+    def _late(self) -> bool:
+        return self._closing.is_set() or self._window_opened() is None
+
+    def _settled(self, name: str, last_written: int | None) -> None:
+        """Nothing is left to compact: the table is not looked at until it is written again."""
+        if self._open is not None and self._open.get(name) == last_written:
+            self._open.pop(name, None)
+
+    def _done(self, name: str, kind: str, report: CompactReport) -> None:
+        for failure in report.failures:
+            _LOG.warning(
+                "a bucket could not be compacted",
+                extra={"event": "compaction_failed", "table": name, "bucket": failure.bucket},
+                exc_info=failure.error,
+            )
+        if report.compacted or report.dropped:
+            _LOG.info(
+                "compacted in the background",
+                extra={
+                    "event": "compacted",
+                    "table": name,
+                    "kind": kind,
+                    "buckets": report.compacted,
+                    "dropped": report.dropped,
+                    "lost": report.lost,
+                    "written_bytes": report.written_bytes,
+                    "duration_s": round(report.seconds, 3),
+                },
+            )
+
+    @contextlib.contextmanager
+    def _lookups(self, table: FileStoreTable) -> Iterator[None]:
+        if not table.options.needs_lookup:
+            yield
+            return
+        before = process_store().counters()
+        try:
+            yield
+        finally:
+            after = process_store().counters()
+            self._watcher.record_lookup(
+                LookupUse(
+                    hits=after.hits - before.hits,
+                    misses=after.misses - before.misses,
+                    built_bytes=after.built_bytes - before.built_bytes,
+                    evicted_files=after.evicted_files - before.evicted_files,
+                    disk_bytes=after.bytes_on_disk,
+                )
+            )
+
+    def wait(self) -> None:
+        """Until what is scheduled is done."""
+        self._thread.submit(lambda: None).result()
+
+    def stop(self) -> None:
+        """Begin no further bucket; returns at once."""
+        self._closing.set()
+
+    def close(self) -> None:
+        """Finish the bucket in work, commit it, drop the rest."""
+        self._closing.set()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._worker.shutdown(wait=True)
+
+
+def _report_bug(done: "Future[None]") -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        _LOG.error("background compaction stopped on a bug", exc_info=error)

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction of many tables: which ones, one after another, and what became of each.
+
+What `lakeward compact` does, without its words and without printing.
+"""
+
+import dataclasses
+import functools
+import logging
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from ingest.errors import ExitCode, exit_code_of, kind_of
+from storage.errors import (
+    InvalidRequestError,
+    LakewardError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from storage.table.catalog import FileSystemCatalog
+from storage.table.compaction.compact_plan import CompactionPlan, CompactRequest, plan_compaction
+from storage.table.compaction.compact_table import CompactProgress, CompactReport, compact_table
+from storage.table.compaction.sort_codes import SortOrder
+from storage.table.compaction.sort_table import plan_sort, sort_table
+
+__all__ = [
+    "Selection",
+    "SortBy",
+    "TableRun",
+    "compact_tables",
+    "exit_code",
+    "plan_tables",
+    "selected",
+]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which tables.
+
+    Attributes:
+        tables: by name, `database.table`.
+        database: all tables of this one.
+        including: regular expression that a whole name must match; with `database` it narrows.
+        excluding: regular expression; tables whose whole name matches are left out.
+    """
+
+    tables: tuple[str, ...] = ()
+    database: str | None = None
+    including: str | None = None
+    excluding: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SortBy:
+    """That rows are to be put in an order.
+
+    Attributes:
+        columns: by which.
+        order: how.
+    """
+
+    columns: tuple[str, ...]
+    order: SortOrder
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class TableRun:
+    """What became of one table.
+
+    Attributes:
+        table: `database.table`.
+        kind: of compaction: `full`, `minor`, or how rows are sorted.
+        report: what was done; of several passes the sum.
+        error: why nothing, or not all, could be done.
+        passes: compactions of the table added up here.
+    """
+
+    table: str
+    kind: str
+    report: CompactReport = dataclasses.field(default_factory=CompactReport)
+    error: BaseException | None = None
+    passes: int = 1
+
+    @property
+    def refused(self) -> bool:
+        """Whether tables like this one cannot be compacted."""
+        return isinstance(self.error, UnsupportedFeatureError)
+
+    @property
+    def outcome(self) -> str:
+        """One word: `done`, `nothing`, `stopped`, `lost`, `refused` or `failed`."""
+        if self.refused:
+            return "refused"
+        if self.error is not None or self.report.failures:
+            return "failed"
+        if self.report.lost:
+            return "lost"
+        if self.report.skipped:
+            return "stopped"
+        return "done" if self.report.compacted else "nothing"
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        values = dataclasses.asdict(dataclasses.replace(self.report, failures=[]))
+        values["failures"] = [
+            {"partition": one.partition, "bucket": one.bucket, "error": str(one.error)}
+            for one in self.report.failures
+        ]
+        error = None if self.error is None else str(self.error)
+        return {
+            "table": self.table,
+            "kind": self.kind,
+            "outcome": self.outcome,
+            **values,
+            "error": error,
+        }
+
+    def add(self, later: "TableRun") -> None:
+        """Take in a later pass over the same table."""
+        one, two = self.report, later.report
+        for name in ("compacted", "unchanged", "dropped", "planned"):
+            setattr(one, name, getattr(one, name) + getattr(two, name))
+        for name in ("read_bytes", "written_bytes", "changelog_rows", "bucket_seconds", "seconds"):
+            setattr(one, name, getattr(one, name) + getattr(two, name))
+        one.buckets, one.files_after = two.buckets, two.files_after
+        one.lost, one.skipped = two.lost, two.skipped  # a later pass makes up for them
+        one.failures = two.failures
+        one.snapshots += two.snapshots
+        self.error = later.error
+        self.passes += later.passes
+
+
+def selected(catalog: FileSystemCatalog, selection: Selection) -> list[str]:
+    """Names of the chosen tables.
+
+    Raises:
+        InvalidRequestError: a pattern is no regular expression.
+        NotFoundError: there is no such database.
+    """
+    including = _pattern("--including-tables", selection.including)
+    excluding = _pattern("--excluding-tables", selection.excluding)
+    names = list(selection.tables)
+    if selection.database is not None or including is not None:
+        databases = catalog.list_databases()
+        if selection.database is not None:
+            if selection.database not in databases:
+                raise NotFoundError("there is no such database", database=selection.database)
+            databases = [selection.database]
+        found = [f"{each}.{name}" for each in databases for name in catalog.list_tables(each)]
+        names += [name for name in found if including is None or including.fullmatch(name)]
+    kept = [name for name in names if excluding is None or not excluding.fullmatch(name)]
+    return list(dict.fromkeys(kept))
+
+
+def _pattern(option: str, text: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise InvalidRequestError(
+            "not a regular expression", detail=str(error), option=option, value=text
+        ) from error
+
+
+def compact_tables(
+    catalog: FileSystemCatalog,
+    names: Sequence[str],
+    request: CompactRequest,
+    executor: Executor,
+    *,
+    parallelism: int,
+    on_progress: Callable[[str, CompactProgress], None] = lambda _name, _progress: None,
+    stopping: Callable[[], bool] = lambda: False,
+    sort: SortBy | None = None,
+) -> list[TableRun]:
+    """Compact tables one after another; one that fails does not keep the others from it."""
+    runs = []
+    for name in names:
+        if stopping():
+            break
+        run = TableRun(table=name, kind=_kind(request, sort))
+        try:
+            table, told = catalog.table(name), functools.partial(on_progress, name)
+            if sort is not None:
+                run.report = sort_table(
+                    table, sort.columns, sort.order, request, on_progress=told, stopping=stopping
+                )
+            else:
+                run.report = compact_table(
+                    table,
+                    request,
+                    executor,
+                    parallelism=parallelism,
+                    on_progress=told,
+                    stopping=stopping,
+                )
+        except (LakewardError, OSError) as error:
+            run.error = error
+        _log(run)
+        runs.append(run)
+    return runs
+
+
+def _kind(request: CompactRequest, sort: SortBy | None) -> str:
+    if sort is not None:
+        return sort.order.value
+    return "full" if request.full else "minor"
+
+
+def plan_tables(
+    catalog: FileSystemCatalog,
+    names: Sequence[str],
+    request: CompactRequest,
+    sort: SortBy | None = None,
+) -> list[tuple[TableRun, CompactionPlan | None]]:
+    """What `compact_tables` would do."""
+    found: list[tuple[TableRun, CompactionPlan | None]] = []
+    for name in names:
+        run, plan = TableRun(table=name, kind=_kind(request, sort)), None
+        try:
+            table = catalog.table(name)
+            if sort is None:
+                plan = plan_compaction(table, request)
+            else:
+                plan = plan_sort(table, sort.columns, request)
+        except (LakewardError, OSError) as error:
+            run.error = error
+        found.append((run, plan))
+    return found
+
+
+def _log(run: TableRun) -> None:
+    report = run.report
+    quiet = run.outcome == "nothing"
+    facts = {
+        "event": "compacted",
+        "table": run.table,
+        "outcome": run.outcome,
+        "buckets": report.compacted,
+        "dropped": report.dropped,
+        "lost": report.lost,
+        "files_before": report.files_before,
+        "files_after": report.files_after,
+        "written_bytes": report.written_bytes,
+        "duration_s": round(report.seconds, 3),
+    }
+    level = logging.DEBUG if quiet else logging.INFO
+    if run.error is not None:
+        level = kind_of(run.error).level
+    _LOG.log(level, "table compacted", extra=facts, exc_info=run.error)
+    for failure in report.failures:
+        _LOG.log(
+            kind_of(failure.error).level,
+            "a bucket could not be compacted",
+            extra={
+                "event": "bucket_failed",
+                "table": run.table,
+                "partition": failure.partition,
+                "bucket": failure.bucket,
+            },
+            exc_info=failure.error,
+        )
+
+
+def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
+    """The process's exit code.
+
+    Args:
+        runs: of all tables.
+        named: tables that were asked for by name; of these a refusal counts as a failure.
+    """
+    errors: list[BaseException] = []
+    for run in runs:
+        if run.error is not None and (run.table in named or not run.refused):
+            errors.append(run.error)
+        errors += [failure.error for failure in run.report.failures]
+    if errors:
+        return exit_code_of(errors[0])
+    return int(ExitCode.RETRY if any(run.report.lost for run in runs) else ExitCode.OK)

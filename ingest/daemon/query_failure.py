@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a streaming query ended, found again in what Spark says, and whether waiting can heal it.
+
+Exceptions of tasks and of the source's process arrive as the text of a Python traceback inside one
+of Spark's. Our own error is found in it; of some others it is said what they mean: a full disk, a
+worker without memory.
+"""
+
+import errno
+import re
+
+from pyspark.errors import PySparkException
+
+from ingest.errors import (
+    DiskFullError,
+    ExitCode,
+    MemoryLimitError,
+    QueryFailedError,
+    SparkGoneError,
+    error_named,
+    kind_of,
+)
+from ingest.pipeline.sink import StopRequested
+from storage.errors import (
+    CommitConflictError,
+    FencedError,
+    LakewardError,
+    RetryableError,
+    StorageUnavailableError,
+)
+
+__all__ = ["as_error", "cause_line", "cause_of", "error_in", "is_final", "is_outage"]
+
+_FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
+"""Failures that trying again cannot heal: a person must act."""
+
+_OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.([A-Z]\w*Error): (.+)")
+_TRACE = "Traceback (most recent call last)"
+_PYTHON_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
+_LETTER = re.compile(r"[A-Za-z]")
+_JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_FULL = re.compile(r"(?:No space left on device|Disk quota exceeded)([^\n]*)")
+_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PATH = re.compile(r"path=`([^`]+)`|: ['\"]([^'\"\\]+)")
+_WORKER_MEMORY = re.compile(
+    r"\b(?:MemoryError|ArrowMemoryError|_ArrayMemoryError)\b|malloc of size \d+ failed|"
+    r"can't start new thread"
+)
+_WORKER_KILLED = re.compile(r"Python worker exited unexpectedly \(crashed\)")
+_HEAP = re.compile(r"java\.lang\.OutOfMemoryError: ?([^\n]*)")
+
+
+def cause_of(failure: BaseException | None, error: PySparkException) -> BaseException | None:
+    """The sink's own exception, which Spark's carries as text only (SPARK.md §9).
+
+    Returns:
+        None: the query was told to end.
+    """
+    if isinstance(failure, StopRequested):
+        return None
+    if isinstance(failure, LakewardError):
+        return failure
+    found = error_in(str(error))
+    if found is not None:
+        found.__cause__ = failure or error
+    return found or failure or error
+
+
+def error_in(text: str) -> LakewardError | None:
+    """Our exception from a traceback of the source's process or of a task, or what it means."""
+    full = _FULL.search(text)
+    if full is not None:
+        return _disk_full(full[0])
+    found = _OURS.findall(text)
+    if not found:
+        return _memory(text)
+    name, message = found[-1]
+    kind = error_named(name)
+    return None if kind is None else kind(message.strip())
+
+
+def cause_line(text: str) -> str:
+    """The line of a trace, Python's or Java's, that says what went wrong; of other text the first.
+
+    Of a Python trace inside a Java one it is Python's: Java only carries it.
+    """
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    found, in_trace = "", False
+    for line in lines:
+        if _TRACE in line:
+            in_trace = True
+        elif in_trace and _PYTHON_CAUSE.match(line):
+            found, in_trace = line, False
+    if found:
+        return found
+    java = _JAVA_CAUSE.findall(text)
+    if java:
+        return str(java[-1]).strip()
+    return next((line for line in lines if _LETTER.search(line)), "".join(lines[:1])).strip()
+
+
+def _disk_full(text: str) -> DiskFullError:
+    found = _PATH.search(text)
+    path = (found[1] or found[2]) if found else None
+    return DiskFullError(
+        "a disk is full",
+        detail=" ".join(text.split())[:300],
+        hint="make room where the path is: warehouse, checkpoint, or the workers' TMPDIR and "
+        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon goes on by itself",
+        **({"path": path} if path else {}),
+    )
+
+
+def _memory(text: str) -> MemoryLimitError | None:
+    heap = _HEAP.search(text)
+    if heap is not None:
+        return MemoryLimitError(
+            "the JVM has no memory left",
+            detail=heap[1].strip()[:200],
+            hint="raise `spark.driver.memory` (on a cluster `spark.executor.memory`) in "
+            "`spark.conf`, or lower `pipeline.trigger.max.bytes`",
+        )
+    if _WORKER_MEMORY.search(text):
+        return MemoryLimitError(
+            "a Python worker got no more memory",
+            hint="raise `spark.executor.pyspark.memory` in `spark.conf`, or lower "
+            "`pipeline.trigger.max.bytes` or `spark.parallelism`",
+        )
+    if _WORKER_KILLED.search(text):
+        return MemoryLimitError(
+            "a Python worker was killed",
+            detail="mostly by the system for want of memory; its log says so",
+            hint="raise the memory limit of the machine or pod, or lower "
+            "`pipeline.trigger.max.bytes` or `spark.parallelism`; with "
+            "`spark.executor.pyspark.memory` a worker says so before the system kills it",
+        )
+    return None
+
+
+def as_error(failure: BaseException) -> LakewardError:
+    """What the process ends with, if it does."""
+    full = isinstance(failure, OSError) and failure.errno in _FULL_ERRNOS
+    if full or (isinstance(failure, StorageUnavailableError) and _FULL.search(str(failure))):
+        return failure if isinstance(failure, DiskFullError) else _disk_full(str(failure))
+    if isinstance(failure, LakewardError):
+        return failure
+    if isinstance(failure, MemoryError):
+        return MemoryLimitError(
+            "the driver got no more memory",
+            hint="raise the memory limit of the machine or pod, or lower "
+            "`pipeline.trigger.max.bytes`",
+        )
+    return QueryFailedError(
+        "the streaming query failed",
+        detail=cause_line(str(failure)) or type(failure).__name__,
+        hint="the error's stack says where",
+    )
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether trying again in this process is useless."""
+    gone = isinstance(error, (FencedError, SparkGoneError))
+    return gone or kind_of(error).exit_code in _FINAL
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether a system outside does not answer, or a disk is full: waiting heals it."""
+    excused = (CommitConflictError, QueryFailedError, MemoryLimitError, SparkGoneError)
+    return isinstance(error, RetryableError) and not isinstance(error, excused)

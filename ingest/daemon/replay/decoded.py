@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chosen records decoded anew with the settings in force, and the rows that must be written.
+
+Records are decoded as in a batch. When they ask for a schema change, it is made and everything is
+decoded again; what may not change leaves the records as they are, with the new error.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import pyarrow as pa
+
+from ingest.config.settings import Settings
+from ingest.daemon.replay.bounds import Bounds
+from ingest.daemon.replay.reading import Kept, checked, raw_of, same_key
+from ingest.daemon.replay.rows import KeyedRows, applies_again
+from ingest.decode.events import OFFSET_COLUMN, BadRecord, DecodeResult, SchemaDelta
+from ingest.pipeline.decoding import Decoding
+from ingest.pipeline.plan import BatchPlan
+from ingest.source.records import RawBatch
+from ingest.state.table_registry import TableBook
+from storage.errors import InternalError, InvalidRequestError
+
+__all__ = ["Decoded", "PartRows", "Reader", "decoded"]
+
+_ROUNDS = 6
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+Reader = Callable[[str, int, int, int], Iterable[RawBatch]]
+"""(topic, partition, start, end) to the source's records."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartRows:
+    """Rows of one table from one source partition, in offset order."""
+
+    topic: str
+    partition: int
+    rows: pa.RecordBatch
+
+
+@dataclasses.dataclass(slots=True)
+class Decoded:
+    """What became of the chosen records.
+
+    Attributes:
+        plan: what they were decoded with.
+        rows: to be written, by table.
+        bad: those that fail again.
+        tables: of the others, the tables that their rows are for; a record without rows is absent.
+        blocked: those that are good, but a later record of their key, which is in the table, does
+            not decode any more: what the table holds of it would be overwritten.
+        later: those that their table has not passed yet: the stream will bring them itself.
+        deltas: schema changes that are asked for, when none may be made.
+        changes: schema changes that were made, as (table, change).
+    """
+
+    plan: BatchPlan
+    rows: dict[str, list[PartRows]] = dataclasses.field(default_factory=dict)
+    bad: dict[tuple[str, int, int], BadRecord] = dataclasses.field(default_factory=dict)
+    tables: dict[tuple[str, int, int], str] = dataclasses.field(default_factory=dict)
+    blocked: set[tuple[str, int, int]] = dataclasses.field(default_factory=set)
+    later: set[tuple[str, int, int]] = dataclasses.field(default_factory=set)
+    deltas: list[SchemaDelta] = dataclasses.field(default_factory=list)
+    changes: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+
+def decoded(
+    settings: Settings,
+    book: TableBook,
+    bounds: Bounds,
+    chosen: Sequence[Kept],
+    *,
+    now_ms: int,
+    alone: bool,
+    change: bool,
+    read: Reader,
+    waiting: Collection[tuple[str, int, int]],
+) -> Decoded:
+    """Decode chosen records, and the later ones of their partitions.
+
+    Args:
+        settings: in force.
+        book: the tables.
+        bounds: what the tables hold.
+        chosen: records of quarantine, in the order of topic, partition, offset.
+        now_ms: time of the replay [epoch ms].
+        alone: leave out later records of the same keys.
+        change: whether schemas may be changed.
+        read: the source.
+        waiting: all records that no table has because they are bad.
+
+    Raises:
+        DataLossError: the source does not have the later records any more.
+        InvalidRequestError: the source's topic was made anew, or a schema may not change.
+    """
+    decoding = Decoding(settings)
+    frozen: dict[str, str] = {}
+    changes: list[tuple[str, str]] = []
+    for run in range(_ROUNDS):
+        plan = BatchPlan(
+            batch_id=-1,
+            identifier=0,
+            run=run,
+            time_ms=now_ms,
+            tables=book.schema_ids(),
+            parked=tuple(sorted(book.parking.parked())),
+            frozen=dict(frozen),
+            answers=book.answers_given() if run else book.lasting_answers(),
+        )
+        found = _Run(decoding, book, bounds, plan, alone=alone, read=read, waiting=waiting).run(
+            chosen
+        )
+        if not found.deltas or not change:
+            found.changes = changes
+            return found
+        applied = book.apply(found.deltas, now_ms=now_ms)
+        if refused := book.take_to_park():
+            raise InvalidRequestError(
+                "the records need a change that the settings do not allow",
+                detail="; ".join(f"{name}: {reason}" for name, reason in sorted(refused.items())),
+                hint="alter the table, or see `pipeline.schema.change.behavior`",
+            )
+        changes += applied.applied
+        frozen |= applied.refused
+    raise InternalError("schema changes of a replay do not settle")
+
+
+class _Run:
+    def __init__(
+        self,
+        decoding: Decoding,
+        book: TableBook,
+        bounds: Bounds,
+        plan: BatchPlan,
+        *,
+        alone: bool,
+        read: Reader,
+        waiting: Collection[tuple[str, int, int]],
+    ) -> None:
+        decoding.use(plan)
+        self._decoding = decoding
+        self._book = book
+        self._bounds = bounds
+        self._alone = alone
+        self._read = read
+        self._waiting = waiting
+        self._found = Decoded(plan)
+
+    def run(self, chosen: Sequence[Kept]) -> Decoded:
+        by_place: dict[Place, list[Kept]] = {}
+        for record in chosen:
+            by_place.setdefault((record.topic, record.partition), []).append(record)
+        for place in sorted(by_place):
+            self._partition(place, by_place[place])
+        return self._found
+
+    def _partition(self, place: Place, chosen: Sequence[Kept]) -> None:
+        offsets = pa.array([record.offset for record in chosen], pa.int64())
+        tables: dict[str, KeyedRows] = {}
+
+        def rows_of(name: str) -> KeyedRows:
+            if name not in tables:
+                end = self._bounds.end(name, *place)
+                table = self._book.table(name)
+                tables[name] = KeyedRows(table, offsets, end, alone=self._alone)
+            return tables[name]
+
+        kept = self._decoding.decode(raw_of(chosen))
+        for change in kept.changes:
+            rows_of(change.target).take_kept(change.rows)
+        self._note(place, kept, {record.offset for record in chosen})
+        seen, unreadable = self._later(place, chosen, rows_of)
+        blocked = self._blocked(place, chosen, unreadable)
+        moving = {name for name, rows in tables.items() if rows.moves}
+        blocked |= {
+            record.offset
+            for record in chosen
+            if self._found.tables.get((*place, record.offset)) in moving
+        }
+        if blocked:
+            for offset in blocked:
+                del self._found.tables[*place, offset]
+                self._found.blocked.add((*place, offset))
+            left = [record for record in chosen if record.offset not in blocked]
+            if left:
+                self._partition(place, left)
+            return
+        for name, rows in tables.items():
+            found = rows.rows(seen)
+            if found is not None:
+                self._found.rows.setdefault(name, []).append(PartRows(*place, found))
+
+    def _later(
+        self, place: Place, chosen: Sequence[Kept], rows_of: Callable[[str], KeyedRows]
+    ) -> tuple[set[int], list[BadRecord]]:
+        """Read the source: offsets of chosen records that it has, and what else is bad."""
+        seen: set[int] = set()
+        unreadable: list[BadRecord] = []
+        last = self._bounds.last(*place)
+        if self._alone or chosen[0].offset >= last:
+            return seen, unreadable
+        mine = {record.offset for record in chosen}
+        for raw in checked(self._read(*place, chosen[0].offset, last), chosen, seen):
+            result = self._decoding.decode(raw)
+            for change in result.changes:
+                rows_of(change.target).take(change.rows)
+            self._note(place, result, mine & set(raw.offsets))
+            unreadable += [bad for bad in result.bad if bad.offset not in mine]
+        return seen, unreadable
+
+    def _blocked(
+        self, place: Place, chosen: Sequence[Kept], unreadable: Sequence[BadRecord]
+    ) -> set[int]:
+        """Offsets of good chosen records that a later record of the same key forbids."""
+        last: dict[bytes, int] = {}
+        nameless = -1
+        for record in unreadable:
+            end = self._bounds.end(record.target, *place)
+            if (*place, record.offset) in self._waiting or record.offset >= end:
+                continue
+            if record.key is None:
+                nameless = max(nameless, record.offset)
+            else:
+                last[same_key(record.key)] = record.offset
+        any_key = max([nameless, *last.values()])
+        blocked = set()
+        for kept in chosen:
+            name = self._found.tables.get((*place, kept.offset))
+            if name is None or not applies_again(self._book.table(name)):
+                continue
+            known = nameless if kept.key is None else last.get(same_key(kept.key), nameless)
+            if kept.offset < max(known, any_key if kept.key is None else nameless):
+                blocked.add(kept.offset)
+        return blocked
+
+    def _note(self, place: Place, result: DecodeResult, mine: Collection[int]) -> None:
+        """Take down what became of chosen records; what the source says of one comes last."""
+        found = self._found
+        for offset in mine:
+            found.bad.pop((*place, offset), None)
+            found.tables.pop((*place, offset), None)
+        for record in result.bad:
+            if record.offset in mine:
+                found.bad[*place, record.offset] = record
+        for change in result.changes:
+            end = self._bounds.end(change.target, *place)
+            for offset in set(change.rows.column(OFFSET_COLUMN).to_pylist()) & set(mine):
+                if offset < end:
+                    found.tables[*place, offset] = change.target
+                else:
+                    found.later.add((*place, offset))
+        found.deltas += result.deltas

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command's side of requests: ask, show how far the daemon is, say how it ended.
+
+The daemon need not run: the request waits in the warehouse for its next start. Whether one runs is
+asked at its HTTP endpoint, which may be off or out of reach; so silence proves nothing, and the
+command waits for an answer either way, up to its time limit.
+"""
+
+import contextlib
+import dataclasses
+import http.client
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from ingest.config.settings import Settings
+from ingest.errors import error_named
+from ingest.state.request_files import Answer, Request, RequestFiles
+from storage.clock import Clock, SystemClock
+from storage.errors import InvalidRequestError, LakewardError, RetryableError
+from storage.io.resolve import resolve_file_io
+
+__all__ = [
+    "AskOptions",
+    "RefusedError",
+    "ask_and_wait",
+    "daemon_status",
+    "request_files",
+    "status_document_at",
+]
+
+_POLL_S = 0.5
+_SILENT_S = 15.0
+"""How long the daemon may say nothing before the command wonders [s]: a long batch is normal."""
+
+_HTTP_TIMEOUT_S = 3.0
+
+
+class RefusedError(LakewardError):
+    """The daemon answered that it did not do what was asked."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AskOptions:
+    """How a command waits.
+
+    Attributes:
+        wait: whether it waits at all.
+        timeout_s: how long [s].
+        say: told of progress; None = standard error.
+        clock: time.
+    """
+
+    wait: bool = True
+    timeout_s: float = 120.0
+    say: Callable[[str], None] | None = None
+    clock: Clock = dataclasses.field(default_factory=SystemClock)
+
+
+def request_files(settings: Settings) -> RequestFiles:
+    """The request files of a pipeline."""
+    file_io, root = resolve_file_io(settings.sink.warehouse, settings.sink.options)
+    return RequestFiles(file_io, root, settings.pipeline.name)
+
+
+def ask_and_wait(
+    settings: Settings, kind: str, arguments: Mapping[str, Any], options: AskOptions
+) -> Answer | None:
+    """Ask the daemon of a pipeline for something.
+
+    Returns:
+        The final answer; None when nobody waited for it.
+
+    Raises:
+        LakewardError: what the daemon answered with; `RefusedError` if it was none of these.
+        RetryableError: no answer came in time; the request is still there.
+    """
+    files = request_files(settings)
+    say = options.say or _to_stderr
+    request = files.ask(kind, arguments, now_ms=options.clock.now_ms())
+    if not options.wait:
+        return None
+    return _wait(files, request, daemon_status(settings) is not None, say, options)
+
+
+def _wait(
+    files: RequestFiles,
+    request: Request,
+    running: bool,
+    say: Callable[[str], None],
+    options: AskOptions,
+) -> Answer:
+    clock = options.clock
+    began = clock.monotonic_s()
+    said = ""
+    wondered = False
+    if not running:
+        say("no daemon answers here; the request will be handled when one runs or starts")
+    while True:
+        answer = files.answer(request.id)
+        if answer is not None and answer.state == "done":
+            return answer
+        if answer is not None and answer.final:
+            raise _error_of(answer)
+        waited = clock.monotonic_s() - began
+        if answer is not None and answer.text != said:
+            said = answer.text
+            say(said)
+        if answer is None and running and not wondered and waited >= _SILENT_S:
+            wondered = True
+            say("waiting for the batch in progress to end")
+        if waited >= options.timeout_s:
+            raise RetryableError(
+                "the daemon has not answered in time",
+                hint="the request stays: the daemon handles it after its batch, or at its next "
+                "start; `lakeward status` shows it",
+                request=request.id,
+                waited_s=round(waited),
+            )
+        clock.sleep(_POLL_S)
+
+
+def _error_of(answer: Answer) -> LakewardError:
+    """The daemon's error, so that exit codes are the same as if it had happened here."""
+    return (error_named(answer.error) or RefusedError)(answer.text, hint=answer.hint)
+
+
+def daemon_status(settings: Settings, url: str | None = None) -> dict[str, Any] | None:
+    """What the pipeline's daemon says of itself, or None when it cannot be reached.
+
+    Args:
+        settings: the pipeline's.
+        url: where its endpoint is, if not where the settings say.
+    """
+    shown = settings.metrics
+    if url is None:
+        if not shown.enabled or not shown.port:
+            return None
+        host = "127.0.0.1" if shown.host in ("", "0.0.0.0", "::") else shown.host
+        host = f"[{host}]" if ":" in host else host
+        url = f"http://{host}:{shown.port}"
+    document = status_document_at(url)
+    if document is not None and document.get("pipeline") == settings.pipeline.name:
+        return document
+    return None
+
+
+def status_document_at(url: str) -> dict[str, Any] | None:
+    """What a daemon says of itself, or None when none answers there."""
+    address = f"{url.rstrip('/').removesuffix('/api/status')}/api/status"
+    if not address.startswith(("http://", "https://")):
+        raise InvalidRequestError("not the address of a daemon", hint="http://…", address=url)
+    with contextlib.suppress(urllib.error.URLError, http.client.HTTPException, OSError, ValueError):
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(address, timeout=_HTTP_TIMEOUT_S) as answer:
+            document = orjson.loads(answer.read())
+        if isinstance(document, dict) and "pipeline" in document:
+            return document
+    return None
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's side of requests: looks for them, runs their handlers, answers.
+
+One request at a time, oldest first. A request that the process died with is handled again unless
+its final answer is there.
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
+from ingest.state.request_files import KEPT_MS, Answer, Request, RequestFiles
+from storage.clock import Clock
+from storage.errors import CorruptDataError, InvalidRequestError, LakewardError, RetryableError
+
+__all__ = ["LOOK_EVERY_S", "RequestDesk"]
+
+_LOG = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 2.0
+"""Between two looks for requests [s]: one listing, on an object store a paid request."""
+
+_CLEAN_EVERY_S = 3600.0
+
+OpenPipeline = Callable[[Callable[[str], None]], Pipeline]
+"""Makes what a handler sees, from the function that tells progress."""
+
+
+class RequestDesk:
+    """See the module. Used by the daemon's main thread; `ask` by any.
+
+    Args:
+        files: where requests come from.
+        kinds: handlers by name.
+        clock: time.
+        told: hears of every final answer, those to the process itself included.
+    """
+
+    def __init__(
+        self,
+        files: RequestFiles,
+        kinds: Mapping[str, RequestKind],
+        clock: Clock,
+        told: Callable[[Answer], None] | None = None,
+    ) -> None:
+        self._files = files
+        self._told = told
+        self._kinds = kinds
+        self._clock = clock
+        self._own: list[str] = []
+        self._looked_s: float | None = None
+        self._cleaned_s: float | None = None
+
+    def ask(self, kind: str) -> None:
+        """A request of this process itself, such as a signal's; its answer is a log line."""
+        if kind not in self._own:
+            self._own.append(kind)
+
+    def hurry(self) -> None:
+        """Look at the next occasion: a request was just written here. For any thread."""
+        self._looked_s = None
+
+    def look(self) -> list[RequestKind]:
+        """Kinds of the waiting requests; looks every `LOOK_EVERY_S`, else says nothing waits.
+
+        A store that does not answer has no requests: batches will tell that it is away.
+        """
+        now_s = self._clock.monotonic_s()
+        soon = self._looked_s is not None and now_s - self._looked_s < LOOK_EVERY_S
+        if soon and not self._own:
+            return []
+        self._looked_s = now_s
+        try:
+            self._clean(now_s)
+            return [self._kind(request) for request in self._waiting()]
+        except (LakewardError, OSError) as error:
+            _LOG.warning(
+                "requests cannot be listed", extra={"event": "requests_away", "error": error}
+            )
+            return []
+
+    def serve(self, open_pipeline: OpenPipeline, *, stopped: bool) -> int:
+        """Handle what waits; without `stopped`, up to the first that wants the query stopped.
+
+        Returns:
+            How many were handled.
+        """
+        count = 0
+        try:
+            waiting = self._waiting()
+        except (RetryableError, OSError) as error:
+            _LOG.warning(
+                "requests cannot be listed", extra={"event": "requests_away", "error": error}
+            )
+            return 0
+        for request in waiting:
+            kind = self._kind(request)
+            if kind.stops and not stopped:
+                break
+            self._handle(request, kind, open_pipeline)
+            count += 1
+        return count
+
+    def _waiting(self) -> list[Request]:
+        now_ms = self._clock.now_ms()
+        own = [Request(id="", kind=kind, arguments={}, made_ms=now_ms) for kind in self._own]
+        return own + self._files.waiting()
+
+    def _kind(self, request: Request) -> RequestKind:
+        if self._clock.now_ms() - request.made_ms > KEPT_MS:
+            return RequestKind(request.kind, _expired)
+        return self._kinds.get(request.kind) or RequestKind(request.kind, self._unknown)
+
+    def _unknown(self, pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+        del pipeline, arguments
+        raise InvalidRequestError(
+            "no such request",
+            hint=f"this daemon knows {', '.join(sorted(self._kinds))}; is it of another version?",
+        )
+
+    def _handle(self, request: Request, kind: RequestKind, open_pipeline: OpenPipeline) -> None:
+        if request.id and self._answered(request):
+            self._files.done(request)
+            return
+        pipeline = open_pipeline(functools.partial(self._progress, request))
+        try:
+            outcome = kind.handler(pipeline, request.arguments)
+        except (LakewardError, OSError) as error:
+            self._failed(request, error)
+        except BaseException as error:
+            self._failed(request, error)
+            raise
+        else:
+            self._answer(request, "done", outcome.text, result=outcome.result)
+            _LOG.info(
+                "request done",
+                extra={"event": "request", "kind": request.kind, "outcome": outcome.text},
+            )
+        if request.id:
+            self._files.done(request)
+        else:
+            self._own.remove(request.kind)
+
+    def _answered(self, request: Request) -> bool:
+        try:
+            known = self._files.answer(request.id)
+        except CorruptDataError:
+            return False
+        return known is not None and known.final
+
+    def _failed(self, request: Request, error: BaseException) -> None:
+        if isinstance(error, LakewardError):
+            facts = ", ".join(f"{key} = {value}" for key, value in error.context.items())
+            text = error.message + (f" ({facts})" if facts else "")
+            text += f": {error.detail}" if error.detail else ""
+        else:
+            text = str(error) or type(error).__name__
+        hint = error.hint if isinstance(error, LakewardError) else ""
+        self._answer(request, "failed", text, error=type(error).__name__, hint=hint)
+        _LOG.warning(
+            "request failed",
+            extra={"event": "request_failed", "kind": request.kind, "error": str(error)},
+        )
+
+    def _progress(self, request: Request, text: str) -> None:
+        self._answer(request, "working", text)
+
+    def _answer(self, request: Request, state: Any, text: str, **more: Any) -> None:
+        now_ms = self._clock.now_ms()
+        answer = Answer(
+            id=request.id, kind=request.kind, state=state, text=text, at_ms=now_ms, **more
+        )
+        if request.id:
+            self._files.write(answer)
+        if answer.final and self._told is not None:
+            self._told(answer)
+
+    def _clean(self, now_s: float) -> None:
+        if self._cleaned_s is None or now_s - self._cleaned_s >= _CLEAN_EVERY_S:
+            self._cleaned_s = now_s
+            self._files.clean(self._clock.now_ms())
+
+
+def _expired(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    del pipeline, arguments
+    raise InvalidRequestError("the request is too old to be meant still", hint="ask again if it is")

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`replay` and `drop_bad`: records of the quarantine table brought in, or removed.
+
+Steps of a replay, in this order:
+
+1. settle what an earlier one left unfinished (`ingest.daemon.replay.ledger`);
+2. decode the chosen records and the later ones of the same keys (`ingest.daemon.replay.decoded`);
+3. write down which commits will hold which records;
+4. commit table by table, as `<stream>.replay`;
+5. mark the records in the quarantine table, and forget what was written down.
+
+A death before 4 changes nothing (schema changes apart, which are the stream's own); one inside 4
+leaves some tables done, and step 1 of the next replay, or of the same request handled again, marks
+their records before it goes on with the others.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.daemon.replay.bounds import Bounds
+from ingest.daemon.replay.decoded import Decoded, PartRows, decoded
+from ingest.daemon.replay.ledger import Ledger, LedgerFile, newest_identifier, replay_user
+from ingest.daemon.replay.reading import Kept, kept_of, source_records
+from ingest.daemon.replay.writing import change_rows, write_rows
+from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
+from ingest.decode.events import BadRecord
+from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
+from ingest.schema.quarantine_table import NEW, REPLAYED
+from ingest.source.records import RawBatch
+from storage.errors import InvalidRequestError, RetryableError
+from storage.format.types.types import RowKind
+from storage.table.table import FileStoreTable
+
+__all__ = ["DROP_BAD", "REPLAY", "replay"]
+
+_LOG = logging.getLogger(__name__)
+
+_AT_ONCE = (20_000, 256 << 20)
+"""Records brought in by one request, and their bytes, about: they are held in memory."""
+
+_SAY_EVERY_S = 2.0
+
+Place = tuple[str, int, int]
+
+
+def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Bring chosen records in."""
+    choice = _choice(arguments)
+    alone, dry = bool(arguments.get("alone")), bool(arguments.get("dry_run"))
+    work = _Replay(pipeline)
+    if not dry:
+        work.settle()
+    rows = work.pick(choice)
+    found = work.decode(rows, alone=alone, change=not dry)
+    return work.told(found, rows) if dry else work.apply(found, rows)
+
+
+def drop_bad(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Remove chosen records from the quarantine table."""
+    choice = Choice.of_values(arguments.get("choice") or {})
+    work = _Replay(pipeline)
+    work.settle()
+    rows = chosen(work.quarantine(), choice)
+    if rows.num_rows:
+        work.commit_marks(change_rows(rows, RowKind.DELETE))
+    return Outcome(f"{rows.num_rows} records dropped", {"dropped": rows.num_rows})
+
+
+def _choice(arguments: Mapping[str, Any]) -> Choice:
+    choice = Choice.of_values(arguments.get("choice") or {})
+    return choice if choice.state is not None else dataclasses.replace(choice, state=NEW)
+
+
+class _Replay:
+    """One request's work; the sink is idle."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._book = pipeline.book
+        self._book.load()  # what others changed, the fix perhaps
+        self._stream = pipeline.settings.pipeline.name
+        self._user = replay_user(self._stream)
+        self._now_ms = pipeline.clock.now_ms()
+        self._ledger = LedgerFile(
+            self._book.file_io, pipeline.settings.sink.warehouse, self._stream
+        )
+        self._said_s = time.monotonic()
+
+    def quarantine(self) -> FileStoreTable:
+        """The newest version of the quarantine table."""
+        return self._book.table(self._book.quarantine).latest()
+
+    def settle(self) -> None:
+        """Mark what an earlier replay committed and did not mark."""
+        ledger = self._ledger.load()
+        if ledger is None:
+            return
+        done: set[Place] = set()
+        for name, identifier in ledger.identifiers.items():
+            with contextlib.suppress(KeyError):  # a table that is gone has nothing
+                table = self._book.table(name).latest()
+                if newest_identifier(table, self._user) >= identifier:
+                    done |= set(ledger.records[name])
+        if done:
+            offsets = {offset for _, _, offset in done}
+            self._mark(chosen(self.quarantine(), Choice(), offsets=offsets), done, {})
+        _LOG.warning(
+            "an unfinished replay is settled",
+            extra={"event": "replay_settled", "records": len(done)},
+        )
+        self._ledger.remove()
+
+    def pick(self, choice: Choice) -> pa.Table:
+        """Chosen rows of the quarantine table, without those for parked tables."""
+        parked = self._book.parking.parked()
+        rows = chosen(self.quarantine(), choice, but_for=parked, most=_AT_ONCE)
+        if parked and not rows.num_rows and chosen(self.quarantine(), choice, ("offset",)).num_rows:
+            raise InvalidRequestError(
+                "the records are for parked tables",
+                hint="`lakeward resume` them first: they read again what they missed",
+                tables=", ".join(sorted(parked)),
+            )
+        keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
+        return rows.sort_by(keys)
+
+    def decode(self, rows: pa.Table, *, alone: bool, change: bool) -> Decoded:
+        """What becomes of the records now."""
+        pipeline = self._pipeline
+        records: list[Kept] = [kept_of(row) for row in rows.to_pylist()]
+        return decoded(
+            pipeline.settings,
+            self._book,
+            Bounds(pipeline.reached, self._book),
+            records,
+            now_ms=self._now_ms,
+            alone=alone,
+            change=change,
+            read=self._read,
+            waiting=self._waiting(),
+        )
+
+    def _waiting(self) -> set[Place]:
+        columns = ("topic", "partition", "offset", "state")
+        return set(_places(chosen(self.quarantine(), Choice(state=NEW), columns)))
+
+    def _read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RawBatch]:
+        source = self._pipeline.settings.source
+        for raw in source_records(source, topic, partition, start, end):
+            yield raw
+            if self._pipeline.stopping():
+                raise RetryableError(
+                    "the daemon stops", hint="nothing was changed; replay again when it runs"
+                )
+            if len(raw) and time.monotonic() - self._said_s >= _SAY_EVERY_S:
+                self._said_s = time.monotonic()
+                place = f"{topic}-{partition}"
+                self._pipeline.progress(f"reading {place}: {raw.offsets[-1]} of {start}..{end}")
+
+    def told(self, found: Decoded, rows: pa.Table) -> Outcome:
+        """What would happen."""
+        return _outcome(found, _places(rows), dry=True)
+
+    def apply(self, found: Decoded, rows: pa.Table) -> Outcome:
+        """Commit, mark, and say what happened."""
+        places = _places(rows)
+        records: dict[str, list[Place]] = {name: [] for name in found.rows}
+        for place, name in sorted(found.tables.items()):
+            records[name].append(place)
+        identifiers = {name: self._identifier(name) for name in sorted(found.rows)}
+        if identifiers:
+            self._ledger.write(Ledger(identifiers, {n: tuple(p) for n, p in records.items()}))
+        for name, identifier in identifiers.items():
+            self._pipeline.progress(f"writing {len(records[name])} records to {name}")
+            self._write(name, found.rows[name], identifier)
+        done = _without_rows(found, places)
+        if self._book.parking.parked():
+            done = set()  # they may be for a parked table
+        self._mark(rows, {*found.tables, *done}, found.bad)
+        if identifiers:
+            self._ledger.remove()
+        for table, change in found.changes:
+            _LOG.info(
+                "schema changed", extra={"event": "schema_change", "table": table, "change": change}
+            )
+        return _outcome(found, places, dry=False)
+
+    def _write(self, name: str, parts: Sequence[PartRows], identifier: int) -> None:
+        write_rows(
+            self._book.warehouse,
+            self._book.table(name),
+            name,
+            parts,
+            user=self._user,
+            identifier=identifier,
+        )
+
+    def _identifier(self, name: str) -> int:
+        """Above all that the user has in the table, also when old snapshots have expired."""
+        newest = newest_identifier(self._book.table(name).latest(), self._user)
+        return max(self._now_ms, newest + 1)
+
+    def _mark(
+        self, rows: pa.Table, done: Collection[Place], bad: Mapping[Place, BadRecord]
+    ) -> None:
+        """Set the state of records, and the error of those that fail again."""
+        wanted = {*done, *bad}
+        places = _places(rows)
+        at = [index for index, place in enumerate(places) if place in wanted]
+        if not at:
+            return
+        some = rows.take(pa.array(at))
+        marked = [places[index] for index in at]
+
+        def column(name: str, of_done: Any, of_bad: str) -> pa.Array:
+            old = some.column(name).to_pylist()
+            new = [
+                of_done(value) if place in done else getattr(bad[place], of_bad, value) or value
+                for place, value in zip(marked, old, strict=True)
+            ]
+            return pa.array(new, some.schema.field(name).type)
+
+        now = pa.scalar(self._now_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).as_py()
+        columns = {
+            "state": column("state", lambda value: REPLAYED, ""),
+            "replayed_at": column("replayed_at", lambda value: now, ""),
+            "error_class": column("error_class", lambda value: value, "error_class"),
+            "error": column("error", lambda value: value, "error"),
+            "target": column("target", lambda value: value, "target"),
+        }
+        self.commit_marks(change_rows(some, RowKind.UPDATE_AFTER, columns))
+
+    def commit_marks(self, rows: pa.RecordBatch) -> None:
+        """Commit change rows of the quarantine table."""
+        name = self._book.quarantine
+        write_rows(
+            self._book.warehouse,
+            self.quarantine(),
+            name,
+            [PartRows("", 0, rows)],
+            user=self._user,
+            identifier=self._identifier(name),
+        )
+
+
+def _places(rows: pa.Table) -> list[Place]:
+    names = ("topic", "partition", "offset")
+    columns = [rows.column(name).to_pylist() for name in names]
+    return list(zip(*columns, strict=True))
+
+
+def _without_rows(found: Decoded, places: Collection[Place]) -> set[Place]:
+    """Records that are good and give no row: filtered out, or of no table."""
+    if found.deltas:
+        return set()  # they wait for a schema change
+    return {*places} - {*found.tables} - {*found.bad} - found.later - found.blocked
+
+
+def _outcome(found: Decoded, places: Sequence[Place], *, dry: bool) -> Outcome:
+    tables = Counter(found.tables.values())
+    classes = Counter(record.error_class for record in found.bad.values())
+    rest = _without_rows(found, places)
+    by_table = ", ".join(f"{count} to {name}" for name, count in sorted(tables.items()))
+    verb = "would be brought in" if dry else "brought in"
+    text = f"{len(found.tables)} of {len(places)} records {verb}"
+    text += f" ({by_table})" if by_table else ""
+    if found.bad:
+        kinds = ", ".join(f"{count} {name}" for name, count in classes.most_common())
+        text += f"; {len(found.bad)} fail again ({kinds})"
+    if found.later:
+        text += f"; {len(found.later)} are ahead of their table: the stream brings them"
+    if found.blocked:
+        text += f"; {len(found.blocked)} stay: a later record of their key is in the table and can"
+        text += " not be made again, so it would be overwritten"
+    if found.deltas:
+        waiting = ", ".join(sorted({delta.target for delta in found.deltas}))
+        text += f"; the schema of {waiting} would be changed first"
+    if rest:
+        text += f"; {len(rest)} give no row now"
+    result = {
+        "chosen": len(places),
+        "replayed": len(found.tables),
+        "tables": dict(tables),
+        "bad": dict(classes),
+        "blocked": len(found.blocked),
+        "ahead": len(found.later),
+        "without_rows": len(rest),
+        "rows_written": 0 if dry else _row_count(found),
+        "schema_changes": [list(change) for change in found.changes],
+        "dry_run": dry,
+    }
+    return Outcome(text, result)
+
+
+def _row_count(found: Decoded) -> int:
+    return sum(part.rows.num_rows for parts in found.rows.values() for part in parts)
+
+
+REPLAY = RequestKind("replay", replay)
+DROP_BAD = RequestKind("drop_bad", drop_bad)

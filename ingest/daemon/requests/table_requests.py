@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`pause` and `resume` of tables."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingest.config.source_settings import FileSourceSettings
+from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind, tables_argument
+from storage.errors import InvalidRequestError
+
+__all__ = ["PAUSE", "RESUME"]
+
+
+def pause(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Park tables from the next batch on. Tables that are parked stay as they are."""
+    tables = tables_argument(arguments)
+    reason = str(arguments.get("reason") or "paused by hand")
+    if pipeline.book.quarantine in tables:
+        raise InvalidRequestError(
+            "the quarantine table cannot be parked",
+            hint="without it records that cannot be decoded would be lost",
+            table=pipeline.book.quarantine,
+        )
+    known = set(pipeline.book.schema_ids()) | set(pipeline.book.parking.parked())
+    unknown = [name for name in tables if name not in known]
+    if unknown and not arguments.get("unknown"):
+        raise InvalidRequestError(
+            "there is no such table",
+            hint="with --unknown a table can be parked before it exists",
+            table=", ".join(unknown),
+        )
+    now_ms = pipeline.clock.now_ms()
+    parked = [
+        name
+        for name in tables
+        if pipeline.book.parking.park(
+            name, reason=reason, by="person", since=pipeline.reached, now_ms=now_ms
+        )
+    ]
+    already = [name for name in tables if name not in parked]
+    text = f"parked {', '.join(parked)}" if parked else "nothing to do"
+    if already:
+        text += f"; parked before: {', '.join(already)}"
+    return Outcome(text, {"parked": parked, "already": already})
+
+
+def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Write parked tables again, from where they were parked."""
+    tables = tables_argument(arguments)
+    parked = pipeline.book.parking.parked()
+    wanted = [name for name in tables if name in parked]
+    if len(wanted) < len(tables) and not set(tables) <= {*parked, *pipeline.book.parking.behind}:
+        missing = [name for name in tables if name not in parked]
+        raise InvalidRequestError(
+            "the table is not parked",
+            hint="`lakeward status` shows the parked tables",
+            table=", ".join(missing),
+        )
+    if not wanted:  # asked again after a crash
+        return Outcome("catching up already", {"resumed": [], "again": {}})
+    pipeline.book.load()
+    pipeline.book.require(wanted)
+    if arguments.get("skip_missed"):
+        pipeline.book.parking.resume_behind(wanted, {})
+        text = f"resumed {', '.join(wanted)}; what was missed is left out"
+        return Outcome(text, {"resumed": wanted, "again": {}})
+    pipeline.progress(f"going back for {', '.join(wanted)}")
+    again = pipeline.position.go_back(wanted)
+    what = "nothing was missed"
+    if again and isinstance(pipeline.settings.source, FileSourceSettings):
+        what = f"{len(again)} topics are read again"  # its offsets do not count anything
+    elif again:
+        count = sum(end - start for parts in again.values() for start, end in parts.values())
+        what = f"{count} offsets are read again"
+    return Outcome(f"resumed {', '.join(wanted)}; {what}", {"resumed": wanted, "again": again})
+
+
+PAUSE = RequestKind("pause", pause)
+RESUME = RequestKind("resume", resume, stops=True)

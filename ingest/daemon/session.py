@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark session, with the settings that SPARK.md's experiments ask for."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext, accumulators
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from ingest.daemon.jvm_log import JvmLog, log_options
+from ingest.kubernetes.limits import available_cores, heap_of, memory_limit
+from ingest.kubernetes.pods import is_kubernetes, pod_properties
+from storage.errors import RetryableError
+
+__all__ = [
+    "JAVA_DEFAULTS",
+    "JAVA_OPTIONS",
+    "SparkStartError",
+    "build_session",
+    "default_master",
+    "spark_properties",
+]
+
+_LOG = logging.getLogger(__name__)
+
+_PACKAGES_ROOT = Path(__file__).resolve().parents[2]
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
+_STACK = "-Xss16m"
+"""stop() during a running action overflows the default stack (SPARK.md §9)."""
+
+JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+"""Options of the driver's JVM, if the settings give none."""
+
+_LAST_WORDS_S = 5.0
+"""How long to wait for what a JVM said that did not start [s]."""
+
+
+class SparkStartError(RetryableError):
+    """Spark did not start. Operator action: see the log; in a cluster, the executors' pods."""
+
+
+def default_master() -> str:
+    """`local[N,4]`: plain local mode never retries a task (SPARK.md §3)."""
+    return f"local[{available_cores()},4]"
+
+
+def build_session(
+    name: str, *, master: str, conf: Mapping[str, str], parallelism: int
+) -> SparkSession:
+    """Start the JVM and the session.
+
+    Args:
+        name: application name.
+        master: Spark master URL.
+        conf: the user's settings; they win.
+        parallelism: shuffle partitions; about the number of cores, never 200 (SPARK.md §8).
+
+    Raises:
+        SparkStartError: no session; a new process may have more luck.
+    """
+    # executors are given this path, too: the same image, or the same machine
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _export_python_path()
+    settings = spark_properties(master, conf, parallelism)
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        _start_jvm(settings)
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        raise SparkStartError(
+            "Spark did not start",
+            detail=_cause_of(error),
+            hint="the log above says what the JVM or the executors' pods lacked",
+        ) from error
+
+
+def _start_jvm(properties: Mapping[str, str]) -> None:
+    """Start the driver's JVM, its log being part of ours; one that runs already is taken as it is.
+
+    Raises:
+        PySparkException: it did not start.
+    """
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    conf = SparkConf().setAll(list(properties.items()))
+    log = JvmLog()
+    try:
+        gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
+    except BaseException:
+        log.handed_over()
+        log.join(_LAST_WORDS_S)
+        raise
+    log.handed_over()
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _lost_connection
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _lost_connection(server: object, request: object, client_address: object) -> None:
+    """In the place of a trace on standard error: that the JVM has ended the daemon says itself."""
+    _LOG.debug("the JVM's connection for accumulators broke", exc_info=True)
+
+
+def spark_properties(
+    master: str,
+    conf: Mapping[str, str],
+    parallelism: int,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """All of Spark's properties; `conf`, the user's, wins."""
+    settings = {
+        JAVA_OPTIONS: JAVA_DEFAULTS,
+        "spark.python.daemon.module": "ingest.daemon.worker_daemon",
+        # chunks go from one process to the next through the page cache: compressing them only costs
+        "spark.shuffle.compress": "false",
+        "spark.shuffle.spill.compress": "false",
+        # a task that runs again after a lost executor may cut its chunks elsewhere and has other
+        # times in its report; Spark would fail the batch for that (adr/0018)
+        "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(parallelism),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
+        "spark.sql.streaming.minBatchesToRetain": "20",
+        "spark.sql.session.timeZone": "UTC",
+        # the source's options carry client properties, secrets included
+        "spark.sql.redaction.options.regex": "(?i)url|settings|pipeline",
+        "spark.scheduler.mode": "FAIR",
+        "spark.driver.bindAddress": "127.0.0.1" if master.startswith("local") else "0.0.0.0",
+    }
+    if master.startswith("local"):
+        settings["spark.driver.host"] = "127.0.0.1"
+    if is_kubernetes(master):
+        settings.update(pod_properties(os.environ if environ is None else environ, conf))
+    if "spark.driver.memory" not in conf:
+        settings["spark.driver.memory"] = _driver_memory()
+    settings.update(conf)
+    if "-Xss" not in settings[JAVA_OPTIONS]:
+        settings[JAVA_OPTIONS] = f"{_STACK} {settings[JAVA_OPTIONS]}"
+    environ = os.environ if environ is None else environ
+    settings[JAVA_OPTIONS] = log_options(settings[JAVA_OPTIONS], environ, driver=True)
+    executor = settings.get(_EXECUTOR_JAVA_OPTIONS, "")
+    settings[_EXECUTOR_JAVA_OPTIONS] = log_options(executor, environ, driver=False)
+    return settings
+
+
+def _cause_of(error: Py4JError | PySparkException) -> str:
+    """The Java exception's line, without its stack."""
+    lines = [line for line in str(error).splitlines() if line.startswith(":")]
+    return lines[0].removeprefix(":").strip() if lines else str(error)
+
+
+def _driver_memory() -> str:
+    limit = memory_limit()
+    if limit is None:
+        return "2g"
+    heap = heap_of(limit)
+    _LOG.info(
+        "heap sized by the container's memory limit",
+        extra={"event": "heap", "heap_mib": heap, "limit_mib": limit >> 20},
+    )
+    return f"{heap}m"
+
+
+def _export_python_path() -> None:
+    """Let workers import these packages wherever the process was started (SPARK.md §7)."""
+    root = str(_PACKAGES_ROOT)
+    known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    if root not in known:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *known])

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's part of a pipeline: session, streaming query, its end, and whether Spark lives."""
+
+import atexit
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from ingest.config.settings import Settings
+from ingest.daemon.scratch import Scratch, local_places
+from ingest.daemon.session import JAVA_DEFAULTS, JAVA_OPTIONS, build_session, default_master
+from ingest.errors import SparkGoneError
+from ingest.logs import CHILD_VARIABLE, child_settings
+from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA
+from ingest.pipeline.sink import MicroBatchSink
+from ingest.pipeline.spark_source import LakewardCdcSource
+
+__all__ = ["end_query", "open_session", "require_jvm", "start_query"]
+
+
+def open_session(
+    settings: Settings, given: SparkSession | None, *, parallelism: int
+) -> SparkSession:
+    """A session that knows the source: the given one, or one of the pipeline's own."""
+    master, conf = settings.spark.master or default_master(), settings.spark.conf
+    if given is None and master.startswith("local"):  # on a cluster they are the workers' business
+        conf = _with_scratch(conf)
+    if given is None:
+        conf = _with_logs(conf, settings)
+    spark = given or build_session(
+        f"lakeward-{settings.pipeline.name}",
+        master=master,
+        conf=conf,
+        parallelism=parallelism,
+    )
+    spark.dataSource.register(LakewardCdcSource)
+    return spark
+
+
+def _with_logs(conf: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    """Spark's properties, and this process's environment, so that workers log as we do."""
+    text = child_settings(
+        level=settings.log.level,
+        levels=settings.life.log_levels,
+        repeats=settings.life.log_repeats,
+    )
+    os.environ[CHILD_VARIABLE] = text
+    return {f"spark.executorEnv.{CHILD_VARIABLE}": text, **conf}
+
+
+def _with_scratch(conf: Mapping[str, str]) -> dict[str, str]:
+    """Spark's properties with local files in directories that go when this process does."""
+    scratch = Scratch(local_places(conf, os.environ))
+    atexit.register(scratch.remove)
+    text = ",".join(str(directory) for directory in scratch.directories)
+    if "SPARK_LOCAL_DIRS" in os.environ:  # Spark believes it before its own property
+        os.environ["SPARK_LOCAL_DIRS"] = text
+    options = conf.get(JAVA_OPTIONS, JAVA_DEFAULTS)
+    if "java.io.tmpdir" not in options:
+        options = f"{options} -Djava.io.tmpdir={scratch.directories[0]}"
+    return {**conf, "spark.local.dir": text, JAVA_OPTIONS: options}
+
+
+def start_query(
+    spark: SparkSession, settings: Settings, sink: MicroBatchSink, logs: Path, *, once: bool
+) -> StreamingQuery:
+    """Start the streaming query.
+
+    Args:
+        spark: of `open_session`.
+        settings: of the pipeline.
+        sink: takes the batches.
+        logs: directory of Spark's logs.
+        once: end when what is there is done.
+    """
+    stream = (
+        spark.readStream.format(LakewardCdcSource.name())
+        .schema(CHUNK_SPARK_SCHEMA)
+        .option("settings", settings.source.to_json())
+        .option("pipeline", settings.to_json())
+        .option("checkpoint", settings.pipeline.checkpoint)
+        .load()
+    )
+    writer = (
+        stream.writeStream.queryName(settings.pipeline.name)
+        .option("checkpointLocation", str(logs))
+        .foreachBatch(sink)
+    )
+    if once:
+        return writer.trigger(availableNow=True).start()
+    interval = f"{int(settings.pipeline.trigger_interval_s * 1000)} milliseconds"
+    return writer.trigger(processingTime=interval).start()
+
+
+def end_query(query: StreamingQuery) -> None:
+    """Stop the query, whatever it does; a running batch is lost and done again."""
+    with contextlib.suppress(PySparkException):
+        query.stop()
+
+
+def require_jvm(spark: SparkSession, failure: BaseException) -> None:
+    """Say so when there is no Spark any more: nothing in this process brings it back.
+
+    Args:
+        spark: the session.
+        failure: what showed.
+
+    Raises:
+        SparkGoneError: there is none.
+    """
+    try:
+        alive = spark.sparkContext.startTime > 0
+    except (OSError, Py4JError):
+        alive = False
+    if not alive:
+        raise SparkGoneError(
+            "Spark's process has ended",
+            detail=str(failure).split("\n", maxsplit=1)[0],
+            hint="mostly the system killed it for want of memory: see the kernel's or pod's log",
+        ) from failure

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Upsert streams in Avro, with schema ids of a registry: key and row, a null value deletes.
+
+Each record is rewritten as the JSON message that says the same, with its schema, and decoded by
+`UpsertJsonDecoder`, so both formats mean the same. A key that is no Avro (a plain text) is as none:
+rows must then have their key columns, and a null value is a bad record.
+
+Error classes of bad records: as `upsert_json`, and `avro` and `schema_id` as `debezium_avro`.
+"""
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import pyarrow as pa
+
+from ingest.decode.avro.framing import Framing, Part
+from ingest.decode.avro.records import AvroRecords
+from ingest.decode.avro.writer_schemas import WriterSchemas
+from ingest.decode.dialects.upsert import UpsertJsonDecoder
+from ingest.decode.events import BadRecord, DecodeResult, Resolver
+from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.origin import AskedOrigins, OriginReader
+from ingest.decode.outcome import Outcome
+from ingest.decode.registry.client import RegisteredSchema, SchemaId
+from ingest.source.records import RawBatch
+
+__all__ = ["UpsertAvroDecoder"]
+
+
+class UpsertAvroDecoder:
+    """Decodes raw batches; keeps schemas and shapes it has seen between calls.
+
+    Args:
+        schemas: id to registered schema: `SchemaRegistry(settings).schema`.
+        id_bytes: of the id before a value: 4, or 8 for Apicurio's own format.
+        options: as for JSON.
+        resolve: source table and topic to target; asked once per shape and call of `decode`.
+
+    Attributes:
+        records: reads single records.
+    """
+
+    def __init__(
+        self,
+        schemas: Callable[[SchemaId], RegisteredSchema],
+        id_bytes: int,
+        options: DialectOptions,
+        resolve: Resolver,
+    ) -> None:
+        self.records = AvroRecords(Framing(id_bytes), WriterSchemas(schemas))
+        self._resolve = AskedOrigins(resolve)
+        self._as_json = UpsertJsonDecoder(options, self._resolve.plain)
+
+    def decode(self, raw: RawBatch) -> DecodeResult:
+        """Decode records of one topic and partition.
+
+        Args:
+            raw: in offset order.
+
+        Returns:
+            Every record exactly once: as rows, a count, a bad record or behind a delta.
+
+        Raises:
+            RetryableError: the registry does not answer.
+            AccessDeniedError, InvalidRequestError: the registry refuses, or is none.
+
+        Cost: about 80 us a record.
+        """
+        outcome = Outcome(raw)
+        places: list[int] = []
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        for at in range(len(raw)):
+            try:
+                key, value = self._messages(raw, at)
+            except EventRefusedError as error:
+                outcome.refuse(at, error)
+                continue
+            places.append(at)
+            keys.append(key)
+            values.append(value)
+        offsets = [raw.offsets[at] for at in places]
+        told = RawBatch(raw.topic, raw.partition, offsets, keys, values)
+        result = self._as_json.decode(told)
+        if result.changes:  # what was rewritten has no headers, and another key
+            result = self._resolve.filled(result, raw, self._reader(told))
+        by_offset = dict(zip(offsets, places, strict=True)) if result.bad else {}
+        for record in result.bad:
+            refused = EventRefusedError(record.error_class, record.error)
+            outcome.refuse(by_offset[record.offset], refused, record.target)
+        return dataclasses.replace(result, bad=outcome.finish().bad)
+
+    def origins(
+        self, raw: RawBatch, places: Sequence[int], names: Collection[str]
+    ) -> Mapping[str, pa.Array]:
+        """See `origin.OriginReader`."""
+        pairs = [self._messages(raw, at) for at in places]
+        offsets = [raw.offsets[at] for at in places]
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        told = RawBatch(raw.topic, raw.partition, offsets, keys, values)
+        return self._as_json.origins(told, range(len(places)), names)
+
+    def _reader(self, told: RawBatch) -> OriginReader:
+        """Reads metadata from the JSON that records were rewritten as."""
+
+        def read(
+            raw: RawBatch, places: Sequence[int], names: Collection[str]
+        ) -> Mapping[str, pa.Array]:
+            found = [bisect.bisect_left(told.offsets, raw.offsets[at]) for at in places]
+            return self._as_json.origins(told, found, names)
+
+        return read
+
+    def operation(self, raw: RawBatch, at: int) -> str:
+        """The name under which a record that gave a row was counted; `op.` for what is none."""
+        try:
+            key, value = self._messages(raw, at)
+        except EventRefusedError:
+            return "op."
+        told = BadRecord(raw.offsets[at], raw.timestamp_ms(at), key, value, (), "", "")
+        return self._as_json.operation(raw.topic, told)
+
+    def _messages(self, raw: RawBatch, at: int) -> tuple[bytes | None, bytes | None]:
+        """Key and value as JSON with their schemas."""
+        deletes = raw.values[at] is None
+        try:
+            key = self.records.message(raw, at, Part.KEY)
+        except EventRefusedError:
+            if deletes:
+                raise
+            key = None
+        return key, None if deletes else self.records.message(raw, at, Part.VALUE)

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the row events of one shape are decoded: columns, codecs and msgspec structs.
+
+A plan belongs to one source table, one schema block (or none) and one version of the target's
+schema. The structs are generated from it: attribute `f3` is column 3, whatever its name; members of
+`source` and `op` are literals, so that an event of another table or another kind is refused while
+parsing and costs nothing to tell apart.
+
+msgspec takes no struct whose members' names need an escape in JSON. Such a column has a member that
+no event has: rows that bring a value for it are refused as rows with an unknown member are, and
+take the reference path, which reads members by their whole names.
+"""
+
+import dataclasses
+import functools
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ingest.decode.column_names import folded
+from ingest.decode.events import SourceTable, Target
+from ingest.decode.types.conversions import wire_type
+from ingest.decode.types.exact_numbers import held
+from ingest.decode.types.semantic_types import Codec, Kind
+from ingest.decode.types.token_values import NULL
+from storage.format.types.types import DataType
+
+__all__ = ["PlanColumn", "RowPlan", "is_plain_name", "make_plan"]
+
+_ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
+_NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanColumn:
+    """One column of the target.
+
+    Attributes:
+        name: of the column.
+        type: of the column.
+        codec: None = the event's shape has no such column, or nothing fits it: only null is taken.
+        renamed: name of the JSON member where it is another.
+    """
+
+    name: str
+    type: DataType
+    codec: Codec | None
+    renamed: str = ""
+
+    @property
+    def member(self) -> str:
+        """Name of the JSON member."""
+        return self.renamed or self.name
+
+
+_NUMBERS = (Kind.NUMBER, Kind.LOOSE_NUMBER)
+
+
+class RowPlan:
+    """See the module. Built by `make_plan`; does not change.
+
+    Attributes:
+        target: the table; its schema is None while the table does not exist.
+        source: the source table.
+        columns: in schema order.
+        key: indices of the primary key's columns.
+        key_names: members of the primary key's columns.
+        index: columns by their members' names.
+        known: names of the columns and of their members: none of them is new in an event.
+        null_only: names beyond the columns that appear with null values only.
+        matched: (table, member, column) of columns whose members are spelt otherwise.
+        emits: whether rows are given out; a plan for a shape that the target does not cover yet
+            only recognises its events.
+        decode: payload to envelope with key-only `before`.
+        decode_before: payload to envelope with the whole `before`, for deletes and key changes.
+        decode_row: a row image alone to its struct, for formats with other envelopes.
+        decode_key: the key columns of a row image alone, whatever else is in it.
+        getters: one per column: row struct to value.
+        key_of: row or before struct to a comparable key.
+        key_parts: one getter per key column.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        source: SourceTable,
+        columns: Sequence[PlanColumn],
+        key_names: Sequence[str],
+        null_only: Sequence[str],
+        emits: bool,
+    ) -> None:
+        self.target = target
+        self.source = source
+        self.columns = tuple(columns)
+        self.index = {column.member: i for i, column in enumerate(columns)}
+        self.known = frozenset({*self.index, *(column.name for column in columns)})
+        self.key_names = tuple(key_names)
+        self.key = tuple(self.index[name] for name in key_names)
+        self.null_only = tuple(name for name in dict.fromkeys(null_only) if name not in self.index)
+        self.emits = emits
+        self.matched = frozenset(
+            (target.identifier, column.renamed, column.name)
+            for column in columns
+            if column.renamed and folded(column.renamed) == folded(column.name)
+        )
+        self._struct_names = {*self.index, *self.null_only, *target.ignored}
+        row = self._row_struct()
+        before = self._key_struct()
+        self.decode_row: Callable[[bytes], Any] = msgspec.json.Decoder(row).decode
+        self.decode_key: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode
+        origin = _source_struct(source)
+        self.empty_row = row()
+        self.decode: Callable[[bytes], Any] = _envelope_decoder(before, row, origin)
+        self.decode_before: Callable[[bytes], Any] = _envelope_decoder(row, row, origin)
+        self.getters = tuple(operator.attrgetter(f"f{i}") for i in range(len(self.columns)))
+        self._numbers = [
+            (column.codec.kind is Kind.LOOSE_NUMBER, get)
+            for column, get in zip(self.columns, self.getters, strict=True)
+            if column.codec is not None and column.codec.kind in _NUMBERS
+        ]
+        self.key_parts = tuple(self.getters[i] for i in self.key)
+        self.key_of: Callable[[Any], Any] = (
+            operator.attrgetter(*(f"f{i}" for i in self.key)) if self.key else _no_key
+        )
+
+    def _row_struct(self) -> type[msgspec.Struct]:
+        members = [(f"f{i}", _member_type(column), None) for i, column in enumerate(self.columns)]
+        names = {f"f{i}": self._struct_name(column.member) for i, column in enumerate(self.columns)}
+        for i, name in enumerate(filter(is_plain_name, self.null_only)):
+            members.append((f"n{i}", None, None))
+            names[f"n{i}"] = name
+        ignored = filter(is_plain_name, self.target.ignored - self.index.keys())
+        for i, name in enumerate(sorted(ignored)):
+            members.append((f"i{i}", msgspec.Raw, None))  # skipped, whatever it is
+            names[f"i{i}"] = name
+        return msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True, gc=False)
+
+    def _key_struct(self) -> type[msgspec.Struct]:
+        members = [(f"f{i}", _member_type(self.columns[i]), None) for i in self.key]
+        names = {f"f{i}": self._struct_name(self.columns[i].member) for i in self.key}
+        return msgspec.defstruct("Key", members, rename=names, gc=False)
+
+    def holds_numbers(self, row: Any) -> bool:
+        """Whether columns of guessed floats hold the numbers of a row exactly."""
+        for loose, get in self._numbers:
+            token = bytes(get(row) or NULL)
+            quoted = loose and token[:1] == b'"'
+            if token != NULL and not quoted and not held(token):
+                return False
+        return True
+
+    def _struct_name(self, member: str) -> str:
+        """What a member is called in structs: where its name is not plain, as no column is."""
+        if is_plain_name(member):
+            return member
+        name = _ESCAPED.sub("?", member)
+        while name in self._struct_names:
+            name += "?"
+        self._struct_names.add(name)
+        return name
+
+    @functools.cached_property
+    def _raw_key(self) -> Callable[[bytes], Any]:
+        null = msgspec.Raw(b"null")
+        members = [(f"f{i}", msgspec.Raw, null) for i in self.key]
+        names = {f"f{i}": self.columns[i].member for i in self.key}
+        struct = msgspec.defstruct("RawKey", members, rename=names, gc=False)
+        return msgspec.json.Decoder(struct).decode
+
+    def key_tokens(self, image: bytes) -> dict[str, bytes]:
+        """The key columns of a row image with the raw text of their values.
+
+        Raises:
+            msgspec.DecodeError, UnicodeDecodeError, RecursionError: it is no JSON object.
+        """
+        if not all(is_plain_name(name) for name in self.key_names):
+            found = _NAMES.decode(image)
+            return {name: bytes(found.get(name, b"null")) for name in self.key_names}
+        key = self._raw_key(image)
+        return {self.columns[i].member: bytes(getattr(key, f"f{i}")) for i in self.key}
+
+
+def make_plan(
+    target: Target,
+    source: SourceTable,
+    columns: Sequence[PlanColumn],
+    key_names: Sequence[str],
+    *,
+    null_only: Sequence[str] = (),
+    emits: bool = True,
+) -> RowPlan:
+    """Generate the structs of a shape.
+
+    Args:
+        target: the table.
+        source: the source table.
+        columns: in schema order.
+        key_names: primary key, all among the columns' members.
+        null_only: see `RowPlan`.
+        emits: see `RowPlan`.
+
+    Cost: about a millisecond; made once per shape.
+    """
+    return RowPlan(target, source, columns, key_names, null_only, emits)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether JSON needs no escape to write a member's name, so that a struct may have it."""
+    return _ESCAPED.search(name) is None
+
+
+def _no_key(_: Any) -> tuple[()]:
+    """Rows of a table without primary key have nothing to compare."""
+    return ()
+
+
+def _member_type(column: PlanColumn) -> Any:
+    if column.codec is None or not is_plain_name(column.member):
+        return None
+    wire = wire_type(column.codec)
+    return wire if wire is msgspec.Raw else wire | None
+
+
+def _source_struct(source: SourceTable) -> type[msgspec.Struct]:
+    members = [
+        (name, Literal[text] if text else None, *(() if text else (None,)))
+        for name, text in (
+            ("name", source.server),
+            ("db", source.database),
+            ("schema", source.schema),
+            ("table", source.table),
+        )
+    ]
+    return msgspec.defstruct(
+        "Source", [("ts_ms", int | None, None), *members], gc=False, kw_only=True
+    )
+
+
+def _envelope_decoder(
+    before: type[msgspec.Struct], after: type[msgspec.Struct], source: type[msgspec.Struct]
+) -> Callable[[bytes], Any]:
+    envelope = msgspec.defstruct(
+        "Envelope",
+        [
+            ("before", before | None, None),
+            ("after", after | None, None),
+            ("source", source),
+            ("op", Literal["c", "r", "u", "d"]),
+        ],
+        gc=False,
+        kw_only=True,
+    )
+    return msgspec.json.Decoder(envelope).decode

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which decoder reads a format, and what the rest of the pipeline may ask of it.
+
+An Avro decoder brings its schema registry's client and the schemas it has seen, so there is one per
+worker process, like the decoder.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from ingest.config.setting_avro import AvroSettings
+from ingest.config.settings import Settings
+from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
+from ingest.decode.avro.framing import Framing
+from ingest.decode.avro.records import AvroRecords
+from ingest.decode.avro.upsert import UpsertAvroDecoder
+from ingest.decode.avro.writer_schemas import WriterSchemas
+from ingest.decode.dialects.formats import DEBEZIUM_AVRO, DEBEZIUM_JSON, DIALECTS, UPSERT_AVRO
+from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.key_check import KeyColumns, json_keys
+from ingest.decode.origin import OriginReader
+from ingest.decode.registry.client import SchemaRegistry
+from ingest.decode.schema_change_events import JsonValue, plain_value
+from ingest.decode.snapshot_marks import AVRO_WORDS, JSON_WORDS, SnapshotMarkOf, snapshot_mark
+from ingest.decode.truncate_events import truncated_table
+from ingest.source.records import RawBatch
+from storage.errors import InternalError
+
+__all__ = ["FormatDecoder", "decoder_of", "json_values"]
+
+Truncated = Callable[[RawBatch, int], SourceTable | None]
+
+
+def _no_table(raw: RawBatch, at: int) -> SourceTable | None:
+    return None
+
+
+def _no_mark(raw: RawBatch, at: int) -> tuple[SourceTable, bool] | None:
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormatDecoder:
+    """A decoder of one format.
+
+    Attributes:
+        decode: records of one topic and partition to rows, counts, bad records and deltas.
+        key_is_row: whether the members of a Kafka key are the key columns of the row.
+        key_columns: column names of a record's key.
+        operation: (topic, record) to the name under which a record that gave rows was counted.
+        origins: reads metadata of records.
+        json_value: a record's value as a JSON message; None when it has none or cannot be decoded.
+        truncated: the table that a record counted as `op.t` is about; None of any other record.
+        snapshot_mark: the table of which a snapshot begins or ends with a record.
+        mark_words: one of them is in every record that `snapshot_mark` knows.
+    """
+
+    decode: Callable[[RawBatch], DecodeResult]
+    key_is_row: bool
+    key_columns: KeyColumns
+    operation: Callable[[str, BadRecord], str]
+    origins: OriginReader
+    json_value: JsonValue = plain_value
+    truncated: Truncated = _no_table
+    snapshot_mark: SnapshotMarkOf = _no_mark
+    mark_words: tuple[bytes, ...] = ()
+
+
+def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
+    """The decoder of a pipeline.
+
+    Args:
+        settings: the pipeline's.
+        resolve: source table and topic to target.
+
+    Raises:
+        InvalidOptionError: a certificate for the schema registry cannot be read.
+    """
+    if settings.format == DEBEZIUM_AVRO:
+        return _debezium_avro(settings, resolve)
+    if settings.format == UPSERT_AVRO:
+        return _upsert_avro(settings, resolve)
+    if settings.format == DEBEZIUM_JSON:
+        events = DebeziumJsonDecoder(settings.debezium_options(), resolve)
+        return FormatDecoder(
+            events.decode,
+            events.key_is_row,
+            json_keys,
+            events.operation,
+            events.origins,
+            truncated=_truncated(plain_value),
+            snapshot_mark=_marked(plain_value),
+            mark_words=JSON_WORDS,
+        )
+    decoder: EnvelopeDecoder = DIALECTS[settings.format](settings.dialect_options(), resolve)
+    return FormatDecoder(
+        decoder.decode,
+        decoder.key_is_row,
+        json_keys,
+        decoder.operation,
+        decoder.origins,
+        truncated=decoder.truncated,
+    )
+
+
+def _truncated(json_value: JsonValue) -> Truncated:
+    """Of Debezium's events, whatever they are written in."""
+    return lambda raw, at: truncated_table(json_value(raw, at))
+
+
+def _marked(json_value: JsonValue) -> SnapshotMarkOf:
+    return lambda raw, at: snapshot_mark(json_value(raw, at))
+
+
+def json_values(settings: Settings) -> JsonValue:
+    """Reads values of a pipeline's records as JSON, without its decoder."""
+    if settings.avro is None:
+        return plain_value
+    schemas = WriterSchemas(SchemaRegistry(settings.avro.registry).schema)
+    return AvroRecords(Framing(settings.avro.id_bytes), schemas).json_value
+
+
+def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
+    avro = _avro_of(settings)
+    options = DebeziumAvroOptions(
+        schemas=SchemaRegistry(avro.registry).schema,
+        debezium=settings.debezium_options(),
+        id_bytes=avro.id_bytes,
+    )
+    decoder = DebeziumAvroDecoder(options, resolve)
+    records = decoder.records
+    return FormatDecoder(
+        decoder.decode,
+        True,
+        records.key_columns,
+        _of_one(records.operation),
+        decoder.origins,
+        records.json_value,
+        _truncated(records.json_value),
+        _marked(records.json_value),
+        AVRO_WORDS,
+    )
+
+
+def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
+    avro = _avro_of(settings)
+    schemas = SchemaRegistry(avro.registry).schema
+    decoder = UpsertAvroDecoder(schemas, avro.id_bytes, settings.dialect_options(), resolve)
+    operation = _of_one(decoder.operation)
+    records = decoder.records
+    return FormatDecoder(
+        decoder.decode, True, records.key_columns, operation, decoder.origins, records.json_value
+    )
+
+
+def _avro_of(settings: Settings) -> AvroSettings:
+    if settings.avro is None:
+        raise InternalError("an Avro format without schema registry", format=settings.format)
+    return settings.avro
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """Headers and timestamp of such a record."""
+
+    record: BadRecord
+
+    def headers(self) -> Sequence[tuple[str, bytes]]:
+        return self.record.headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, self.record.timestamp_ms
+
+
+def _of_one(named: Callable[[RawBatch, int], str]) -> Callable[[str, BadRecord], str]:
+    """For a record that was taken out of its batch what is known of one in a batch."""
+
+    def operation(topic: str, record: BadRecord) -> str:
+        alone = RawBatch(
+            topic, 0, [record.offset], [record.key], [record.value], extras={0: _Kept(record)}
+        )
+        return named(alone, 0)
+
+    return operation

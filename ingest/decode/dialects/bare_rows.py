@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats whose message is the row itself, with or without Connect's schema block around it.
+
+What `json`, `upsert-json` and `debezium-flat` share: telling block and row apart, and reading a
+block whose top struct is the row. A message is taken for a block and a payload when it has these
+two members and no other, `schema` is null or an object that says a `type`, and `payload` is null or
+an object.
+"""
+
+import msgspec
+
+from ingest.decode.dialects.recognition import MONGODB, looks_like
+from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, members_of
+from ingest.decode.json.loose_shapes import LooseShape
+from ingest.decode.json.schema_block import BlockField, SchemaBlock
+from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.shapes import Shape
+from ingest.decode.topic_state import TopicState
+from ingest.decode.types.token_values import NULL
+
+__all__ = ["BareRows"]
+
+_BLOCK = msgspec.json.Decoder(BlockField)
+_MAX_BLOCKS = 4_096
+
+
+class BareRows(Dialect):
+    """Base of such dialects."""
+
+    def __init__(self, options: DialectOptions) -> None:
+        super().__init__(options)
+        self._topics: dict[str, tuple[TopicState, TopicState]] = {}
+        self._blocks: dict[bytes, SchemaBlock] = {}
+
+    def split_value(self, topic: str, value: bytes) -> tuple[SchemaBlock | None, bytes | None]:
+        """(block, row) of a record's value; the row is None for null.
+
+        Raises:
+            EventRefusedError: it is no JSON.
+        """
+        return self._split(self._states(topic)[0], value)
+
+    def split_key(self, topic: str, key: bytes) -> tuple[SchemaBlock | None, bytes | None]:
+        """The same of a record's key."""
+        return self._split(self._states(topic)[1], key)
+
+    def _states(self, topic: str) -> tuple[TopicState, TopicState]:
+        states = self._topics.get(topic)
+        if states is None:
+            states = self._topics[topic] = (TopicState(), TopicState())
+        return states
+
+    def _split(self, state: TopicState, text: bytes) -> tuple[SchemaBlock | None, bytes | None]:
+        try:
+            block, payload, prefix = state.split(text)
+            doubtful = payload is not text and (not prefix or payload[:1] not in (b"{", b"n"))
+        except EventRefusedError:
+            if _has_payload(text):
+                raise
+            return None, text
+        if doubtful and not _has_payload(text):
+            return None, text
+        row = None if payload == NULL else payload
+        return (None if block is None else self._row_block(block), row)
+
+    def _row_block(self, parsed: SchemaBlock) -> SchemaBlock:
+        block = self._blocks.get(parsed.raw)
+        if block is None:
+            if len(self._blocks) >= _MAX_BLOCKS:
+                self._blocks.clear()
+            fields = tuple(f for f in _BLOCK.decode(parsed.raw).fields if self.is_column(f.field))
+            block = SchemaBlock(parsed.raw, parsed.name, parsed.top, fields)
+            self._blocks[parsed.raw] = block
+        return block
+
+    def metadata_text(self, topic: str, value: bytes) -> bytes | None:
+        """See `Dialect.metadata_text`."""
+        return self.split_value(topic, value)[1] if self.members else None
+
+    def mistaken(self, value: bytes | None) -> str:
+        """See `Dialect.mistaken`."""
+        what, format_ = looks_like(value)
+        if what == MONGODB:
+            return what
+        if not format_ or format_ == "debezium-flat":
+            return ""
+        return (
+            f"it looks like {what}: set source.format: {format_}; if such messages are to be rows, "
+            "make the table with their columns first"
+        )
+
+    def is_column(self, name: str) -> bool:
+        """Whether a member of the message is a column."""
+        return True
+
+    def shape(self, event: Event) -> Shape:
+        """See `Dialect.shape`."""
+        if not event.types:
+            return self.bare_shape(event)
+        block = self._blocks.get(event.types)
+        if block is None:
+            raise EventRefusedError("envelope", "the schema block is not known any more")
+        shape = Shape(event.source, block, self.facts, self.options.primary_keys)
+        shape.of_key = event.of_key
+        return shape
+
+    def bare_shape(self, event: Event) -> Shape:
+        """The shape of an event without schema block."""
+        return LooseShape(event.source, None, self.facts, self.options.primary_keys)
+
+
+def _has_payload(text: bytes) -> bool:
+    """Whether a message is a block and a payload, not a row with columns of those names.
+
+    Raises:
+        EventRefusedError: it is no JSON object.
+    """
+    members = members_of(text, "a row", "json")
+    if members.keys() != {"schema", "payload"} or members["payload"][:1] not in (b"{", b"n"):
+        return False
+    block = members["schema"]
+    return block == NULL or (block[:1] == b"{" and "type" in members_of(block, "the schema block"))

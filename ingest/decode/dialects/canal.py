@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Canal JSON (flat messages of MySQL's binlog).
+
+One message holds the rows of one statement: `data` has them whole, `old` the changed columns of
+each before an update. All values are text; bytes are text of one character a byte, and of ENUM and
+SET columns come the members' numbers. `mysqlType` describes the columns, else `sqlType`; without
+both, types come from the table, and new columns are STRING.
+
+Messages without rows are counted: DDL, the statements that Canal repeats before their rows (type
+QUERY), XA decisions, TiCDC's watermarks. Two that stand for rows and do not have them are bad
+records: statements of a source without `binlog_format: ROW`, and TiCDC's large messages that carry
+the key alone.
+"""
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ingest.decode.dialects.recognition import said_of
+from ingest.decode.events import SourceTable
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.json.envelopes import EPOCH, Dialect, Event, Image, epoch_ms, image, parse
+from ingest.decode.json.loose_shapes import LooseShape, TypedColumn
+from ingest.decode.json.member_columns import Member
+from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.shapes import Shape
+from ingest.decode.types.mysql_types import jdbc_type, mysql_type, seen_type
+from ingest.decode.types.semantic_types import Kind
+
+__all__ = ["CanalJson", "CanalJsonDecoder"]
+
+_FORMAT = "canal-json"
+_OPS = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
+_XA = ("XACOMMIT", "XAROLLBACK")
+
+
+class _TiDB(msgspec.Struct, gc=False):
+    only_handle_key: bool | None = msgspec.field(name="onlyHandleKey", default=None)
+    claim_check: str | None = msgspec.field(name="claimCheckLocation", default=None)
+
+
+class _Message(msgspec.Struct, gc=False):
+    type: str
+    data: list[msgspec.Raw] | None = None
+    old: list[msgspec.Raw] | None = None
+    database: str | None = None
+    table: str | None = None
+    is_ddl: bool | None = msgspec.field(name="isDdl", default=None)
+    pk_names: tuple[str, ...] | None = msgspec.field(name="pkNames", default=None)
+    mysql_type: msgspec.Raw = msgspec.field(name="mysqlType", default=msgspec.Raw(b""))
+    sql_type: msgspec.Raw = msgspec.field(name="sqlType", default=msgspec.Raw(b""))
+    es: int | None = None
+    ts: int | None = None
+    sql: str | None = None
+    tidb: _TiDB | None = msgspec.field(name="_tidb", default=None)
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+_TYPES = msgspec.json.Decoder(dict[str, str | int | None])
+
+
+_MEMBERS: Mapping[str, Sequence[Member]] = {
+    "ts_ms": (Member(("ts",), EPOCH),),
+    "source_ts_ms": (Member(("es",), EPOCH),),
+    "op_ts": (Member(("es",), EPOCH),),
+    "gtid": (Member(("gtid",)),),
+}
+
+
+class CanalJson(Dialect):
+    """See the module."""
+
+    binary = "latin1"
+    members = _MEMBERS
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        if value is None:
+            return "tombstone"
+        message = parse(_MESSAGE.decode, value, "a Canal message", _FORMAT)
+        op = _OPS.get(message.type)
+        if op is None:
+            return _control(message, value)
+        if message.is_ddl or not message.data or not message.table:
+            raise EventRefusedError("envelope", _why_no_rows(message))
+        if op != "d" and message.tidb is not None:
+            _refuse_key_alone(message.tidb)
+        return Event(
+            source=self.source(message.database or "", "", message.table),
+            images=_images(op, message.data, message.old),
+            ts_ms=epoch_ms(message.es if message.es is not None else message.ts),
+            key_names=message.pk_names or (),
+            types=image(message.mysql_type) or image(message.sql_type) or b"",
+        )
+
+    def truncated(self, value: bytes) -> SourceTable | None:
+        """See `Dialect.truncated`."""
+        message = parse(_MESSAGE.decode, value, "a Canal message", _FORMAT)
+        if message.type != "TRUNCATE" or not message.table:
+            return None
+        return self.source(message.database or "", "", message.table)
+
+    def shape(self, event: Event) -> Shape:
+        """See `Dialect.shape`."""
+        columns: Sequence[TypedColumn] | None = None
+        if event.types:
+            types = parse(_TYPES.decode, event.types, "a Canal message: the types are odd")
+            columns = [_column(name, type_) for name, type_ in types.items() if type_ is not None]
+        keys = self.options.primary_keys
+        return LooseShape(event.source, columns, self.facts, keys, all_text=True)
+
+
+class CanalJsonDecoder(EnvelopeDecoder):
+    """Decoder of `canal-json`."""
+
+    dialect = CanalJson
+
+
+def _images(
+    op: str, data: Sequence[msgspec.Raw], old: Sequence[msgspec.Raw] | None
+) -> tuple[Image, ...]:
+    if op == "d":
+        return tuple(Image(op, bytes(row), None) for row in data)
+    if op == "c" or old is None:
+        return tuple(Image(op, None, bytes(row)) for row in data)
+    if len(old) != len(data):
+        raise EventRefusedError("envelope", f"{len(data)} rows in data, {len(old)} in old")
+    return tuple(Image(op, image(o), bytes(d)) for o, d in zip(old, data, strict=True))
+
+
+def _column(name: str, type_: str | int) -> TypedColumn:
+    if not isinstance(type_, str):
+        found = jdbc_type(type_)
+        return TypedColumn(name, found, bounded=False, seen=lambda _: found)
+    known = mysql_type(type_)
+    if known.is_open:
+        seen = functools.partial(seen_type, known.type)
+        return TypedColumn(name, known.type, bounded=False, seen=seen)
+    if not known.members:
+        return TypedColumn(name, known.type)
+    kind = Kind.MEMBERS if known.several else Kind.MEMBER
+    return TypedColumn(name, known.type, kind=kind, members=known.members)
+
+
+def _control(message: _Message, value: bytes) -> str:
+    if message.type == "TRUNCATE":
+        return "op.t"
+    if message.is_ddl:
+        return "schema_change"
+    if message.type == "TIDB_WATERMARK":  # TiCDC speaks this format too
+        return "heartbeat"
+    if message.type in _XA:
+        return "transaction"
+    if message.type == "QUERY" and not message.data:
+        return "notification"
+    seen = said_of(value, _FORMAT)
+    raise EventRefusedError("envelope", f"type {message.type[:40]} is no change of rows{seen}")
+
+
+def _why_no_rows(message: _Message) -> str:
+    hint = ": a statement and not its rows, binlog_format has to be ROW" if message.sql else ""
+    return f"{message.type} without data or table{hint}"
+
+
+def _refuse_key_alone(tidb: _TiDB) -> None:
+    if tidb.only_handle_key or tidb.claim_check:
+        raise EventRefusedError(
+            "unavailable_value",
+            "TiCDC sent the key alone, for the message was too large: raise max-message-bytes of "
+            "the changefeed and the topic, or compress",
+        )

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debezium events flattened by `ExtractNewRecordState`, with and without schema block.
+
+The value is the row; members with a prefix (`__op`, `__source_ts_ms`, ...) are metadata. A delete
+is a null value (mode `tombstone`, by the Kafka key), a row with `"__deleted": "true"` (mode
+`rewrite`), or does not come at all (mode `drop`). With `rewrite-with-tombstone` it comes twice;
+`tombstones: skip` drops the second.
+
+The table comes from the metadata fields `source_table` or `table`, `source_db` or `db`,
+`source_schema` or `schema` where the connector adds them, the rest from the topic's name; so do
+null values. A topic that carries several tables needs `rewrite` therefore.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ingest.decode.dialects.debezium_origin import flat_members
+from ingest.decode.dialects.upsert import KeyedRows
+from ingest.decode.events import SourceTable
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.json.envelopes import (
+    DialectOptions,
+    Event,
+    Image,
+    epoch_ms,
+    join_members,
+    members_of,
+    parse,
+)
+from ingest.decode.json.schema_block import SchemaBlock
+from ingest.decode.shapes import Shape
+from ingest.decode.types.token_values import NULL
+
+__all__ = ["DebeziumFlat", "DebeziumFlatDecoder"]
+
+_CONTROL = {
+    "Heartbeat": "heartbeat",
+    "TransactionMetadataValue": "transaction",
+    "SchemaChangeValue": "schema_change",
+}
+_HEARTBEAT_TOPIC = "__debezium-heartbeat"
+_TRANSACTION_TOPIC = ".transaction"
+_TRUE = (b'"true"', b"true")
+_OPS = {b'"c"': "c", b'"r"': "r", b'"u"': "u", b'"d"': "d"}
+_BOUNDARY = {"status", "id", "event_count", "data_collections"}
+_DDL = {"source", "databaseName", "ddl", "tableChanges"}
+_NOTHING: Mapping[str, bytes] = {}
+_PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXT = msgspec.json.Decoder(str)
+_MAX_SOURCES = 65_536
+_MOMENT_DIGITS = 19
+
+
+class DebeziumFlat(KeyedRows):
+    """See the module."""
+
+    binary = "bytes"
+    times = "adaptive"
+
+    def __init__(self, options: DialectOptions) -> None:
+        super().__init__(options)
+        self._prefix = options.metadata_prefix
+        self.members = flat_members(self._prefix)
+        self._mark = msgspec.json.encode(self._prefix)[:-1]
+        self._wanted = frozenset(options.metadata_columns)
+        self._names = [
+            (f"{self._prefix}source_{what}", f"{self._prefix}{what}")
+            for what in ("table", "db", "schema")
+        ]
+        self._by_tokens: dict[tuple[str | bytes, ...], SourceTable] = {}
+
+    def is_column(self, name: str) -> bool:
+        """Whether a member is a column and no metadata."""
+        return not self._prefix or not name.startswith(self._prefix) or name in self._wanted
+
+    def bare_shape(self, event: Event) -> Shape:
+        """See `BareRows.bare_shape`: Debezium's encodings."""
+        return Shape(event.source, None, self.facts, self.options.primary_keys)
+
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """See `Dialect.read`."""
+        block, payload = (None, None) if value is None else self.split_value(topic, value)
+        if payload is None:
+            if self.options.tombstones == "skip":
+                return "tombstone"
+            return self.deleted(topic, self._source(topic, _NOTHING), key)
+        control = _control(topic, block, payload)
+        if control:
+            return control
+        row, metadata = self._cut(payload)
+        return Event(
+            source=self._source(topic, metadata),
+            images=(_image(metadata, row, self._prefix),),
+            ts_ms=_moment(metadata, self._prefix),
+            types=b"" if block is None else block.raw,
+            key=key,
+        )
+
+    # --- metadata
+
+    def _cut(self, payload: bytes) -> tuple[bytes, Mapping[str, bytes]]:
+        """(row, metadata) of a flattened event.
+
+        The transformation puts metadata last, so mostly the text is cut in two. A quote inside of a
+        JSON string is escaped: the mark is never found in a value. Where it is found in a nested
+        object, the rest after it does not parse.
+        """
+        if not self._prefix or self._mark not in payload:
+            return payload, _NOTHING
+        at = payload.find(b"," + self._mark)
+        if at > 0 and not self._wanted:
+            try:
+                found = _MEMBERS.decode(b"{" + payload[at + 1 :])
+            except _PARSE_ERRORS:
+                found = {}
+            if found and all(name.startswith(self._prefix) for name in found):
+                return payload[:at] + b"}", {name: bytes(raw) for name, raw in found.items()}
+        members = members_of(payload, "the event")
+        metadata = {n: t for n, t in members.items() if n.startswith(self._prefix)}
+        return join_members({n: t for n, t in members.items() if self.is_column(n)}), metadata
+
+    def _source(self, topic: str, metadata: Mapping[str, bytes]) -> SourceTable:
+        if not metadata:
+            return self.source_of_topic(topic)
+        tokens = [metadata.get(name) or metadata.get(short, NULL) for name, short in self._names]
+        source = self._by_tokens.get((topic, *tokens))
+        if source is None:
+            if len(self._by_tokens) >= _MAX_SOURCES:
+                self._by_tokens.clear()
+            source = self._named(self.source_of_topic(topic), *map(_text, tokens))
+            self._by_tokens[topic, *tokens] = source
+        return source
+
+    def _named(self, topic: SourceTable, table: str, database: str, schema: str) -> SourceTable:
+        if not database and not schema:
+            database, schema = topic.database, topic.schema
+        return SourceTable(database, schema, table or topic.table, topic.server)
+
+
+def _text(token: bytes) -> str:
+    """A name that metadata tell; "" where they tell none.
+
+    Raises:
+        EventRefusedError: it is no JSON.
+    """
+    return parse(_TEXT.decode, token, "a name") if token[:1] == b'"' else ""
+
+
+class DebeziumFlatDecoder(EnvelopeDecoder):
+    """Decoder of `debezium-flat`."""
+
+    dialect = DebeziumFlat
+
+
+def _image(metadata: Mapping[str, bytes], row: bytes, prefix: str) -> Image:
+    op = _OPS.get(metadata.get(f"{prefix}op", NULL), "u")
+    if metadata.get(f"{prefix}deleted") in _TRUE or op == "d":
+        return Image("d", row, None)
+    return Image(op, None, row)
+
+
+def _moment(metadata: Mapping[str, bytes], prefix: str) -> int | None:
+    for name in ("source_ts_ms", "ts_ms"):
+        token = metadata.get(f"{prefix}{name}", NULL).strip(b'"')
+        if token.isdigit() and len(token) <= _MOMENT_DIGITS:
+            return epoch_ms(int(token))
+    return None
+
+
+def _is_boundary(members: Mapping[str, bytes]) -> bool:
+    names = members.keys() - {"ts_ms"}
+    return names == _BOUNDARY and members["status"] in (b'"BEGIN"', b'"END"')
+
+
+def _control(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
+    """What a message of the connector is that is no row; empty = a row."""
+    if block is not None:
+        kind = _CONTROL.get(block.name.rpartition(".")[2])
+        if kind is not None:
+            return kind
+    if topic.startswith(_HEARTBEAT_TOPIC):
+        return "heartbeat"
+    if topic.endswith(_TRANSACTION_TOPIC) and _is_boundary(members_of(payload, "the event")):
+        return "transaction"  # a table may be called so
+    if b'"tableChanges":' in payload and members_of(payload, "the event").keys() >= _DDL:
+        return "schema_change"
+    return ""

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The event formats that share one decoder, by the names that settings use.
+
+`DIALECTS[name](DialectOptions(...), resolve)` makes a decoder with the contract of `events`.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ingest.decode.dialects.canal import CanalJsonDecoder
+from ingest.decode.dialects.debezium_flat import DebeziumFlatDecoder
+from ingest.decode.dialects.dms import DmsJsonDecoder
+from ingest.decode.dialects.maxwell import MaxwellJsonDecoder
+from ingest.decode.dialects.ogg import OggJsonDecoder
+from ingest.decode.dialects.plain import PlainJsonDecoder
+from ingest.decode.dialects.upsert import UpsertJsonDecoder
+from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+
+__all__ = [
+    "AVRO_FORMATS",
+    "BARE_ROW_FORMATS",
+    "DEBEZIUM_AVRO",
+    "DEBEZIUM_JSON",
+    "DIALECTS",
+    "FORMATS",
+    "UPSERT_AVRO",
+]
+
+DEBEZIUM_JSON = "debezium-json"
+"""The format with a decoder of its own (`debezium_json`)."""
+
+DEBEZIUM_AVRO = "debezium-avro"
+UPSERT_AVRO = "upsert-avro"
+
+AVRO_FORMATS = (DEBEZIUM_AVRO, UPSERT_AVRO)
+"""Formats that need a schema registry (`debezium_avro`, `upsert_avro`)."""
+
+DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
+    {
+        "debezium-flat": DebeziumFlatDecoder,
+        "upsert-json": UpsertJsonDecoder,
+        "canal-json": CanalJsonDecoder,
+        "maxwell-json": MaxwellJsonDecoder,
+        "ogg-json": OggJsonDecoder,
+        "aws-dms-json": DmsJsonDecoder,
+        "json": PlainJsonDecoder,
+    }
+)
+
+BARE_ROW_FORMATS = ("json", "upsert-json", "debezium-flat")
+"""Formats whose message is a row, which may have members of any name."""
+
+FORMATS = (DEBEZIUM_JSON, *AVRO_FORMATS, *DIALECTS)
+"""Values of the setting `source.format`."""

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a decoder gives back: typed change batches, bad records, schema deltas and counts.
+
+Values only; every format (`dialects` names them) produces them and everything behind the decoder
+reads nothing else. Rows of one `DecodeResult` come from one (topic, partition).
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import DataType
+
+__all__ = [
+    "HELD_ONLY",
+    "MOVED",
+    "OFFSET_COLUMN",
+    "OWN_TABLE_OPTION",
+    "SOURCE_TABLE_OPTION",
+    "TABLE_NAME",
+    "UNAVAILABLE_COLUMN",
+    "AsksTypes",
+    "BadRecord",
+    "ChangeBatch",
+    "DecodeResult",
+    "ObservedField",
+    "Resolver",
+    "SchemaDelta",
+    "SourceTable",
+    "Target",
+    "Toast",
+    "is_owner",
+]
+
+OFFSET_COLUMN = "_OFFSET"
+"""Last column of `ChangeBatch.rows`: the source offset of each row, int64."""
+
+UNAVAILABLE_COLUMN = "_UNAVAILABLE"
+"""Column after `OFFSET_COLUMN`, only in batches that need it: per row the field ids (list of int32)
+of values that the source did not send because they did not change; null = none. Null stands in
+their place."""
+
+HELD_ONLY = -1
+"""Among the ids of `UNAVAILABLE_COLUMN`: the row counts only if the table holds one of its key."""
+
+MOVED = -2
+"""Among the ids of `UNAVAILABLE_COLUMN`: the values are those of the row that the row before, a
+delete, deletes: the same row of the source under its old key."""
+
+SOURCE_TABLE_OPTION = "lakeward.source-table"
+"""Table option that says which source table fills the table (`SourceTable.address`), or by which
+rule several of them do (`Target.owner`)."""
+
+
+OWN_TABLE_OPTION = "lakeward.own-table"
+"""Table option that says what Lakeward keeps the table for; no source table fills it."""
+
+
+TABLE_NAME = "table_name"
+"""Error class of records whose target may not have its name."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table of the source database, from the event's `source` block.
+
+    Attributes:
+        database: database name; empty when the event names none.
+        schema: schema inside the database; empty where the source has none (MySQL).
+        table: table name.
+        server: what the connector calls the database server (`source.name`, the topic prefix);
+            empty when the event does not say.
+    """
+
+    database: str
+    schema: str
+    table: str
+    server: str = ""
+
+    @property
+    def label(self) -> str:
+        """`db.schema.table` without the empty parts."""
+        return ".".join(part for part in (self.database, self.schema, self.table) if part)
+
+    @property
+    def address(self) -> str:
+        """`server.db.schema.table` without the empty parts: one table of one server."""
+        return f"{self.server}.{self.label}" if self.server else self.label
+
+
+class Toast(enum.Enum):
+    """What becomes of a value that the source did not send because it did not change."""
+
+    KEEP = "keep"
+    NULL = "null"
+    FAIL = "fail"
+
+
+class AsksTypes(enum.Enum):
+    """Which values that do not convert to their column's type ask for a change of the schema."""
+
+    NONE = "none: their records are bad"
+    DECLARED = "those whose type the event declares"
+    ALL = "those, and single values of events that declare no types"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """Where the rows of a source table go.
+
+    Attributes:
+        identifier: `db.table`.
+        schema: schema to decode with: the columns that come from the source; None = the table does
+            not exist yet.
+        evolvable: whether records that the schema does not cover may ask for a schema change; if
+            not they are bad records.
+        owner: whose the table is, if not the source table's alone: several share it.
+        constants: columns that have one value in all rows of this source table, and the value.
+        key_prefix: those of them that come first in the primary key.
+        refusal: why no row of this source table can be taken; "" = rows are taken.
+        toast: keep the value that the table holds, store null, or refuse the record.
+        origin: names of metadata (`ingest.decode.metadata_columns`) that its change batches must
+        bring.
+        ignored: columns of the source that are not wanted: not decoded, never a reason for a delta.
+        needs_before: why updates and deletes must tell the old values of all columns of the
+            schema's key; "" = the row's new ones, or the record's key, say enough.
+        needs_values: columns whose old values a delete must tell rightly where it tells them: it
+            would not count, or not count rightly, with null in their place.
+        behind_key: columns of the schema's key that are none of the table's key, which is computed
+            from them: their types may change.
+        fixed: columns of the source and the types (as text) with which they do not ask for a
+            change: their values must fit what is there, one by one.
+        asks_types: see there.
+        finds_old_rows: whether the task that writes a row knows the row of its old key, too.
+        why_frozen: what was wrong with the change asked for, where it is not `evolvable` for that.
+        exact_names: whether a column that is spelt in another case is another column.
+        refusal_class: error class of the records, where there is a `refusal`.
+    """
+
+    identifier: str
+    schema: TableSchema | None
+    evolvable: bool = True
+    owner: str = ""
+    constants: tuple[tuple[str, str], ...] = ()
+    key_prefix: tuple[str, ...] = ()
+    refusal: str = ""
+    toast: Toast = Toast.FAIL
+    origin: tuple[str, ...] = ()
+    ignored: frozenset[str] = frozenset()
+    needs_before: str = ""
+    needs_values: frozenset[str] = frozenset()
+    behind_key: frozenset[str] = frozenset()
+    fixed: tuple[tuple[str, str], ...] = ()
+    asks_types: AsksTypes = AsksTypes.NONE
+    finds_old_rows: bool = False
+    why_frozen: str = ""
+    exact_names: bool = False
+    refusal_class: str = "schema"
+
+    def belongs_to(self, source: SourceTable) -> bool:
+        """Whether the table may be filled from a source table."""
+        return self.schema is None or is_owner(self.schema, source, self.owner)
+
+
+def is_owner(schema: TableSchema, source: SourceTable, owner: str = "") -> bool:
+    """Whether a table may be filled from a source table.
+
+    Args:
+        schema: of the table.
+        source: the source table.
+        owner: see `Target`.
+    """
+    if OWN_TABLE_OPTION in schema.options:
+        return False
+    wanted = schema.options.get(SOURCE_TABLE_OPTION)
+    return wanted is None or wanted in ((owner,) if owner else (source.address, source.label))
+
+
+Resolver = Callable[[SourceTable, str], Target | None]
+"""(source table, topic) to its target; None = the table is not wanted, its records are counted."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObservedField:
+    """A column as the source shows it; the type is nullable.
+
+    Attributes:
+        name: in the source.
+        type: of its values.
+        column: of the table that was found for it and does not hold the type; "" = none was found.
+    """
+
+    name: str
+    type: DataType
+    column: str = dataclasses.field(default="", compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SchemaDelta:
+    """A shape that the target's schema does not cover.
+
+    Attributes:
+        target: `db.table`.
+        source: where it was seen.
+        topic: topic of the record.
+        fields: columns in event order: all of them when the table is missing, otherwise those that
+            are new or need a wider type.
+        primary_key: column names, in key order.
+        offset: of the first record of that shape.
+        owner: see `Target`.
+        constants: see `Target`; they are among the columns of the primary key, not of `fields`.
+        position: kind of position that the records have (`ingest.source.position.kinds`); empty =
+        none,
+            or nobody asked.
+        epoch_ms: moment since which the source counts its positions anew, where the shape is
+            covered and this is the news.
+        partition: of the topic; -1 = not known.
+        lacks: columns of the table that the shape does not have.
+    """
+
+    target: str
+    source: SourceTable
+    topic: str
+    fields: tuple[ObservedField, ...]
+    primary_key: tuple[str, ...]
+    offset: int
+    owner: str = ""
+    constants: tuple[tuple[str, str], ...] = ()
+    position: str = ""
+    epoch_ms: int | None = None
+    partition: int = -1
+    lacks: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that cannot be decoded, whole, for quarantine.
+
+    Attributes:
+        offset: in its partition.
+        timestamp_ms: of the record [epoch ms], -1 = none.
+        key: raw key.
+        value: raw value.
+        headers: in order.
+        error_class: one word for metrics (`ingest.pipeline.quarantine.bad_classes` lists them).
+        error: for people; names the column where one is to blame.
+        target: `db.table` that the record is for; empty where that is not known.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    error_class: str
+    error: str
+    target: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """Typed changes of one table.
+
+    Attributes:
+        target: `db.table`.
+        schema_id: of the schema that the columns follow.
+        rows: the table's columns in schema order, then `_VALUE_KIND` int8 and `_OFFSET` int64, and
+            where values are missing `_UNAVAILABLE`; in offset order. A change of key is two rows of
+            one offset: -D old, then +I new.
+        min_source_ts_ms: smallest `source.ts_ms` [epoch ms]; None when no event has one.
+        max_source_ts_ms: largest `source.ts_ms` [epoch ms].
+        constants: of the target, see there; they are no columns of `rows`.
+        origin: metadata of each row, columns as `Target.origin` names them, of the types in
+            `ingest.decode.metadata_columns`; None when the target asks for none.
+    """
+
+    target: str
+    schema_id: int
+    rows: pa.RecordBatch
+    min_source_ts_ms: int | None
+    max_source_ts_ms: int | None
+    constants: tuple[tuple[str, str], ...] = ()
+    origin: pa.RecordBatch | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodeResult:
+    """All that came out of one raw batch.
+
+    Attributes:
+        changes: at most one per `Target`, so several for a table that source tables share.
+        bad: in offset order.
+        deltas: one per distinct shape.
+        counts: records by fate: `op.c op.u op.d op.r op.t op.m tombstone heartbeat transaction
+            schema_change notification signal unrouted`, and `pending` for row events withheld
+            because of a delta. Every record is counted once or is in `bad`.
+        matched: (table, member of events, column) where rows were decoded from a member that is
+            spelt otherwise than the column.
+    """
+
+    changes: list[ChangeBatch]
+    bad: list[BadRecord]
+    deltas: list[SchemaDelta]
+    counts: dict[str, int]
+    matched: frozenset[tuple[str, str, str]] = frozenset()

@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an event format is to the common decoder: one message in, one row event out.
+
+A `Dialect` knows the envelope of its format: where the row images are, what kind of change it is,
+which table it belongs to. It parses no row; images are passed on as JSON text and are decoded by
+the column (`envelope_decoder`). One small module per format has its dialect.
+"""
+
+import abc
+import dataclasses
+import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from ingest.config.type_mapping import DEFAULT_MAPPING, TypeMapping
+from ingest.decode.dialects.recognition import said_of
+from ingest.decode.events import SourceTable
+from ingest.decode.json.loose_shapes import LooseShape
+from ingest.decode.json.member_columns import Member, Reading
+from ingest.decode.json.single_event import EventRefusedError
+from ingest.decode.shapes import Shape
+from ingest.decode.types.semantic_types import ProducerFacts
+from ingest.decode.types.token_values import NULL
+
+__all__ = [
+    "EPOCH",
+    "ISO",
+    "Dialect",
+    "DialectOptions",
+    "Event",
+    "Image",
+    "epoch_ms",
+    "image",
+    "join_members",
+    "lacks_members",
+    "members_of",
+    "parse",
+    "source_of_topic",
+    "utc_ms",
+]
+
+
+def _no_keys(_: str) -> tuple[str, ...]:
+    return ()
+
+
+def source_of_topic(topic: str) -> SourceTable:
+    """The source table that a topic is named after, for events that name none.
+
+    The last part is the table, the part before it the database (or schema), all before that the
+    server: `table`, `db.table`, `server.db.table`. Four parts and more are
+    `server.db.schema.table`, as of Debezium's SQL Server connector for several databases.
+    """
+    parts = [part for part in topic.split(".") if part] or [topic]
+    if len(parts) > 3:
+        return SourceTable(parts[-3], parts[-2], parts[-1], ".".join(parts[:-3]))
+    server = parts[0] if len(parts) == 3 else ""
+    return SourceTable(parts[-2] if len(parts) > 1 else "", "", parts[-1], server)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DialectOptions:
+    """Facts about the producer and the pipeline that events do not carry.
+
+    Attributes:
+        primary_keys: configured key columns of a target `db.table`; empty = what the event or the
+            Kafka key says.
+        source_of_topic: the source table of a topic, where events name none.
+        decimal_handling_mode: of the Debezium connector (`debezium-flat` without schema block).
+        binary_handling_mode: `bytes` or `base64`, `base64-url-safe`, `hex`, `latin1`; empty = as
+            the format does it.
+        time_precision_mode: how times without schema block come: `isostring` is text, the others
+            are Debezium's integers; empty = as the format does it.
+        unavailable_value_placeholder: text of Debezium's placeholder for values the source lacks.
+        missing_columns: what it means when an update lacks a column of the table: `null`, or
+            `unchanged`; empty = as the format does it.
+        metadata_prefix: of members of flattened events that are no columns (`add.fields.prefix`).
+        metadata_columns: members with that prefix that are columns all the same.
+        tombstones: whether a null value deletes in `debezium-flat`: `delete`, or `skip` where
+            deletes arrive as rewritten rows or not at all.
+        before_image_field: DMS: member with the row before (`BeforeImageSettings.FieldName`).
+        before_image_prefix: DMS: prefix of columns with the value before, inside of the row.
+        type_mapping: types of new columns where there is a choice.
+    """
+
+    primary_keys: Callable[[str], Sequence[str]] = _no_keys
+    source_of_topic: Callable[[str], SourceTable] = source_of_topic
+    decimal_handling_mode: str = "precise"
+    binary_handling_mode: str = ""
+    time_precision_mode: str = ""
+    unavailable_value_placeholder: str = "__debezium_unavailable_value"
+    missing_columns: str = ""
+    metadata_prefix: str = "__"
+    metadata_columns: tuple[str, ...] = ()
+    tombstones: str = "delete"
+    before_image_field: str = "before-image"
+    before_image_prefix: str = "BI_"
+    type_mapping: TypeMapping = DEFAULT_MAPPING
+
+
+class Image(msgspec.Struct, gc=False, frozen=True):
+    """The change of one row.
+
+    Attributes:
+        op: `c r u d`.
+        before: JSON text of the row before; for updates the changed columns are enough. None = not
+            told.
+        after: JSON text of the row after; None for `d`.
+    """
+
+    op: str
+    before: bytes | None
+    after: bytes | None
+
+
+class Event(msgspec.Struct, gc=False, frozen=True):
+    """A record that changes rows of one table.
+
+    Attributes:
+        source: the table.
+        images: its rows, at least one; all are used or none.
+        ts_ms: of the change in the source [epoch ms].
+        key_names: primary key as the event tells it; empty = it does not.
+        types: JSON text that describes the columns' types, and that tells shapes apart; empty =
+            there is none.
+        key: the record's key.
+        of_key: whether the row is the record's key, of which only the key columns count.
+    """
+
+    source: SourceTable
+    images: tuple[Image, ...]
+    ts_ms: int | None = None
+    key_names: tuple[str, ...] = ()
+    types: bytes = b""
+    key: bytes | None = None
+    of_key: bool = False
+
+
+_MAX_SOURCES = 65_536
+"""Source tables remembered; far above any number of tables, so that memory stays bounded."""
+
+
+class Dialect(abc.ABC):
+    """One event format.
+
+    Args:
+        options: see `DialectOptions`.
+
+    Attributes:
+        key_is_row: whether the members of the Kafka key are the columns of the primary key.
+        binary: the format's way of writing bytes, as `DialectOptions.binary_handling_mode`.
+        times: the format's way of writing times, as `DialectOptions.time_precision_mode`.
+        missing: the format's `DialectOptions.missing_columns`.
+        asks_table: whether `settled` is asked.
+        members: where messages have metadata, by its name; what `read` finds is not among them.
+    """
+
+    key_is_row: ClassVar[bool] = False
+    binary: ClassVar[str] = "base64"
+    times: ClassVar[str] = "isostring"
+    missing: ClassVar[str] = "null"
+    asks_table: ClassVar[bool] = False
+    members: Mapping[str, Sequence[Member]] = {}
+
+    def __init__(self, options: DialectOptions) -> None:
+        self.options = options
+        self.facts = ProducerFacts(
+            decimal_handling_mode=options.decimal_handling_mode,
+            binary_handling_mode=options.binary_handling_mode or self.binary,
+            time_precision_mode=options.time_precision_mode or self.times,
+            mapping=options.type_mapping,
+        )
+        self._sources: dict[tuple[str, ...], SourceTable] = {}
+        self.partial_updates = (options.missing_columns or self.missing) == "unchanged"
+
+    @abc.abstractmethod
+    def read(self, topic: str, key: bytes | None, value: bytes | None) -> Event | str:
+        """Take a record apart.
+
+        Returns:
+            The row event, or for any other message its key in `DecodeResult.counts`.
+
+        Raises:
+            EventRefusedError: it is nothing we know.
+        """
+
+    def settled(self, event: Event, key: Collection[str], columns: Collection[str]) -> Event:
+        """An event of which the message alone does not say what is a column.
+
+        Args:
+            event: as `read` gave it.
+            key: columns of the table's primary key.
+            columns: of the table; none while it does not exist.
+
+        Raises:
+            EventRefusedError: a row image is none.
+        """
+        return event
+
+    def mistaken(self, value: bytes | None) -> str:
+        """What a record is, if no row, that a table's columns do not take; "" = a row."""
+        return ""
+
+    def truncated(self, value: bytes) -> SourceTable | None:
+        """The table that a record counted as `op.t` is about; None where it does not say."""
+        return None
+
+    def metadata_text(self, topic: str, value: bytes) -> bytes | None:
+        """The JSON object in which `members` are."""
+        return value
+
+    def source(self, database: str, schema: str, table: str) -> SourceTable:
+        """A source table; the same object again and again, which tells shapes apart cheaply."""
+        names = (database, schema, table)
+        source = self._sources.get(names)
+        if source is None:
+            source = self._remember(names, SourceTable(database, schema, table))
+        return source
+
+    def source_of_topic(self, topic: str) -> SourceTable:
+        """The source table that a topic is named after."""
+        source = self._sources.get((topic,))
+        return source or self._remember((topic,), self.options.source_of_topic(topic))
+
+    def _remember(self, names: tuple[str, ...], source: SourceTable) -> SourceTable:
+        if len(self._sources) >= _MAX_SOURCES:
+            self._sources.clear()
+        self._sources[names] = source
+        return source
+
+    def shape(self, event: Event) -> Shape:
+        """The shape of an event; asked for once per source table and `Event.types`.
+
+        Raises:
+            EventRefusedError: the description of the types is not understood.
+        """
+        return LooseShape(event.source, None, self.facts, self.options.primary_keys)
+
+    def key_names(self, event: Event) -> Sequence[str]:
+        """Primary key of a table that does not exist yet; empty = not known."""
+        return event.key_names
+
+
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PARSE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+_T = TypeVar("_T")
+
+
+def parse(decode: Callable[[bytes], _T], value: bytes, what: str, format_: str = "") -> _T:
+    """Decode an envelope, or a part of one.
+
+    Args:
+        decode: decodes it.
+        value: its text.
+        what: it should be.
+        format_: that is in use, where the value is the whole message: one of another format may
+            look familiar.
+
+    Raises:
+        EventRefusedError: it is no JSON, or no such envelope.
+    """
+    try:
+        return decode(value)
+    except msgspec.ValidationError as error:
+        seen = said_of(value, format_) if format_ else ""
+        raise EventRefusedError("envelope", f"not {what}: {error}{seen}") from None
+    except _PARSE_ERRORS as error:
+        seen = said_of(value, format_) if format_ else ""
+        raise EventRefusedError("json", f"{error}{seen}") from None
+
+
+def image(raw: Any) -> bytes | None:
+    """Text of an optional row image: None where it is absent or null."""
+    text = bytes(raw)
+    return None if text in (b"", NULL) else text
+
+
+def members_of(text: bytes, what: str, format_: str = "") -> dict[str, bytes]:
+    """Members of a JSON object with the raw text of their values; arguments as of `parse`.
+
+    Raises:
+        EventRefusedError: it is no object.
+    """
+    found = parse(_MEMBERS.decode, text, what, format_)
+    return {name: bytes(raw) for name, raw in found.items()}
+
+
+def lacks_members(text: bytes, other: bytes) -> bool:
+    """Whether an object has not all the members of another.
+
+    Raises:
+        EventRefusedError: one is no object.
+    """
+    names = parse(_MEMBERS.decode, other, "a row").keys()
+    return not names <= parse(_MEMBERS.decode, text, "a row").keys()
+
+
+def join_members(members: Mapping[str, bytes]) -> bytes:
+    """The JSON object that has these members."""
+    parts = [msgspec.json.encode(name) + b":" + token for name, token in members.items()]
+    return b"{" + b",".join(parts) + b"}"
+
+
+_SMALLEST_MS = 100_000_000_000
+"""As milliseconds a moment of 1973, as seconds one of the year 5138."""
+
+
+def epoch_ms(number: float | None) -> int | None:
+    """A moment in epoch milliseconds from seconds or milliseconds, which some formats mix."""
+    if number is None:
+        return None
+    return int(number if abs(number) >= _SMALLEST_MS else number * 1_000)
+
+
+def utc_ms(text: str | None) -> int | None:
+    """A moment in epoch milliseconds from ISO text, UTC where it names no offset; None if odd."""
+    if not text:
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1_000)
+
+
+EPOCH = Reading(int | float, epoch_ms)
+"""Of a member with a moment in seconds or milliseconds."""
+
+ISO = Reading(str, utc_ms)
+"""Of a member with a moment as text."""

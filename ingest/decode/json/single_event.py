@@ -1,0 +1,538 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One row event, decoded alone by the reference path, and the messages that are no row events.
+
+Everything the column-wise path refuses comes here: odd but exact values, key changes, deletes that
+carry only the key, and bad records, for which this module finds the reason.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ingest.decode.decode_plan import PlanColumn, RowPlan
+from ingest.decode.dialects.recognition import said_of
+from ingest.decode.events import SourceTable, Toast
+from ingest.decode.json.schema_block import SchemaBlock, split_message
+from ingest.decode.types.reference import decode_value
+from ingest.decode.types.token_values import (
+    NULL,
+    UnavailableValueError,
+    UnrepresentableError,
+    ValueRefusedError,
+    shown_value,
+)
+from ingest.decode.types.unavailable import Placeholder
+from storage.format.types.type_text import type_name
+from storage.format.types.types import RowKind
+
+__all__ = [
+    "EventRefusedError",
+    "OldKey",
+    "SingleRow",
+    "Tokens",
+    "UncoveredError",
+    "before_tokens",
+    "blames_columns",
+    "control_kind",
+    "decode_event",
+    "decode_images",
+    "key_tokens",
+    "row_source",
+    "row_tokens",
+]
+
+Tokens = Mapping[str, bytes]
+"""Members of a JSON object with the raw text of their values."""
+
+
+class EventRefusedError(Exception):
+    """The record is bad.
+
+    Attributes:
+        error_class: one word, see `BadRecord`.
+    """
+
+    def __init__(self, error_class: str, error: str) -> None:
+        super().__init__(error)
+        self.error_class = error_class
+
+
+def blames_columns(error: Exception) -> bool:
+    """Whether a record is bad for what its row has in a column, rather than for its form."""
+    return isinstance(error, UncoveredError) or getattr(error, "error_class", "") == "type"
+
+
+class UncoveredError(Exception):
+    """The row has values for columns that the table lacks.
+
+    Attributes:
+        tokens: of those columns, none of them null.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(", ".join(tokens))
+        self.tokens = tokens
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SingleRow:
+    """One change row.
+
+    Attributes:
+        kind: row kind.
+        values: storage values in schema order.
+        source_ts_ms: `source.ts_ms` [epoch ms] or None.
+        unavailable: indices of values that the source did not send because they did not change.
+        moved: whether they are those of the row that the row before deletes.
+    """
+
+    kind: RowKind
+    values: tuple[Any, ...]
+    source_ts_ms: int | None
+    unavailable: tuple[int, ...] = ()
+    moved: bool = False
+
+
+class _Origin(msgspec.Struct, gc=False):
+    name: str | None = None
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+
+
+class _Probe(msgspec.Struct, gc=False):
+    op: str
+    source: _Origin
+
+
+class _Moment(msgspec.Struct, gc=False):
+    ts_ms: int | None = None
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    op: str
+    source: msgspec.Raw
+    before: msgspec.Raw = msgspec.Raw(NULL)
+    after: msgspec.Raw = msgspec.Raw(NULL)
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_PROBE = msgspec.json.Decoder(_Probe)
+_MOMENT = msgspec.json.Decoder(_Moment)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ROW_OPS = frozenset("crudCRUD")
+_BOUNDARIES = (b'"BEGIN"', b'"END"')
+_SHOWN_OP = 20
+_ROWS = (
+    "; rows need another format: debezium-flat (as ExtractNewRecordState writes them), upsert-json "
+    "or upsert-avro (with a key), or json (rows that are only added)"
+)
+_SIGNAL = frozenset({"id", "type", "data", "additionalData", "additional-data"})
+
+
+def row_source(payload: bytes) -> SourceTable | None:
+    """The source table of a row event; None for any other message.
+
+    Raises:
+        EventRefusedError: the payload is no JSON.
+    """
+    try:
+        probe = _PROBE.decode(payload)
+    except msgspec.ValidationError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", f"{error}{said_of(payload)}") from None
+    origin = probe.source
+    if probe.op not in _ROW_OPS or not origin.table:
+        return None
+    return SourceTable(origin.db or "", origin.schema or "", origin.table, origin.name or "")
+
+
+def _object(token: bytes, what: str, *, whole: bool = False) -> Tokens:
+    """Members of an object; `whole`: it is the message, of which a wrong one may look familiar."""
+    try:
+        members = _MEMBERS.decode(token)
+    except msgspec.ValidationError:
+        raise EventRefusedError("envelope", f"{what} is no object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", f"{error}{said_of(token) if whole else ''}") from None
+    return {name: bytes(raw) for name, raw in members.items()}
+
+
+def control_kind(topic: str, block: SchemaBlock | None, payload: bytes) -> str:
+    """What a message that is no row event is (CDC.md §1.8).
+
+    Returns:
+        Its key in `DecodeResult.counts`.
+
+    Raises:
+        EventRefusedError: it is nothing we know.
+    """
+    if payload == NULL:
+        return "tombstone"
+    members = _object(payload, "the message", whole=True)
+    name = block.name if block is not None else ""
+    if topic.startswith("__debezium-heartbeat") or name.endswith(".Heartbeat"):
+        return "heartbeat"
+    op = members.get("op", b"").lower()
+    if op in (b'"t"', b'"m"') and "source" in members:
+        return f"op.{op[1:2].decode()}"
+    if "op" not in members:
+        kind = _without_op(members)
+        if kind is not None:
+            return kind
+    raise EventRefusedError("envelope", _why_unknown(members, payload))
+
+
+def _without_op(members: Tokens) -> str | None:
+    """What it is by members that no row has by chance: flattened rows are no messages."""
+    if members.get("status") in _BOUNDARIES and "id" in members:
+        return "transaction"
+    if _tells_of_tables(members) and ("source" in members or "databaseName" in members):
+        return "schema_change"
+    if "aggregate_type" in members and "type" in members:
+        return "notification"
+    if members.keys() >= {"type", "data"} and members.keys() <= _SIGNAL:
+        return "signal"
+    if members and set(members) <= {"ts_ms", "ts_us", "ts_ns"}:
+        return "heartbeat"
+    return None
+
+
+def _tells_of_tables(members: Tokens) -> bool:
+    if members.keys() >= {"source", "databaseName"} and members.keys() & {"ddl", "tableChanges"}:
+        return True
+    return members.get("ddl", b"")[:1] == b'"' or members.get("tableChanges", b"")[:1] == b"["
+
+
+def _why_unknown(members: Tokens, payload: bytes) -> str:
+    seen = said_of(payload, "debezium-json")
+    if "specversion" in members:
+        return "a CloudEvents message; set the connector's converter to plain JSON"
+    if "op" not in members:
+        return "no op: not a Debezium envelope" + (seen or _ROWS)
+    op = members["op"][:_SHOWN_OP].decode("utf-8", "replace")
+    if "source" not in members:
+        return f"op {op} without a source block, which says the table" + seen
+    if seen:
+        return seen.removeprefix("; ")
+    if op.strip('"') not in _ROW_OPS:
+        return f"op {op} is not known: Debezium's are c, r, u, d, t and m"
+    return f"op {op}, and the source block names no table"
+
+
+def key_tokens(key: bytes | None) -> Tokens:
+    """Columns of a Kafka key, in key order; empty when it is no JSON object."""
+    if not key:
+        return {}
+    try:
+        return _object(split_message(key).payload, "the key")
+    except (EventRefusedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def row_tokens(payload: bytes) -> Tokens:
+    """Columns of `after`, or of `before` where there is no `after`.
+
+    Raises:
+        EventRefusedError: neither is an object.
+    """
+    envelope = _envelope(payload)
+    after = bytes(envelope.after)
+    return _image(bytes(envelope.before) if after == NULL else after, "the row")
+
+
+def _image(token: bytes, what: str) -> Tokens:
+    if token[:1] == b'"':
+        raise EventRefusedError("envelope", f"{what} is a string, as of MongoDB: not supported")
+    return {} if token == NULL else _object(token, what)
+
+
+OldKey = Callable[[], Tokens | None]
+"""Asks for the key that a new row had before; None: none. May raise EventRefusedError."""
+
+
+def _no_old_key() -> Tokens | None:
+    return None
+
+
+def decode_event(
+    plan: RowPlan,
+    payload: bytes,
+    key: bytes | None,
+    placeholder: Placeholder,
+    old_key: OldKey = _no_old_key,
+) -> list[SingleRow]:
+    """Rows of one event.
+
+    Args:
+        plan: of its shape.
+        payload: the envelope.
+        key: the record's key, asked for only by deletes without a row image.
+        placeholder: of unavailable values.
+        old_key: asked only where a new row lacks values.
+
+    Returns:
+        One row; two for an update that changes the key, and for a new row that takes values from
+        its old key's: -D old, then +I new.
+
+    Raises:
+        EventRefusedError: it is a bad record.
+        UncoveredError: it has columns that the plan does not know.
+    """
+    envelope = _envelope(payload)
+    op = envelope.op.lower()
+    before = before_tokens(plan, op, bytes(envelope.before))
+    after = _image(bytes(envelope.after), "after")
+    ts_ms = _source_ts(bytes(envelope.source))
+    if op != "d" and not after and bytes(envelope.after) == NULL:
+        raise EventRefusedError("envelope", f"op {op} without after")
+    return decode_images(plan, op, before, after, key, ts_ms, placeholder, old_key)
+
+
+def _envelope(payload: bytes) -> Any:
+    """The members that a row event is made of; what else there is may be anything."""
+    try:
+        return _ENVELOPE.decode(payload)
+    except msgspec.ValidationError as error:
+        raise EventRefusedError("envelope", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", str(error)) from None
+
+
+def before_tokens(plan: RowPlan, op: str, image: bytes) -> Tokens:
+    """Columns of the row before; the key's are enough, if others are no text.
+
+    Raises:
+        EventRefusedError: it is no row image, or a delete needs more of it than the key.
+    """
+    try:
+        return _image(image, "before")
+    except EventRefusedError as error:
+        if (op == "d" and plan.target.needs_values) or error.error_class != "json":
+            raise
+    try:
+        return plan.key_tokens(image)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EventRefusedError("json", str(error)) from None
+
+
+def decode_images(
+    plan: RowPlan,
+    op: str,
+    before: Tokens,
+    after: Tokens,
+    key: bytes | None,
+    ts_ms: int | None,
+    placeholder: Placeholder,
+    old_key: OldKey = _no_old_key,
+) -> list[SingleRow]:
+    """Rows of one change whose images are known, whatever format it came in.
+
+    Args:
+        plan: of its shape.
+        op: `c r u d`.
+        before: the row before; empty = not told.
+        after: the row after; not looked at for `d`.
+        key: the record's key where its members are the key columns.
+        ts_ms: of the change in the source [epoch ms].
+        placeholder: of unavailable values.
+        old_key: as for `decode_event`.
+
+    Returns:
+        As `decode_event`.
+
+    Raises:
+        EventRefusedError: it is a bad record.
+        UncoveredError: it has columns that the plan does not know.
+    """
+    if op == "d":
+        values = _deleted(plan, before, key, placeholder)
+        return [SingleRow(RowKind.DELETE, values, ts_ms)]
+    values, missing = _row(plan, after, placeholder)
+    _require_key(plan, values)
+    keeps = bool(missing) and plan.target.toast is Toast.KEEP
+    if op != "u":
+        named = old_key() if keeps else None
+        if named is None:
+            _require_sent(plan, missing, "the row is new")
+            return [SingleRow(RowKind.INSERT, values, ts_ms, missing)]
+        _require_old_row(plan, missing)
+        old = _deleted(
+            plan, {name: named[name] for name in plan.key_names if name in named}, None, placeholder
+        )
+        return _moved(old, values, ts_ms, missing, keeps)
+    _require_before(plan, before)
+    if not before or not _key_changed(plan, before, values, placeholder):
+        return [SingleRow(RowKind.UPDATE_AFTER, values, ts_ms, missing)]
+    if keeps:
+        _require_old_row(plan, missing)
+    old = _deleted(plan, before, None, placeholder)
+    return _moved(old, values, ts_ms, missing, keeps)
+
+
+def _moved(
+    old: tuple[Any, ...],
+    new: tuple[Any, ...],
+    ts_ms: int | None,
+    missing: tuple[int, ...],
+    keeps: bool,
+) -> list[SingleRow]:
+    return [
+        SingleRow(RowKind.DELETE, old, ts_ms),
+        SingleRow(RowKind.INSERT, new, ts_ms, missing, moved=keeps),
+    ]
+
+
+def _source_ts(token: bytes) -> int | None:
+    try:
+        return _MOMENT.decode(token).ts_ms
+    except msgspec.DecodeError:
+        return None
+
+
+def _require_sent(plan: RowPlan, missing: Sequence[int], why: str) -> None:
+    """Refuse values that are to be kept where there is no older row to take them from."""
+    if missing and plan.target.toast is Toast.KEEP:
+        names = ", ".join(plan.columns[index].name for index in missing)
+        raise EventRefusedError(
+            "unavailable_value", f"column {names}: {why}, and the source did not send the value"
+        )
+
+
+def _require_old_row(plan: RowPlan, missing: Sequence[int]) -> None:
+    """Refuse values that are in a row which the task that writes the new one may not know."""
+    if not plan.target.finds_old_rows:
+        names = ", ".join(plan.columns[index].name for index in missing)
+        raise EventRefusedError(
+            "unavailable_value",
+            f"column {names}: the key changed, the source did not send the value, and the old row "
+            "is not surely known where the new one is written (only in tables of one bucket, "
+            "without transforms)",
+        )
+
+
+def _require_before(plan: RowPlan, before: Tokens) -> None:
+    """Refuse a change that does not tell where the old row is, where that must be known."""
+    if plan.target.needs_before:
+        lacking = [name for name in plan.key_names if before.get(name, NULL) == NULL]
+        if lacking:
+            raise EventRefusedError("before_image", plan.target.needs_before)
+
+
+def _uncovered(plan: RowPlan, tokens: Tokens) -> None:
+    extra = {
+        name: token
+        for name, token in tokens.items()
+        if name not in plan.index and token != NULL and name not in plan.target.ignored
+    }
+    if extra:
+        raise UncoveredError(extra)
+
+
+def _value(column: PlanColumn, tokens: Tokens, placeholder: Placeholder) -> Any:
+    try:
+        return decode_value(column.codec, tokens.get(column.member, NULL), placeholder)
+    except UnavailableValueError as error:
+        raise EventRefusedError("unavailable_value", f"column {column.name}: {error}") from None
+    except ValueRefusedError as error:
+        raise _refused(column, tokens, error) from None
+
+
+def _refused(column: PlanColumn, tokens: Tokens, error: ValueRefusedError) -> EventRefusedError:
+    kind = "unrepresentable" if isinstance(error, UnrepresentableError) else "type"
+    value = shown_value(tokens.get(column.member, NULL))
+    named = f"column {column.name} ({type_name(column.type)})"
+    return EventRefusedError(kind, f"{named}: {error}; the value is {value}")
+
+
+def _row(
+    plan: RowPlan, tokens: Tokens, placeholder: Placeholder
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Values, and the indices of those that the source did not send."""
+    _uncovered(plan, tokens)
+    values: list[Any] = []
+    missing: list[int] = []
+    for index, column in enumerate(plan.columns):
+        try:
+            values.append(_value(column, tokens, placeholder))
+        except EventRefusedError as error:
+            kept = plan.target.toast is not Toast.FAIL and column.type.nullable
+            if error.error_class != "unavailable_value" or not kept:
+                raise
+            values.append(None)
+            missing.append(index)
+    _require_present(plan, values)
+    return tuple(values), tuple(missing)
+
+
+def _require_present(plan: RowPlan, values: Sequence[Any]) -> None:
+    for index, column in enumerate(plan.columns):
+        if values[index] is None and not column.type.nullable and index not in plan.key:
+            named = f"column {column.name} ({type_name(column.type)})"
+            raise EventRefusedError("type", f"{named}: null in a NOT NULL column")
+
+
+def _require_key(plan: RowPlan, values: Sequence[Any]) -> None:
+    missing = [plan.columns[index].name for index in plan.key if values[index] is None]
+    if missing:
+        raise EventRefusedError("no_primary_key", f"no value for key {', '.join(missing)}")
+
+
+def _key_changed(
+    plan: RowPlan, before: Tokens, values: Sequence[Any], placeholder: Placeholder
+) -> bool:
+    if any(before.get(name, NULL) == NULL for name in plan.key_names):
+        return False  # it does not tell the old key
+    try:
+        old = [_value(plan.columns[index], before, placeholder) for index in plan.key]
+    except EventRefusedError as error:
+        if error.error_class != "type" or plan.target.needs_before:
+            raise
+        return False  # no row of the table has a key that its columns do not take
+    return None not in old and old != [values[index] for index in plan.key]
+
+
+def _deleted(
+    plan: RowPlan, before: Tokens, key: bytes | None, placeholder: Placeholder
+) -> tuple[Any, ...]:
+    """The row a delete takes away; null stands for values that are not known and not needed."""
+    if plan.target.evolvable:
+        _uncovered(plan, before)
+    refused: dict[int, EventRefusedError] = {}
+    values = [
+        _deleted_value(column, before, placeholder, refused, number)
+        for number, column in enumerate(plan.columns)
+    ]
+    _require_before(plan, before)
+    if any(values[index] is None for index in plan.key):
+        named = key_tokens(key)
+        for index in plan.key:
+            if values[index] is None:
+                values[index] = _value(plan.columns[index], named, placeholder)
+    for number, error in refused.items():
+        in_need = number in plan.key or plan.columns[number].name in plan.target.needs_values
+        if values[number] is None and in_need:
+            raise error
+    _require_key(plan, values)
+    _require_present(plan, values)
+    return tuple(values)
+
+
+def _deleted_value(
+    column: PlanColumn,
+    before: Tokens,
+    placeholder: Placeholder,
+    refused: dict[int, EventRefusedError],
+    number: int,
+) -> Any:
+    """A value of the row before; null where it is bad, which is noted in `refused`."""
+    try:
+        return decode_value(column.codec, before.get(column.member, NULL), placeholder)
+    except UnavailableValueError:
+        return None
+    except ValueRefusedError as error:
+        refused[number] = _refused(column, before, error)
+        return None

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notices when the source's primary key is no longer the table's.
+
+A table made from the Kafka key merges rows by those columns. If the source's key grows later (`id`
+to `id, region`), rows of different keys would silently become one. Keys are not parsed on the fast
+path, so the first and the last key of a raw batch are looked at, and all of them only when one of
+the two disagrees: a source changes its key once, not back and forth within a few thousand records.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection
+from typing import Any
+
+import msgspec
+import orjson
+import pyarrow as pa
+
+from ingest.decode.column_names import NO_NAMES, ColumnNames
+from ingest.decode.events import OFFSET_COLUMN, BadRecord, ChangeBatch
+from ingest.decode.json.fast_rows import op_of
+from ingest.decode.json.schema_block import split_message
+from ingest.decode.outcome import bad_record
+from ingest.source.records import RawBatch
+
+__all__ = [
+    "ERROR_CLASS",
+    "KeyColumns",
+    "json_keys",
+    "key_columns",
+    "operation",
+    "without_foreign_keys",
+]
+
+ERROR_CLASS = "primary_key_changed"
+
+
+KeyColumns = Callable[[RawBatch, int], frozenset[str] | None]
+"""(batch, position) to the column names of a record's key; None when it has none."""
+
+
+def json_keys(raw: RawBatch, at: int) -> frozenset[str] | None:
+    """`KeyColumns` of JSON."""
+    return key_columns(raw.keys[at])
+
+
+def key_columns(key: bytes | None) -> frozenset[str] | None:
+    """Column names of a Kafka key; None when it has none or is no JSON object."""
+    payload = _payload(key)
+    return None if payload is None else frozenset(payload)
+
+
+def operation(record: BadRecord) -> str:
+    """The name under which the decoder counted a record before it was taken out."""
+    try:
+        return f"op.{op_of(split_message(record.value or b'').payload)}"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return "op.None"
+
+
+def _payload(data: bytes | None) -> dict[str, Any] | None:
+    """A JSON object without its schema block; None for anything else."""
+    if data is None:
+        return None
+    try:
+        value = orjson.loads(data)
+    except ValueError:
+        return None
+    if isinstance(value, dict) and value.keys() >= {"schema", "payload"}:
+        value = value["payload"]
+    return value if isinstance(value, dict) else None
+
+
+def without_foreign_keys(
+    raw: RawBatch,
+    change: ChangeBatch,
+    primary_key: Collection[str],
+    columns_of: KeyColumns = json_keys,
+    names: ColumnNames = NO_NAMES,
+) -> tuple[ChangeBatch | None, list[BadRecord]]:
+    """Take out the rows whose record has another key than the table.
+
+    Args:
+        raw: the records.
+        change: what was decoded from them for one table.
+        primary_key: the table's.
+        columns_of: reads keys.
+        names: what the table's options say of its columns, whose names may have been others.
+
+    Returns:
+        The rest (None when nothing is left), and the records taken out, in offset order.
+    """
+    wanted = frozenset(primary_key)
+
+    def disagrees(at: int) -> bool:
+        columns = columns_of(raw, at)
+        if columns is None or columns == wanted:
+            return False
+        slots = {name: names.slots(name, wanted, columns) for name in columns}
+        return {found[0] if found else name for name, found in slots.items()} != wanted
+
+    if len(raw) == 0 or not (disagrees(0) or disagrees(len(raw) - 1)):
+        return change, []
+    mine = set(change.rows.column(OFFSET_COLUMN).to_pylist())
+    error = (
+        f"the record's key is not the primary key of {change.target} "
+        f"({', '.join(primary_key)}): make a new table for the new key"
+    )
+    bad = [
+        bad_record(raw, index, ERROR_CLASS, error, change.target)
+        for index, offset in enumerate(raw.offsets)
+        if offset in mine and disagrees(index)
+    ]
+    if not bad:
+        return change, []
+    gone = {record.offset for record in bad}
+    offsets = change.rows.column(OFFSET_COLUMN).to_pylist()
+    keep = pa.array([offset not in gone for offset in offsets])
+    kept = change.rows.filter(keep)
+    if kept.num_rows == 0:
+        return None, bad
+    origin = None if change.origin is None else change.origin.filter(keep)
+    return dataclasses.replace(change, rows=kept, origin=origin), bad

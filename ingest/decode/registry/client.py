@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Confluent's schema registry, as far as a reader needs it: id or GUID to schema.
+
+A schema never changes under its id, so an answer is kept as long as the process lives; every worker
+process keeps its own. Who is to blame decides the error: a registry that does not answer is worth
+waiting for, a registry that does not know the id means that the record is bad, anything else that
+it says means that the configuration is wrong and no record is.
+
+Source: Confluent Schema Registry API reference (`/schemas/ids/{id}`, `/schemas/guids/{guid}`,
+`/subjects/{subject}/versions/{version}`, `/subjects`, error codes 40401-40403); CDC.md §1.7.
+"""
+
+import dataclasses
+import threading
+import time
+import urllib.parse
+import uuid
+from typing import Any
+
+from ingest.config.registry_settings import SchemaRegistrySettings
+from ingest.decode.registry.http_get import Answer, JsonGetter, NoAnswerError
+from ingest.errors import AccessDeniedError
+from storage.clock import Clock, SystemClock
+from storage.errors import BadRecordError, InvalidRequestError, RetryableError
+from storage.io.call_counts import CallCounts
+
+__all__ = [
+    "AVRO",
+    "REGISTRY_CALLS",
+    "RegisteredSchema",
+    "SchemaId",
+    "SchemaRegistry",
+    "UnknownSchemaError",
+]
+
+SchemaId = int | uuid.UUID
+"""What a record names its schema by."""
+
+AVRO = "AVRO"
+
+REGISTRY_CALLS = CallCounts()
+"""Requests of this process: ok, unknown, refused, retry (busy, or no answer) or wrong."""
+
+_FIRST_DELAY_S = 0.2
+_LONGEST_DELAY_S = 5.0
+_UNKNOWN_DELAYS_S = (0.5, 2.0)
+"""A server may lag behind the one where the schema was registered a moment ago."""
+_UNKNOWN_FOR_S = 60.0
+_MOST_UNKNOWN = 10_000
+_DEEPEST_REFERENCE = 100
+_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+_REFUSED = frozenset({401, 403})
+_NOT_FOUND = 404
+_OK = 200
+_KNOWN_MISSES = range(40_401, 40_500)
+"""Codes of a registry that lacks subject, version or schema; a plain 404 is a wrong address."""
+
+
+class UnknownSchemaError(BadRecordError):
+    """No registry knows the schema that a record names."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as it was registered.
+
+    Attributes:
+        kind: `AVRO`, `JSON` or `PROTOBUF`.
+        text: as registered.
+        references: schemas whose names it uses, each before those that use it.
+    """
+
+    kind: str
+    text: str
+    references: tuple["RegisteredSchema", ...] = ()
+
+
+class SchemaRegistry:
+    """Schemas by id, each asked for once.
+
+    1. `schema` any number of times, from any thread of the process. Not picklable: make one per
+       process from its settings.
+
+    Args:
+        settings: how to reach the registry.
+        clock: for waiting between tries.
+    """
+
+    def __init__(self, settings: SchemaRegistrySettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._getter = JsonGetter(settings)
+        self._lock = threading.Lock()
+        self._known: dict[SchemaId, RegisteredSchema] = {}
+        self._versions: dict[tuple[str, int], RegisteredSchema] = {}
+        self._unknown: dict[SchemaId, float] = {}
+        self._waited_until = 0.0
+
+    def schema(self, schema_id: SchemaId) -> RegisteredSchema:
+        """The schema of an id or GUID, its references resolved.
+
+        Raises:
+            UnknownSchemaError: no server knows it, or what it refers to.
+            RetryableError: no server answers for as long as the settings say.
+            AccessDeniedError: the credentials were refused.
+            InvalidRequestError: what answers is no schema registry.
+        """
+        found = self._known.get(schema_id)
+        if found is not None:
+            return found
+        with self._lock:
+            if schema_id not in self._known:
+                self._known[schema_id] = self._fetched(schema_id)
+            return self._known[schema_id]
+
+    def subjects(self) -> int:
+        """How many subjects the registry has: whether it can be reached, and is one.
+
+        Raises:
+            RetryableError, AccessDeniedError, InvalidRequestError: as `schema`.
+        """
+        found = self._get("subjects")
+        if not isinstance(found, list):
+            raise self._no_registry("subjects are not listed")
+        return len(found)
+
+    def _fetched(self, schema_id: SchemaId) -> RegisteredSchema:
+        now = self._clock.monotonic_s()
+        if self._unknown.get(schema_id, now) > now:
+            raise _unknown(schema_id)
+        kind = "guids" if isinstance(schema_id, uuid.UUID) else "ids"
+        path = f"schemas/{kind}/{schema_id}"
+        # a topic of something else than Avro names thousands of schemas: one wait serves them all
+        delays_s = () if self._waited_until > now else _UNKNOWN_DELAYS_S
+        for delay_s in (*delays_s, None):
+            answer = self._get(path)
+            if answer is not None:
+                return self._parsed(answer, ())
+            if delay_s is not None:
+                self._clock.sleep(delay_s)
+        until = self._clock.monotonic_s() + _UNKNOWN_FOR_S
+        if delays_s:
+            self._waited_until = until
+        if len(self._unknown) >= _MOST_UNKNOWN:
+            self._unknown.clear()
+        self._unknown[schema_id] = until
+        raise _unknown(schema_id)
+
+    def _parsed(self, body: Any, above: tuple[tuple[str, int], ...]) -> RegisteredSchema:
+        text = body.get("schema") if isinstance(body, dict) else None
+        if not isinstance(text, str):
+            raise self._no_registry("the answer has no schema")
+        references = tuple(
+            self._version(str(reference.get("subject")), int(reference.get("version", -1)), above)
+            for reference in body.get("references") or ()
+        )
+        return RegisteredSchema(str(body.get("schemaType") or AVRO), text, references)
+
+    def _version(
+        self, subject: str, version: int, above: tuple[tuple[str, int], ...]
+    ) -> RegisteredSchema:
+        wanted = subject, version
+        if wanted in above or len(above) > _DEEPEST_REFERENCE:
+            raise UnknownSchemaError(
+                "schemas refer to each other in a circle", subject=subject, version=version
+            )
+        if wanted not in self._versions:
+            quoted = urllib.parse.quote(subject, safe="")
+            body = self._get(f"subjects/{quoted}/versions/{version}")
+            if body is None:
+                raise UnknownSchemaError(
+                    "the registry does not know a schema that another refers to",
+                    subject=subject,
+                    version=version,
+                )
+            self._versions[wanted] = self._parsed(body, (*above, wanted))
+        return self._versions[wanted]
+
+    # --- asking
+
+    def _get(self, path: str) -> Any:
+        """What the first server that answers says; None when the servers know no such thing."""
+        until = self._clock.monotonic_s() + self._settings.retry_for_s
+        delay_s = _FIRST_DELAY_S
+        while True:
+            missing, failures = False, []
+            for url in self._settings.urls:
+                try:
+                    answer = self._asked(url, path)
+                except NoAnswerError as error:
+                    failures.append(f"{url}: {error}")
+                    continue
+                if answer.status in _PASSING:
+                    failures.append(f"{url}: {_said(answer)}")
+                elif answer.error_code in _KNOWN_MISSES and answer.status == _NOT_FOUND:
+                    missing = True
+                else:
+                    return self._body(answer, url)
+            if missing and not failures:
+                return None
+            if self._clock.monotonic_s() + delay_s > until:
+                raise RetryableError(
+                    "the schema registry does not answer",
+                    path=path,
+                    detail="; ".join(failures),
+                    hint="check that it runs and can be reached from the workers",
+                )
+            self._clock.sleep(delay_s)
+            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+
+    def _asked(self, url: str, path: str) -> Answer:
+        began, outcome = time.perf_counter(), "retry"
+        try:
+            answer = self._getter.get(url, path)
+            outcome = _outcome(answer)
+            return answer
+        finally:
+            REGISTRY_CALLS.add("get", outcome, time.perf_counter() - began)
+
+    def _body(self, answer: Answer, url: str) -> Any:
+        if answer.status in _REFUSED:
+            raise AccessDeniedError(
+                "the schema registry refused our credentials",
+                url=url,
+                status=answer.status,
+                hint="check user and password, or the token, of the registry",
+            )
+        if answer.status != _OK or not isinstance(answer.body, (dict, list)):
+            raise self._no_registry(f"{url}: {_said(answer)}")
+        return answer.body
+
+    def _no_registry(self, detail: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            "what answers at the schema registry's address is no schema registry",
+            detail=detail,
+            hint="for Apicurio the address ends with /apis/ccompat/v7",
+        )
+
+
+def _outcome(answer: Answer) -> str:
+    if answer.status == _OK:
+        return "ok"
+    if answer.status in _PASSING:
+        return "retry"
+    if answer.status in _REFUSED:
+        return "refused"
+    return "unknown" if answer.error_code in _KNOWN_MISSES else "wrong"
+
+
+def _said(answer: Answer) -> str:
+    message = answer.body.get("message") if isinstance(answer.body, dict) else None
+    text = f"status {answer.status}"
+    return f"{text}, {str(message)[:200]}" if message else text
+
+
+def _unknown(schema_id: SchemaId) -> UnknownSchemaError:
+    return UnknownSchemaError("the schema registry does not know the schema", id=schema_id)

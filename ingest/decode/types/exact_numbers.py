@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that come without a declared type: which columns hold them exactly.
+
+A FLOAT or DOUBLE holds a number if the shortest text of what is stored has the number's decimal
+value (1.10 and 1.1 are one), if what is stored is the number itself (2^60), or if the text is one
+that Java before 19 prints for what is stored. Everything else would be stored as another number.
+Every text of 15 significant digits (FLOAT: 6) passes, so only longer texts are compared.
+
+`Double.toString` before Java 19 does not print the shortest text of powers of two (4.9E-324) and of
+some numbers from 1E17 on (found with Java 17: no others in 200,000). Decimals come otherwise from
+Java: without exponent, or above zero with a sign in it.
+"""
+
+import decimal
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.types.decimal_columns import require
+from ingest.decode.types.semantic_types import BIGINT, DOUBLE
+from ingest.decode.types.widening import nullable, union_type
+from storage.format.types.types import AtomicType, DataType, TypeRoot
+
+__all__ = ["exact_floats", "exact_numbers", "held", "holds", "number_type", "wider_number"]
+
+_MAX_PRECISION = 38
+_INTEGER_DIGITS = 20
+"""Digits before the point that a new DECIMAL has room for: every integer of 64 bits."""
+
+_INT64_DIGITS = 18
+"""So many digits always fit 64 bits."""
+
+_MAX_PRINTED = 18
+"""Most digits that Java prints of a float."""
+
+_SURE = {pa.float64(): 15, pa.float32(): 6}
+"""Characters of a text that surely passes: no more digits than the type always keeps."""
+
+_NUMPY = orjson.OPT_SERIALIZE_NUMPY
+_QUOTED = r'^"(.*)"$'
+_NUMBER = r"^-?[0-9]+\.?[0-9]*([eE][+-]?[0-9]{1,4})?$"
+
+
+# --- by the column
+
+
+def exact_numbers(values: Sequence[Any], arrow: pa.DataType, *, loose: bool = False) -> pa.Array:
+    """A FLOAT or DOUBLE column of numbers.
+
+    Args:
+        values: their tokens, None where there is none.
+        arrow: type of the column.
+        loose: whether text that holds a number is one, too.
+
+    Raises:
+        ValueError: a token is no number, or not surely one that the column holds exactly.
+    """
+    if not len(values):
+        return pa.array([], arrow)
+    try:
+        content = b",".join(values)
+    except TypeError:  # a member that is not there
+        content = b",".join([b"null" if v is None else v for v in values])
+    texts = _cut(content)
+    require(len(texts) == len(values), "no number")  # an array or object, a text with a comma
+    if b"null" in content:
+        texts = pc.if_else(pc.equal(texts, "null"), pa.scalar(None, pa.string()), texts)
+    if loose and b'"' in content:
+        texts = pc.replace_substring_regex(texts, _QUOTED, r"\1")
+        require(_all(pc.match_substring_regex(texts, _NUMBER)), "no number")
+    return exact_floats(texts, arrow, content)
+
+
+def exact_floats(texts: pa.Array, arrow: pa.DataType, listed: bytes = b"") -> pa.Array:
+    """The same from texts.
+
+    Args:
+        texts: of the numbers.
+        arrow: type of the column.
+        listed: the texts with commas between them, where that is known.
+    """
+    doubles = texts.cast(pa.float64())
+    floats = doubles if arrow == pa.float64() else doubles.cast(arrow, safe=False)
+    content = (texts.buffers()[2] or pa.py_buffer(b"")).to_pybytes()
+    if b"-0" in content:  # an integer token has no negative zero
+        require(_all(pc.not_equal(texts, "-0")), "a negative zero")
+    powers = b"e" in content or b"E" in content
+    if _longest(texts) <= _SURE[arrow] and not powers:
+        return floats
+    require(_all(pc.is_finite(floats)), "out of range")
+    if listed and not floats.null_count and listed == _listed(floats):
+        return floats
+    long = pc.greater(pc.binary_length(texts), _SURE[arrow])
+    if powers:
+        long = pc.or_(long, pc.match_substring(texts, "e", ignore_case=True))
+    sent, kept = texts.filter(long), _shortest(floats.filter(long))
+    require(
+        _all(pc.equal(sent, kept)) or _all(pc.equal(_digits(sent), _digits(kept))),
+        "more digits than the column has",
+    )
+    return floats
+
+
+def _longest(texts: pa.Array) -> int:
+    offsets = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+    return int(np.diff(offsets).max(initial=0))
+
+
+def _shortest(floats: pa.Array) -> pa.Array:
+    """The shortest texts of finite numbers."""
+    return _cut(_listed(floats)) if len(floats) else pa.array([], pa.string())
+
+
+def _listed(floats: pa.Array) -> bytes:
+    """The same with commas between them; orjson writes them faster than Arrow."""
+    return orjson.dumps(floats.to_numpy(zero_copy_only=False), option=_NUMPY)[1:-1]
+
+
+def _cut(listed: bytes) -> pa.Array:
+    return pc.split_pattern(pa.array([listed], pa.string()), ",").values
+
+
+def _all(mask: pa.Array) -> bool:
+    return pc.all(mask, min_count=0).as_py() is not False
+
+
+def _digits(texts: pa.Array) -> pa.Array:
+    """Significant digits: of a number and its nearest float equal ones mean equal values."""
+    mantissas = pc.replace_substring_regex(texts, "[eE].*$", "")
+    digits = pc.replace_substring(mantissas, ".", "")
+    return pc.ascii_rtrim(pc.ascii_ltrim(digits, "-0"), "0")
+
+
+# --- one by one
+
+
+def holds(text: str, number: float, *, single: bool = False) -> bool:
+    """Whether a stored number is the one of a text.
+
+    Args:
+        text: of a JSON number.
+        number: the nearest that the column has.
+        single: whether the column is FLOAT.
+    """
+    try:
+        sent = decimal.Decimal(text)
+    except decimal.DecimalException:  # an exponent beyond all bounds
+        return False
+    if sent in (decimal.Decimal(repr(number)), decimal.Decimal(number)):
+        return True
+    if single and sent == decimal.Decimal(np.format_float_scientific(np.float32(number))):
+        return True
+    return _printed_by_java(text, sent, number)
+
+
+def _printed_by_java(text: str, sent: decimal.Decimal, number: float) -> bool:
+    exponent = text.partition("E")[2]
+    power_of_two = abs(math.frexp(number)[0]) == 0.5
+    if not exponent or exponent[0] == "+" or (exponent[0] == "-" and not power_of_two):
+        return False
+    places = min(len(sent.as_tuple().digits), _MAX_PRINTED) - 1
+    return sent == decimal.Decimal(f"{number:.{places}e}")
+
+
+def held(token: bytes) -> bool:
+    """Whether a token is a number that a DOUBLE holds exactly."""
+    if not _is_number(token):
+        return False
+    number = float(token)
+    return math.isfinite(number) and holds(token.decode(), number)
+
+
+def _is_number(token: bytes) -> bool:
+    return token[:1] in (b"-", *(b"%d" % digit for digit in range(10)))
+
+
+def _is_integer(token: bytes) -> bool:
+    return token.removeprefix(b"-").isdigit()
+
+
+def number_type(token: bytes) -> DataType:
+    """The type of a new column from a JSON number: one that holds it exactly, if any does.
+
+    BIGINT, beyond 64 bits DECIMAL; DOUBLE where its text survives it, else DECIMAL.
+    """
+    if _is_integer(token):
+        digits = len(token.removeprefix(b"-"))
+        small = digits <= _INT64_DIGITS or (
+            digits <= _MAX_PRECISION and -(2**63) <= int(token) < 2**63
+        )
+        return BIGINT if small else _decimal(max(digits, _INTEGER_DIGITS), 0) or _WIDEST
+    if held(token):
+        return DOUBLE
+    return _exact_decimal(token) or DOUBLE
+
+
+def _decimal(integers: int, scale: int) -> AtomicType | None:
+    if integers + scale > _MAX_PRECISION:
+        return None
+    return AtomicType(TypeRoot.DECIMAL, precision=max(1, integers + scale), scale=scale)
+
+
+_WIDEST = AtomicType(TypeRoot.DECIMAL, precision=_MAX_PRECISION, scale=0)
+
+
+def _exact_decimal(token: bytes) -> AtomicType | None:
+    """A DECIMAL that holds a number, with room before the point; None = no DECIMAL does."""
+    try:
+        number = decimal.Decimal(token.decode())
+    except decimal.DecimalException:
+        return None
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or abs(exponent) > _MAX_PRECISION:
+        return None
+    scale = max(0, -exponent)
+    needed = max(0, len(digits) + exponent) if any(digits) else 0
+    return _decimal(max(needed, min(_INTEGER_DIGITS, _MAX_PRECISION - scale)), scale)
+
+
+def wider_number(column: DataType, token: bytes) -> DataType | None:
+    """The type that a number asks for which a column of numbers cannot hold.
+
+    Returns:
+        A type whose union with the column's loses nothing; None when there is none, or the column
+        does not hold numbers, or the token is none.
+    """
+    if not isinstance(column, AtomicType) or not _is_number(token):
+        return None
+    asked: DataType | None = None
+    if column.root is TypeRoot.DECIMAL:
+        asked = _exact_decimal(token)
+    elif column.root is TypeRoot.FLOAT or _is_integer(token):
+        asked = number_type(token)
+    union = None if asked is None else union_type(nullable(column), asked)
+    return None if union in (None, nullable(column)) else asked

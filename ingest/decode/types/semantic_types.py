@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a column means: from Connect/Debezium types to Paimon types and to a way of decoding.
+
+`observe` reads one field of a schema block. How values get into a column of the target is for
+`codec_choice`, how they are converted for `conversions` and `reference`. Source: CDC.md §1.6; the
+whole table of types is types.md.
+
+Rulings:
+- TIME columns hold milliseconds whatever their precision says (FORMAT.md §7.3), so finer fractions
+  are cut; times outside 0-24 h do not fit.
+- Structs, maps and arrays of them are kept as JSON text, exactly as sent.
+"""
+
+import dataclasses
+import enum
+import re
+
+import pyarrow as pa
+
+from ingest.config.type_mapping import DEFAULT_MAPPING, Infinity, TypeMapping
+from ingest.decode.json.schema_block import BlockField
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
+
+__all__ = [
+    "BIGINT",
+    "BOOLEAN",
+    "DOUBLE",
+    "MAX_PADDED_BITS",
+    "SOURCE_TYPE",
+    "STRING",
+    "UNSIGNED_BIGINT",
+    "Codec",
+    "Kind",
+    "ProducerFacts",
+    "Semantic",
+    "is_unsigned_bigint",
+    "observe",
+]
+
+_MAX_PRECISION = 38
+
+
+class Kind(enum.Enum):
+    """How the JSON value of a column is read."""
+
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    FLOAT = "number read as a double; also the strings NaN, Infinity, -Infinity"
+    NUMBER = "number of no declared type, into the float that holds it exactly; also the strings"
+    SINGLE = "as FLOAT, of a source column of 32 bits: the digits stand for the nearest such number"
+    TEXT = "string"
+    TEXT_OR_JSON = "string, or an object or array kept as JSON text; expected to be a string"
+    JSON = "the same, expected to be an object or array"
+    BASE64 = "base64 string"
+    BASE64_URL = "URL-safe base64 string"
+    HEX = "hexadecimal string"
+    DECIMAL_BYTES = "base64 string of the big-endian unscaled number, or a JSON number"
+    DECIMAL_NUMBER = "the same, expected to be a JSON number"
+    DECIMAL_TEXT = "string of decimal digits"
+    DECIMAL_PLAIN = "JSON number, into a decimal"
+    VARIABLE_DECIMAL = "struct of scale and base64 unscaled number"
+    DAYS = "days since the epoch"
+    TIME = "integer since midnight"
+    TIME_MICROS = "integer since midnight, of any size and sign, into microseconds"
+    TIME_TEXT = "integer since midnight, of any size and sign, into text"
+    EPOCH = "integer since the epoch"
+    ZONED = "ISO timestamp with offset"
+    ISO_DATE = "ISO date, maybe with Z"
+    ISO_TIME = "ISO time, maybe with Z"
+    ISO_TIMESTAMP = "ISO timestamp, maybe with Z"
+    BITS = "base64 string of little-endian bits"
+    TEXT_OR_STRUCT = "as TEXT_OR_JSON; a struct of scale and value is a decimal, kept as digits"
+    STRUCT = "as TEXT_OR_STRUCT, expected to be an object or array"
+    ANY_TEXT = "anything but null, kept as text as it was sent"
+    BASE64_TEXT = "base64 string, kept as it is"
+    UTF8 = "string, into its UTF-8 bytes"
+    AS_TEXT = "whatever `element` reads, into text"
+    INTEGER_OR_BITS = "integer, or base64 string of little-endian bits; expected to be an integer"
+    BITS_OR_INTEGER = "as INTEGER_OR_BITS, expected to be a string"
+    LOOSE_INTEGER = "integer, or text of one"
+    LOOSE_FLOAT = "number, or text of one"
+    LOOSE_NUMBER = "as LOOSE_FLOAT, of no declared type: into the float that holds it exactly"
+    LOOSE_DECIMAL = "number or text of one, into a decimal"
+    LOOSE_BOOLEAN = "true, false, 0, 1, or text of one of them"
+    LOOSE_HEX = "hexadecimal string, maybe with 0x"
+    LATIN1 = "string of one character a byte"
+    SQL_DATE = "date as databases print it; MySQL's zero date is null"
+    SQL_TIMESTAMP = "timestamp as databases print it; MySQL's zero date is null"
+    TEXT_OR_ANY = "as TEXT_OR_JSON; numbers, true and false are kept as they were sent"
+    MEMBER = "number of one of `members`, from 1, or text of it; another text stays as it is"
+    MEMBERS = "number whose bits stand for `members`, or text of it; another text stays as it is"
+    ARRAY = "array"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Semantic:
+    """Meaning of a source column.
+
+    Attributes:
+        kind: how its JSON is read.
+        type: the Paimon type a new column gets; nullable.
+        unit: `ms`, `us` or `ns` of TIME and EPOCH.
+        scale: of DECIMAL_BYTES.
+        bounded: whether `type`'s precision is known from the source rather than assumed.
+        element: of ARRAY.
+        unsigned: whether the source's integers of 64 bits have no sign.
+        natural: what the column means without `sink.type.mapping`; None = the same.
+        width: bytes of BITS that do not fit BIGINT; 0 = as many as are sent.
+        members: of MEMBER and MEMBERS.
+    """
+
+    kind: Kind
+    type: DataType
+    unit: str = ""
+    scale: int = 0
+    bounded: bool = True
+    element: "Semantic | None" = None
+    unsigned: bool = False
+    natural: "Semantic | None" = None
+    width: int = 0
+    members: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Codec:
+    """How one target column is filled.
+
+    Attributes:
+        kind: how the JSON is read.
+        type: the column's type.
+        unit: of TIME and EPOCH integers.
+        scale: of DECIMAL_BYTES.
+        element: of ARRAY and AS_TEXT; of TEXT_OR_JSON for values that are neither; None = none.
+        unsigned: of integers: a negative number stands for 2^64 more.
+        infinity: what becomes of infinite dates and timestamps.
+        cuts: whether fractions of a second in texts that are finer than the column's are cut.
+        width: of BITS in a BYTES column: so many bytes, connectors leave out zeros; 0 = as sent.
+        members: of MEMBER and MEMBERS.
+    """
+
+    kind: Kind
+    type: DataType
+    unit: str = ""
+    scale: int = 0
+    element: "Codec | None" = None
+    unsigned: bool = False
+    infinity: Infinity = Infinity.REFUSE
+    width: int = 0
+    members: tuple[str, ...] = ()
+    cuts: bool = False
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Arrow type of the column."""
+        return arrow_type(self.type)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerFacts:
+    """`source.debezium.*`: what the producer was configured with and events do not carry.
+
+    `mapping` is what the pipeline makes of it (`sink.type.mapping`).
+    """
+
+    decimal_handling_mode: str = "precise"
+    binary_handling_mode: str = "bytes"
+    time_precision_mode: str = "adaptive"
+    mapping: TypeMapping = DEFAULT_MAPPING
+
+
+STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
+_BYTES = AtomicType(TypeRoot.VARBINARY, length=MAX_LENGTH)
+BOOLEAN = AtomicType(TypeRoot.BOOLEAN)
+BIGINT = AtomicType(TypeRoot.BIGINT)
+DOUBLE = AtomicType(TypeRoot.DOUBLE)
+UNSIGNED_BIGINT = AtomicType(TypeRoot.DECIMAL, precision=20, scale=0)
+_INT = AtomicType(TypeRoot.INT)
+
+_DATE = Semantic(Kind.DAYS, AtomicType(TypeRoot.DATE))
+
+
+def _time(unit: str, precision: int) -> Semantic:
+    return Semantic(Kind.TIME, AtomicType(TypeRoot.TIME, precision=precision), unit)
+
+
+def _epoch(unit: str, precision: int) -> Semantic:
+    return Semantic(Kind.EPOCH, AtomicType(TypeRoot.TIMESTAMP, precision=precision), unit)
+
+
+def _iso(kind: Kind, root: TypeRoot, precision: int) -> Semantic:
+    return Semantic(kind, AtomicType(root, precision=precision))
+
+
+_LITERALS = {
+    "int8": Semantic(Kind.INTEGER, AtomicType(TypeRoot.TINYINT)),
+    "int16": Semantic(Kind.INTEGER, AtomicType(TypeRoot.SMALLINT)),
+    "int32": Semantic(Kind.INTEGER, _INT),
+    "int64": Semantic(Kind.INTEGER, BIGINT),
+    "float": Semantic(Kind.FLOAT, AtomicType(TypeRoot.FLOAT)),
+    "float32": Semantic(Kind.FLOAT, AtomicType(TypeRoot.FLOAT)),
+    "double": Semantic(Kind.FLOAT, DOUBLE),
+    "float64": Semantic(Kind.FLOAT, DOUBLE),
+    "boolean": Semantic(Kind.BOOLEAN, BOOLEAN),
+    "string": Semantic(Kind.TEXT, STRING, bounded=False),
+    "bytes": Semantic(Kind.BASE64, _BYTES, bounded=False),
+}
+_JSON = Semantic(Kind.JSON, STRING, bounded=False)
+
+_NAMED = {
+    ("io.debezium.time.Date", "int32"): _DATE,
+    ("org.apache.kafka.connect.data.Date", "int32"): _DATE,
+    ("io.debezium.time.Time", "int32"): _time("ms", 3),
+    ("io.debezium.time.MicroTime", "int64"): _time("us", 6),
+    ("io.debezium.time.NanoTime", "int64"): _time("ns", 9),
+    ("org.apache.kafka.connect.data.Time", "int32"): _time("ms", 3),
+    ("org.apache.kafka.connect.data.Time", "int64"): _time("ms", 3),
+    ("io.debezium.time.Timestamp", "int64"): _epoch("ms", 3),
+    ("io.debezium.time.MicroTimestamp", "int64"): _epoch("us", 6),
+    ("io.debezium.time.NanoTimestamp", "int64"): _epoch("ns", 9),
+    ("org.apache.kafka.connect.data.Timestamp", "int64"): _epoch("ms", 3),
+    ("io.debezium.time.ZonedTimestamp", "string"): _iso(Kind.ZONED, TypeRoot.TIMESTAMP_LTZ, 6),
+    ("io.debezium.time.IsoDate", "string"): _iso(Kind.ISO_DATE, TypeRoot.DATE, 0),
+    ("io.debezium.time.IsoTime", "string"): _iso(Kind.ISO_TIME, TypeRoot.TIME, 6),
+    ("io.debezium.time.IsoTimestamp", "string"): _iso(Kind.ISO_TIMESTAMP, TypeRoot.TIMESTAMP, 6),
+    # any scale per row: text is the one type that loses nothing
+    ("io.debezium.data.VariableScaleDecimal", "struct"): Semantic(
+        Kind.VARIABLE_DECIMAL, STRING, bounded=False
+    ),
+}
+_DECIMAL = ("org.apache.kafka.connect.data.Decimal", "bytes")
+_BITS = ("io.debezium.data.Bits", "bytes")
+_MAX_INTEGER_BITS = 63
+MAX_PADDED_BITS = 8 * 1024  # longer ones are PostgreSQL's BIT VARYING without a length
+SOURCE_TYPE = "__debezium.source.column.type"
+"""Parameter of a field: the column's type in the database (`column.propagate.source.type`)."""
+
+_SMALL_NUMBER = re.compile("-?[0-9]{1,9}")
+_WRAPPED_SCALES = range(1_001, 2_048)
+"""PostgreSQL's scales go from -1000 to 1000; the connector takes negative ones for 2048 more."""
+
+
+def observe(field: BlockField) -> Semantic:
+    """Meaning of a field of a schema block; unknown names mean what their literal type says."""
+    named = (field.name or "", field.type)
+    if named == _DECIMAL:
+        return _observe_decimal(field)
+    if named == _BITS:
+        length = _parameter(field, "length")
+        small = length is not None and length <= _MAX_INTEGER_BITS
+        width = 0 if length is None or length > MAX_PADDED_BITS else (length + 7) // 8
+        return Semantic(Kind.BITS, BIGINT if small else _BYTES, width=width)
+    if field.type == "array" and field.items is not None:
+        if field.items.type == "array":
+            return _JSON
+        element = observe(field.items)
+        if element.kind in (Kind.JSON, Kind.ARRAY, Kind.VARIABLE_DECIMAL):
+            return _JSON
+        return Semantic(Kind.ARRAY, ArrayType(element.type), element=element)
+    found = _NAMED.get(named) or _LITERALS.get(field.type, _JSON)
+    if found.type == BIGINT and is_unsigned_bigint(field):
+        return dataclasses.replace(found, unsigned=True)
+    return found
+
+
+def is_unsigned_bigint(field: BlockField) -> bool:
+    """Whether the connector says that the column is BIGINT UNSIGNED."""
+    source = (field.parameters or {}).get(SOURCE_TYPE, "").upper()
+    return source.startswith("BIGINT") and ("UNSIGNED" in source or "ZEROFILL" in source)
+
+
+def _observe_decimal(field: BlockField) -> Semantic:
+    scale = _parameter(field, "scale") or 0
+    precision = _parameter(field, "connect.decimal.precision")
+    if precision is not None and precision < 1:  # no connector says so
+        precision = None
+    if scale in _WRAPPED_SCALES and precision is not None:
+        integers = precision + _WRAPPED_SCALES.stop - scale
+        if 1 <= integers <= _MAX_PRECISION:
+            type_ = AtomicType(TypeRoot.DECIMAL, precision=integers, scale=0)
+            return Semantic(Kind.DECIMAL_BYTES, type_, scale=scale)
+    if not 0 <= scale <= (precision or _MAX_PRECISION) <= _MAX_PRECISION:
+        # DECIMAL cannot hold it; its digits as text can
+        return Semantic(Kind.DECIMAL_BYTES, STRING, scale=scale, bounded=False)
+    type_ = AtomicType(TypeRoot.DECIMAL, precision=precision or _MAX_PRECISION, scale=scale)
+    return Semantic(Kind.DECIMAL_BYTES, type_, scale=scale, bounded=precision is not None)
+
+
+def _parameter(field: BlockField, name: str) -> int | None:
+    text = (field.parameters or {}).get(name)
+    return int(text) if text is not None and _SMALL_NUMBER.fullmatch(text) else None

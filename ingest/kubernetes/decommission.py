@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward-decommission`: what Kubernetes runs in an executor's pod before it ends it.
+
+Spark puts it into its pods as the `preStop` hook. It tells the executor to take no more tasks, to
+finish those that run and to hand its shuffle files over, and waits until the executor has ended;
+what is not done within the pod's grace period is lost and done again elsewhere.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from ingest.kubernetes.executor import BACKEND
+from storage.clock import Clock, SystemClock
+
+__all__ = ["SCRIPT", "decommission", "executor_process", "main"]
+
+SCRIPT = "lakeward-decommission"
+
+_SIGNAL = signal.SIGPWR
+"""`spark.executor.decommission.signal`, of which this is the default."""
+
+_PATIENCE_S = 600.0
+"""Longer than any sensible grace period, which ends this, too [s]."""
+
+
+def executor_process(processes: Path = Path("/proc")) -> int | None:
+    """The executor's JVM in this container; None = there is none."""
+    for entry in processes.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has just ended
+            continue
+        if BACKEND.encode() in words and Path(os.fsdecode(words[0])).name == "java":
+            return int(entry.name)
+    return None
+
+
+def decommission(processes: Path = Path("/proc"), clock: Clock | None = None) -> bool:
+    """Tell the executor and wait for its end; whether it ended."""
+    clock = clock or SystemClock()
+    found = executor_process(processes)
+    if found is None:
+        return True
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(found, _SIGNAL)
+    deadline = clock.monotonic_s() + _PATIENCE_S
+    while executor_process(processes) == found:
+        if clock.monotonic_s() > deadline:
+            return False
+        clock.sleep(0.2)
+    return True
+
+
+def main() -> int:
+    """The exit code of the hook; Kubernetes goes on with SIGTERM in any case."""
+    return 0 if decommission() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Executors as pods: Spark's properties for a driver that is itself a pod.
+
+The driver runs in client mode inside its StatefulSet's pod; Spark creates the executors' pods from
+a template. What the pod tells by its environment (deploy/README.md) becomes properties here;
+`spark.conf` of the configuration wins over all of them.
+"""
+
+import secrets
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from ingest.kubernetes.decommission import SCRIPT
+from ingest.kubernetes.limits import available_cores
+from storage.errors import InvalidOptionError
+
+__all__ = ["default_parallelism", "is_kubernetes", "pod_properties"]
+
+DRIVER_PORT = 7078
+BLOCK_MANAGER_PORT = 7079
+
+_PREFIX_LENGTH = 40
+"""Of the pod's name in executors' names, which are host names too: at most 63 with what follows."""
+
+_FIXED = {
+    "spark.driver.port": str(DRIVER_PORT),
+    "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
+    "spark.driver.bindAddress": "0.0.0.0",
+    # executors are told `spark.driver.host`; Spark's default is the address above
+    "spark.kubernetes.executor.useDriverPodIP": "false",
+    # Spark's default ends the driver after a few lost executors, however long ago
+    "spark.executor.failuresValidityInterval": "10m",
+    "spark.executor.maxNumFailures": "20",
+    # Python workers live outside the heap
+    "spark.executor.memoryOverheadFactor": "0.4",
+    # a drained node hands its shuffle files over instead of losing them
+    "spark.decommission.enabled": "true",
+    "spark.storage.decommission.enabled": "true",
+    "spark.storage.decommission.shuffleBlocks.enabled": "true",
+    # how long it waits for the end of that, and how often it looks: Spark's are both 30 s
+    "spark.kubernetes.executor.terminationGracePeriodSeconds": "120s",
+    "spark.storage.decommission.replicationReattemptInterval": "5s",
+    "spark.executor.processTreeMetrics.enabled": "true",
+    # what is not used needs no rights: the Role stays at pods
+    "spark.kubernetes.executor.disableConfigMap": "true",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+    "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
+    "spark.kubernetes.driver.service.deleteOnTermination": "false",
+}
+
+_OPTIONAL = {
+    "LAKEWARD_EXECUTOR_TEMPLATE": "spark.kubernetes.executor.podTemplateFile",
+    "LAKEWARD_EXECUTOR_SERVICE_ACCOUNT": (
+        "spark.kubernetes.authenticate.executor.serviceAccountName"
+    ),
+}
+
+_REQUIRED = {
+    "POD_NAME": "spark.kubernetes.driver.pod.name",
+    "POD_NAMESPACE": "spark.kubernetes.namespace",
+    "LAKEWARD_IMAGE": "spark.kubernetes.container.image",
+}
+
+
+def is_kubernetes(master: str | None) -> bool:
+    """Whether executors are pods."""
+    return bool(master) and str(master).startswith("k8s://")
+
+
+def default_parallelism(master: str | None, conf: Mapping[str, str]) -> int:
+    """Tasks that run at once: on all executors where they are pods, else on our own cores."""
+    if not is_kubernetes(master):
+        return available_cores()
+    # Spark's defaults, where the properties do not say
+    return _count(conf, "spark.executor.instances", 2) * _count(conf, "spark.executor.cores", 1)
+
+
+def _count(conf: Mapping[str, str], key: str, default: int) -> int:
+    value = str(conf.get(key, default))
+    if not value.isdecimal() or int(value) < 1:
+        raise InvalidOptionError("not a number above 0", key=f"spark.conf.{key}", value=value)
+    return int(value)
+
+
+def pod_properties(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:
+    """Spark's properties from the pod's environment.
+
+    Args:
+        environ: the variables of deploy/README.md.
+        conf: the user's properties; what they say need not be in the environment.
+
+    Raises:
+        InvalidOptionError: variables are missing; all of them are named.
+    """
+    found = dict(_FIXED)
+    found["spark.kubernetes.decommission.script"] = str(Path(sys.executable).parent / SCRIPT)
+    missing: list[str] = []
+    for variable, key in _REQUIRED.items():
+        if environ.get(variable):
+            found[key] = environ[variable]
+        elif key not in conf:
+            missing.append(variable)
+    for variable, key in _OPTIONAL.items():
+        if environ.get(variable):
+            found[key] = environ[variable]
+    host = _driver_host(environ, conf)
+    if host:
+        found["spark.driver.host"] = host
+    elif "spark.driver.host" not in conf:
+        missing.append("LAKEWARD_DRIVER_SERVICE")
+    if missing:
+        raise InvalidOptionError(
+            "executors as pods need to know the driver's pod",
+            missing=", ".join(missing),
+            hint="set these variables in the pod (see deploy/README.md), or the properties in "
+            "`spark.conf`; outside of Kubernetes leave `spark.master` out",
+        )
+    pod = found.get("spark.kubernetes.driver.pod.name") or conf["spark.kubernetes.driver.pod.name"]
+    # a restarted container must not meet the names of executors that it left behind
+    prefix = f"{pod[:_PREFIX_LENGTH].rstrip('-.')}-{secrets.token_hex(3)}"
+    found["spark.kubernetes.executor.podNamePrefix"] = prefix
+    return found
+
+
+def _driver_host(environ: Mapping[str, str], conf: Mapping[str, str]) -> str:
+    pod, service = environ.get("POD_NAME"), environ.get("LAKEWARD_DRIVER_SERVICE")
+    namespace = environ.get("POD_NAMESPACE") or conf.get("spark.kubernetes.namespace")
+    if pod and service and namespace:
+        return f"{pod}.{service}.{namespace}.svc"
+    return environ.get("POD_IP", "")

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events that a person should know of, told to webhooks (`alerts.*`; status-api.md lists them).
+
+Each says something that changed: a table was parked, a query failed. What goes on (lag, freshness)
+is the business of metrics and their alert rules. Nothing here waits or raises.
+"""
+
+import re
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ingest.config.schema_modes import Outcome
+from ingest.config.setting_operating import AlertSettings
+from ingest.errors import kind_of
+from ingest.observe.status.status_board import iso
+from ingest.observe.webhook import WebhookSender
+from ingest.pipeline.batch_report import BatchReport
+from storage.clock import Clock
+
+__all__ = ["QUIET_S", "WINDOW_S", "Alerts"]
+
+WINDOW_S = 600.0
+"""In which quarantined records are counted, and `quarantine` is sent once a table [s]."""
+
+QUIET_S = 300.0
+"""Between two `stream_failed` of one text [s]: a stream that keeps failing says so at times."""
+
+_VARIES = re.compile(r"[0-9A-Fa-f-]{8,}|\d+")
+"""What makes no other text: numbers, ids of a store's requests."""
+
+_BODY_VERSION = 1
+
+
+class Alerts:
+    """See the module. Used by the daemon's threads that report to `Observer`, one at a time.
+
+    Args:
+        pipeline: the pipeline's name.
+        settings: `alerts.*`.
+        clock: time.
+        counted: told of every outcome of a call: `sent`, `failed`, `dropped`.
+    """
+
+    def __init__(
+        self,
+        pipeline: str,
+        settings: AlertSettings,
+        clock: Clock,
+        counted: Callable[[str], None],
+    ) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self._clock = clock
+        self._counted = counted
+        self._sender: WebhookSender | None = None
+        self._states: dict[str, str] | None = None
+        self._paused: bool | None = None
+        self._bad: dict[str, deque[tuple[float, int]]] = {}
+        self._quiet_until_s: dict[str, float] = {}
+        self._open()
+
+    def _open(self) -> None:
+        if self._settings.urls:
+            self._sender = WebhookSender(self._settings, self._clock, self._counted)
+
+    def use_settings(self, settings: AlertSettings) -> None:
+        """Tell others from now on; what waits for the former is sent or dropped."""
+        if settings != self._settings:
+            self.close()
+            self._settings = settings
+            self._open()
+
+    def close(self) -> None:
+        """Send what waits, for a few seconds."""
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
+    def document(self) -> dict[str, Any]:
+        """What became of events since the process started."""
+        sender = self._sender
+        if sender is None:
+            return {"enabled": False}
+        counts = sender.counts
+        return {
+            "enabled": True,
+            "sent": counts.sent,
+            "failed": counts.failed,
+            "dropped": counts.dropped,
+            "last_error": sender.last_error,
+        }
+
+    def batch(self, report: BatchReport) -> None:
+        """Schema changes and quarantined records of a batch."""
+        if self._sender is None:
+            return
+        for table, said in report.schema_verdicts:
+            if said.outcome is Outcome.APPLIED:
+                self._tell("schema_applied", f"{table}: {said.text}", table=table, change=said.text)
+            elif said.outcome is not Outcome.IGNORED:
+                text = f"{table}: schema change {said.outcome.value}: {said.text}"
+                outcome = said.outcome.value
+                self._tell("schema_refused", text, table=table, change=said.text, outcome=outcome)
+        if report.outcome != "replayed":
+            self._count_bad(report)
+
+    def _count_bad(self, report: BatchReport) -> None:
+        now_s = self._clock.monotonic_s()
+        for table, classes in report.bad_by_table.items():
+            counts = self._bad.setdefault(table, deque(maxlen=1000))
+            counts.append((now_s, sum(classes.values())))
+            while counts and now_s - counts[0][0] > WINDOW_S:
+                counts.popleft()
+            total = sum(count for _, count in counts)
+            if total < self._settings.quarantine_records:
+                continue
+            what = table or "tables that are not known"
+            worst = max(classes, key=lambda name: classes[name])
+            self._tell(
+                "quarantine",
+                f"{total} records for {what} went to quarantine in ten minutes, mostly {worst}",
+                quiet_s=WINDOW_S,
+                key=f"quarantine {table}",
+                table=table,
+                records=total,
+                classes=dict(classes),
+            )
+
+    def tables(self, states: Mapping[str, str], reasons: Mapping[str, str]) -> None:
+        """Which tables are parked now; the first call after the start is no news."""
+        before, self._states = self._states, dict(states)
+        if before is None:
+            return
+        for table, state in sorted(states.items()):
+            was = before.get(table, "running")
+            if state == "parked" != was:
+                reason = reasons.get(table, "")
+                self._tell(
+                    "table_parked", f"{table} is parked: {reason}", table=table, reason=reason
+                )
+            elif was == "parked" != state:
+                self._tell("table_resumed", f"{table} is written again", table=table)
+
+    def paused(self, reason: str | None) -> None:
+        """Whether the stream is paused now (None = it is not); the first call is no news."""
+        before, self._paused = self._paused, reason is not None
+        if before is None or before == self._paused:
+            return
+        if reason is not None:
+            self._tell("stream_paused", f"the stream is paused: {reason}", reason=reason)
+        else:
+            self._tell("stream_resumed", "the stream goes on")
+
+    def failed(self, error: BaseException, *, fatal: bool) -> None:
+        """A query failed and is tried again, or the process ends by the error."""
+        kind = kind_of(error)
+        message = str(error).split("\n", maxsplit=1)[0]
+        facts: dict[str, Any] = {"error": type(error).__name__, "message": message}
+        facts |= {"action": kind.action, "exit_code": int(kind.exit_code)}
+        if fatal:
+            text = f"the stream has ended: {message} (to do: {kind.action})"
+            self._tell("stream_fatal", text, **facts)
+            return
+        text = f"a batch failed and is tried again: {message}"
+        key = "failed " + _VARIES.sub("#", message)
+        self._tell("stream_failed", text, quiet_s=QUIET_S, key=key, **facts)
+
+    def _tell(
+        self, event: str, text: str, *, quiet_s: float = 0.0, key: str = "", **facts: Any
+    ) -> None:
+        if self._sender is None or event not in self._settings.events:
+            return
+        if quiet_s:
+            now_s = self._clock.monotonic_s()
+            if now_s < self._quiet_until_s.get(key, 0.0):
+                return
+            self._quiet_until_s = {k: s for k, s in self._quiet_until_s.items() if s > now_s}
+            self._quiet_until_s[key] = now_s + quiet_s
+        self._sender.send(
+            {
+                "version": _BODY_VERSION,
+                "id": secrets.token_hex(8),
+                "event": event,
+                "pipeline": self._pipeline,
+                "at": iso(self._clock.now_ms()),
+                "text": f"[{self._pipeline}] {text}",
+                **facts,
+            }
+        )

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One port for people and machines.
+
+`/` the status page, `/api/status` what it shows, `/metrics`, `/healthz`, `/readyz`, `/config`; POST
+only what `control` allows. Liveness says only what a restart can heal (the main loop still beats,
+the engine's process lives); readiness says whether the pipeline does its work, with a reason for
+each condition that does not hold. Reading needs no authentication: bind it to a private address.
+"""
+
+import dataclasses
+import gzip
+import http.server
+import json
+import logging
+import sys
+import threading
+import urllib.parse
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from ingest.observe.control import Control
+from ingest.observe.metrics.telemetry import Metrics
+from ingest.observe.status.status_board import StatusBoard
+from ingest.observe.status.status_document import status_document, table_document
+from ingest.observe.status.status_page import status_page
+
+__all__ = ["HttpServer", "StatusBoard"]
+
+_LOG = logging.getLogger(__name__)
+
+_JSON = "application/json; charset=utf-8"
+_TEXT = "text/plain; charset=utf-8"
+_MOST_BODY = 64 * 1024
+_ZIPPED_FROM = 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One request: names of headers as the client wrote them, the query's last values."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    address: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Answer:
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class HttpServer:
+    """Serves metrics, status and control on a daemon thread.
+
+    1. The constructor binds the port, so that a taken port is an error at start.
+    2. `start` begins to answer; `close` ends it. It is also a context manager of both.
+
+    Args:
+        metrics: what `/metrics` shows.
+        board: what the other pages show.
+        host: address to listen on.
+        port: port; 0 = any free one, see `port`.
+        control: what POST may do; None = nothing.
+        more: further members of `/api/status`.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        board: StatusBoard,
+        *,
+        host: str,
+        port: int,
+        control: Control | None = None,
+        more: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._board = board
+        self._control = control
+        self._more = more
+        self._server = _Server((host, port), self._answer)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="http", daemon=True, args=(0.2,)
+        )
+
+    @property
+    def port(self) -> int:
+        """The port in use."""
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        """Base address of the pages."""
+        return f"http://{self._server.server_address[0]!s}:{self.port}"
+
+    def start(self) -> "HttpServer":
+        """Begin to answer."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Stop answering and free the port."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> "HttpServer":
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _answer(self, call: _Call) -> _Answer:
+        if call.method == "POST":
+            return self._controlled(call)
+        page = self._pages().get(call.path)
+        if page is None:
+            if Control.knows(call.path):
+                status, text = HTTPStatus.METHOD_NOT_ALLOWED, "this is for POST\n"
+                return _Answer(status, _TEXT, text.encode(), {"Allow": "POST"})
+            hint = f"try {' '.join(self._pages())}\n"
+            return _Answer(HTTPStatus.NOT_FOUND, _TEXT, hint.encode())
+        return page(call)
+
+    def _pages(self) -> Mapping[str, Callable[[_Call], _Answer]]:
+        return {
+            "/": self._page,
+            "/metrics": self._exposition,
+            "/healthz": lambda call: _json(*self._board.health()),
+            "/readyz": lambda call: _json(*self._board.readiness()),
+            "/api/status": self._status,
+            "/config": lambda call: _json(True, self._board.settings()),
+        }
+
+    def _page(self, call: _Call) -> _Answer:
+        del call
+        page = status_page()
+        return _Answer(
+            HTTPStatus.OK,
+            "text/html; charset=utf-8",
+            page.body,
+            {"Content-Security-Policy": page.policy},
+        )
+
+    def _exposition(self, call: _Call) -> _Answer:
+        body, content_type = self._metrics.exposition(call.headers.get("Accept", ""))
+        return _Answer(HTTPStatus.OK, content_type, body)
+
+    def _status(self, call: _Call) -> _Answer:
+        if "table" in call.query:
+            found = table_document(self._board, self._metrics, call.query["table"])
+            if found is None:
+                return _Answer(HTTPStatus.NOT_FOUND, _JSON, _compact({"error": "no such table"}))
+            return _Answer(HTTPStatus.OK, _JSON, _compact(found))
+        more = {"control": {"enabled": self._control is not None and self._control.enabled}}
+        more |= {} if self._more is None else self._more()
+        document = status_document(self._board, self._metrics, more)
+        return _Answer(HTTPStatus.OK, _JSON, _compact(document))
+
+    def _controlled(self, call: _Call) -> _Answer:
+        if self._control is None or not Control.knows(call.path):
+            status = HTTPStatus.METHOD_NOT_ALLOWED if call.path in self._pages() else None
+            text = b"nothing to POST to here\n"
+            return _Answer(status or HTTPStatus.NOT_FOUND, _TEXT, text)
+        if len(call.body) > _MOST_BODY:
+            return _Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TEXT, b"too long\n")
+        reply = self._control.call(call.path, call.headers, call.body, call.address)
+        return _Answer(reply.status, _JSON, _compact(reply.document), reply.headers)
+
+
+def _json(ok: bool, document: Mapping[str, Any]) -> _Answer:
+    status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return _Answer(status, _JSON, (json.dumps(document, indent=2, default=str) + "\n").encode())
+
+
+def _compact(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, separators=(",", ":"), default=str) + "\n").encode()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], answer: Callable[[_Call], _Answer]) -> None:
+        self.answer = answer
+        super().__init__(address, _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Log it: the base class writes to standard error, also when a client just went away."""
+        del request
+        gone = isinstance(sys.exception(), (ConnectionError, TimeoutError))
+        _LOG.log(
+            logging.DEBUG if gone else logging.ERROR,
+            "a request over HTTP failed",
+            extra={"event": "http_failed", "client": client_address},
+            exc_info=True,
+        )
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """GET, HEAD and POST; everything else is answered by the base class with 501."""
+
+    server: _Server
+    server_version = "lakeward"
+    sys_version = ""
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """Answer a page."""
+        self._send("GET", b"")
+
+    def do_HEAD(self) -> None:
+        """Answer a page's headers."""
+        self._send("HEAD", b"")
+
+    def do_POST(self) -> None:
+        """Answer an action."""
+        length = self.headers.get("Content-Length", "0")
+        count = int(length) if length.isdecimal() else 0
+        self._send("POST", self.rfile.read(min(count, _MOST_BODY + 1)))
+
+    def _send(self, method: str, body: bytes) -> None:
+        path, _, query = self.path.partition("?")
+        answer = self.server.answer(
+            _Call(
+                method=method,
+                path=path,
+                query=dict(urllib.parse.parse_qsl(query)),
+                headers=dict(self.headers),
+                body=body,
+                address=str(self.client_address[0]),
+            )
+        )
+        headers = {
+            "Content-Type": answer.content_type,
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            **answer.headers,
+        }
+        data = answer.body
+        if len(data) >= _ZIPPED_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+            data = gzip.compress(data, compresslevel=2)
+            headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        self.send_response(answer.status)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if method != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are debug noise."""
+        _LOG.debug("http request", extra={"request": format % args})

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the metrics page; `--check` compares it with the file."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from ingest.observe.metrics.metric import PREFIX, Metric
+from ingest.observe.metrics.metric_table import GROUPS, METRICS
+from storage.io.call_counts import CALL_BUCKETS
+
+__all__ = ["PAGE", "page"]
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/reference/metrics.md"
+
+_HEAD = """# Metrics
+
+Generated from the catalogue in `ingest/observe/metrics/metric_table.py`; `make docs` writes it
+anew.
+
+`http://HOST:9108/metrics` has {count} metrics of Lakeward, all with the prefix `{prefix}`, and
+those of the Python process (`process_*`, `python_gc_*`). Alert rules:
+[alerts/lakeward.yaml](../../deploy/alerts/lakeward.yaml), what to do about them:
+[runbook.md](../operations/runbook.md),
+dashboards: [dashboards/](../../deploy/dashboards).
+
+- **Counters count committed work.** Executors serve nothing: figures come back with the work of a
+  task and are added after the commit of its batch. A task that Spark tried again counts once, a
+  replayed batch not at all. Counters begin at 0 with every start: use `rate` and `increase`.
+- **What is not known is absent**, never frozen: watermarks, lag and headroom when the last poll of
+  the source is older than 120 s; freshness of parked tables; figures of a JVM that has not started.
+- **How many series there are is bounded.** `topic` and `partition` are labels of offsets only;
+  nothing carries a bucket, key, offset, file or text of an error. A table has about 80 series.
+  `metrics.max.tables` (500) tables have their own; the rest shares `table="other"`, which the log
+  says once. With `metrics.per.table: false` all tables share the empty name. Counters and
+  histograms of tables that share one are added up, gauges by the column *shared*; `-` = left out.
+- `metrics.labels` adds labels to every series. `table` is `database.table`; `{prefix}build_info`
+  and `{prefix}config_info` are for joins and always 1.
+"""
+
+
+def page() -> str:
+    """The text."""
+    parts = [_HEAD.format(count=len(METRICS), prefix=PREFIX)]
+    for title, rows in GROUPS:
+        parts.append(f"\n## {title}\n\n" + "".join(_table(rows)))
+    return "".join(parts)
+
+
+def _table(rows: Iterable[Metric]) -> Iterable[str]:
+    yield "| metric | type | labels | unit | shared | meaning |\n|---|---|---|---|---|---|\n"
+    for row in rows:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        shared = (row.fold or "-") if _shared(row) else ""
+        kind = "gauge" if row.type == "computed" else row.type
+        if kind == "histogram":
+            bounds = row.buckets or CALL_BUCKETS
+            kind = f"histogram, {bounds[0]:g} to {bounds[-1]:g}"
+        text = row.help.replace("|", "\\|")
+        yield f"| `{PREFIX}{row.name}` | {kind} | {labels} | {row.unit} | {shared} | {text} |\n"
+
+
+def _shared(row: Metric) -> bool:
+    return "table" in row.labels and row.type in ("gauge", "computed")
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true")
+    what.add_argument("--check", action="store_true")
+    if parser.parse_args().write:
+        PAGE.write_text(page(), encoding="utf-8")
+        return 0
+    if PAGE.read_text(encoding="utf-8") == page():
+        return 0
+    sys.stderr.write(f"{PAGE.name} is not as generated: run `make docs`\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

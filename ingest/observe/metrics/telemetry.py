@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics of one pipeline, on a registry of their own, in the driver's process.
+
+Executors never serve or push: they return figures with their results, and `Metrics.record` adds
+them only after the commit, so counters mean *committed* work and a retried task counts once. What
+must not freeze when its source is silent (watermarks, lag, freshness) is worked out at scrape time
+and left out when it is older than `STALE_AFTER_S`. Names and labels are in `metric_table`.
+"""
+
+import importlib.metadata
+import platform
+import threading
+from collections.abc import Collection, Mapping
+
+import prometheus_client
+
+from ingest.observe.busy_time import BusyTime
+from ingest.observe.metrics.batch_counting import count_batch, count_work
+from ingest.observe.metrics.instruments import Instruments, TableNames
+from ingest.observe.metrics.layout_figures import TableLayout
+from ingest.observe.metrics.metric_table import METRICS, STATES, TABLE_STATES
+from ingest.observe.source_watch import STALE_AFTER_S, SourceWatch, Watermarks
+from ingest.pipeline.batch_report import BatchReport, LookupUse
+from ingest.pipeline.task_use import TaskUse
+from storage.clock import Clock, SystemClock
+from storage.table.compaction.compact_table import CompactReport
+
+__all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "version_of"]
+
+PAIMON_FORMAT = "3"
+"""Version of the snapshot and schema files that are written (FORMAT.md §2.1, §3.1)."""
+
+
+def version_of(distribution: str) -> str:
+    """Installed version of a distribution; `unknown` when it runs from a source tree."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+class Metrics:
+    """Every metric of the daemon; thread-safe.
+
+    Args:
+        clock: time.
+        process: whether `process_*` and `python_gc_*` are exported too.
+        tables: values of the label `table`.
+        labels: constant labels of every series.
+    """
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        *,
+        process: bool = True,
+        tables: TableNames | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._source = SourceWatch(self._clock)
+        self._source_ts_ms: dict[str, int] = {}
+        self._parked: frozenset[str] = frozenset()
+        self._feeds: Mapping[str, Collection[str]] = {}
+        self._layouts: dict[str, TableLayout] = {}
+        self._busy = BusyTime(self._clock)
+        self._waiting_since_s: Mapping[str, float] = {}
+        self._tasks_use = TaskUse()
+        self._counted_use = TaskUse()
+        self.instruments = Instruments(METRICS, tables, labels)
+        self.registry = self.instruments.registry
+        self.instruments.before_scrape(self._refresh)
+        self.instruments.serve_calls("store_request_duration_seconds", lambda: self._use.store)
+        self.instruments.serve_calls(
+            "registry_request_duration_seconds", lambda: self._use.registry
+        )
+        if process:
+            prometheus_client.ProcessCollector(registry=self.registry)
+            prometheus_client.GCCollector(registry=self.registry)
+        self.set_build()
+        self.instruments.set("start_timestamp_seconds", self._now_s())
+        self.set_state("starting")
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """The scrape answer: body and content type for an `Accept` header."""
+        return self.instruments.exposition(accept)
+
+    # --- the daemon
+
+    def set_build(self, java: str = "") -> None:
+        """Say which versions run; Java's is known once Spark has started."""
+        versions = (version_of("lakeward"), version_of("pyspark"), platform.python_version())
+        self.instruments.replace("build_info", {(*versions, java, PAIMON_FORMAT): 1.0})
+
+    def set_config(self, pipeline: str, digest: str, trigger_s: float | None) -> None:
+        """Say which settings are in force."""
+        self.instruments.replace("config_info", {(pipeline, digest): 1})
+        if trigger_s is not None:
+            self.instruments.set("trigger_interval_seconds", trigger_s)
+
+    def set_state(self, state: str) -> None:
+        """Enter one of `STATES`."""
+        for each in STATES:
+            self.instruments.set("state", each == state, each)
+
+    def set_outage(self, waiting: bool) -> None:
+        """Whether a system outside is waited for."""
+        self.instruments.set("outage", waiting)
+
+    def set_table_states(self, states: Mapping[str, str]) -> None:
+        """Say which of `TABLE_STATES` each table is in."""
+        values: dict[tuple[str, ...], float] = {
+            (table, each): float(each == state)
+            for table, state in states.items()
+            for each in TABLE_STATES
+        }
+        self.instruments.replace("table_state", values)
+        self._parked = frozenset(table for table, state in states.items() if state == "parked")
+
+    def set_epoch(self, epoch: int) -> None:
+        """Which owner of the stream this process is."""
+        self.instruments.set("driver_epoch", epoch)
+
+    def webhook_called(self, outcome: str) -> None:
+        """A webhook was told, was not, or will not be: `sent`, `failed` or `dropped`."""
+        self.instruments.add("webhook_events_total", 1, outcome)
+
+    def query_failed(self) -> None:
+        """Spark's query ended with an error."""
+        self.instruments.add("query_failures_total", 1)
+
+    # --- batches
+
+    def batch_started(self) -> None:
+        """A micro-batch began."""
+        self.instruments.set("batch_in_progress", 1)
+        self.instruments.set("batch_start_timestamp_seconds", self._now_s())
+
+    def batch_failed(self) -> None:
+        """The micro-batch ended without a report; it will be tried again."""
+        self.instruments.set("batch_in_progress", 0)
+        self.instruments.add("batches_total", 1, "failed")
+
+    def record(self, report: BatchReport, *, again: bool = False) -> None:
+        """Add a finished micro-batch. Call it once per batch, after its commits.
+
+        Args:
+            report: of the batch.
+            again: this process tried it before, and failed after some of its commits: a replay
+                that nobody has counted.
+
+        A replay that commits something was not finished by the process that began it, so that
+        process did not count it either.
+        """
+        self.instruments.set("batch_in_progress", 0)
+        self.instruments.set("last_success_timestamp_seconds", self._now_s())
+        count_batch(self.instruments, report)
+        if report.outcome != "replayed" or again or report.snapshots:
+            count_work(self.instruments, report)
+            self._record_times(report)
+            if report.lookup is not None:
+                self.record_lookup(report.lookup)
+            for table, runs in report.sorted_runs.items():
+                if self.instruments.get("table_sorted_runs_max", table) is None:
+                    self.instruments.set("table_sorted_runs_max", runs, table)
+        with self._lock:
+            self._tasks_use = self._tasks_use.plus(report.use)
+        self.record_committed(report.end_offsets)
+
+    def _record_times(self, report: BatchReport) -> None:
+        for table, (_, newest) in report.source_ts_ms.items():
+            with self._lock:
+                newest = max(newest, self._source_ts_ms.get(table, 0))
+                self._source_ts_ms[table] = newest
+            self.instruments.set("table_source_timestamp_seconds", newest / 1000, table)
+
+    def record_lookup(self, use: LookupUse) -> None:
+        """Add what was done with the local copies of data files."""
+        self.instruments.add("lookup_hits_total", use.hits)
+        self.instruments.add("lookup_misses_total", use.misses)
+        self.instruments.add("lookup_built_bytes_total", use.built_bytes)
+        self.instruments.add("lookup_evicted_files_total", use.evicted_files)
+        self.instruments.set("lookup_disk_bytes", use.disk_bytes)
+
+    # --- upkeep
+
+    def compaction_started(self) -> None:
+        """A table is being compacted in the background."""
+        self.instruments.set("compaction_in_progress", 1)
+        self._busy.begin()
+
+    def compaction_ended(self, table: str, kind: str, report: CompactReport | None) -> None:
+        """Add a background compaction; None: it failed as a whole."""
+        into = self.instruments
+        into.set("compaction_in_progress", 0)
+        self._busy.end()
+        if report is None:
+            into.add("compactions_total", 1, table, kind, "error")
+            return
+        into.observe("compaction_pass_duration_seconds", report.seconds, kind)
+        into.add("compactions_total", report.compacted, table, kind, "ok")
+        into.add("compactions_total", report.dropped, table, kind, "dropped")
+        into.add("compactions_total", len(report.failures), table, kind, "error")
+        into.add("commits_total", len(report.snapshots), table, "compact", "ok")
+        into.add("compaction_seconds_total", report.bucket_seconds, table, kind)
+        into.add("compaction_read_bytes_total", report.read_bytes, table, kind)
+        into.add("compaction_written_bytes_total", report.written_bytes, table, kind)
+        into.add("table_changelog_rows_total", report.changelog_rows, table)
+
+    def compaction_waits(self, since_s: Mapping[str, float]) -> None:
+        """Say which tables wait for the background, each since when [monotonic s]."""
+        self._waiting_since_s = dict(since_s)
+        self.instruments.set("compaction_pending", len(since_s))
+
+    def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
+        """Add snapshots that expired, and files removed that nothing named."""
+        self.instruments.add("snapshots_expired_total", snapshots, table)
+        self.instruments.add("orphan_files_removed_total", orphans, table)
+
+    def record_layout(self, table: str, layout: TableLayout) -> None:
+        """Take how a table's files lie in its newest snapshot."""
+        for name, value in layout.figures().items():
+            self.instruments.set(f"table_{name}", value, table)
+        self._layouts[table] = layout
+
+    def layouts(self) -> dict[str, TableLayout]:
+        """What `record_layout` was told last of each table."""
+        return self._layouts.copy()
+
+    # --- source
+
+    def source_error(self, reason: str) -> None:
+        """A poll of the source failed: `transport` or `auth`."""
+        self.instruments.add("source_errors_total", 1, reason)
+
+    def record_committed(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        """Take the next offsets to read; also at the start, so that lag is right at once."""
+        self._source.reached(offsets)
+        for topic, parts in offsets.items():
+            for partition, offset in parts.items():
+                self.instruments.set("source_committed_offset", offset, topic, str(partition))
+
+    def record_watermarks(
+        self, watermarks: Watermarks, silent: Collection[tuple[str, int]] = frozenset()
+    ) -> None:
+        """Take the result of a successful poll of the source; see `SourceWatch.polled`."""
+        self.instruments.set("source_offsets_poll_timestamp_seconds", self._now_s())
+        self._source.polled(watermarks, silent)
+
+    def set_waits(self, waits: Mapping[str, float]) -> None:
+        """Say how long records of a topic may wait [s]: until then they are not late."""
+        self._source.set_waits(waits)
+
+    def set_feeds(self, feeds: Mapping[str, Collection[str]]) -> None:
+        """Say from which topics each table comes; of others any topic may be."""
+        self._feeds = feeds
+
+    def lag(self) -> dict[tuple[str, int], int]:
+        """Records behind, per (topic, partition); empty while no recent poll says."""
+        return self._source.lag()
+
+    def freshness_s(self) -> dict[str, float]:
+        """Per table the age of its newest change; 0 while its topics have nothing newer [s].
+
+        Records that may wait are nothing newer yet. Of parked tables nothing is known.
+        """
+        if not self._source.ever_polled:
+            return {}
+        behind, now_ms = self._source.behind(), self._clock.now_ms()
+        with self._lock:
+            return {
+                table: 0.0 if self._caught_up(table, behind) else max(0.0, now_ms - ts_ms) / 1000
+                for table, ts_ms in self._source_ts_ms.items()
+                if table not in self._parked
+            }
+
+    def _caught_up(self, table: str, behind: set[str] | None) -> bool:
+        if behind is None:
+            return False
+        feeds = self._feeds.get(table)
+        return behind.isdisjoint(feeds) if feeds else not behind
+
+    # --- at scrape time
+
+    @property
+    def _use(self) -> TaskUse:
+        with self._lock:
+            return TaskUse.now().plus(self._tasks_use)
+
+    def _refresh(self) -> None:
+        into = self.instruments
+        for name, values in self._source.values().items():
+            into.replace(name, values)
+        into.replace("table_freshness_seconds", {(t,): s for t, s in self.freshness_s().items()})
+        waiting = self._waiting_since_s.values()
+        oldest_s = self._clock.monotonic_s() - min(waiting) if waiting else 0.0
+        into.set("compaction_oldest_pending_seconds", oldest_s)
+        into.set("compaction_busy_ratio", self._busy.ratio())
+        with self._lock:  # around the look, too: of two scrapes at once one would count backwards
+            now = TaskUse.now().plus(self._tasks_use)
+            new = TaskUse(
+                now.store.since(self._counted_use.store),
+                now.registry.since(self._counted_use.registry),
+            )
+            self._counted_use = now
+        for (operation, outcome), count in new.store.calls.items():
+            into.add("store_requests_total", count, operation, outcome)
+        for operation, size in new.store.sizes.items():
+            into.add("store_bytes_total", size, operation)
+        for (_, outcome), count in new.registry.calls.items():
+            into.add("registry_requests_total", count, outcome)
+
+    def _now_s(self) -> float:
+        return self._clock.now_ms() / 1000
+
+
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells the outside what the daemon does: logs, metrics, status board, lag poll, HTTP endpoint.
+
+One object, so that the daemon and the sink speak of events and not of gauges. Nothing here may
+stop a batch: a failed lag poll is counted and its series go stale by age.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from ingest.config.schema_modes import Outcome
+from ingest.config.settings import Settings
+from ingest.config.source_settings import SourceSettings
+from ingest.errors import AccessDeniedError
+from ingest.observe.alerts import Alerts
+from ingest.observe.control import Control
+from ingest.observe.http_server import HttpServer
+from ingest.observe.metrics.instruments import TableNames
+from ingest.observe.metrics.telemetry import Metrics
+from ingest.observe.offset_mirror import OffsetMirror
+from ingest.observe.runtime_watch import RuntimeWatch, digest_of, java_version
+from ingest.observe.status.status_board import StatusBoard
+from ingest.observe.text_table import human_time
+from ingest.pipeline.batch_report import BatchReport
+from ingest.source.lag import LagProbe
+from ingest.source.ranges import OffsetMap
+from ingest.state.parking import ParkedTable
+from ingest.state.pausing import Pause
+from ingest.state.request_files import Answer, RequestFiles
+from ingest.state.table_registry import TableBook
+from storage.clock import Clock
+from storage.errors import LakewardError
+
+__all__ = ["LAG_POLL_S", "Observer", "ShownSettings"]
+
+_LOG = logging.getLogger(__name__)
+
+LAG_POLL_S = 15.0
+"""Time between two looks at the source's watermarks [s]; one cheap request a partition each."""
+
+
+ShownSettings = Callable[[], Sequence[tuple[str, str, str]]]
+"""Tells the settings in force: key, value without secrets, origin."""
+
+
+class Observer:
+    """See the module. Context manager: entering opens the endpoint, leaving closes it.
+
+    Args:
+        settings: the pipeline's settings.
+        clock: time.
+        shown: tells the settings in force with their origins; None = they came from a program.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Clock, shown: ShownSettings | None = None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._shown = shown
+        self._unfinished: int | None = None  # batch that began here and was not recorded
+        self._again = False
+        self._matched: set[tuple[str, str, str]] = set()
+        wanted = settings.metrics
+        self.metrics = Metrics(
+            clock,
+            tables=TableNames(per_table=wanted.per_table, most=wanted.max_tables),
+            labels=wanted.labels,
+        )
+        self._set_config(settings)
+        paths = RuntimeWatch.paths_of(settings.pipeline.checkpoint, settings.sink.warehouse)
+        self._runtime = RuntimeWatch(self.metrics.instruments, paths)
+        self.board = StatusBoard(settings.pipeline.name, clock)
+        name = settings.pipeline.name
+        self._alerts = Alerts(name, settings.alerts, clock, self.metrics.webhook_called)
+        self._mirror = OffsetMirror.of(settings)
+        self._control: Control | None = None
+        self._paused: Pause | None = None
+        self._server: HttpServer | None = None
+        self._ended = threading.Event()
+        self._changed = threading.Event()
+        self._poller: threading.Thread | None = None
+        self._committed: dict[tuple[str, int], int] = {}
+
+    def __enter__(self) -> "Observer":
+        shown = self._settings.metrics
+        if shown.enabled:
+            server = HttpServer(
+                self.metrics,
+                self.board,
+                host=shown.host,
+                port=shown.port,
+                control=self._control,
+                more=lambda: {"alerts": self._alerts.document()},
+            )
+            self._server = server.start()
+            _LOG.info("endpoint open", extra={"event": "endpoint", "url": server.url})
+        self._runtime.start()
+        self.board.set_condition("configuration", ok=True)
+        self._show_settings()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._changed.set()
+        if self._poller is not None:
+            self._poller.join(timeout=LAG_POLL_S)
+        if self._mirror is not None:
+            self._mirror.close()
+        self._alerts.close()
+        self._runtime.close()
+        if self._server is not None:
+            self._server.close()
+
+    def let_control(
+        self, files: RequestFiles, *, drain: Callable[[], None], hurry: Callable[[], None]
+    ) -> None:
+        """Take requests over HTTP from whoever knows the token; call it before entering."""
+        token = self._settings.control.token
+        self._control = Control(token, files, drain=drain, hurry=hurry, clock=self._clock)
+
+    def answered(self, answer: Answer) -> None:
+        """A request was done or refused."""
+        self.board.answered(answer)
+
+    def _show_settings(self) -> None:
+        settings = self._settings
+        if self._shown is not None:
+            lines = self._shown()
+        else:
+            lines = [(key, text, "program") for key, text in _flat(settings.redacted())]
+        self.board.set_settings(lines, settings.pipeline.trigger_interval_s)
+        self.board.set_fact("warehouse", settings.sink.warehouse)
+
+    def _set_config(self, settings: Settings) -> None:
+        trigger = settings.pipeline.trigger_interval_s
+        self.metrics.set_config(settings.pipeline.name, digest_of(settings), trigger)
+
+    def started(self, spark: SparkSession) -> None:
+        """The Spark session is up; begin to watch the source."""
+        self.board.set_condition("session", ok=True)
+        self.board.watch_engine(_engine_alive(spark))
+        self.board.set_fact("spark", spark.version)
+        self.metrics.set_build(java=java_version(spark))
+        self._runtime.use_session(spark)
+        self._state("running")
+        self._poller = threading.Thread(target=self._poll, name="lag", daemon=True)
+        self._poller.start()
+        _LOG.info(
+            "running",
+            extra={
+                "event": "running",
+                "pipeline": self._settings.pipeline.name,
+                "warehouse": self._settings.sink.warehouse,
+                "master": spark.sparkContext.master,
+            },
+        )
+
+    def use_settings(self, settings: Settings) -> None:
+        """Watch another source from now on."""
+        self._settings = settings
+        self._set_config(settings)
+        self._changed.set()
+        self._alerts.use_settings(settings.alerts)
+        if self._control is not None:
+            self._control.use_token(settings.control.token)
+        self._show_settings()
+
+    def resuming_at(self, offsets: OffsetMap) -> None:
+        """Where the stream goes on, so that lag is right before the first batch."""
+        self.metrics.record_committed(offsets)
+        self.board.set_offsets(offsets)
+        self._remember(offsets)
+        self._show(offsets)
+
+    def _show(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        if self._mirror is not None:
+            self._mirror.tell(offsets)
+
+    def _remember(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        self._committed |= {
+            (topic, int(partition)): offset
+            for topic, parts in offsets.items()
+            for partition, offset in parts.items()
+        }
+
+    def beat(self) -> None:
+        """The main loop is alive."""
+        self.board.beat()
+        if self.board.sample_due:
+            lags = self.metrics.lag()
+            self.board.sample(sum(lags.values()) if lags else None, self.metrics.freshness_s())
+
+    def batch_started(self, batch_id: int) -> None:
+        """A batch passed the gate."""
+        self._again = batch_id == self._unfinished
+        self._unfinished = batch_id
+        self.board.batch_started(batch_id)
+        self.metrics.batch_started()
+
+    def batch(self, report: BatchReport) -> None:
+        """A batch is committed in all its tables."""
+        self.metrics.record(report, again=self._again)
+        self._unfinished = None
+        self.board.record(report)
+        self._alerts.batch(report)
+        self._remember(report.end_offsets)
+        self._show(report.end_offsets)
+        for topic, found in sorted(report.ordering_violations.items()):
+            key, partition, other = min(found)
+            _LOG.warning(
+                "a key is in two partitions: the order of its changes is not known; see "
+                "source.ordering",
+                extra={
+                    "event": "ordering_violation",
+                    "topic": topic,
+                    "key_hash": f"{key:016x}",
+                    "partitions": [partition, other],
+                    "keys": len(found),
+                },
+            )
+        for table, rows in sorted(report.swept.items()):
+            _LOG.info(
+                "a snapshot of the source ended; rows that it did not bring are deleted",
+                extra={"event": "swept", "table": table, "rows": rows},
+            )
+        _LOG.log(
+            logging.DEBUG if report.events == 0 else logging.INFO,
+            "batch done",
+            extra={
+                "event": "batch",
+                "batch_id": report.batch_id,
+                "identifier": report.identifier,
+                "outcome": report.outcome,
+                "events": report.events,
+                "rows": report.rows,
+                "quarantined": report.bad_records,
+                "tables": len(report.snapshots),
+                "duration_s": round(report.duration_s, 3),
+                **{
+                    f"{phase}_s": round(seconds, 3)
+                    for phase, seconds in report.phases.items()
+                    if not phase.startswith("task_")
+                },
+            },
+        )
+        for table, said in report.schema_verdicts:
+            _LOG.log(
+                logging.INFO if said.outcome is Outcome.APPLIED else logging.WARNING,
+                "schema change %s",
+                said.outcome.value,
+                extra={"event": "schema_change", "table": table, "change": said.text},
+            )
+        for each in sorted(set(report.matched) - self._matched):
+            self._matched.add(each)
+            _LOG.warning(
+                "a column of events is matched to one that is spelt otherwise (source.names.case)",
+                extra={
+                    "event": "column_matched",
+                    "table": each[0],
+                    "member": each[1],
+                    "column": each[2],
+                },
+            )
+        for table, reason in report.parked:
+            _LOG.error(
+                "table parked, the others go on",
+                extra={"event": "table_parked", "table": table, "reason": reason},
+            )
+
+    def tables(self, book: TableBook) -> None:
+        """Which tables are written, parked, or behind the others."""
+        parked = book.parking.parked()
+        states: dict[str, str] = dict.fromkeys(book.progresses(), "running")
+        states |= dict.fromkeys(book.parking.behind, "behind") | dict.fromkeys(parked, "parked")
+        self.metrics.set_table_states(states)
+        feeds = {name: tuple(each.offsets) for name, each in book.progresses().items()}
+        self.metrics.set_feeds(feeds)
+        self.board.set_table_states(
+            {name: {"state": state, **_why(parked.get(name))} for name, state in states.items()}
+        )
+        self._alerts.tables(states, {name: entry.reason for name, entry in parked.items()})
+
+    def querying(self, query: StreamingQuery) -> None:
+        """Spark's query has begun, or another one has."""
+        self._runtime.use_query(query)
+
+    def failed(self, error: BaseException) -> None:
+        """The query ended with an error; it is tried again or the process ends."""
+        self.metrics.query_failed()
+        self.metrics.batch_failed()
+        self.board.failed(error)
+
+    def waiting(self, error: BaseException | None) -> None:
+        """Whether a system outside is waited for, and what it says."""
+        self.metrics.set_outage(error is not None)
+        self.board.set_fact("waiting_for", None if error is None else str(error).split("\n")[0])
+
+    def recovered(self) -> None:
+        """What failed goes well again, and no batch waits to be done again."""
+        self.waiting(None)
+        self.board.set_condition("last_batch", ok=True)
+
+    def owning(self, epoch: int) -> None:
+        """The stream is ours, as its owner of this number."""
+        self.board.set_condition("owner", ok=True)
+        self.board.set_fact("epoch", epoch)
+        self.metrics.set_epoch(epoch)
+
+    def trying_again(self, error: BaseException) -> None:
+        """The query is started again after that."""
+        self._alerts.failed(error, fatal=False)
+
+    def running(self) -> None:
+        """The query runs again."""
+        self._state("running" if self._paused is None else "paused")
+
+    def paused(self, pause: Pause | None) -> None:
+        """Whether a person has paused the stream."""
+        if pause != self._paused:
+            self._paused = pause
+            self.running()
+            _LOG.info(
+                "the stream goes on" if pause is None else "the stream is paused",
+                extra={"event": "paused" if pause else "unpaused"}
+                | ({"reason": pause.reason} if pause else {}),
+            )
+        self.board.set_paused(pause)
+        self._alerts.paused(None if pause is None else pause.reason)
+
+    def draining(self) -> None:
+        """No further batch begins."""
+        self._state("draining")
+
+    def stopping(self) -> None:
+        """The Spark session is about to be stopped."""
+        self._runtime.forget_session()
+
+    def ended(self, error: BaseException | None = None) -> None:
+        """The process is about to end, perhaps by an error."""
+        self._state("idle" if error is None else "failed")
+        if error is not None:
+            self._alerts.failed(error, fatal=True)
+
+    def _state(self, state: str) -> None:
+        self.metrics.set_state(state)
+        self.board.set_state(state)
+
+    def _poll(self) -> None:
+        while not self._ended.is_set():
+            self._changed.clear()
+            self._poll_source(self._settings.source)
+
+    def _poll_source(self, source: SourceSettings) -> None:
+        with LagProbe(source) as probe:
+            while not self._ended.is_set():
+                try:
+                    watermarks = probe.poll(dict(self._committed))
+                    self.metrics.record_watermarks(watermarks, probe.silent())
+                    self.board.set_condition("source", ok=True)
+                except (LakewardError, OSError) as error:
+                    denied = isinstance(error, AccessDeniedError)
+                    self.metrics.source_error("auth" if denied else "transport")
+                    self.board.set_condition("source", ok=False, reason=str(error))
+                    _LOG.warning(
+                        "the source does not answer", extra={"event": "lag_poll", "error": error}
+                    )
+                if self._changed.wait(LAG_POLL_S):
+                    return
+
+
+def _why(entry: ParkedTable | None) -> dict[str, str]:
+    if entry is None:
+        return {}
+    return {"reason": entry.reason, "by": entry.by, "parked_at": human_time(entry.parked_ms)}
+
+
+def _engine_alive(spark: SparkSession) -> Callable[[], bool]:
+    """Whether the process that this session's JVM is still runs; asks nothing of the JVM."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return lambda: process is None or process.poll() is None
+
+
+def _flat(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield prefix + name, str(value)

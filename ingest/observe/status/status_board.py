@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon says about itself: state, readiness conditions, batches, tables, offsets.
+
+The daemon's threads write, the HTTP threads read; every method takes one lock and returns copies.
+Everything is bounded: the last batches, errors, schema changes and requests, one entry a table and
+a partition. It begins anew with the process; what lasts is in the tables. `status-api.md` says what
+the document means.
+"""
+
+import datetime
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ingest.observe.metrics.metric_table import STATES
+from ingest.observe.metrics.telemetry import version_of
+from ingest.observe.status.status_history import History
+from ingest.observe.status.status_tables import RATE_S, TableFacts
+from ingest.pipeline.batch_report import BatchReport
+from ingest.state.pausing import Pause
+from ingest.state.request_files import Answer
+from storage.clock import Clock, SystemClock
+from storage.errors import InternalError
+
+__all__ = ["API_VERSION", "CONDITIONS", "StatusBoard", "iso"]
+
+API_VERSION = 1
+"""Of the document: a new number when a member goes or changes its meaning, none for new ones."""
+
+CONDITIONS = ("configuration", "owner", "session", "source", "last_batch")
+"""Readiness conditions; all but `last_batch` are false until the daemon says otherwise."""
+
+_HEARTBEAT_S = 600.0
+_HEARTBEAT_BATCHES = 10.0
+_REMEMBERED_DURATIONS = 100
+_REMEMBERED_BATCHES = 40
+_REMEMBERED_ERRORS = 20
+_REMEMBERED_CHANGES = 50
+_REMEMBERED_REQUESTS = 20
+
+
+def iso(time_ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class StatusBoard:
+    """See the module.
+
+    Args:
+        pipeline: the pipeline's name.
+        clock: time.
+    """
+
+    def __init__(self, pipeline: str, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._pipeline = pipeline
+        self._lock = threading.Lock()
+        self._state = "starting"
+        self._started_s = self._clock.monotonic_s()
+        self._beat_s = self._started_s
+        self._conditions: dict[str, tuple[bool, str]] = {
+            name: (False, f"{name} is not ready yet") for name in CONDITIONS
+        }
+        self._conditions["last_batch"] = (True, "")
+        self._durations: deque[float] = deque(maxlen=_REMEMBERED_DURATIONS)
+        self._errors: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED_ERRORS)
+        self._batches: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED_BATCHES)
+        self._changes: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED_CHANGES)
+        self._requests: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED_REQUESTS)
+        self._reload: dict[str, Any] | None = None
+        self._paused: dict[str, Any] | None = None
+        self._batch: dict[str, Any] = {"in_progress": False, "done": 0, "last": None}
+        self._tables = TableFacts()
+        self._records = 0
+        self._marks: deque[tuple[float, int]] = deque(maxlen=400)
+        self._offsets: dict[str, dict[str, int]] = {}
+        self._facts: dict[str, Any] = {}
+        self._alive: Callable[[], bool] | None = None
+        self._lines: tuple[tuple[str, str, str], ...] = ()
+        self._rate_s = RATE_S
+        self.history = History(self._started_s)
+
+    def set_state(self, state: str) -> None:
+        """Enter a state of `metric_table.STATES`.
+
+        Raises:
+            InternalError: there is no such state.
+        """
+        if state not in STATES:
+            raise InternalError("no such state", state=state)
+        with self._lock:
+            self._state = state
+
+    def set_condition(self, name: str, ok: bool, reason: str = "") -> None:
+        """Say whether a readiness condition holds, and why not."""
+        with self._lock:
+            self._conditions[name] = (ok, reason)
+
+    def set_fact(self, name: str, value: object) -> None:
+        """Show one more thing under `facts`, such as the warehouse or the epoch."""
+        with self._lock:
+            self._facts[name] = value
+
+    def set_settings(
+        self, lines: Sequence[tuple[str, str, str]], trigger_interval_s: float
+    ) -> None:
+        """Show the settings in force: key, value without secrets, origin."""
+        with self._lock:
+            self._lines = tuple(lines)
+            self._rate_s = max(RATE_S, 2 * trigger_interval_s)
+            self._facts["trigger_interval_s"] = trigger_interval_s
+
+    def settings(self) -> dict[str, Any]:
+        """The settings in force."""
+        with self._lock:
+            rows = [{"key": key, "value": value, "from": by} for key, value, by in self._lines]
+            return {"pipeline": self._pipeline, "settings": rows}
+
+    def set_paused(self, pause: Pause | None) -> None:
+        """Say whether a person has paused the stream."""
+        with self._lock:
+            self._paused = None
+            if pause is not None:
+                self._paused = {"reason": pause.reason, "since": iso(pause.since_ms)}
+
+    def watch_engine(self, alive: Callable[[], bool]) -> None:
+        """Have liveness ask whether the engine's process lives; the call must return at once."""
+        with self._lock:
+            self._alive = alive
+
+    def answered(self, answer: Answer) -> None:
+        """A request was done or refused."""
+        facts = {"kind": answer.kind, "state": answer.state, "text": answer.text}
+        facts |= {"id": answer.id, "hint": answer.hint, "at": iso(answer.at_ms)}
+        with self._lock:
+            self._requests.append(facts)
+            if answer.kind == "reload":
+                self._reload = facts
+
+    def beat(self) -> None:
+        """The main loop is alive."""
+        with self._lock:
+            self._beat_s = self._clock.monotonic_s()
+
+    @property
+    def sample_due(self) -> bool:
+        """Whether it is time for a sample."""
+        return self.history.due(self._clock.monotonic_s())
+
+    def sample(self, lag: float | None, freshness_s: Mapping[str, float]) -> None:
+        """Take a sample for the charts."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            rates = self._tables.mark(now_s, self._rate_s)
+            parked = self._tables.parked()
+            self._marks.append((now_s, self._records))
+            while len(self._marks) > 2 and self._marks[1][0] <= now_s - self._rate_s:
+                self._marks.popleft()
+            took_s = now_s - self._marks[0][0]
+            records = (self._records - self._marks[0][1]) / took_s if took_s > 0 else 0.0
+        tables = {
+            table: {"rows_per_s": rate, "freshness_s": freshness_s.get(table)}
+            for table, rate in rates.items()
+        }
+        values = {
+            "lag_records": lag,
+            "freshness_s": max(
+                (each for name, each in freshness_s.items() if name not in parked), default=None
+            ),
+            "records_per_s": records,
+            "rows_per_s": sum(rates.values()),
+        }
+        self.history.add(now_s, values, tables)
+
+    def batch_started(self, batch_id: int) -> None:
+        """A micro-batch began."""
+        with self._lock:
+            self._batch |= {"in_progress": True, "current": batch_id, "started_at": self._now()}
+
+    def record(self, report: BatchReport) -> None:
+        """A micro-batch ended well."""
+        with self._lock:
+            self._durations.append(report.duration_s)
+            self._conditions["last_batch"] = (True, "")
+            last = {
+                "batch_id": report.batch_id,
+                "identifier": report.identifier,
+                "outcome": report.outcome,
+                "events": report.events,
+                "rows": report.rows,
+                "bad_records": report.bad_records,
+                "tables": len(report.snapshots),
+                "duration_s": round(report.duration_s, 3),
+                "phases": {name: round(s, 3) for name, s in report.phases.items()},
+                "ended_at": self._now(),
+            }
+            self._batch = {"in_progress": False, "done": self._batch["done"] + 1, "last": last}
+            if report.events or not self._batches or self._batches[-1]["events"]:
+                self._batches.append(last)  # of empty ones in a row the first
+            if report.outcome != "replayed":
+                self._records += report.events
+            for topic, offsets in report.end_offsets.items():
+                self._offsets.setdefault(topic, {}).update(offsets)
+            self._tables.record(report, self._now())
+            self._record_changes(report)
+
+    def _record_changes(self, report: BatchReport) -> None:
+        for table, said in report.schema_verdicts:
+            self._changes.append(
+                {
+                    "table": table,
+                    "change": said.kind.value,
+                    "text": said.text,
+                    "outcome": said.outcome.value,
+                    "at": self._now(),
+                }
+            )
+
+    def set_table_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say what becomes of the events of tables: `state`, and of a parked one why."""
+        with self._lock:
+            self._tables.set_states(states)
+
+    def failed(self, error: BaseException) -> None:
+        """Remember an error; the next good batch makes the pipeline ready again."""
+        with self._lock:
+            message = str(error).split("\n", maxsplit=1)[0]
+            self._batch["in_progress"] = False
+            self._conditions["last_batch"] = (False, f"the last batch failed: {message}")
+            self._errors.append(
+                {"at": self._now(), "type": type(error).__name__, "message": message}
+            )
+
+    def health(self) -> tuple[bool, dict[str, Any]]:
+        """Whether a restart would not help, and why."""
+        with self._lock:
+            limit = max(_HEARTBEAT_S, _HEARTBEAT_BATCHES * max(self._durations, default=0.0))
+            age = self._clock.monotonic_s() - self._beat_s
+            engine = self._alive is None or self._alive()
+            document: dict[str, Any] = {
+                "healthy": age <= limit and engine,
+                "heartbeat_age_s": round(age, 1),
+                "limit_s": limit,
+                "engine_alive": engine,
+            }
+            if age > limit:
+                document["reason"] = "the main loop has stopped"
+            elif not engine:
+                document["reason"] = "the engine's process (JVM) has ended"
+            return document["healthy"], document
+
+    def readiness(self) -> tuple[bool, dict[str, Any]]:
+        """Whether the pipeline does its work, and every condition with its reason."""
+        with self._lock:
+            reasons = self._reasons()
+            document = {
+                "ready": not reasons,
+                "state": self._state,
+                "reasons": reasons,
+                "conditions": self._condition_facts(),
+            }
+            return not reasons, document
+
+    def _reasons(self) -> list[str]:
+        reasons = [reason for ok, reason in self._conditions.values() if not ok]
+        if self._state in ("starting", "failed"):
+            reasons.append(f"the daemon is {self._state}")
+        if self._paused is not None:
+            reasons.append(f"the stream is paused: {self._paused['reason']}")
+        return reasons
+
+    def _condition_facts(self) -> dict[str, dict[str, Any]]:
+        return {
+            name: {"ok": ok, "reason": reason} for name, (ok, reason) in self._conditions.items()
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Everything, as plain values for JSON."""
+        with self._lock:
+            reasons = self._reasons()
+            return {
+                "api": API_VERSION,
+                "pipeline": self._pipeline,
+                "version": version_of("lakeward"),
+                "state": self._state,
+                "now": self._now(),
+                "uptime_s": round(self._clock.monotonic_s() - self._started_s, 1),
+                "ready": not reasons,
+                "reasons": reasons,
+                "conditions": self._condition_facts(),
+                "paused": self._paused,
+                "facts": dict(self._facts),
+                "batch": dict(self._batch),
+                "batches": list(self._batches),
+                "tables": self._tables.document(),
+                "source": {
+                    topic: {p: {"committed": offset} for p, offset in parts.items()}
+                    for topic, parts in self._offsets.items()
+                },
+                "quarantine": self._tables.quarantine(),
+                "schema_changes": list(self._changes),
+                "errors": list(self._errors),
+                "requests": list(self._requests),
+                "reload": self._reload,
+            }
+
+    def set_offsets(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        """Show where the stream starts, before its first batch."""
+        with self._lock:
+            for topic, parts in offsets.items():
+                self._offsets.setdefault(topic, {}).update(parts)
+
+    def _now(self) -> str:
+        return iso(self._clock.now_ms())

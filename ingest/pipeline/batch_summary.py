@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a micro-batch did, put together from its plan, its jobs and its commits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingest.pipeline.batch_report import BatchReport, LookupUse
+from ingest.pipeline.compaction_figures import CompactionFigures, bucket_skew, summed
+from ingest.pipeline.deletions.sweep_decisions import Verdict
+from ingest.pipeline.job_outcome import JobOutcome
+from ingest.pipeline.plan import BatchPlan
+from storage.table.commit.commit import CommitResult
+
+__all__ = ["summary", "swept"]
+
+
+def summary(
+    plan: BatchPlan,
+    outcome: JobOutcome,
+    commits: Mapping[str, tuple[CommitResult, float]],
+    *,
+    snapshots: Mapping[str, int],
+    seconds: float,
+    phases: Mapping[str, float],
+) -> BatchReport:
+    """The report of a batch.
+
+    Args:
+        plan: of its first run.
+        outcome: of all its runs.
+        commits: what became of each table's commit, and how long it took [s].
+        snapshots: newest snapshot of each of these tables.
+        seconds: of the whole batch [s].
+        phases: seconds of its phases [s].
+    """
+    report = outcome.report
+    rows: dict[str, dict[str, int]] = {}
+    runs: dict[str, int] = {}
+    work = CompactionFigures(commits)
+    lookup: LookupUse | None = None
+    for result in outcome.results:
+        kinds = rows.setdefault(result.table, {})
+        for kind, count in result.rows.items():
+            kinds[kind] = kinds.get(kind, 0) + count
+        runs[result.table] = max(runs.get(result.table, 0), result.sorted_runs)
+        work.add(result)
+        if result.lookup is not None:
+            lookup = result.lookup if lookup is None else lookup.plus(result.lookup)
+    outcome_name = "committed" if commits else "empty"
+    return BatchReport(
+        batch_id=plan.batch_id,
+        identifier=plan.identifier,
+        outcome="replayed" if plan.skip else outcome_name,
+        events=report.records.total(),
+        records=report.records,
+        bytes=report.bytes,
+        rows_by_table=rows,
+        counts=report.counts,
+        bad_by_topic=report.bad,
+        bad_by_table=report.bad_records.kept,
+        bad_skipped=report.bad_records.skipped,
+        snapshots=snapshots,
+        replayed=tuple(sorted(plan.skip)),
+        sorted_runs=runs,
+        compactions=work.done,
+        compactions_dropped=work.dropped,
+        written=work.written,
+        bucket_skew=bucket_skew(outcome.results),
+        slowest_s=max((result.seconds for result in outcome.results), default=0.0),
+        use=outcome.use,
+        compaction_read_bytes=work.read,
+        compaction_bytes=work.bytes,
+        compaction_seconds=work.seconds,
+        changelog_rows=work.changelog,
+        values_kept=summed((one.table, one.values_kept) for one in outcome.results),
+        values_lost=summed((one.table, one.values_lost) for one in outcome.results),
+        repeated=summed((n, t.repeated) for n, t in report.tables.items() if n in commits),
+        lookup=lookup,
+        commit_retries=sum(_retries(done) for done, _ in commits.values()),
+        commit_seconds={name: seconds for name, (_, seconds) in commits.items()},
+        source_ts_ms={
+            name: (totals.min_ts_ms, totals.max_ts_ms)
+            for name, totals in report.tables.items()
+            if totals.min_ts_ms is not None and totals.max_ts_ms is not None
+        },
+        end_offsets={
+            topic: {partition: end for partition, (_, end) in parts.items()}
+            for topic, parts in outcome.totals.span.items()
+        },
+        skipped_offsets=report.skipped,
+        matched=tuple(
+            (name, member, column)
+            for name, totals in sorted(report.tables.items())
+            for member, column in sorted(totals.matched)
+            if name in commits
+        ),
+        duration_s=seconds,
+        phases={**phases, **{f"task_{k}": v for k, v in _task_seconds(outcome).items()}},
+        started_ms=plan.time_ms,
+    )
+
+
+def _retries(done: CommitResult) -> int:
+    """Publications that lost a race, or a dropped compaction's: those that made a snapshot not."""
+    made = [
+        each for each in (done.append_snapshot_id, done.compact_snapshot_id) if each is not None
+    ]
+    return max(0, done.attempts - len(made))
+
+
+def _task_seconds(outcome: JobOutcome) -> dict[str, float]:
+    """Time of the parts of a job, summed over tasks [s]."""
+    finish = sum(result.finish_seconds for result in outcome.results)
+    return {
+        **outcome.report.seconds,
+        "merge": sum(result.seconds for result in outcome.results) - finish,
+        "flush": finish,
+    }
+
+
+def swept(
+    outcome: JobOutcome, verdicts: Mapping[str, Verdict], commits: Mapping[str, object]
+) -> dict[str, Any]:
+    """Of a report what became of snapshots that end: see `BatchReport`.
+
+    Args:
+        outcome: of all runs.
+        verdicts: on tables that new snapshots sweep.
+        commits: tables that were committed.
+    """
+    gone = summed((one.table, one.swept) for one in outcome.results)
+    done = {name: each for name, each in verdicts.items() if name in commits}
+    return {
+        "swept": {name: gone.get(name, 0) for name, each in done.items() if each.swept},
+        "unswept": {name: each.told for name, each in done.items() if each.told},
+    }

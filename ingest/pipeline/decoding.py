@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decodes by the plan in use: resolves source tables to planned targets.
+
+A decoder learns shapes as it goes, so a worker process keeps one per pipeline; each task gives it
+the plan whose schema versions count.
+"""
+
+import bisect
+import dataclasses
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ingest.config.routing import Destination
+from ingest.config.settings import Settings
+from ingest.config.source_settings import FileSourceSettings
+from ingest.decode.column_names import ColumnNames, why_no_column
+from ingest.decode.decoders import decoder_of
+from ingest.decode.events import (
+    SOURCE_TABLE_OPTION,
+    TABLE_NAME,
+    BadRecord,
+    ChangeBatch,
+    DecodeResult,
+    SchemaDelta,
+    SourceTable,
+    Target,
+    Toast,
+)
+from ingest.decode.isolation import isolated
+from ingest.decode.key_check import without_foreign_keys
+from ingest.decode.schema_change_events import TableDdl, schema_changes
+from ingest.decode.snapshot_marks import places_with
+from ingest.pipeline.constant_columns import constants_refused, source_part, with_constants
+from ingest.pipeline.deletions.truncates import Truncate
+from ingest.pipeline.placing import in_one_task
+from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
+from ingest.pipeline.transforming import TableTransform
+from ingest.schema.schema_answers import Answers, asks_types
+from ingest.schema.schema_policies import change_policy
+from ingest.source.position.kinds import RECOGNISED_BY, kind_of
+from ingest.source.position.ordered_tables import (
+    POSITION_COLUMNS,
+    SOURCE,
+    ordering_refused,
+    position_kind,
+)
+from ingest.source.records import RawBatch
+from ingest.state.sweeps import SnapshotMark
+from ingest.state.table_cache import Warehouse, schema_of
+from storage.errors import InternalError
+from storage.format.metadata.schema import TableSchema
+from storage.options.options import TableOptions, option_value
+
+__all__ = ["Decoding", "decoding_of"]
+
+_BY_VALUES = (".aggregate-function", ".sequence-group")
+"""Ends of table options by which a delete takes values away, not a row."""
+
+
+@functools.lru_cache(maxsize=2)
+def decoding_of(settings_json: str) -> "Decoding":
+    """The process's decoder of a pipeline."""
+    return Decoding(Settings.from_json(settings_json))
+
+
+class Decoding:
+    """A decoder whose targets follow the plan in use. One task at a time.
+
+    Args:
+        settings: the pipeline's settings.
+
+    Attributes:
+        feeds: by table the topics in which events for it were met since `use`; of parked tables
+            too, whose events are counted as unrouted and not decoded.
+        positions: of the rows since `use`; None in the order of arrival.
+        sources: the topics in which each source table was met since `use`, wanted or not.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._warehouse = Warehouse.of(settings.sink)
+        self._plan: BatchPlan | None = None
+        self._resolved: dict[SourceTable, Target | None] = {}
+        self._targets: dict[str, Target] = {}
+        self._transforms: dict[str, TableTransform] = {}
+        self._known: dict[tuple[str, int], TableTransform] = {}
+        self._routing = settings.routing
+        self._sweeps = settings.sweeps
+        self._unbroken = isinstance(settings.source, FileSourceSettings)
+        self._tables: dict[SourceTable, str] = {}
+        self.feeds: dict[str, set[str]] = {}
+        self.sources: dict[SourceTable, set[str]] = {}
+        self.positions: TaskPositions | None = None
+        self._decoder = decoder_of(settings, self._resolve)
+
+    def use(self, plan: BatchPlan) -> None:
+        """Resolve targets by this plan from now on."""
+        self._plan = plan
+        self._resolved = {}
+        self._targets = {}
+        self._tables = {}
+        self.feeds = {}
+        self.sources = {}
+        self._transforms = {}
+        self.positions = TaskPositions(plan) if self._by_source else None
+
+    @property
+    def targets(self) -> Mapping[str, Target]:
+        """By table what rows were decoded for since `use`; of several sources the last one's."""
+        return self._targets
+
+    @property
+    def _by_source(self) -> bool:
+        return self.settings.events.ordering == SOURCE
+
+    def decode(self, raw: RawBatch) -> DecodeResult:
+        """Decode records of one topic; what a record holds makes it bad at most.
+
+        Raises:
+            Exception: an error that is no record's (`ingest.errors.blames_record`).
+        """
+        return isolated(self._whole, self._attempt, raw)
+
+    def _attempt(self, raw: RawBatch) -> None:
+        back = None if self.positions is None else self.positions.memory()
+        self._whole(raw)
+        if back is not None:
+            back()
+
+    def _whole(self, raw: RawBatch) -> DecodeResult:
+        """Decode all, or leave nothing behind."""
+        back = None if self.positions is None else self.positions.memory()
+        try:
+            return self._decoded(raw)
+        except Exception:
+            if back is not None:
+                back()
+            self._decoder = decoder_of(self.settings, self._resolve)  # it may have learned halves
+            raise
+
+    def _decoded(self, raw: RawBatch) -> DecodeResult:
+        result = self._decoder.decode(raw)
+        if result.deltas and self._by_source:
+            result = dataclasses.replace(result, deltas=self._with_kinds(raw, result.deltas))
+        changes: list[ChangeBatch] = []
+        refused: list[BadRecord] = []
+        owed: list[SchemaDelta] = []
+        for change in result.changes:
+            rest: ChangeBatch | None = change
+            if self._decoder.key_is_row and (key := self._key_of_source(change.target)):
+                options, exact = self._options_of(change.target), self.settings.events.exact_names
+                names = ColumnNames.of(options, exact=exact)
+                columns_of = self._decoder.key_columns
+                rest, taken = without_foreign_keys(raw, change, key, columns_of, names)
+                refused += taken
+            if rest is not None and change.target in self._transforms:
+                owed += self._owed(raw, rest)
+                rest, taken = self._transformed(raw, rest)
+                refused += taken
+            if rest is not None:
+                changes.append(rest)
+        deltas = [*result.deltas, *owed]
+        if not refused:
+            return dataclasses.replace(result, changes=changes, deltas=deltas)
+        counts = Counter(result.counts)
+        counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
+        bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
+        return DecodeResult(changes, bad, deltas, dict(+counts), result.matched)
+
+    def operation(self, topic: str, record: BadRecord) -> str:
+        """The name under which a record that gave rows was counted."""
+        return self._decoder.operation(topic, record)
+
+    def ddl(self, raw: RawBatch) -> list[TableDdl]:
+        """Statements in records of the schema change topic, about tables that are wanted."""
+        if raw.topic != self.settings.events.schema_change_topic:
+            return []
+        found: list[TableDdl] = []
+        for event in schema_changes(raw, self._decoder.json_value):
+            place = self._routing.written(event.source)
+            if place is not None:
+                found.append(dataclasses.replace(event, target=place.table, owner=place.owner))
+        return found
+
+    def truncates(self, raw: RawBatch, counts: Mapping[str, int]) -> list[Truncate]:
+        """Events that empty tables, where the settings do not ignore them.
+
+        Args:
+            raw: the records.
+            counts: what `decode` counted of them.
+        """
+        policy = self.settings.events.on_truncate
+        found: list[Truncate] = []
+        if policy == "ignore" or not counts.get("op.t"):
+            return found
+        for at in range(len(raw)):
+            source = self._decoder.truncated(raw, at)
+            place = None if source is None else self._routing.written(source)
+            if source is None or place is None:
+                continue
+            target = self._resolve(source, raw.topic)
+            if target is None or not target.belongs_to(source):
+                continue
+            refusal = ""
+            if place.owner:
+                refusal = "other source tables fill it, too"
+            elif self.settings.transform(place.table).soft_delete:
+                refusal = "its deletes are soft"
+            found.append(
+                Truncate(
+                    place.table,
+                    raw.topic,
+                    raw.partition,
+                    raw.offsets[at],
+                    stops=policy == "fail",
+                    refusal=refusal,
+                )
+            )
+        return found
+
+    def snapshot_marks(
+        self, raw: RawBatch, result: DecodeResult, behind: int
+    ) -> list[SnapshotMark]:
+        """Events with which snapshots of tables begin or end, where the settings sweep.
+
+        Nothing is looked at in records without rows of snapshots. Those that wait for a change of
+        schema and bad ones may be such rows.
+
+        Args:
+            raw: the records.
+            result: of decoding them.
+            behind: offset after the record before them, if that was read.
+        """
+        counts, found = result.counts, list[SnapshotMark]()
+        reads = counts.get("op.r") or counts.get("pending") or result.bad
+        if not (self._sweeps and reads):
+            return found
+        for at in places_with(raw.values, self._decoder.mark_words):
+            event = self._decoder.snapshot_mark(raw, at)
+            place = None if event is None else self._routing.written(event[0])
+            if event is None or place is None or not self.settings.sweeps_table(place.table):
+                continue
+            target = self._resolve(event[0], raw.topic)
+            if target is None or not target.belongs_to(event[0]):
+                continue
+            offset = raw.offsets[at]
+            before = raw.offsets[at - 1] + 1 if at else behind
+            refusal = "other source tables fill it, too" if place.owner else ""
+            found.append(
+                SnapshotMark(
+                    place.table,
+                    raw.topic,
+                    raw.partition,
+                    offset,
+                    first=event[1],
+                    behind=self._unbroken or before == offset,
+                    refusal=refusal,
+                )
+            )
+        return found
+
+    def _options_of(self, name: str) -> Mapping[str, str]:
+        target = self._targets.get(name)
+        return {} if target is None or target.schema is None else target.schema.options
+
+    def _key_of_source(self, name: str) -> tuple[str, ...]:
+        """The primary key, if the table took it from the records' keys; else empty."""
+        target = self._targets.get(name)
+        if target is None or target.schema is None or self.settings.primary_key(name):
+            return ()
+        made = SOURCE_TABLE_OPTION in target.schema.options
+        return target.schema.primary_keys if made else ()
+
+    def _transformed(
+        self, raw: RawBatch, change: ChangeBatch
+    ) -> tuple[ChangeBatch | None, list[BadRecord]]:
+        """The change batch with the columns that do not come from events, and without bad rows."""
+        transform = self._transforms[change.target]
+        change = self._placed(raw, change)
+        if change.constants:
+            change = with_constants(change, transform.decode_schema)
+        return transform.apply(raw, change, 0 if self._plan is None else self._plan.time_ms)
+
+    def _owed(self, raw: RawBatch, change: ChangeBatch) -> list[SchemaDelta]:
+        """Asks for columns that the pipeline makes and the table lacks."""
+        target = self._targets[change.target]
+        if not self._transforms[change.target].lacks or not target.evolvable:
+            return []
+        source = next(s for s, found in self._resolved.items() if found is target)
+        return [SchemaDelta(change.target, source, raw.topic, (), (), raw.offsets[0], target.owner)]
+
+    def _with_kinds(self, raw: RawBatch, deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
+        """The deltas with the kind of position that their records have."""
+        found = []
+        for delta in deltas:
+            place = bisect.bisect_left(raw.offsets, delta.offset)
+            known = self._decoder.origins(raw, [place], RECOGNISED_BY)
+            kind = kind_of({name: column[0].as_py() for name, column in known.items()})
+            found.append(dataclasses.replace(delta, position=kind))
+        return found
+
+    def _placed(self, raw: RawBatch, change: ChangeBatch) -> ChangeBatch:
+        """The change batch with the columns of positions, where the table has them."""
+        if self.positions is None:
+            return change
+        return self.positions.placed(raw, change, self._transforms[change.target].decode_schema)
+
+    def _resolve(self, source: SourceTable, topic: str) -> Target | None:
+        if source not in self._resolved:
+            destination = self._routing.destination(source)
+            if destination is not None and not destination.own:
+                self._tables[source] = destination.table
+            self._resolved[source] = self._planned(destination)
+        self.sources.setdefault(source, set()).add(topic)
+        if source in self._tables:
+            self.feeds.setdefault(self._tables[source], set()).add(topic)
+        return self._resolved[source]
+
+    def _toast(self, name: str, schema: TableSchema) -> Toast:
+        toast = Toast(self.settings.toast(name))
+        aggregates = option_value(schema.options, "merge-engine") in ("aggregation", "first-row")
+        return Toast.FAIL if toast is Toast.KEEP and aggregates else toast
+
+    def _transform(self, name: str, schema: TableSchema) -> TableTransform:
+        known = self._known.get((name, schema.id))
+        if known is None:
+            rule, zone = self.settings.transform(name), self.settings.sink.time_zone
+            known = self._known[name, schema.id] = TableTransform.of(rule, schema, zone)
+        return known
+
+    def _planned(self, destination: Destination | None) -> Target | None:
+        if self._plan is None:
+            raise InternalError("a decoder is used before it has a plan")
+        if destination is None or destination.table in self._plan.parked:
+            return None
+        if destination.refusal:
+            return _refused(destination)
+        name = destination.table
+        schema_id = self._plan.schema_id(name)
+        answers = self._plan.answers.get(name, Answers())
+        target = Target(
+            name,
+            None,
+            evolvable=name not in self._plan.frozen,
+            ignored=answers.ignored,
+            fixed=tuple(sorted(answers.fixed)),
+            asks_types=asks_types(change_policy(self.settings, name)),
+            owner=destination.owner,
+            constants=destination.constants,
+            key_prefix=destination.key_prefix,
+            why_frozen=self._plan.frozen.get(name, ""),
+            exact_names=self.settings.events.exact_names,
+        )
+        if schema_id is not None:
+            schema = schema_of(self._warehouse, name, schema_id)
+            transform = self._transform(name, schema)
+            kind, ordering = position_kind(schema), self.settings.events.ordering
+            hidden = [name for name, _ in target.constants]
+            hidden += POSITION_COLUMNS if kind is not None else ()
+            metadata = () if kind is None else wanted_metadata(kind)
+            unowned = _unowned(schema, destination)
+            target = dataclasses.replace(
+                target,
+                schema=source_part(transform.decode_schema, hidden),
+                refusal=unowned
+                or constants_refused(schema, target)
+                or ordering_refused(schema, ordering)
+                or _names_refused(schema),
+                refusal_class=TABLE_NAME if unowned else "schema",
+                toast=self._toast(name, schema),
+                origin=tuple(dict.fromkeys((*transform.origin, *metadata))),
+                ignored=transform.ignored | answers.ignored,
+                needs_before=transform.moved_by,
+                needs_values=_needed_by_deletes(schema),
+                behind_key=transform.behind_key,
+                finds_old_rows=transform.plain and not target.constants and _finds_old_rows(schema),
+            )
+            self._transforms[name] = transform
+        self._targets[name] = target
+        return target
+
+
+def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
+    """Columns whose values in a delete change what it does (`Target.needs_values`)."""
+    options = TableOptions.from_strings(schema.options)
+    subtracts = any(key.endswith(_BY_VALUES) for key in schema.options)
+    if subtracts or options.merge_engine in ("aggregation", "first-row"):
+        return frozenset(schema.field_names)
+    ordered = (*options.sequence_field, *filter(None, [options.rowkind_field]))
+    return frozenset(ordered)
+
+
+def _refused(destination: Destination) -> Target:
+    """The target of rows that may not be written; of no table where it is one of our own."""
+    return Target(
+        "" if destination.own else destination.table,
+        None,
+        evolvable=False,
+        refusal=destination.refusal,
+        refusal_class=TABLE_NAME,
+    )
+
+
+def _unowned(schema: TableSchema, destination: Destination) -> str:
+    """Why a table that exists takes no rows under a name that was replaced; "" = it does.
+
+    Several names may be replaced by one: only a table that names its source table takes one.
+    """
+    if not destination.given or destination.owner or SOURCE_TABLE_OPTION in schema.options:
+        return ""
+    return (
+        f"{destination.table} stands for {destination.given}, but the table was not made for it: "
+        f"set its option {SOURCE_TABLE_OPTION}, or send the source table elsewhere with `route`"
+    )
+
+
+def _names_refused(schema: TableSchema) -> str:
+    """Why a table that somebody else made takes no rows, by its columns' names; "" when it does."""
+    for name in schema.field_names:
+        if why := why_no_column(name):
+            return f"the table has a column {name}: {why}"
+    return ""
+
+
+def _finds_old_rows(schema: TableSchema) -> bool:
+    """Whether a row can take values from the row of its old key (`Target.finds_old_rows`)."""
+    options = TableOptions.from_strings(schema.options)
+    newest_wins = options.merge_engine == "deduplicate" and not options.sequence_field
+    kinds = options.rowkind_field is None and not options.ignore_delete
+    return newest_wins and kinds and in_one_task(schema, options)

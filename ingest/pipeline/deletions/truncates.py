@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a TRUNCATE of the source does to a table: `source.on.truncate`.
+
+A truncate event stands at one offset of one partition. With `apply` the table loses everything that
+came before it: rows of the batch with smaller offsets are left out, and the rows that the table
+held are deleted one by one through the ordinary way of writing, so that every changelog producer
+and every index learns of them. The source task that reads the event sends these deletes
+(`map_side`), in a second run of the batch for the emptied tables alone, at the offset of the event:
+what follows it in the partition follows the deletes.
+
+What came before is known only where all records of a table come through one partition of one
+topic; elsewhere, and where deletes do not remove rows, the table is parked with the reason.
+
+Nothing of this is kept: a batch that is done again finds the same events, and a table that has
+committed the batch is left out of it.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from ingest.pipeline.deletions.delete_rows import as_deletes
+from ingest.source.position.ordered_tables import position_kind
+from storage.errors import LakewardError
+from storage.table.table import FileStoreTable
+
+__all__ = [
+    "Cut",
+    "Truncate",
+    "TruncateStopError",
+    "cuts_of",
+    "deletes_of",
+    "refuse_truncates",
+    "unordered",
+    "why_kept",
+]
+
+_WAY_OUT = "set `source.on.truncate: ignore`, reload and resume the table; then empty it by hand"
+
+
+class TruncateStopError(LakewardError):
+    """The source truncated a table. Operator action: decide, change `source.on.truncate`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Truncate:
+    """A truncate event for a table that is written.
+
+    Attributes:
+        table: `database.table`.
+        topic: where the event is.
+        partition: of the topic.
+        offset: in the partition.
+        stops: whether it ends the stream.
+        refusal: why the table cannot be emptied, as far as the pipeline's settings tell; "" = it
+            can.
+    """
+
+    table: str
+    topic: str
+    partition: int
+    offset: int
+    stops: bool = False
+    refusal: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a table is emptied in a run.
+
+    Attributes:
+        topic: of the event.
+        partition: of the topic.
+        offset: of the last truncate event in the batch.
+        snapshot_id: whose rows are deleted; 0 = there are none.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    snapshot_id: int
+
+    def to_plain(self) -> Sequence[str | int]:
+        """For JSON."""
+        return [self.topic, self.partition, self.offset, self.snapshot_id]
+
+    def is_at(self, topic: str, partition: int, offsets: Sequence[int]) -> bool:
+        """Whether the event is among records, which are in offset order."""
+        here = (self.topic, self.partition) == (topic, partition) and len(offsets) > 0
+        return here and offsets[0] <= self.offset <= offsets[-1] and self.offset in offsets
+
+
+def refuse_truncates(truncates: Iterable[Truncate]) -> None:
+    """Stop at the first event that the settings do not allow.
+
+    Raises:
+        TruncateStopError: there is one.
+    """
+    stopping = [each for each in truncates if each.stops]
+    if not stopping:
+        return
+    first = min(stopping, key=lambda each: (each.topic, each.partition, each.offset))
+    raise TruncateStopError(
+        "the source truncated a table",
+        hint="set `source.on.truncate` to `apply` or `ignore`, then start again: the stream goes "
+        "on exactly here",
+        table=first.table,
+        topic=first.topic,
+        partition=first.partition,
+        offset=first.offset,
+    )
+
+
+def cuts_of(
+    truncates: Iterable[Truncate],
+    tables: Mapping[str, FileStoreTable],
+    feeds: Mapping[str, Iterable[str]],
+    partitions: Mapping[str, int],
+) -> tuple[dict[str, Cut], dict[str, str]]:
+    """Which tables are emptied where, and which cannot be.
+
+    Args:
+        truncates: of one batch.
+        tables: the tables, as they are before the batch.
+        feeds: by table the topics that ever fed it.
+        partitions: by topic the number of its partitions.
+
+    Returns:
+        (by table the cut at its last truncate; by table why it is to be parked).
+    """
+    cuts: dict[str, Cut] = {}
+    refused: dict[str, str] = {}
+    for each in sorted(truncates, key=lambda each: each.offset):
+        table = tables.get(each.table)
+        if table is None:
+            continue
+        topics = {*feeds.get(each.table, ()), each.topic}
+        reason = each.refusal or unordered(topics, partitions) or why_kept(table)
+        if reason:
+            place = f"topic {each.topic}, partition {each.partition}, offset {each.offset}"
+            text = f"the source truncated the table ({place}), but {reason}: {_WAY_OUT}"
+            refused.setdefault(each.table, text)
+        else:
+            snapshot_id = table.snapshots.latest_id() or 0
+            cuts[each.table] = Cut(each.topic, each.partition, each.offset, snapshot_id)
+    return {name: cut for name, cut in cuts.items() if name not in refused}, refused
+
+
+def unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
+    """Why it is not known which records came before the event."""
+    names = sorted(topics)
+    if len(names) > 1:
+        return f"it is fed by several topics ({', '.join(names[:3])}), which have no order"
+    if partitions.get(names[0], 1) > 1:
+        return f"topic {names[0]} has {partitions[names[0]]} partitions, which have no order"
+    return ""
+
+
+def why_kept(table: FileStoreTable) -> str:
+    """Why deletes would not leave a table as empty as it is in the source."""
+    options = table.options
+    if not table.schema.primary_keys:
+        return "append tables keep their rows"
+    if options.ignore_delete:
+        return "it ignores deletes"
+    if options.rowkind_field is not None:
+        return "its rows say their kind themselves (rowkind.field)"
+    if options.merge_engine != "deduplicate":
+        # a delete and a later row of its key in one batch are merged before they meet older rows
+        return f"deletes may leave traces of its rows (merge-engine {options.merge_engine})"
+    if options.sequence_field and position_kind(table.schema) is None:
+        return (
+            f"its rows are in the order of {', '.join(options.sequence_field)}, not of the source"
+        )
+    return ""
+
+
+def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
+    """A delete for every row that a table holds, whole, as the tables behind it may need it.
+
+    Yields:
+        Change rows of a source task: the table's columns, kind, and the event's offset.
+
+    Raises:
+        CorruptDataError: a file violates the format, or is missing of the newest snapshot.
+        NotFoundError: the snapshot has expired.
+        FileNotFoundError: a file of it is missing.
+    """
+    if not cut.snapshot_id:
+        return
+    # rows of level 0 too, which batch reads of some tables leave out
+    plan = table.new_scan().with_snapshot(cut.snapshot_id).with_all_levels().plan()
+    read = table.new_read()
+    for split in plan.splits:
+        for batch in read.to_batches(split):
+            yield as_deletes(table, batch, cut.offset)

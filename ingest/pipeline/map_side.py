@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The map side of a micro-batch: source ranges in, chunks out.
+
+Runs inside the source's reader on executors, so raw bytes never cross into the JVM:
+
+1. consume a range in batches of a few thousand records (`ingest.source`);
+2. decode column-wise into change batches per target table (`ingest.decode`);
+3. collect per table; when enough has gathered, or the range ends, split by (partition, bucket),
+   sort by key, keep each key's last change where the merge engine allows it (`_combined`);
+4. cut into chunks of megabytes.
+
+Rows of one chunk come from one source range, so (topic, partition, first offset) orders the chunks
+of a bucket. The same plan and range always give the same chunks.
+"""
+
+import bisect
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from ingest.config.source_settings import SourceSettings
+from ingest.decode.events import (
+    TABLE_NAME,
+    UNAVAILABLE_COLUMN,
+    BadRecord,
+    ChangeBatch,
+    DecodeResult,
+)
+from ingest.decode.isolation import ERROR_CLASS, guilty_rows
+from ingest.decode.outcome import bad_record
+from ingest.decode.row_batches import joined_rows
+from ingest.errors import blames_record
+from ingest.pipeline.chunk import (
+    OFFSET_COLUMN,
+    Chunk,
+    ChunkKind,
+    encode_chunk,
+    encode_report,
+    ipc_bytes,
+)
+from ingest.pipeline.decoding import Decoding, decoding_of
+from ingest.pipeline.deletions.swept_rows import SWEEP_PIECE, untouched
+from ingest.pipeline.deletions.truncates import deletes_of
+from ingest.pipeline.placing import merged_by, placed
+from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
+from ingest.pipeline.range_report import RangeReport, TableTotals
+from ingest.pipeline.task_use import TaskUse
+from ingest.schema.event_time import event_time, highest_ms
+from ingest.schema.quarantine_table import quarantine_rows
+from ingest.source.open import open_range
+from ingest.source.position.ordered_tables import SOURCE
+from ingest.source.ranges import SourceRange
+from ingest.source.records import RawBatch
+from ingest.state.table_cache import Warehouse, table_of
+from ingest.state.table_faults import TABLE_FAULTS
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.lsm.key_order import sort_and_group
+from storage.table.table import FileStoreTable
+
+__all__ = ["CHUNK_TARGET_BYTES", "MapSide", "map_task"]
+
+CHUNK_TARGET_BYTES = 8 << 20
+"""Payload of one chunk [bytes]: 4-16 MB measured best, the cost is JVM memory (SPARK.md §4)."""
+
+SKIP = "skip"
+"""Value of `tables[].bad.records` that counts bad records and leaves them out."""
+
+GATHER_BYTES = 48 << 20
+"""Decoded rows held by one task before it cuts chunks [bytes]: six chunks' worth, so that early
+combining sees enough of a hot key while two tasks a core stay well below the worker's memory."""
+
+
+def map_task(
+    ranges: Sequence[SourceRange], source: SourceSettings, options: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """One source task, called by the Spark reader.
+
+    Args:
+        ranges: consecutive pieces to read, each of one topic and partition.
+        source: how to reach the source.
+        options: data source options; `pipeline` holds the settings as JSON.
+
+    Yields:
+        One-row batches of `CHUNK_ARROW_SCHEMA`; the last one is the task's report.
+    """
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
+    plan = BatchPlan.from_property(text)
+    begun = TaskUse.now()
+    side = MapSide(decoding_of(options["pipeline"]), plan)
+    for piece in ranges:
+        yield from side.read(piece, open_range(piece, source))
+    side.note_positions()
+    side.report.use = begun.until_now()
+    yield encode_report(side.report)
+
+
+class MapSide:
+    """State of one task.
+
+    Args:
+        decoding: the pipeline's decoder.
+        plan: the run this task belongs to.
+    """
+
+    def __init__(self, decoding: Decoding, plan: BatchPlan) -> None:
+        settings = decoding.settings
+        decoding.use(plan)
+        self.report = RangeReport()
+        self._plan = plan
+        self._settings = settings
+        self._sweeps = settings.sweeps
+        self._watermarks: dict[str, str | None] = {}
+        self._warehouse = Warehouse.of(settings.sink)
+        self._quarantine = settings.bad_records.table
+        self._decoding = decoding
+        self._by_source = settings.events.ordering == SOURCE
+        self._gathered: dict[str, list[pa.RecordBatch]] = {}
+        self._gathered_bytes = 0
+
+    def read(self, piece: SourceRange, batches: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode one range and cut it into chunks."""
+        started = time.perf_counter()
+        self.report.ranges.append((piece.topic, piece.partition, piece.start, piece.end))
+        behind = piece.start
+        for raw in batches:
+            self._count(raw)
+            decoding = time.perf_counter()
+            self.report.spent("consume", decoding - started)
+            result = self._decoding.decode(raw)
+            self._look(raw, result)
+            self._note_truncates(raw, result)
+            self._note_snapshots(raw, result, behind)
+            behind = raw.offsets[-1] + 1 if len(raw) else behind
+            yield from self._emptied(piece, raw)
+            yield from self._swept(piece, raw)
+            self._take(raw, result)
+            self.report.ddl += [e for e in self._decoding.ddl(raw) if self._plan.wants(e.target)]
+            self.report.met(self._decoding.feeds)
+            self.report.spent("decode", time.perf_counter() - decoding)
+            if self._gathered_bytes >= GATHER_BYTES:
+                yield from self._cut(piece)
+            started = time.perf_counter()
+        self.report.spent("consume", time.perf_counter() - started)
+        yield from self._cut(piece)
+
+    def note_positions(self) -> None:
+        """Put into the report what is known of positions after the last range."""
+        positions = self._decoding.positions
+        if positions is None:
+            return
+        self.report.deltas += positions.deltas()
+        for name, totals in self.report.tables.items():
+            totals.positions = positions.highest.get(name, {})
+            totals.repeated = positions.repeated[name]
+
+    def _look(self, raw: RawBatch, result: DecodeResult) -> None:
+        """Check what the order of the rows rests on."""
+        keys = self.report.keys
+        if not self._by_source:
+            keys.look(raw)
+        keys.look_for_moves(raw, result.changes, self._plan.moving)
+
+    def _note_truncates(self, raw: RawBatch, result: DecodeResult) -> None:
+        for event in self._decoding.truncates(raw, result.counts):
+            floor = self._plan.floor(event.table, event.topic, event.partition)
+            if self._plan.wants(event.table) and event.offset >= floor:
+                self.report.truncates.append(event)
+
+    def _emptied(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
+        """Deletes of what tables hold that are emptied at one of these records.
+
+        In chunks of their own: what follows begins at a larger offset, so it comes after them.
+        """
+        for name, cut in sorted(self._plan.cuts.items()):
+            if not (self._plan.wants(name) and cut.is_at(raw.topic, raw.partition, raw.offsets)):
+                continue
+            yield from self._cut(piece)
+            table = table_of(self._warehouse, name, self._plan.tables[name])
+            yield from self._deleted(piece, raw.topic, name, deletes_of(table, cut))
+
+    def _note_snapshots(self, raw: RawBatch, result: DecodeResult, behind: int) -> None:
+        for mark in self._decoding.snapshot_marks(raw, result, behind):
+            floor = self._plan.floor(mark.table, mark.topic, mark.partition)
+            if self._plan.wants(mark.table) and mark.offset >= floor:
+                self.report.snapshot_marks.append(mark)
+        if self._sweeps:
+            for record in result.bad:
+                self.report.met_bad(raw.topic, raw.partition, record.target, record.offset)
+
+    def _swept(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
+        """Deletes of what a snapshot did not bring that ends at one of these records."""
+        for name, sweep in sorted(self._plan.sweeps.items()):
+            if not sweep.is_at(raw.topic, raw.partition, raw.offsets):
+                continue
+            if not self._plan.wants(name) or name in self._plan.cuts:  # which leave nothing
+                continue
+            table = table_of(self._warehouse, name, self._plan.tables[name])
+            yield from self._cut(piece)
+            yield from self._deleted(SWEEP_PIECE, raw.topic, name, untouched(table, sweep))
+
+    def _deleted(
+        self, piece: SourceRange, topic: str, name: str, deletes: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Deletes of what a table holds, in chunks of their own."""
+        self.report.tables.setdefault(name, TableTotals()).add(0, topic, None, None)
+        try:
+            for rows in deletes:
+                self._gather(name, rows)
+                if self._gathered_bytes >= GATHER_BYTES:
+                    yield from self._cut(piece)
+        except TABLE_FAULTS as error:
+            self.report.failures[name] = error
+        yield from self._cut(piece)
+
+    def _count(self, raw: RawBatch) -> None:
+        self.report.records[raw.topic] += len(raw)
+        self.report.bytes += sum(map(len, filter(None, raw.values)))
+        if raw.skipped:
+            place = (raw.topic, raw.partition)
+            self.report.skipped[place] = self.report.skipped.get(place, 0) + raw.skipped
+
+    def _take(self, raw: RawBatch, result: DecodeResult) -> None:
+        counts = self.report.counts.setdefault(raw.topic, Counter())
+        counts.update(result.counts)
+        self.report.deltas += [
+            dataclasses.replace(delta, partition=raw.partition)
+            for delta in result.deltas
+            if self._plan.wants(delta.target)
+        ]
+        for change in result.changes:
+            self._take_changes(raw, change)
+        for table, member, column in result.matched:
+            if table in self.report.tables and self._plan.wants(table):
+                self.report.tables[table].matched.add((member, column))
+        if result.bad:
+            self._take_bad(raw, result.bad)
+
+    def _take_changes(self, raw: RawBatch, change: ChangeBatch) -> None:
+        if not self._plan.wants(change.target):
+            return
+        floor = self._plan.floor(change.target, raw.topic, raw.partition)
+        rows = _from_offset(raw, floor, change.rows)
+        rows = self._writable(raw, change.target, rows)
+        if rows.num_rows == 0:
+            return
+        totals = self.report.tables.setdefault(change.target, TableTotals())
+        totals.add(rows.num_rows, raw.topic, change.min_source_ts_ms, change.max_source_ts_ms)
+        if (text := self._watermark(change.target)) is not None:
+            totals.reached(highest_ms(rows, event_time(text).column))
+        self._gather(change.target, rows)
+
+    def _writable(self, raw: RawBatch, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without those that an earlier run could not write, which are bad records."""
+        known = self._plan.unwritable_in(table, raw.topic, raw.partition)
+        if not known:
+            return rows
+        gone = np.intersect1d(rows.column(OFFSET_COLUMN).to_numpy(), [*known]).tolist()
+        if not gone:
+            return rows
+        places = [bisect.bisect_left(raw.offsets, offset) for offset in gone]
+        records = [
+            bad_record(raw, at, ERROR_CLASS, known[offset], table)
+            for at, offset in zip(places, gone, strict=True)
+        ]
+        counts = self.report.counts[raw.topic]
+        counts.subtract(self._decoding.operation(raw.topic, record) for record in records)
+        self._take_bad(raw, records)
+        mask = pc.is_in(rows.column(OFFSET_COLUMN), value_set=pa.array(gone, pa.int64()))
+        return rows.filter(pc.invert(mask))
+
+    def _watermark(self, table: str) -> str | None:
+        if table not in self._watermarks:
+            value = self._settings.rule_value(table, lambda rule: rule.watermark)
+            self._watermarks[table] = value
+        return self._watermarks[table]
+
+    def _take_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> None:
+        records = self._counted_bad(raw, records)
+        if not records or not self._plan.wants(self._quarantine):
+            return
+        rows = quarantine_rows(
+            records,
+            topic=raw.topic,
+            partition=raw.partition,
+            batch_id=self._plan.batch_id,
+            time_ms=self._plan.time_ms,
+        )
+        bad = self.report.bad.setdefault(raw.topic, Counter())
+        for record in records:
+            bad[record.error_class] += 1
+            self.report.bad_records.keep(record)
+        totals = self.report.tables.setdefault(self._quarantine, TableTotals())
+        totals.add(rows.num_rows, raw.topic, None, None)
+        self._gather(self._quarantine, rows)
+
+    def _counted_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> list[BadRecord]:
+        """Those that belong into quarantine."""
+        plan, counts = self._plan, self.report.bad_records
+        place = (raw.topic, raw.partition)
+        kept = []
+        for record in records:
+            target = record.target
+            if target in plan.parked:
+                continue
+            counted = target and record.error_class != TABLE_NAME  # no table is there to park
+            if counted and record.offset >= plan.floor(target, *place):
+                counts.find(*place, record)
+            if record.offset < plan.bad_floor(self._quarantine, target, *place):
+                continue
+            if target and self._settings.bad_policy(target) == SKIP:
+                counts.skip(record)
+            else:
+                kept.append(record)
+        return kept
+
+    def _gather(self, table: str, rows: pa.RecordBatch) -> None:
+        self._gathered.setdefault(table, []).append(rows)
+        self._gathered_bytes += rows.nbytes
+
+    def _cut(self, piece: SourceRange) -> Iterator[pa.RecordBatch]:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for name in sorted(gathered):
+            schema_id = self._plan.schema_id(name)
+            if schema_id is None:
+                continue
+            started = time.perf_counter()
+            table = table_of(self._warehouse, name, schema_id)
+            rows = joined_rows(gathered.pop(name))
+            try:
+                cut = list(split_rows(rows, table))
+            except Exception as error:
+                if not blames_record(error):
+                    raise
+                self.report.unwritable += _unplaceable(rows, table, name, piece, error)
+                continue
+            self.report.spent("sort", time.perf_counter() - started)
+            for partition, bucket, part in cut:
+                for payload in slices(part):
+                    chunk = Chunk(
+                        kind=ChunkKind.CHANGES,
+                        table=name,
+                        partition=partition,
+                        bucket=bucket,
+                        schema_id=schema_id,
+                        topic=piece.topic,
+                        source_partition=piece.partition,
+                        first_offset=int(payload.column(OFFSET_COLUMN).to_numpy()[0]),
+                        payload=ipc_bytes(payload),
+                    )
+                    yield encode_chunk(chunk)
+
+
+def _unplaceable(
+    rows: pa.RecordBatch,
+    table: FileStoreTable,
+    name: str,
+    piece: SourceRange,
+    error: Exception,
+) -> list[Unwritable]:
+    """The records whose rows cannot be cut by the tasks that write them."""
+
+    def attempt(low: int, high: int) -> None:
+        list(split_rows(rows.slice(low, high - low), table))
+
+    offsets = rows.column(OFFSET_COLUMN).to_numpy()
+    found = guilty_rows(attempt, rows.num_rows, error)
+    return [
+        Unwritable(name, piece.topic, piece.partition, int(offsets[at]), why)
+        for at, why in found.items()
+    ]
+
+
+def _from_offset(raw: RawBatch, floor: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that a table does not hold yet."""
+    if floor <= raw.offsets[0]:
+        return rows
+    return rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), floor))
+
+
+def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces of about `CHUNK_TARGET_BYTES`.
+
+    Where keys were combined their order is free; elsewhere the first offsets of the pieces tell it,
+    and rows of one record stay together.
+    """
+    if rows.num_rows == 0:
+        return
+    pieces = max(1, -(-rows.nbytes // CHUNK_TARGET_BYTES))
+    step = -(-rows.num_rows // pieces)
+    offsets = rows.column(OFFSET_COLUMN).to_numpy()
+    start = 0
+    while start < rows.num_rows:
+        end = min(start + step, rows.num_rows)
+        while end < rows.num_rows and offsets[end] == offsets[end - 1]:
+            end += 1
+        yield rows.slice(start, end - start)
+        start = end
+
+
+def split_rows(
+    rows: pa.RecordBatch, table: FileStoreTable
+) -> Iterator[tuple[bytes, int, pa.RecordBatch]]:
+    """Cut change rows by the task that writes them and combine each key's changes.
+
+    Args:
+        rows: change rows in source order.
+        table: their table.
+
+    Yields:
+        (framed partition, bucket, rows). Where combining is allowed the rows are sorted by key
+        with each key once; elsewhere they keep source order.
+    """
+    rows = _kept_kinds(rows, table)
+    if rows.num_rows == 0:
+        return
+    combine = bool(table.schema.primary_keys) and table.options.keeps_last_row_only
+    if rows.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0:
+        combine = False  # an earlier row of the key may have the value that a later one lacks
+    for partition, bucket, indices in placed(rows, table):
+        if combine:
+            part = _combined(rows, indices, merged_by(table))
+        else:
+            part = rows if indices is None else rows.take(pa.array(indices))
+        yield partition, bucket, part
+
+
+def _kept_kinds(rows: pa.RecordBatch, table: FileStoreTable) -> pa.RecordBatch:
+    if not table.options.ignore_delete:
+        return rows
+    kinds = rows.column(VALUE_KIND)
+    adds = pc.or_(pc.equal(kinds, int(RowKind.INSERT)), pc.equal(kinds, int(RowKind.UPDATE_AFTER)))
+    return rows.filter(adds)
+
+
+def _combined(
+    rows: pa.RecordBatch, indices: np.ndarray | None, keys: Sequence[str]
+) -> pa.RecordBatch:
+    """The last change of every key, sorted by key; one gather of the whole rows."""
+    key_rows = rows.select(list(keys))
+    if indices is not None:
+        key_rows = key_rows.take(pa.array(indices))
+    groups = sort_and_group(key_rows, keys)
+    ends = np.r_[groups.starts[1:], key_rows.num_rows] - 1
+    lasts = ends if groups.order is None else groups.order[ends]
+    if indices is not None:
+        lasts = indices[lasts]
+    if len(lasts) == rows.num_rows and groups.order is None:
+        return rows
+    return rows.take(pa.array(lasts))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver tells every task of one micro-batch run.
+
+The plan travels as a Spark local property, so that the source's readers (pickled once a query) and
+the reducers of one job see the same schemas, also when a task is tried again: `read`
+must give the same chunks for one range and one run (SPARK.md §7).
+"""
+
+import base64
+import dataclasses
+import functools
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from ingest.pipeline.deletions.truncates import Cut
+from ingest.schema.schema_answers import Answers
+from ingest.state.sweeps import Numbers, Sweep
+from storage.errors import InternalError
+
+__all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "Unwritable", "floor_of"]
+
+PLAN_PROPERTY = "lakeward.plan"
+
+ANY_TABLE = "*"
+"""Stands for every table that floors do not name."""
+
+OffsetMap = Mapping[str, Mapping[str, int]]
+Positions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]
+
+
+def floor_of(floors: Mapping[str, OffsetMap], table: str) -> OffsetMap:
+    """The offsets below which a table has everything; empty = none."""
+    found = floors.get(table)
+    return floors.get(ANY_TABLE, {}) if found is None else found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unwritable:
+    """A record whose row made a step after decoding raise what is not foreseen.
+
+    Attributes:
+        table: `database.table` of the row.
+        topic: of the record.
+        partition: of the record.
+        offset: of the record.
+        why: the error, for quarantine.
+    """
+
+    table: str
+    topic: str
+    partition: int
+    offset: int
+    why: str
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Table, topic and partition."""
+        return self.table, self.topic, self.partition
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPlan:
+    """One run of one micro-batch.
+
+    Attributes:
+        batch_id: Spark's batch id.
+        identifier: commit identifier (base + batch id).
+        run: 0, then 1, 2… for the runs that follow a schema change.
+        time_ms: when the driver began the batch; stands in for "now" in all tasks [ms].
+        tables: schema id of every table the stream knows, by `database.table`.
+        only: tables this run is for; None = all.
+        skip: tables that committed this identifier already (a replay).
+        frozen: tables whose uncovered records go to quarantine instead of asking for a change, and
+            what is wrong with the change that they asked for.
+        floors: per table (or `ANY_TABLE`) the offsets below which its rows are to be dropped: it
+            has them (lost checkpoint, resumed neighbour).
+        bad_floors: per table that was resumed, the offsets from which its bad records are wanted.
+        parked: tables whose events are left alone.
+        moving: topics in which changes of key were seen (`key_places`).
+        positions: per table in the order of the source, its highest positions by server, topic and
+            partition (`ingest.source.position`).
+        answers: per table what was settled of shapes that its schema does not cover.
+        write_only: tables whose writers hold another `write-only` than the table's (`compaction`).
+        cuts: where tables are emptied in this run.
+        sweeps: what is deleted in this run because a snapshot did not bring it.
+        numbers: tables whose rows get sequence numbers above a floor: a snapshot passes.
+        unwritable: records whose rows an earlier run of the batch could not write.
+    """
+
+    batch_id: int
+    identifier: int
+    run: int = 0
+    time_ms: int = 0
+    tables: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    only: tuple[str, ...] | None = None
+    skip: tuple[str, ...] = ()
+    frozen: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
+    bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
+    parked: tuple[str, ...] = ()
+    moving: tuple[str, ...] = ()
+    positions: Mapping[str, Positions] = dataclasses.field(default_factory=dict)
+    answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
+    write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    cuts: Mapping[str, Cut] = dataclasses.field(default_factory=dict)
+    sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=dict)
+    numbers: Mapping[str, Numbers] = dataclasses.field(default_factory=dict)
+    unwritable: tuple[Unwritable, ...] = ()
+
+    def floor(self, table: str, topic: str, partition: int) -> int:
+        """Offset below which a table's rows of a source partition are to be dropped."""
+        floor = floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
+        cut, sweep = self.cuts.get(table), self.sweeps.get(table)
+        if cut is not None and (cut.topic, cut.partition) == (topic, partition):
+            floor = max(floor, cut.offset)
+        if sweep is not None and (sweep.topic, sweep.partition) == (topic, partition):
+            floor = max(floor, sweep.since)
+        return floor
+
+    def bad_floor(self, quarantine: str, target: str, topic: str, partition: int) -> int:
+        """Offset below which the bad records of a table are to be dropped."""
+        own = self.bad_floors.get(target)
+        if own is not None:
+            return own.get(topic, {}).get(str(partition), 0)
+        return self.floor(quarantine, topic, partition)
+
+    def unwritable_in(self, table: str, topic: str, partition: int) -> dict[int, str]:
+        """By offset why the row of a record cannot be written."""
+        place = (table, topic, partition)
+        return {e.offset: e.why for e in self.unwritable if e.place == place}
+
+    def wants(self, table: str) -> bool:
+        """Whether rows of `table` are to be written in this run."""
+        if table in self.skip or table in self.parked:
+            return False
+        return self.only is None or table in self.only
+
+    def schema_id(self, table: str) -> int | None:
+        """Schema to decode and write with, or None when the table does not exist yet."""
+        return self.tables.get(table)
+
+    def to_property(self) -> str:
+        """Compact text for a Spark local property."""
+        raw: dict[str, Any] = {
+            "batch": self.batch_id,
+            "identifier": self.identifier,
+            "run": self.run,
+            "time": self.time_ms,
+            "tables": self.tables,
+            "only": None if self.only is None else sorted(self.only),
+            "skip": sorted(self.skip),
+            "frozen": dict(self.frozen),
+            "floors": self.floors,
+            "bad_floors": self.bad_floors,
+            "parked": sorted(self.parked),
+            "moving": sorted(self.moving),
+            "positions": self.positions,
+            "answers": {name: each.to_plain() for name, each in self.answers.items()},
+            "write_only": self.write_only,
+            "cuts": {name: cut.to_plain() for name, cut in self.cuts.items()},
+            "sweeps": {name: sweep.to_plain() for name, sweep in self.sweeps.items()},
+            "numbers": {name: [each.offset, each.floor] for name, each in self.numbers.items()},
+            "unwritable": [dataclasses.astuple(each) for each in self.unwritable],
+        }
+        data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
+        return base64.b85encode(data).decode("ascii")
+
+    @staticmethod
+    def from_property(text: str | None) -> "BatchPlan":
+        """Read the text back.
+
+        Raises:
+            InternalError: the property is missing: the job was not started by the sink.
+        """
+        if not text:
+            raise InternalError("a task runs outside a planned micro-batch")
+        return _parse(text)
+
+
+@functools.lru_cache(maxsize=8)
+def _parse(text: str) -> BatchPlan:
+    raw = orjson.loads(zlib.decompress(base64.b85decode(text)))
+    return BatchPlan(
+        batch_id=raw["batch"],
+        identifier=raw["identifier"],
+        run=raw["run"],
+        time_ms=raw["time"],
+        tables=raw["tables"],
+        only=None if raw["only"] is None else tuple(raw["only"]),
+        skip=tuple(raw["skip"]),
+        frozen=raw["frozen"],
+        floors=raw["floors"],
+        bad_floors=raw["bad_floors"],
+        parked=tuple(raw["parked"]),
+        moving=tuple(raw["moving"]),
+        positions=raw["positions"],
+        answers={name: Answers.from_plain(each) for name, each in raw["answers"].items()},
+        write_only=raw["write_only"],
+        cuts={name: Cut(*each) for name, each in raw["cuts"].items()},
+        sweeps={name: Sweep(*each) for name, each in raw["sweeps"].items()},
+        numbers={name: Numbers(*each) for name, each in raw["numbers"].items()},
+        unwritable=tuple(Unwritable(*each) for each in raw["unwritable"]),
+    )

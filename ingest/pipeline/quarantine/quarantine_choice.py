@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which records of the quarantine table are meant, and their rows.
+
+The choice travels in requests as plain values. Everything is done by column: the table may hold
+millions of rows.
+"""
+
+import dataclasses
+import datetime
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import InvalidRequestError
+from storage.table.scan.predicate import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    conjuncts,
+)
+from storage.table.table import FileStoreTable
+
+__all__ = ["GROUP_COLUMNS", "UNKNOWN", "Choice", "chosen", "counted"]
+
+UNKNOWN = "unknown"
+"""As name of a table: records of which it is not known for which table they are."""
+
+GROUP_COLUMNS = ("topic", "table", "class", "state", "records", "first", "last", "example")
+"""Columns of `counted`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Conditions that all must hold; None = any.
+
+    Attributes:
+        topic: source topic.
+        partition: source partition.
+        offset: source offset.
+        table: `database.table` that the record is for, or `UNKNOWN`.
+        error_class: see `ingest.pipeline.quarantine.bad_classes`.
+        state: `new` or `replayed`.
+        since_ms: put into quarantine at this time or later [epoch ms].
+    """
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    table: str | None = None
+    error_class: str | None = None
+    state: str | None = None
+    since_ms: int | None = None
+
+    def to_values(self) -> dict[str, Any]:
+        """Plain values; those that say nothing are left out."""
+        return {
+            name: value for name, value in dataclasses.asdict(self).items() if value is not None
+        }
+
+    @staticmethod
+    def of_values(values: Mapping[str, Any]) -> "Choice":
+        """Inverse of `to_values`.
+
+        Raises:
+            InvalidRequestError: something else was given.
+        """
+        kinds = {"partition": int, "offset": int, "since_ms": int}
+        for name, value in values.items():
+            if name not in Choice.__dataclass_fields__ or type(value) is not kinds.get(name, str):
+                raise InvalidRequestError("not a choice of bad records", argument=name)
+        return Choice(**values)
+
+    def predicate(self) -> Predicate | None:
+        """The conditions on the quarantine table."""
+        parts: list[Predicate] = [
+            Compare(Op.EQ, column, value)
+            for column, value in (
+                ("topic", self.topic),
+                ("partition", self.partition),
+                ("offset", self.offset),
+                ("error_class", self.error_class),
+                ("state", self.state),
+            )
+            if value is not None
+        ]
+        if self.table is not None:
+            known = Compare(Op.EQ, "target", self.table)
+            parts.append(IsNull("target") if self.table == UNKNOWN else known)
+        if self.since_ms is not None:
+            since = datetime.datetime.fromtimestamp(self.since_ms / 1000, datetime.UTC)
+            parts.append(Compare(Op.GE, "ingested_at", since))
+        return And(tuple(parts)) if parts else None
+
+
+def chosen(
+    table: FileStoreTable,
+    choice: Choice,
+    columns: Sequence[str] | None = None,
+    *,
+    offsets: Collection[int] | None = None,
+    but_for: Collection[str] = (),
+    most: tuple[int, int] | None = None,
+) -> pa.Table:
+    """Rows of the quarantine table, in the order of its key.
+
+    Args:
+        table: the newest version of the quarantine table.
+        choice: which.
+        columns: those wanted; None = all.
+        offsets: only records at one of these source offsets.
+        but_for: leave out records for these tables.
+        most: about how many rows, and bytes, at most.
+
+    Raises:
+        InvalidRequestError: the table was made by an earlier version, and no daemon started since.
+    """
+    if "target" not in table.schema.field_names:
+        raise InvalidRequestError(
+            "the quarantine table is of an earlier version",
+            hint="the daemon adds the columns that are missing when it starts",
+        )
+    parts = list(conjuncts(choice.predicate()))
+    if offsets is not None:
+        parts.append(In("offset", tuple(sorted(offsets))))
+    if but_for:
+        parts.append(Or((IsNull("target"), Not(In("target", tuple(sorted(but_for)))))))
+    predicate = And(tuple(parts)) if parts else None
+    names = list(columns or table.schema.field_names)
+    read = table.new_read(columns=names, predicate=predicate)
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    for split in table.new_scan().with_filter(predicate).plan().splits:
+        for batch in read.to_batches(split):
+            batches.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if most is not None and (rows >= most[0] or size >= most[1]):
+                return pa.Table.from_batches(batches, read.schema)
+    return pa.Table.from_batches(batches, read.schema)
+
+
+def counted(rows: pa.Table) -> pa.Table:
+    """Counts of rows by topic, table, class and state, most records first.
+
+    Args:
+        rows: with these columns, and `ingested_at`, `error`.
+
+    Returns:
+        `GROUP_COLUMNS`; `first` and `last` are times of quarantine, `example` is one error.
+    """
+    keys = ["topic", "target", "error_class", "state"]
+    groups = rows.group_by(keys, use_threads=False).aggregate(
+        [("error", "count"), ("ingested_at", "min"), ("ingested_at", "max"), ("error", "first")]
+    )
+    groups = groups.select(
+        [*keys, "error_count", "ingested_at_min", "ingested_at_max", "error_first"]
+    ).rename_columns(list(GROUP_COLUMNS))
+    groups = groups.set_column(1, "table", pc.fill_null(groups.column("table"), UNKNOWN))
+    return groups.sort_by(
+        [("records", "descending"), ("topic", "ascending"), ("table", "ascending")]
+    )

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reduce side of a micro-batch: a bucket's chunks in, level-0 files and a commit message out.
+
+Runs in `mapInArrow` after the shuffle. All chunks of one (table, partition, bucket) are in one
+task. Per bucket:
+
+1. sort the chunks by (topic, source partition, first offset): the shuffle keeps no order;
+2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot, and numbers them
+   higher where a snapshot of the source passes (`sweeps`);
+3. flush, compact what is due, and return the commit message. Nothing is visible until the driver
+   commits; files of an attempt that lost are never named by anyone (unique names per writer).
+"""
+
+import dataclasses
+import functools
+import pickle
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from ingest.config.compaction_mode import WRITE_ONLY
+from ingest.decode.isolation import guilty_rows
+from ingest.errors import blames_record
+from ingest.pipeline.batch_report import LookupUse
+from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
+from ingest.pipeline.deletions.swept_rows import SWEEP_PIECE, without_touched
+from ingest.pipeline.placing import ANY_BUCKET, Owner, merged_by, owner_of
+from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
+from ingest.pipeline.restore import restored
+from ingest.pipeline.task_use import TaskUse
+from ingest.state.sweeps import Numbers
+from ingest.state.table_cache import Warehouse, table_of
+from ingest.state.table_faults import TABLE_FAULTS, lost_file
+from storage.errors import InternalError, LakewardError
+from storage.format.metadata.file_meta import CommitMessage
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.lsm.lookup.store import LookupCounters, process_store
+from storage.lsm.merge_tree_writer import MergeTreeWriter
+from storage.table.table import FileStoreTable
+from storage.table.write.dynamic_bucket import AssignerShare
+from storage.table.write.write import TableWrite
+
+__all__ = [
+    "RESULT_SPARK_SCHEMA",
+    "BucketResult",
+    "reduce_chunks",
+    "reduced",
+    "reducer",
+    "writable",
+]
+
+RESULT_SPARK_SCHEMA = "kind int, payload binary"
+_TASK = "reduce"
+"""Names nobody: the driver commits."""
+
+_RESULT_SCHEMA = pa.schema([pa.field("kind", pa.int32()), pa.field("payload", pa.binary())])
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BucketResult:
+    """The work of one bucket, or of what one task owns of a table, on its way to the driver.
+
+    Attributes:
+        table: `database.table`.
+        messages: what to commit; one per bucket.
+        rows: rows by kind that reached the writer, after early combining.
+        sorted_runs: runs of the bucket after the batch; 0 where tasks own more than a bucket.
+        seconds: wall time of the bucket [s].
+        finish_seconds: of this, to flush and compact [s].
+        values_kept: values that the source did not send, taken from older rows.
+        values_lost: values that the source did not send and that no older row has.
+        lookup: what the task did with local copies, on one of its results; None elsewhere.
+        failure: why there is nothing to commit; the driver decides what becomes of it.
+        swept: rows deleted because a snapshot did not bring them.
+        use: what the task asked of the store, on one of its results; None elsewhere.
+        unwritable: records for which there is nothing to commit: the batch is run without them.
+    """
+
+    table: str
+    messages: tuple[CommitMessage, ...]
+    rows: dict[str, int]
+    sorted_runs: int
+    seconds: float
+    finish_seconds: float = 0.0
+    values_kept: int = 0
+    values_lost: int = 0
+    lookup: LookupUse | None = None
+    failure: LakewardError | None = None
+    swept: int = 0
+    use: TaskUse | None = None
+    unwritable: tuple[Unwritable, ...] = ()
+
+
+def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`; pickles by reference."""
+    return functools.partial(_reduce_task, warehouse)
+
+
+def _reduce_task(
+    warehouse: Warehouse, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(PLAN_PROPERTY)
+    by_bucket: dict[tuple[str, bytes, int], list[Chunk]] = defaultdict(list)
+    for batch in batches:
+        for chunk in chunks_of(batch):
+            if chunk.kind is ChunkKind.REPORT:
+                yield _result_row(ChunkKind.REPORT, bytes(memoryview(chunk.payload)))
+            else:
+                by_bucket[(chunk.table, chunk.partition, chunk.bucket)].append(chunk)
+    if not by_bucket:
+        return
+    plan = BatchPlan.from_property(text)
+    begun = TaskUse.now()
+    result: BucketResult | None = None
+    before: LookupCounters | None = None
+    for bucket in sorted(by_bucket):
+        if result is not None:
+            yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+        if before is None and _looks_up(warehouse, plan, bucket[0]):
+            before = process_store().counters()
+        result = reduced(warehouse, plan, bucket[0], by_bucket.pop(bucket))
+    if before is not None and result is not None:
+        result = dataclasses.replace(result, lookup=_lookup_use(before, process_store().counters()))
+    if result is not None:
+        result = dataclasses.replace(result, use=begun.until_now())
+    yield _result_row(ChunkKind.CHANGES, pickle.dumps(result, 5))
+
+
+def reduced(
+    warehouse: Warehouse, plan: BatchPlan, table: str, chunks: Sequence[Chunk]
+) -> BucketResult:
+    """The work, or why it fails if that can be the table's fault: others are not held up by it.
+
+    Where it fails for single rows, these are named.
+    """
+    try:
+        return reduce_chunks(warehouse, plan, chunks)
+    except TABLE_FAULTS as error:
+        return BucketResult(
+            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=error
+        )
+    except FileNotFoundError as error:
+        schema_id = plan.schema_id(table)
+        if (
+            schema_id is None
+            or (fault := lost_file(table_of(warehouse, table, schema_id), error)) is None
+        ):
+            raise
+        return BucketResult(
+            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, failure=fault
+        )
+    except Exception as error:
+        if not blames_record(error):
+            raise
+        found = _unwritable(warehouse, plan, table, chunks, error)
+        return BucketResult(
+            table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, unwritable=found
+        )
+
+
+def _unwritable(
+    warehouse: Warehouse,
+    plan: BatchPlan,
+    table: str,
+    chunks: Sequence[Chunk],
+    error: Exception,
+) -> tuple[Unwritable, ...]:
+    """The records whose rows make writing fail. Files of attempts are named by nobody."""
+    ordered = sorted(chunks, key=lambda chunk: chunk.order)
+    batches = [ipc_batch(chunk.payload) for chunk in ordered]
+    ends = np.cumsum([batch.num_rows for batch in batches]).tolist()
+
+    def attempt(low: int, high: int) -> None:
+        some: list[Chunk] = []
+        for chunk, batch, end in zip(ordered, batches, ends, strict=True):
+            first = end - batch.num_rows
+            start, stop = max(low, first), min(high, end)
+            if start < stop or (low == high and not some):
+                part = batch.slice(start - first if start < stop else 0, max(0, stop - start))
+                some.append(dataclasses.replace(chunk, payload=ipc_bytes(part)))
+        reduce_chunks(warehouse, plan, some)
+
+    found = guilty_rows(attempt, ends[-1], error)
+    named = []
+    for at, why in found.items():
+        number = next(n for n, end in enumerate(ends) if at < end)
+        chunk, batch = ordered[number], batches[number]
+        if chunk.topic == SWEEP_PIECE.topic:  # no record's, but the table's own
+            raise error
+        offsets = batch.column(OFFSET_COLUMN).to_numpy()
+        offset = int(offsets[at - ends[number] + batch.num_rows])
+        place = (chunk.topic, chunk.source_partition)
+        named.append(Unwritable(table, *place, offset, why))
+    return tuple(dict.fromkeys(named))
+
+
+def _looks_up(warehouse: Warehouse, plan: BatchPlan, name: str) -> bool:
+    schema_id = plan.schema_id(name)
+    return schema_id is not None and table_of(warehouse, name, schema_id).options.needs_lookup
+
+
+def _lookup_use(before: LookupCounters, after: LookupCounters) -> LookupUse:
+    return LookupUse(
+        hits=after.hits - before.hits,
+        misses=after.misses - before.misses,
+        built_bytes=after.built_bytes - before.built_bytes,
+        evicted_files=after.evicted_files - before.evicted_files,
+        disk_bytes=after.bytes_on_disk,
+    )
+
+
+def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]) -> BucketResult:
+    """Write all chunks of one bucket, or of what `placing` makes one task own.
+
+    Args:
+        warehouse: where the tables are.
+        plan: the run.
+        chunks: of one (table, partition, bucket), in any order.
+    """
+    started = time.perf_counter()
+    ordered = sorted(chunks, key=lambda chunk: chunk.order)
+    first = ordered[0]
+    schema_id = plan.schema_id(first.table)
+    if schema_id is None:
+        raise InternalError("a chunk of an unplanned table", table=first.table)
+    table = writable(table_of(warehouse, first.table, schema_id), plan, first.table)
+    rows: Counter[str] = Counter()
+    swept: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
+    numbers = plan.numbers.get(first.table)
+    needless = [OFFSET_COLUMN] if numbers is None or numbers.offset < 0 else []
+    with _writer(table, first) as writer:
+        for chunk in ordered:
+            if chunk.schema_id != schema_id:
+                raise InternalError(
+                    "a chunk of another schema", table=first.table, schema=chunk.schema_id
+                )
+            into = swept if chunk.topic == SWEEP_PIECE.topic else batches
+            into.append(ipc_batch(chunk.payload).drop_columns(needless))
+        deletes, gone = without_touched(swept, batches, merged_by(table))
+        batches[:0] = deletes
+        whole = restored(batches, table, _partition_of(first, table), _bucket_of(first))
+        for batch, floor in _numbered(whole.rows, numbers):
+            if floor >= 0:
+                writer.number_above(floor)
+            _count_kinds(batch, rows)
+            writer.write(batch)
+        finishing = time.perf_counter()
+        made = writer.prepare_commit(plan.identifier)
+        finish_seconds = time.perf_counter() - finishing
+        runs = writer.sorted_run_count if isinstance(writer, MergeTreeWriter) else 0
+    return BucketResult(
+        table=first.table,
+        messages=tuple(made) if isinstance(made, list) else (made,),
+        rows=dict(rows),
+        sorted_runs=runs,
+        seconds=time.perf_counter() - started,
+        finish_seconds=finish_seconds,
+        values_kept=whole.values,
+        values_lost=whole.lost,
+        swept=gone,
+    )
+
+
+def _numbered(
+    batches: Sequence[pa.RecordBatch], numbers: Numbers | None
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Rows in the order in which they get their numbers, and above which these are to be."""
+    if numbers is None or numbers.offset < 0:
+        floor = -1 if numbers is None else numbers.floor
+        yield from ((batch, floor) for batch in batches)
+        return
+    later = [pc.greater_equal(batch.column(OFFSET_COLUMN), numbers.offset) for batch in batches]
+    bare = [batch.drop_columns([OFFSET_COLUMN]) for batch in batches]
+    for batch, mask in zip(bare, later, strict=True):
+        yield batch.filter(pc.invert(mask)), -1
+    for batch, mask in zip(bare, later, strict=True):
+        yield batch.filter(mask), numbers.floor
+
+
+def writable(table: FileStoreTable, plan: BatchPlan, name: str) -> FileStoreTable:
+    """The table as the plan wants it written."""
+    write_only = plan.write_only.get(name)
+    if write_only is None:
+        return table
+    return table.with_options({WRITE_ONLY: "true" if write_only else "false"})
+
+
+def _partition_of(chunk: Chunk, table: FileStoreTable) -> bytes | None:
+    return None if owner_of(table) is Owner.TABLE else chunk.partition
+
+
+def _bucket_of(chunk: Chunk) -> int | None:
+    return None if chunk.bucket == ANY_BUCKET else chunk.bucket
+
+
+def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite:
+    if owner_of(table) is Owner.BUCKET:
+        return table.bucket_writer(chunk.partition, chunk.bucket, table.snapshots.latest_id())
+    # the share is all of it: what this task does not own, another task of the batch may write
+    return table.new_write(_TASK, share=AssignerShare())
+
+
+def _count_kinds(batch: pa.RecordBatch, rows: Counter[str]) -> None:
+    kinds = batch.column(VALUE_KIND).to_numpy()
+    counts = np.bincount(kinds, minlength=len(RowKind))
+    for kind in RowKind:
+        if counts[kind]:
+            rows[kind.name.lower()] += int(counts[kind])
+
+
+def _result_row(kind: ChunkKind, payload: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array([int(kind)], pa.int32()), pa.array([payload], pa.binary())],
+        schema=_RESULT_SCHEMA,
+    )

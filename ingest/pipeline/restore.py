@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts back values that the source did not send because they did not change (TOAST).
+
+Source: CDC.md §1.4. Such a value is in the row's older version: an earlier row of the key in this
+batch, else the row that the table holds. Runs on the reduce side, where all rows of a key are in
+one task.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.events import HELD_ONLY, UNAVAILABLE_COLUMN
+from ingest.decode.row_batches import joined_rows
+from ingest.pipeline.moved_rows import Moves, taken_moves
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.lsm.key_order import sort_and_group
+from storage.lsm.merge_functions.sequence_order import SequenceOrder, dense_ranks
+from storage.table.read.stored_rows import stored_rows
+from storage.table.table import FileStoreTable
+
+__all__ = ["Restored", "restored"]
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restored:
+    """Rows with their values back.
+
+    Attributes:
+        rows: without `UNAVAILABLE_COLUMN`; each key's rows in their order.
+        values: how many values were put back.
+        lost: how many were not, since there is no older row: what came stands there, mostly null.
+    """
+
+    rows: list[pa.RecordBatch]
+    values: int = 0
+    lost: int = 0
+
+
+def restored(
+    batches: Sequence[pa.RecordBatch],
+    table: FileStoreTable,
+    partition: bytes | None,
+    bucket: int | None,
+) -> Restored:
+    """Put missing values back, and leave out rows that are for held ones alone (`HELD_ONLY`).
+
+    Args:
+        batches: change rows of one bucket, of one partition or of one table, in source order.
+        table: their table.
+        partition: framed; None: any of the table.
+        bucket: None: any of the partition.
+    """
+    if not any(batch.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0 for batch in batches):
+        return Restored(list(batches))
+    rows = joined_rows(batches)
+    marks = rows.column(UNAVAILABLE_COLUMN)
+    rows = rows.drop_columns([UNAVAILABLE_COLUMN])
+    if marks.null_count == len(marks):
+        return Restored([rows])
+    marks, moves = taken_moves(rows, marks)
+    if table.options.merge_engine == "partial-update":  # null keeps what is there
+        marks = _held_marks(marks)
+        if marks is None:
+            return Restored([rows])
+    order = SequenceOrder.of(table.options)
+    if order is not None and not order.descending:  # a row that came late is older all the same
+        ranks = dense_ranks([rows.column(name) for name in order.fields])
+        by_rank = pa.array(np.argsort(ranks, kind="stable"))
+        rows, marks = rows.take(by_rank), marks.take(by_rank)
+    keys = list(table.schema.trimmed_primary_keys)
+    groups = sort_and_group(rows, keys)
+    if groups.order is not None:
+        by_key = pa.array(groups.order)
+        rows, marks = rows.take(by_key), marks.take(by_key)
+    moves = moves.ordered(groups.order)  # with a sequence there are none
+    return _Restoring(rows, marks, groups.starts, keys, moves).run(table, partition, bucket)
+
+
+def _held_marks(marks: pa.Array) -> pa.Array | None:
+    """The marks without values that are missing; None when none are left."""
+    held = np.zeros(len(marks), bool)
+    held[pc.list_parent_indices(marks).to_numpy()[_ids(marks) == HELD_ONLY]] = True
+    if not held.any():
+        return None
+    offsets = np.r_[0, np.cumsum(held)].astype(np.int32)
+    ids = pa.array(np.full(held.sum(), HELD_ONLY, np.int32))
+    return pa.ListArray.from_arrays(pa.array(offsets), ids, mask=pa.array(~held))
+
+
+def _ids(marks: pa.Array) -> npt.NDArray[np.int32]:
+    ids: npt.NDArray[np.int32] = pc.list_flatten(marks).to_numpy()
+    return ids
+
+
+class _Restoring:
+    """Rows sorted by key."""
+
+    def __init__(
+        self,
+        rows: pa.RecordBatch,
+        marks: pa.Array,
+        starts: _Numbers,
+        keys: list[str],
+        moves: Moves,
+    ) -> None:
+        self._moves = moves
+        self._rows = rows
+        self._keys = keys
+        self._starts = starts
+        counts = np.diff(np.r_[starts, rows.num_rows])
+        self.group = np.repeat(np.arange(len(starts)), counts)
+        self._marked = pc.list_parent_indices(marks).to_numpy()
+        self._ids = _ids(marks)
+
+    def run(self, table: FileStoreTable, partition: bytes | None, bucket: int | None) -> Restored:
+        fields = {field.id: field.name for field in table.schema.fields}
+        sources = {
+            fields[number]: self._moves.redirected(
+                self._sources(number), self.group, self._marked[self._ids == number]
+            )
+            for number in np.unique(self._ids).tolist()
+            if number != HELD_ONLY
+        }
+        holders = self._holders()
+        asked_for = [np.empty(0, np.int64)]
+        asked_for += [group[source < 0] for source, group in sources.values()]
+        if holders is not None:
+            asked_for.append(self.group[holders < 0])
+        older = _Older.of(self, np.unique(np.concatenate(asked_for)), table, partition, bucket)
+        own = np.arange(self._rows.num_rows)
+        kept = np.ones(len(own), bool) if holders is None else self._held(holders, older)
+        rows, found, lost = self._rows, 0, 0
+        kept &= ~self._moves.needless(self.group)
+        for name, (source, group) in sources.items():
+            wanted, missing = older.fill(source, group)
+            at = rows.schema.get_field_index(name)
+            column = older.after(rows.column(at), name)
+            wanted = np.where(missing, own, wanted)
+            rows = rows.set_column(at, rows.schema.field(at), column.take(pa.array(wanted)))
+            asked = (source != own) & kept
+            lost += int((missing & asked).sum())
+            found += int((~missing & asked).sum())
+        if not kept.all():
+            rows = rows.filter(pa.array(kept))
+        return Restored([rows], found, lost)
+
+    def _holders(self) -> _Numbers | None:
+        """Per row the last row of its key up to it that is not for held rows alone.
+
+        -1: none of this batch. None when no row is for held rows alone.
+        """
+        held = self._ids == HELD_ONLY
+        if not held.any():
+            return None
+        own = np.arange(self._rows.num_rows)
+        own[self._marked[held]] = -1
+        last = np.maximum.accumulate(own)
+        return np.where(last >= self._starts[self.group], last, -1)
+
+    def _held(self, holders: _Numbers, older: "_Older") -> npt.NDArray[np.bool_]:
+        """Rows that are for any row, or whose key has one when they come."""
+        kinds = self._rows.column(VALUE_KIND).to_numpy()
+        retracts = np.isin(kinds, [kind.value for kind in RowKind if kind.retracts])
+        free = holders == np.arange(len(holders))
+        in_batch = (holders >= 0) & ~retracts[holders]
+        held: npt.NDArray[np.bool_] = free | in_batch | ((holders < 0) & older.has(self.group))
+        return held
+
+    def _sources(self, number: int) -> _Numbers:
+        """Per row the row of its key that has the value of a column; -1: none of this batch."""
+        count = self._rows.num_rows
+        marked = np.zeros(count, bool)
+        marked[self._marked[self._ids == number]] = True
+        marked[self._moves.rows] = False  # they will have it
+        own = np.where(marked, -1, np.arange(count))
+        last = np.maximum.accumulate(own)
+        return np.where(last >= self._starts[self.group], last, -1)
+
+    def keys_of(self, groups: _Numbers) -> pa.RecordBatch:
+        """Key columns of some groups."""
+        return self._rows.select(self._keys).take(pa.array(self._starts[groups]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Older:
+    """Rows that the table holds for some groups.
+
+    Attributes:
+        groups: numbers, ascending.
+        rows: one per group.
+        first: number of rows of the batch; stored rows are counted on from there.
+    """
+
+    groups: _Numbers
+    rows: pa.RecordBatch | None
+    first: int
+
+    @staticmethod
+    def of(
+        batch: _Restoring,
+        groups: _Numbers,
+        table: FileStoreTable,
+        partition: bytes | None,
+        bucket: int | None,
+    ) -> "_Older":
+        first = len(batch.group)
+        snapshot = table.latest_snapshot()
+        if snapshot is None or not len(groups):
+            return _Older(np.empty(0, np.int64), None, first)
+        found = stored_rows(table, snapshot, partition, bucket, batch.keys_of(groups))
+        return _Older(groups[found.keys], found.rows, first)
+
+    def fill(self, source: _Numbers, group: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
+        """The sources, with stored rows where the batch has none; and where nobody has one."""
+        if not len(self.groups):
+            return source, source < 0
+        at = np.minimum(np.searchsorted(self.groups, group), len(self.groups) - 1)
+        stored = self.groups[at] == group
+        return np.where(source < 0, self.first + at, source), (source < 0) & ~stored
+
+    def has(self, group: _Numbers) -> npt.NDArray[np.bool_]:
+        """Whether the table holds a row of each one's group."""
+        return np.isin(group, self.groups)
+
+    def after(self, column: pa.Array, name: str) -> pa.Array:
+        """A column of the batch with that of the stored rows behind it."""
+        if self.rows is None or not self.rows.num_rows:
+            return column
+        return pa.concat_arrays([column, self.rows.column(name).cast(column.type)])

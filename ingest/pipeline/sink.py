@@ -1,0 +1,523 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver's side of a micro-batch: `foreachBatch` of the stream.
+
+Protocol of one batch:
+
+1. gate: a draining stream refuses before any work (SPARK.md §9: `stop()` alone cancels a batch);
+2. plan: pin schema and snapshot of every known table; tables that committed this identifier
+   already are skipped (the batch is a replay);
+3. one Spark job: read, decode, shuffle, write files (`map_side`, `reduce_side`);
+4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
+5. records that no schema covers were reported, not written: create or alter their tables, discard
+   the files just written for them and run the job again for those tables alone; likewise for
+   tables that the source truncated or a new snapshot sweeps (`emptying`);
+6. tables whose part failed for reasons of their own are parked, and so are those with too many
+   bad records (`bad_limits`; the quarantine's part is made again without these) or that somebody
+   named meanwhile (`TableBook.park`): their files are discarded, the others go on;
+7. note durably what is about to be committed (`stream_progress`), then commit the quarantine, then
+   table by table (APPEND, then COMPACT), in parallel; copies of bad records go to the topic for
+   them (`dead_letters`); Spark records the batch afterwards.
+
+A crash before 7 leaves files that nobody names. A crash inside 7 leaves some tables committed: the
+replay skips them. Nothing consumed is held back across batches.
+"""
+
+import contextlib
+import dataclasses
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ingest.config.schema_modes import Verdict as SchemaVerdict
+from ingest.pipeline.batch_phases import Phases
+from ingest.pipeline.batch_report import BatchReport
+from ingest.pipeline.batch_summary import summary, swept
+from ingest.pipeline.chunk import ChunkKind
+from ingest.pipeline.deletions.emptying import emptying_plan
+from ingest.pipeline.deletions.sweep_decisions import Verdict
+from ingest.pipeline.deletions.sweep_planner import SweepPlanner
+from ingest.pipeline.deletions.truncates import TruncateStopError, refuse_truncates
+from ingest.pipeline.history_writer import HistoryWriter
+from ingest.pipeline.job_outcome import JobOutcome, Unfinished, replaced, used, without
+from ingest.pipeline.key_places import KeySketch
+from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, floor_of
+from ingest.pipeline.quarantine.bad_limits import over_limit
+from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
+from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
+from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
+from ingest.schema.schema_answers import SchemaStopError
+from ingest.source.position.stored import positions_property
+from ingest.state.stream_position import StreamPosition
+from ingest.state.stream_state import Span, commit_properties
+from ingest.state.sweeps import sweep_property
+from ingest.state.table_faults import faults_to_park, reason_of
+from ingest.state.table_registry import TableBook
+from storage.clock import Clock
+from storage.errors import FencedError, InternalError
+from storage.table.commit.commit import CommitResult
+
+__all__ = ["JobOutcome", "MicroBatchSink", "StopRequested"]
+
+_SCHEMA_ROUNDS = 6
+"""Runs of one batch at most: one normal, the others after schema changes. Each round settles every
+shape that the round before reported, so two are enough; more means that they do not converge."""
+
+
+_WRITE_ROUNDS = 4
+"""Runs at most for rows that cannot be written: one finds those of a step, and there are three."""
+
+_PLANNED_TABLES = 200
+"""Tables whose slots are planned; with more, the lightest are spread by hash."""
+
+
+class StopRequested(Exception):
+    """The gate refused a batch because the stream drains."""
+
+
+class MicroBatchSink:
+    """Callable for `DataStreamWriter.foreachBatch`.
+
+    Args:
+        stream: name of the stream = commit user.
+        position: where the stream stands: base, offsets, floors, notes.
+        book: the stream's tables.
+        slots: shuffle partitions.
+        clock: time.
+        on_start: told of every batch that passes the gate.
+        on_batch: told of every finished batch.
+        draining: set when no further batch may begin.
+        dead_letters: takes copies of bad records.
+        unfinished: outlives the sink, so that what a failed try committed is told by the next one.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        position: StreamPosition,
+        book: TableBook,
+        slots: int,
+        clock: Clock,
+        on_start: Callable[[int], None],
+        on_batch: Callable[[BatchReport], None],
+        draining: threading.Event,
+        dead_letters: DeadLetters | None = None,
+        unfinished: Unfinished | None = None,
+    ) -> None:
+        self._stream = stream
+        self._position = position
+        self._book = book
+        self._slots = slots
+        self._clock = clock
+        self._on_start = on_start
+        self._on_batch = on_batch
+        self._draining = draining
+        self._history = HistoryWriter(book, stream)
+        self._sweeps = SweepPlanner(book, stream)
+        self._dead_letters = dead_letters
+        self._unfinished = Unfinished() if unfinished is None else unfinished
+        self._weights: dict[str, float] = {}
+        self._keys = KeySketch()
+        self._busy = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="commit")
+        self.failure: BaseException | None = None
+        self.last_batch_id: int | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is being worked on."""
+        return self._busy.locked()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Process one micro-batch; an exception ends the query, `failure` keeps the original."""
+        if self._draining.is_set():
+            self.failure = StopRequested()
+            raise self.failure
+        with self._busy:
+            try:
+                self._on_start(batch_id)
+                report = self._process(frame, batch_id)
+                self.last_batch_id = batch_id
+                self._on_batch(report)
+                self._unfinished.finished()
+            except BaseException as error:
+                self.failure = error
+                raise
+
+    @contextlib.contextmanager
+    def idle(self, beat: Callable[[], None]) -> Iterator[None]:
+        """Between two batches: waits for the running one, and the next one waits.
+
+        Args:
+            beat: called every second while a batch still runs.
+        """
+        while not self._busy.acquire(timeout=1.0):
+            beat()
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def close(self) -> None:
+        """Release the commit threads; the sink is not called again."""
+        self._pool.shutdown(wait=True)
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+
+    def _process(self, frame: DataFrame, batch_id: int) -> BatchReport:
+        started = self._clock.monotonic_s()
+        phases = Phases(self._clock)
+        identifier = self._position.state.base + batch_id
+        self._position.begin(batch_id)
+        self._book.take_to_park()  # of a run that failed: what is still wrong will show again
+        self._book.refresh()
+        plan = BatchPlan(
+            batch_id=batch_id,
+            identifier=identifier,
+            time_ms=self._clock.now_ms(),
+            tables=self._book.schema_ids(),
+            skip=self._book.committed(identifier),
+            floors=self._book.floors(),
+            bad_floors=self._book.bad_floors(),
+            parked=tuple(sorted(self._book.parking.parked())),
+            moving=tuple(sorted(self._keys.moving)),
+            positions=self._book.positions(),
+            answers=self._book.lasting_answers(),
+            write_only=self._book.write_only(),
+            numbers=self._sweeps.numbers(),
+        )
+        phases.end("plan")
+        outcome, plan = self._written(frame, plan)
+        phases.end("job")
+        span = outcome.totals.span
+        self._check_replay(plan, span)
+        self._refuse_truncates(outcome)
+        outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
+        sweeps: dict[str, Verdict] = {}
+        if self._book.settings.sweeps:
+            bounds = self._position.bounds(batch_id)
+            sweeps = self._sweeps.decide(settled, outcome.report, *bounds)
+        outcome = self._settle_deletes(frame, settled, outcome, sweeps)
+        phases.end("schema")
+        judged = {*plan.skip, *plan.parked, self._book.quarantine}
+        too_bad = over_limit(self._book.settings, outcome.report, judged)
+        outcome = self._without_bad(frame, settled, outcome, too_bad)
+        self._meet_parked(plan, outcome)
+        outcome, parked = self._park_failed(plan, outcome)
+        sweeps = {name: each for name, each in sweeps.items() if name not in parked}
+        commits, failed = self._commit_all(plan, outcome, verdicts, span, sweeps)
+        outcome, parked = without(outcome, failed), parked | failed
+        phases.end("commit")
+        copies = copied(self._dead_letters, self._book, plan, span, commits)
+        self._learn_weights(outcome)
+        told = self._unfinished.with_earlier(identifier, outcome, commits, plan.skip)
+        outcome, commits = told
+        report = summary(
+            plan,
+            outcome,
+            commits,
+            snapshots={name: self._book.snapshot_id(name) for name in commits},
+            seconds=self._clock.monotonic_s() - started,
+            phases=phases.seconds,
+        )
+        violations, split = self._keys.take(outcome.report.keys)
+        return dataclasses.replace(
+            report,
+            ordering_violations=violations,
+            split_key_updates=split,
+            schema_verdicts=verdicts,
+            parked=tuple(sorted(parked.items())),
+            parked_bad=tuple(sorted(too_bad)),
+            dead_letters=copies,
+            **swept(outcome, sweeps, commits),
+        )
+
+    def _written(self, frame: DataFrame, plan: BatchPlan) -> tuple[JobOutcome, BatchPlan]:
+        """One run, again without the records whose rows nobody can write; and its plan.
+
+        Raises:
+            InternalError: every run finds further ones.
+        """
+        for _ in range(_WRITE_ROUNDS):
+            outcome = self._run(frame, plan)
+            if not outcome.unwritable:
+                return outcome, plan
+            self._discard(outcome.results)
+            known = (*plan.unwritable, *outcome.unwritable)
+            plan = dataclasses.replace(plan, unwritable=tuple(dict.fromkeys(known)))
+        raise InternalError(
+            "every run of a batch finds further rows that cannot be written",
+            tables=sorted({each.table for each in plan.unwritable}),
+        )
+
+    def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
+        frame.sparkSession.sparkContext.setLocalProperty(PLAN_PROPERTY, plan.to_property())
+        rows = (
+            frame.withColumn("slot", self._slot())
+            .repartitionById(self._slots, F.col("slot"))
+            .drop("slot")
+            .mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA)
+            .collect()
+        )
+        reports: list[RangeReport] = []
+        results: list[BucketResult] = []
+        for kind, payload in rows:
+            # pickle is safe: both ends are this program's own processes
+            value = pickle.loads(payload)
+            (reports if kind == ChunkKind.REPORT else results).append(value)
+        return JobOutcome(BatchTotals.of(reports), tuple(results), used(reports, results))
+
+    def _slot(self) -> Column:
+        """The reduce task of a chunk: neighbouring buckets and heavy tables go to different ones.
+
+        64-bit sums, because Spark refuses to let a 32-bit one overflow.
+        """
+        base = F.hash("owner").cast("bigint")
+        heavy = sorted(self._weights, key=lambda name: (-self._weights[name], name))
+        pairs: list[Column] = []
+        for position, name in enumerate(heavy[:_PLANNED_TABLES]):
+            pairs += [F.lit(name), F.lit(position).cast("bigint")]
+        if pairs:
+            base = F.coalesce(F.create_map(*pairs)[F.col("owner")], base)
+        place = base + F.hash("partition") + F.col("bucket")
+        return F.pmod(place, F.lit(self._slots)).cast("int")
+
+    def _learn_weights(self, outcome: JobOutcome) -> None:
+        for name in list(self._weights):
+            self._weights[name] *= 0.5
+        for result in outcome.results:
+            rows = sum(result.rows.values())
+            self._weights[result.table] = self._weights.get(result.table, 0.0) + rows
+
+    def _check_replay(self, plan: BatchPlan, span: Span) -> None:
+        for name in plan.skip:
+            recorded = self._book.recorded_span(name)
+            now = {topic: dict(span.get(topic, {})) for topic in recorded}
+            if recorded != now:
+                raise FencedError(
+                    "a commit identifier was used for other offsets",
+                    detail=f"committed {recorded}, replayed {now}",
+                    hint="two checkpoints use one stream name: give each stream its own name, or "
+                    "remove the checkpoint so that it is rebuilt from the tables",
+                    table=name,
+                    identifier=plan.identifier,
+                )
+
+    def _settle_schemas(
+        self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
+    ) -> tuple[JobOutcome, tuple[tuple[str, SchemaVerdict], ...], BatchPlan]:
+        """Apply reported changes and run again for the changed tables until none is left.
+
+        Returns:
+            The outcome of all runs together, what became of the changes, by table, and the plan of
+            the last run.
+
+        Raises:
+            SchemaStopError: the settings forbid a change; nothing of the batch is committed.
+        """
+        verdicts: list[tuple[str, SchemaVerdict]] = []
+        frozen = dict(plan.frozen)
+        run = plan.run
+        ddl = outcome.report.ddl
+        while (deltas := outcome.report.deltas) or ddl:
+            run += 1
+            if run == _SCHEMA_ROUNDS:
+                raise InternalError(
+                    "schema changes of one batch do not settle",
+                    tables=sorted({delta.target for delta in deltas}),
+                )
+            try:
+                changes = self._book.apply(
+                    deltas, now_ms=plan.time_ms, batch=plan.identifier, ddl=ddl
+                )
+            except SchemaStopError:
+                self._discard(outcome.results)
+                raise
+            verdicts += changes.verdicts
+            frozen |= changes.refused
+            ddl = []
+            again = {delta.target for delta in deltas}
+            if parked := self._book.to_park():
+                self._discard(result for result in outcome.results if result.table in parked)
+                outcome = without(outcome, parked)
+                again -= parked
+            if not again:
+                continue
+            again.add(self._book.quarantine)  # what waited for a schema may be bad under it
+            self._discard(result for result in outcome.results if result.table in again)
+            rerun = dataclasses.replace(
+                plan,
+                run=run,
+                tables=self._book.schema_ids(),
+                only=tuple(sorted(again)),
+                frozen=dict(frozen),
+                answers=self._book.answers_given(),
+                parked=tuple(sorted({*plan.parked, *parked})),
+            )
+            done, plan = self._written(frame, rerun)
+            outcome = replaced(outcome, done, again)
+        return outcome, tuple(verdicts), plan
+
+    def _refuse_truncates(self, outcome: JobOutcome) -> None:
+        try:
+            refuse_truncates(outcome.report.truncates)
+        except TruncateStopError:
+            self._discard(outcome.results)
+            raise
+
+    def _settle_deletes(
+        self,
+        frame: DataFrame,
+        plan: BatchPlan,
+        outcome: JobOutcome,
+        sweeps: Mapping[str, Verdict],
+    ) -> JobOutcome:
+        """Run again for tables that lose rows by truncates and snapshots; some are parked."""
+        if not (outcome.report.truncates or sweeps):
+            return outcome
+        end = self._position.bounds(plan.batch_id)[1]
+        rerun = emptying_plan(self._book, plan, outcome.report, end, sweeps)
+        if rerun.only:
+            again = set(rerun.only)
+            self._discard(result for result in outcome.results if result.table in again)
+            outcome = replaced(outcome, self._written(frame, rerun)[0], again)
+        return outcome
+
+    def _without_bad(
+        self,
+        frame: DataFrame,
+        plan: BatchPlan,
+        outcome: JobOutcome,
+        too_bad: Mapping[str, str],
+    ) -> JobOutcome:
+        """Ask to park tables for their bad records, and take these out of the quarantine."""
+        for name, reason in too_bad.items():
+            self._book.park(name, reason)
+        held = self._book.quarantine
+        if not too_bad or held not in outcome.report.tables:
+            return outcome
+        self._discard(result for result in outcome.results if result.table == held)
+        rerun = dataclasses.replace(
+            plan,
+            run=_SCHEMA_ROUNDS,
+            tables=self._book.schema_ids(),
+            only=(held,),
+            parked=tuple(sorted({*plan.parked, *self._book.to_park()})),
+        )
+        return replaced(outcome, self._written(frame, rerun)[0], {held})
+
+    def _discard(self, results: Iterable[BucketResult]) -> None:
+        for result in results:
+            self._book.discard(result.table, result.messages)
+
+    def _commit_all(
+        self,
+        plan: BatchPlan,
+        outcome: JobOutcome,
+        verdicts: Sequence[tuple[str, SchemaVerdict]],
+        span: Span,
+        sweeps: Mapping[str, Verdict],
+    ) -> tuple[dict[str, tuple[CommitResult, float]], dict[str, str]]:
+        """Commit every table; (what was done, tables parked because theirs failed)."""
+        by_table: dict[str, list[BucketResult]] = {}
+        for result in outcome.results:
+            by_table.setdefault(result.table, []).append(result)
+
+        def commit(name: str) -> tuple[CommitResult, float]:
+            began = self._clock.monotonic_s()
+            totals = outcome.report.tables.get(name, TableTotals())
+            properties, offsets = commit_properties(
+                self._stream,
+                self._book.offsets(name),
+                span,
+                totals.topics,
+                floor_of(plan.floors, name),
+            )
+            known = plan.positions.get(name, {})
+            properties |= positions_property(self._stream, known, totals.positions)
+            if (told := sweeps.get(name)) is not None and (told.due or told.watch is not None):
+                properties |= sweep_property(self._stream, plan.identifier, told.watch)
+            results = by_table.get(name, ())
+            messages = [message for result in results for message in result.messages]
+            done = self._book.commit(
+                name,
+                messages,
+                plan.identifier,
+                properties,
+                offsets,
+                span,
+                event_time_ms=totals.event_time_ms,
+            )
+            seconds = self._clock.monotonic_s() - began
+            self._unfinished.committed(name, done, seconds)
+            return done, seconds
+
+        names = sorted({*by_table, *(name for name, each in sweeps.items() if each.due)})
+        told = self._history.untold(plan, verdicts)
+        if names or told:
+            noted = {*names, *plan.skip} | ({self._book.history} if told else set())
+            self._position.note(plan.identifier, plan.batch_id, tuple(sorted(noted)))
+        if told:  # before the others: once it is there, a replay need not find out again
+            self._history.write(plan, told, span)
+        # what is bad now may be good on a replay (its schema was registered since) whose table is
+        # done already: only in quarantine it is not lost, so that goes first
+        held = self._book.quarantine
+        self._unfinished.committing(plan.identifier, outcome, {*by_table, *names})
+        done = {held: commit(held)} if held in by_table else {}
+        futures = {name: self._pool.submit(commit, name) for name in names if name not in done}
+        wait(futures.values())  # one table's failure does not leave another's commit half watched
+        errors = {name: future.exception() for name, future in futures.items()}
+        failures = {n: self._book.fault_of(n, e) for n, e in errors.items() if e is not None}
+        failed = self._fault(failures, plan, outcome)
+        # nothing is discarded: a commit that failed halfway may have published some of its files
+        done |= {n: f.result() for n, f in futures.items() if n not in failed}
+        return done, failed
+
+    def _fault(
+        self, failures: Mapping[str, BaseException], plan: BatchPlan, outcome: JobOutcome
+    ) -> dict[str, str]:
+        """Park the tables of failures that are about one table; other failures are raised."""
+        failed = faults_to_park(
+            failures,
+            {result.table for result in outcome.results},
+            quarantine=self._book.quarantine,
+            answers=self._book.answers,
+        )
+        self._park(plan, outcome, failed)
+        return failed
+
+    def _park(self, plan: BatchPlan, outcome: JobOutcome, tables: Mapping[str, str]) -> None:
+        """Park tables from the start of this batch on; durable at return."""
+        if not tables:
+            return
+        start, _ = self._position.bounds(plan.batch_id)
+        for name, reason in sorted(tables.items()):
+            topics = {*outcome.report.feeds.get(name, ()), *self._book.offsets(name)}
+            self._book.parking.park(
+                name, reason=reason, by="stream", since=start, now_ms=plan.time_ms, topics=topics
+            )
+        self._book.parking.met({}, self._position.entered(plan.batch_id))
+
+    def _meet_parked(self, plan: BatchPlan, outcome: JobOutcome) -> None:
+        """Note which topics fed parked tables: they are read again at resume."""
+        if plan.parked:
+            entered = self._position.entered(plan.batch_id)
+            self._book.parking.met(outcome.report.feeds, entered)
+
+    def _park_failed(
+        self, plan: BatchPlan, outcome: JobOutcome
+    ) -> tuple[JobOutcome, dict[str, str]]:
+        """Park what failed in tasks or was asked for; the outcome without it."""
+        asked = self._book.take_to_park()
+        for name, error in outcome.report.failures.items():
+            asked.setdefault(name, reason_of(error))
+        self._park(plan, outcome, asked)
+        failures = {r.table: r.failure for r in outcome.results if r.failure is not None}
+        rest = {name: error for name, error in failures.items() if name not in asked}
+        parked = asked | self._fault(rest, plan, outcome)
+        self._discard(result for result in outcome.results if result.table in parked)
+        return without(outcome, parked), parked

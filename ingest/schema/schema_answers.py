@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver did or answered about shapes that no schema covers, for later runs.
+
+Asking costs a second run of a batch, so an answer holds for the process: columns of the source that
+are left out of rows, and types that are not to be asked for again.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ingest.config.schema_modes import ChangePolicy, Verdict
+from ingest.decode.column_names import ColumnNames
+from ingest.decode.events import AsksTypes
+from storage.errors import LakewardError
+
+__all__ = ["AnswerBook", "Answers", "AppliedChanges", "SchemaStopError", "asks_types", "stopped"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answers:
+    """Of one table.
+
+    Attributes:
+        ignored: columns of the source that are left out of rows.
+        fixed: columns of the source and types (as text) that ask for nothing.
+    """
+
+    ignored: frozenset[str] = frozenset()
+    fixed: frozenset[tuple[str, str]] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.ignored or self.fixed)
+
+    def and_also(self, ignored: Iterable[str], fixed: Iterable[tuple[str, str]]) -> "Answers":
+        """With further answers."""
+        return Answers(self.ignored | {*ignored}, self.fixed | {*fixed})
+
+    def to_plain(self) -> Mapping[str, Sequence[Any]]:
+        """For JSON, in a fixed order."""
+        return {"ignored": sorted(self.ignored), "fixed": sorted(map(list, self.fixed))}
+
+    @staticmethod
+    def from_plain(raw: Mapping[str, Any]) -> "Answers":
+        """Inverse of `to_plain`."""
+        fixed = frozenset((name, type_) for name, type_ in raw["fixed"])
+        return Answers(frozenset(raw["ignored"]), fixed)
+
+
+class AnswerBook:
+    """The answers of all tables."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Answers] = {}
+
+    def take(
+        self,
+        name: str,
+        ignored: Collection[str],
+        fixed: Collection[tuple[str, str]],
+        *,
+        changed: bool,
+    ) -> None:
+        """Add answers of a decision; a changed table forgets older ones."""
+        known = Answers() if changed else self._answers.get(name, Answers())
+        self._answers[name] = known.and_also(ignored, fixed)
+
+    def given(self) -> dict[str, Answers]:
+        """All of them, for further runs of the same batch."""
+        return {name: each for name, each in self._answers.items() if each}
+
+    def lasting(self, options: Mapping[str, Mapping[str, str]]) -> dict[str, Answers]:
+        """Those that hold for further batches.
+
+        A column that was dropped may be there again: whether it is, is found out in each batch.
+
+        Args:
+            options: of the tables.
+        """
+        lasting: dict[str, Answers] = {}
+        for name, each in self.given().items():
+            gone = ColumnNames.of(options.get(name, {})).dropped
+            lasting[name] = Answers(each.ignored.difference(gone), each.fixed)
+        return {name: each for name, each in lasting.items() if each}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AppliedChanges:
+    """What became of a batch's schema deltas.
+
+    Attributes:
+        applied: (table, change) pairs, for people.
+        refused: tables some of whose records fit no allowed change, and why.
+        verdicts: (table, what became of one change), of all that were asked for.
+    """
+
+    applied: tuple[tuple[str, str], ...]
+    refused: Mapping[str, str]
+    verdicts: tuple[tuple[str, Verdict], ...] = ()
+
+
+class SchemaStopError(LakewardError):
+    """A schema change that the settings forbid. Operator action: alter the table, or allow it."""
+
+
+def stopped(table: str, verdict: Verdict) -> SchemaStopError:
+    """The error that ends the stream before anything of the batch is committed."""
+    return SchemaStopError(
+        "a schema change stops the stream",
+        hint="alter the table by hand or allow the change in the settings, then start again: the "
+        "stream goes on exactly here",
+        table=table,
+        change=verdict.text,
+        topic=verdict.topic,
+        partition=verdict.partition,
+        offset=verdict.offset,
+    )
+
+
+def asks_types(policy: ChangePolicy) -> AsksTypes:
+    """Which values of other types a table's records may ask for.
+
+    Types that events declare are changes of the source's schema. A single odd value of an event
+    that declares none is one only where the table's rules say so.
+    """
+    return AsksTypes.DECLARED if policy.wanted is None else AsksTypes.ALL

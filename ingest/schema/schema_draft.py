@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The next schema of an existing table, built change by change as a policy allows.
+
+Pure. What the policy does not allow is answered instead: columns that are left out of rows
+(`ignored`), columns whose values must fit what is there (`fixed`), or the end of the table's or the
+stream's work (`parked`, `stop`). Every change asked for ends as a `Verdict`.
+
+1. `hear`, then `want`, in the order in which they are to count;
+2. `finish` once.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+
+from ingest.config.schema_modes import (
+    ChangeKind,
+    ChangePolicy,
+    Incompatible,
+    Mode,
+    Outcome,
+    Ruling,
+    Verdict,
+)
+from ingest.decode.column_names import ColumnNames, folded, free_name, spelt
+from ingest.decode.events import ObservedField, SchemaDelta
+from ingest.decode.schema_change_events import TableDdl
+from ingest.decode.types.semantic_types import STRING
+from ingest.decode.types.text_values import has_text
+from ingest.decode.types.widening import guessed_union, nullable, union_type
+from ingest.schema.schema_steps import (
+    Drafted,
+    Place,
+    Step,
+    is_text,
+    option_changes,
+    said_of,
+    same,
+)
+from storage.errors import InvalidRequestError
+from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_changes import (
+    AddColumn,
+    DropColumn,
+    RenameColumn,
+    SchemaChange,
+    UpdateType,
+    evolve,
+)
+from storage.format.types.field_tree import as_path, path_text
+from storage.format.types.type_text import type_name
+from storage.format.types.types import DataType
+
+__all__ = ["Draft"]
+
+
+class Draft:
+    """See the module.
+
+    Args:
+        existing: schema of the table.
+        policy: of the table.
+    """
+
+    def __init__(self, existing: TableSchema, policy: ChangePolicy) -> None:
+        self._existing = existing
+        self._policy = policy
+        self._names = ColumnNames.of(existing.options, exact=policy.exact_names)
+        self._types: dict[str, DataType] = {f.name: f.type for f in existing.fields}
+        self._key = {*existing.primary_keys, *existing.partition_keys}
+        self._called: dict[str, str] = {}
+        """What columns of the existing schema are called after the renames of this draft."""
+        self._steps: list[Step] = []
+        self._step_of: dict[str, Step] = {}
+        self._verdicts: list[Verdict] = []
+        self._reasons: list[str] = []
+        self._ignored: dict[str, None] = {}
+        self._fixed: dict[tuple[str, str], None] = {}
+        self._parked = ""
+        self._stop: Verdict | None = None
+
+    def need(self, change: SchemaChange) -> None:
+        """A change that the pipeline itself needs, whatever the policy."""
+        said = None
+        if isinstance(change, AddColumn):
+            column, type_ = path_text(as_path(change.name)), type_name(change.type)
+            said = said_of(ChangeKind.ADD_COLUMN, column, "", type_, Place("", "", -1, -1))
+            said = dataclasses.replace(said, reason="made by the pipeline")
+        self._steps.append(Step(change, said, same))
+
+    # --- what row events ask for
+
+    def want(self, delta: SchemaDelta, field: ObservedField) -> None:
+        """A column of the source that the table does not cover."""
+        place = Place.of(delta)
+        slots = self._slots(delta, field)
+        if not slots:
+            self._add(field, place)
+            return
+        if slots[0] in self._key:
+            self._fix(field)  # decoded into the type it has, value by value
+            return
+        if slots[0] in self._names.texts and has_text(field.type):
+            self._fix(field)
+            return
+        unions = [(name, self._union(name, field.type)) for name in slots]
+        fitting = [(name, union) for name, union in unions if union is not None]
+        if any(union == self._types[name] for name, union in fitting):
+            self._fix(field)
+        elif fitting:
+            self._widen(field, *fitting[0], place)
+        else:
+            self._incompatible(field, slots[0], place)
+
+    def _union(self, name: str, observed: DataType) -> DataType | None:
+        """The type of a column that takes values of another type, too; None = there is none."""
+        step = self._step_of.get(name)
+        added = step is not None and isinstance(step.change, AddColumn)
+        return (guessed_union if added else union_type)(self._types[name], observed)
+
+    def _slots(self, delta: SchemaDelta, field: ObservedField) -> tuple[str, ...]:
+        column = self._called.get(field.column, field.column)
+        if column in self._types and column:
+            first: tuple[str, ...] = (column,)
+        elif field.name in self._types and field.name not in self._names.further:
+            first = (field.name,)
+        else:  # a name of which this draft has just heard that it is a former one
+            known = {*self._existing.field_names} - {*delta.lacks}
+            present = {self._called.get(name, name) for name in known}
+            present |= {other.name for other in delta.fields}
+            return self._names.slots(field.name, self._types, present)
+        further = self._names.typed.get(first[0] if first else field.name, ())
+        return first + tuple(name for name in further if name in self._types)
+
+    def _fix(self, field: ObservedField) -> None:
+        self._fixed[field.name, type_name(nullable(field.type))] = None
+
+    def _add(self, field: ObservedField, place: Place) -> None:
+        kind = ChangeKind.ADD_COLUMN
+        field = dataclasses.replace(field, name=self._names.now(field.name, self._types))
+        if field.name in self._types:
+            return  # another shape of the batch has just brought it
+        said = said_of(kind, field.name, "", type_name(field.type), place)
+        dropped = self._names.dropped.get(self._spelt(field.name, self._names.dropped))
+        if dropped is not None:
+            self._ignored[field.name] = None
+            self._say(said, Outcome.IGNORED, dropped)
+            return
+        ruling = self._policy.ruling(kind)
+        if ruling is Ruling.STOP:
+            self._stops(said, "schema.change.behavior is exception")
+        elif ruling is Ruling.KEEP:
+            self._ignored[field.name] = None
+            self._say(said, Outcome.IGNORED, self._policy.why_kept(kind))
+        elif self._free(field.name):
+            self._new(field.name, field.type, said, same)
+        else:
+            self._further(field.name, field.name, field, said, "another column has that name")
+
+    def _free(self, name: str) -> bool:
+        if self._names.exact:
+            return name not in self._types
+        return folded(name) not in map(folded, self._types)
+
+    def _new(
+        self,
+        name: str,
+        type_: DataType,
+        said: Verdict,
+        names: Callable[[ColumnNames], ColumnNames],
+    ) -> None:
+        self._types[name] = nullable(type_)
+        said = dataclasses.replace(said, column=name)
+        self._step(Step(AddColumn(name, nullable(type_)), said, names), name)
+
+    def _further(
+        self, member: str, column: str, field: ObservedField, said: Verdict, why: str
+    ) -> None:
+        """A column beside another for values of a type that the other cannot hold."""
+        name = free_name(column, self._types)
+        said = dataclasses.replace(said, reason=f"{why}; values of {field.name} go to {name}")
+        self._names = self._names.with_further(member, name)
+        self._new(name, field.type, said, lambda names: names.with_further(member, name))
+
+    def _widen(self, field: ObservedField, name: str, union: DataType, place: Place) -> None:
+        kind = ChangeKind.ALTER_COLUMN_TYPE
+        said = said_of(kind, name, type_name(self._types[name]), type_name(union), place)
+        known = self._step_of.get(name)
+        ruling = self._policy.ruling(kind)
+        if known is not None and isinstance(known.change, AddColumn):
+            known.widen(AddColumn(name, nullable(union)), union)
+            self._types[name] = union
+        elif ruling is Ruling.STOP:
+            self._stops(said, "schema.change.behavior is exception")
+        elif ruling is Ruling.KEEP:
+            self._kept_type(field, name, said)
+        elif known is not None and isinstance(known.change, UpdateType):
+            known.widen(UpdateType(name, union), union)
+            self._types[name] = union
+        else:
+            self._types[name] = union
+            self._step(Step(UpdateType(name, union), said, same), name)
+
+    def _kept_type(self, field: ObservedField, name: str, said: Verdict) -> None:
+        """The column could be widened but may not be."""
+        why = self._policy.why_kept(said.kind)
+        wanted = self._policy.incompatible
+        if wanted is Incompatible.FAIL and self._policy.wanted is not None:
+            self._stops(said, f"{why}; on.incompatible is fail")
+        elif wanted is Incompatible.TABLE:
+            self._parks(said, why)
+        elif wanted in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
+            self._beside(field, name, said, why)
+        else:
+            self._fix(field)
+            self._say(said, Outcome.IGNORED, f"{why}; values that do not fit go to quarantine")
+
+    def _may_add(self) -> bool:
+        return self._policy.ruling(ChangeKind.ADD_COLUMN) is Ruling.MAKE
+
+    # --- types that do not convert
+
+    def _incompatible(self, field: ObservedField, name: str, place: Place) -> None:
+        kind = ChangeKind.ALTER_COLUMN_TYPE
+        now, observed = self._types[name], field.type
+        said = said_of(kind, name, type_name(now), type_name(observed), place)
+        why = f"{type_name(now)} cannot become {type_name(observed)}"
+        ruling, wanted = self._policy.ruling(kind), self._policy.incompatible
+        if ruling is Ruling.STOP:
+            self._stops(said, "schema.change.behavior is exception")
+        elif wanted is Incompatible.TABLE:
+            self._parks(said, why)
+        elif self._wants_text(observed) and ruling is Ruling.MAKE and self._texts(name, observed):
+            self._to_text(field, name, said)
+        elif wanted in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
+            self._beside(field, name, said, why)
+        elif wanted is Incompatible.FAIL and (ruling is Ruling.MAKE or self._policy.wanted):
+            self._stops(said, why)
+        else:
+            self._fix(field)
+            outcome = Outcome.REFUSED if ruling is Ruling.MAKE else Outcome.IGNORED
+            self._say(said, outcome, f"{why}: values go to quarantine")
+            self._reasons.append(f"column {name}: {why}")
+
+    def _wants_text(self, observed: DataType) -> bool:
+        if self._policy.incompatible is Incompatible.STRING:
+            return True
+        return self._policy.takes_text and is_text(observed)
+
+    def _texts(self, name: str, observed: DataType) -> bool:
+        """Whether both types have texts, so that a STRING column can hold the values of both."""
+        step = self._step_of.get(name)
+        return step is None and has_text(self._types[name]) and has_text(observed)
+
+    def _to_text(self, field: ObservedField, name: str, said: Verdict) -> None:
+        earlier = self._types[name]
+        said = dataclasses.replace(said, new=type_name(STRING))
+        if is_text(earlier):  # the column is text already: values of the other type join it
+            earlier = nullable(field.type)
+        changed = dataclasses.replace(STRING, nullable=self._types[name].nullable)
+        change: SchemaChange = UpdateType(name, changed)
+        self._types[name] = changed
+        self._names = self._names.with_text(name, earlier)
+        self._step(Step(change, said, lambda names: names.with_text(name, earlier)), name)
+
+    def _beside(self, field: ObservedField, name: str, said: Verdict, why: str) -> None:
+        added = dataclasses.replace(
+            said, kind=ChangeKind.ADD_COLUMN, old="", new=type_name(field.type)
+        )
+        self._further(name, name, field, added, why)
+
+    # --- what the source's DDL says
+
+    def hear(self, event: TableDdl) -> None:
+        """A statement of the source; one that was heard before changes nothing."""
+        place = Place(event.source.address, event.topic, event.partition, event.offset)
+        mark = (event.topic, event.partition, event.offset)
+        if self._names.has_heard(place.source, mark):
+            return
+        before = len(self._steps)
+        if event.said.swaps and self._swap(event, place):
+            return
+        for old, new in event.said.renamed:
+            self.rename(spelt(old, self._types), spelt(new, event.columns), place)
+        for name in event.said.dropped:
+            self.drop(spelt(name, self._types), place, shared=bool(event.owner))
+        for name in event.columns:
+            self.restore(name)
+        if len(self._steps) > before:
+            self._change_names(lambda names: names.with_heard(place.source, mark))
+
+    def heard(self, event: TableDdl) -> None:
+        """Take a statement and all before it as known, whatever they said."""
+        mark = (event.topic, event.partition, event.offset)
+        address = event.source.address
+        if not self._names.has_heard(address, mark):
+            self._change_names(lambda names: names.with_heard(address, mark))
+
+    def _swap(self, event: TableDdl, place: Place) -> bool:
+        """Columns change names among each other: rows before and after it look the same."""
+        old, new = event.said.renamed[0]
+        old = spelt(old, self._types)
+        said = said_of(ChangeKind.RENAME_COLUMN, old, old, new, place)
+        makes = self._policy.ruling(said.kind) is Ruling.MAKE
+        if not makes or self._policy.mode is Mode.LENIENT or old not in self._types:
+            return False
+        self._parks(said, "columns take each other's names: rows before and after look the same")
+        return True
+
+    def _change_names(self, change: Callable[[ColumnNames], ColumnNames]) -> None:
+        """Change the names alone."""
+        self._names = change(self._names)
+        self._steps.append(Step(None, None, change))
+
+    def rename(self, old: str, new: str, place: Place) -> None:
+        """A column of the source got another name; one that is made already changes nothing."""
+        said = said_of(ChangeKind.RENAME_COLUMN, old, old, new, place)
+        if old not in self._types or old in self._names.further:
+            if old in self._names.former.get(new, ()) or old in self._names.further:
+                return
+            if new in self._types:
+                self._change_names(lambda names: names.with_former(new, old))
+            elif self._follows(said.kind):  # no row had it so far: the first one has its new name
+                self._change_names(lambda names: names.renamed(old, new))
+            return
+        ruling = self._policy.ruling(said.kind)
+        if ruling is Ruling.STOP:
+            self._stops(said, "schema.change.behavior is exception")
+        elif ruling is Ruling.KEEP:
+            self._say(said, Outcome.IGNORED, self._policy.why_kept(said.kind))
+        elif self._policy.mode is Mode.LENIENT:
+            self._say(said, Outcome.IGNORED, "lenient keeps the old column and adds the new one")
+        elif new in self._types:
+            self._say(said, Outcome.REFUSED, f"the table has a column {new} already")
+        else:
+            self._types = {new if n == old else n: t for n, t in self._types.items()}
+            self._called = {n: new if c == old else c for n, c in self._called.items()}
+            self._called.setdefault(old, new)
+            self._key = {new if name == old else name for name in self._key}
+            self._names = self._names.renamed(old, new)
+            self._step(
+                Step(RenameColumn(old, new), said, lambda names: names.renamed(old, new)), new
+            )
+
+    def drop(self, name: str, place: Place, *, shared: bool = False) -> None:
+        """A column of the source is gone; `shared`: of one source table of several."""
+        why = f"dropped at {place.topic}:{place.partition}:{place.offset}"
+        kind = ChangeKind.DROP_COLUMN
+        if name in self._names.further:
+            return
+        if name not in self._types:
+            if name not in self._names.dropped and not shared and self._follows(kind):
+                self._change_names(lambda names: names.without(name, why))
+            return
+        said = said_of(ChangeKind.DROP_COLUMN, name, type_name(self._types[name]), "", place)
+        ruling = self._policy.ruling(said.kind)
+        if shared:
+            self._say(said, Outcome.IGNORED, "other source tables fill the table too")
+        elif ruling is Ruling.STOP:
+            self._stops(said, "schema.change.behavior is exception")
+        elif ruling is Ruling.KEEP:
+            self._keep(name, said, self._policy.why_kept(said.kind))
+        elif self._policy.mode is Mode.LENIENT:
+            self._keep(name, said, "lenient keeps the column; new rows have null")
+        else:
+            for further in self._names.typed.get(name, ()):
+                self._drop(further, said, same)
+            self._drop(name, said, lambda names: names.without(name, why))
+            self._names = self._names.without(name, why)
+
+    def _keep(self, name: str, said: Verdict, reason: str) -> None:
+        self._say(said, Outcome.IGNORED, reason)
+        if name in self._names.former:
+            self._change_names(lambda names: names.without_former(name))
+
+    def _drop(self, name: str, said: Verdict, names: Callable[[ColumnNames], ColumnNames]) -> None:
+        self._types.pop(name, None)
+        said = dataclasses.replace(said, column=name)
+        self._step(Step(DropColumn(name), said, names), name)
+
+    def _follows(self, kind: ChangeKind) -> bool:
+        """Whether the table goes the source's way, by itself or by a person's hand."""
+        return (
+            self._policy.ruling(kind) is not Ruling.KEEP and self._policy.mode is not Mode.LENIENT
+        )
+
+    def restore(self, name: str) -> None:
+        """The source has a column again that was dropped before: rows may bring it."""
+        gone = self._spelt(name, self._names.dropped)
+        if gone in self._names.dropped:
+            self._change_names(lambda names: names.with_column(gone))
+
+    def _spelt(self, name: str, names: Iterable[str]) -> str:
+        return name if self._names.exact else spelt(name, names)
+
+    # --- the end
+
+    def _step(self, step: Step, column: str) -> None:
+        self._steps.append(step)
+        self._step_of[column] = step
+
+    def _say(self, said: Verdict, outcome: Outcome, reason: str) -> None:
+        self._verdicts.append(dataclasses.replace(said, outcome=outcome, reason=reason))
+
+    def _stops(self, said: Verdict, reason: str) -> None:
+        stop = dataclasses.replace(said, outcome=Outcome.STOPPED, reason=reason)
+        self._stop = self._stop or stop
+
+    def _parks(self, said: Verdict, reason: str) -> None:
+        self._say(said, Outcome.PARKED, reason)
+        self._parked = self._parked or f"column {said.column}: {reason}"
+
+    def finish(self, now_ms: int) -> Drafted:
+        """The changes that the table takes, and what is said of all.
+
+        Args:
+            now_ms: time of the new schema [epoch ms].
+        """
+        names, kept = ColumnNames.of(self._existing.options), []
+        if not self._parked and self._stop is None:
+            for step in self._taken(now_ms):
+                names = step.names(names)
+                if step.change is not None:
+                    kept.append(step.change)
+                if step.verdict is not None:
+                    self._verdicts.append(step.verdict)
+        if self._parked or self._stop is not None:
+            names, kept = ColumnNames.of(self._existing.options), []
+        return Drafted(
+            changes=(*kept, *option_changes(self._existing, names)),
+            verdicts=tuple(self._verdicts),
+            reasons=tuple(self._reasons),
+            ignored=tuple(self._ignored),
+            fixed=tuple(self._fixed),
+            parked=self._parked,
+            stop=self._stop,
+        )
+
+    def _taken(self, now_ms: int) -> Sequence[Step]:
+        """Steps that the table takes: all of them, or each tried on top of the ones before."""
+        changes = [step.change for step in self._steps if step.change is not None]
+        try:
+            evolve(self._existing, changes, now_ms)
+        except InvalidRequestError:
+            pass
+        else:
+            return self._steps
+        schema, taken = self._existing, []
+        for step in self._steps:
+            try:
+                schema = evolve(schema, [step.change] if step.change else [], now_ms)
+            except InvalidRequestError as error:
+                self._refuses(step, str(error))
+            else:
+                taken.append(step)
+        return taken
+
+    def _refuses(self, step: Step, reason: str) -> None:
+        if step.verdict is None:
+            self._reasons.append(reason)
+            return
+        if self._policy.mode is Mode.EVOLVE:
+            self._stops(step.verdict, reason)
+        self._say(step.verdict, Outcome.REFUSED, reason)
+        self._reasons.append(reason)

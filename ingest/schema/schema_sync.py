@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to do about records that a table's schema does not cover: create, add columns, widen.
+
+Pure: the driver applies the decision. Idempotent: on a schema that covers the deltas nothing is
+left to do, so a replayed batch changes nothing. Source: CDC.md §3, schema-changes.md.
+
+Rulings: columns keep the event's order; only key columns are NOT NULL; source defaults are not
+used; a key column's type never changes; DECIMALs widen so that no digit is lost; a column that
+disappears stays and becomes null; a rename looks like a new column, unless the source's DDL says
+otherwise (`schema_change_events`). What of this is done is the policy's to say (`schema_modes`).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from ingest.config.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
+from ingest.decode.column_names import ColumnNames, alike, folded, free_name, reserved_name, spelt
+from ingest.decode.events import (
+    SOURCE_TABLE_OPTION,
+    SchemaDelta,
+    is_owner,
+)
+from ingest.decode.schema_change_events import TableDdl
+from ingest.decode.types.semantic_types import STRING
+from ingest.decode.types.widening import guessed_union, nullable
+from ingest.schema.schema_draft import Draft
+from ingest.schema.schema_steps import Place
+from ingest.schema.transformed_schema import NO_RULES, TableRules
+from ingest.source.position.ordered_tables import (
+    POSITION_COLUMNS,
+    SOURCE,
+    ordering_refused,
+    position_columns,
+    position_options,
+    unordered,
+)
+from storage.errors import InvalidRequestError
+from storage.format.metadata.schema import TableSchema, new_schema
+from storage.format.metadata.schema_changes import SchemaChange, evolve
+from storage.format.types.type_text import type_name
+from storage.format.types.types import DataType
+from storage.options.options import TableOptions
+from storage.table.bucket_mode import require_buckets
+
+__all__ = ["Decision", "NewTable", "Refused", "reconcile"]
+
+_DEFAULT_OPTIONS = {"bucket": "1"}
+_LONGEST_WHY = 2_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewTable:
+    """Create the table with this schema."""
+
+    schema: TableSchema
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing can be done."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do, and whether it is enough.
+
+    Attributes:
+        action: create, change (empty = nothing to do) or refuse.
+        reasons: why some of the deltas stay uncovered even then; empty = all are covered.
+        notes: what somebody should know of a new table.
+        verdicts: what became of every change that was asked for.
+        ignored: columns of the source that are to be left out of rows.
+        fixed: columns of the source and types (as text) that need not be asked for again.
+        parked: why the table's work is to end, for a person to look at it; "" = it goes on.
+        stop: the change for which the stream is to stop before anything is committed.
+    """
+
+    action: NewTable | tuple[SchemaChange, ...] | Refused
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    ignored: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, str], ...] = ()
+    parked: str = ""
+    stop: Verdict | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every delta is covered after the action."""
+        return not self.reasons
+
+    @property
+    def why(self) -> str:
+        """The reasons as one text of bounded length, for the records that stay uncovered."""
+        text = "; ".join(dict.fromkeys(self.reasons))
+        return text if len(text) <= _LONGEST_WHY else f"{text[: _LONGEST_WHY - 1]}…"
+
+    def failed(self, reason: str) -> "Decision":
+        """The decision after its action turned out to be impossible."""
+        verdicts = tuple(
+            dataclasses.replace(each, outcome=Outcome.REFUSED, reason=reason)
+            if each.outcome is Outcome.APPLIED
+            else each
+            for each in self.verdicts
+        )
+        return dataclasses.replace(
+            self, action=Refused(reason), reasons=(*self.reasons, reason), verdicts=verdicts
+        )
+
+
+def reconcile(
+    existing: TableSchema | None,
+    deltas: Sequence[SchemaDelta],
+    *,
+    table_properties: Mapping[str, str] | None = None,
+    primary_key: Sequence[str] = (),
+    rules: TableRules = NO_RULES,
+    appends: bool = False,
+    ordering: str = "kafka",
+    policy: ChangePolicy | None = None,
+    ddl: Sequence[TableDdl] = (),
+    now_ms: int,
+) -> Decision:
+    """Decide for one table.
+
+    Args:
+        existing: its schema, None when it does not exist.
+        deltas: of this target, from one batch, in any order.
+        table_properties: options of a new table; `bucket` is 1 unless given.
+        primary_key: configured key of a new table; empty = as the records' keys say.
+        rules: what the pipeline makes of its rows.
+        appends: whether all records are inserts, so that the table needs no primary key.
+        ordering: `source.ordering`; a new table in the order of the source has columns for it.
+        policy: which changes are made; None = as `lenient` does by default.
+        ddl: statements about its source tables, in their order; they count before the deltas.
+        now_ms: time of the new schema [epoch ms].
+
+    Returns:
+        The same decision for the same deltas in whatever order tasks reported them.
+    """
+    policy = policy or ChangePolicy()
+    ordered = sorted(deltas, key=_order)
+    if existing is not None:
+        reason = _unwritable(existing, appends) or ordering_refused(existing, ordering)
+        if ordering == SOURCE:
+            reason = reason or _taken(ordered)
+        return (
+            _refused(reason) if reason else _change(existing, ordered, rules, policy, ddl, now_ms)
+        )
+    if not ordered:
+        return Decision(())
+    if ddl:  # of several shapes the later ones are seen again when the first has made the table
+        ordered = ordered[:1]
+    made = _created(
+        ordered, policy, table_properties, primary_key, rules, appends, ordering, now_ms
+    )
+    made = _aware(made, policy, ddl, now_ms)
+    outcome = Outcome.APPLIED if isinstance(made.action, NewTable) else Outcome.REFUSED
+    said = _creation(made.action, outcome, "; ".join(made.reasons), ordered[0])
+    return dataclasses.replace(made, verdicts=(said,))
+
+
+def _order(delta: SchemaDelta) -> tuple[str, int, int, str]:
+    return (delta.topic, delta.partition, delta.offset, delta.source.label)
+
+
+def _aware(made: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms: int) -> Decision:
+    """A creation that knows what its source table was called before and after."""
+    if not isinstance(made.action, NewTable) or policy.mode not in (Mode.EVOLVE, Mode.TRY_EVOLVE):
+        return made
+    draft = Draft(made.action.schema, policy)
+    for event in ddl:
+        draft.hear(event)
+    for event in ddl[-1:]:
+        draft.heard(event)
+    drafted = draft.finish(now_ms)
+    if drafted.stop is not None or drafted.parked:
+        return made
+    schema = evolve(made.action.schema, drafted.changes, now_ms)
+    return dataclasses.replace(made, action=NewTable(dataclasses.replace(schema, id=0)))
+
+
+def _creation(
+    action: NewTable | tuple[SchemaChange, ...] | Refused,
+    outcome: Outcome,
+    reason: str,
+    first: SchemaDelta,
+) -> Verdict:
+    columns = action.schema.fields if isinstance(action, NewTable) else first.fields
+    place = Place.of(first)
+    return Verdict(
+        kind=ChangeKind.CREATE_TABLE,
+        column="",
+        old="",
+        new=", ".join(f"{column.name} {type_name(column.type)}" for column in columns),
+        outcome=outcome,
+        reason=reason,
+        source=place.source,
+        topic=place.topic,
+        partition=place.partition,
+        offset=place.offset,
+    )
+
+
+def _created(
+    ordered: Sequence[SchemaDelta],
+    policy: ChangePolicy,
+    table_properties: Mapping[str, str] | None,
+    primary_key: Sequence[str],
+    rules: TableRules,
+    appends: bool,
+    ordering: str,
+    now_ms: int,
+) -> Decision:
+    if policy.ruling(ChangeKind.CREATE_TABLE) is not Ruling.MAKE:
+        return _refused(policy.why_kept(ChangeKind.CREATE_TABLE))
+    if not policy.exact_names:
+        ordered = _spelt_alike(ordered)
+        names = {field.name for delta in ordered for field in delta.fields}
+        primary_key = [spelt(name, names) for name in primary_key]
+    options = {
+        **_DEFAULT_OPTIONS,
+        **(table_properties or {}),
+        SOURCE_TABLE_OPTION: _owner(ordered[0]),
+    }
+    if appends and not (primary_key or ordered[0].primary_key) and "bucket-key" not in options:
+        options["bucket"] = "-1"
+    made: list[tuple[str, DataType]] = []
+    if ordering == SOURCE:
+        reason = _unordered(ordered, options)
+        if reason:
+            return _refused(reason)
+        options |= position_options(ordered[0].position)
+        made = position_columns(ordered[0].position)
+    if not policy.exact_names:
+        ordered, twins = _kept_apart(ordered, primary_key or ordered[0].primary_key)
+        options |= {key: text for key, text in twins.options().items() if text}
+    decision = _create(ordered, options, tuple(primary_key), rules, made, now_ms, appends)
+    if isinstance(decision.action, NewTable):
+        reason = ordering_refused(decision.action.schema, ordering)
+        return _refused(reason) if reason else decision
+    return decision
+
+
+def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
+    """Shapes of one table in which a column that several spell in other cases has its first name.
+
+    Not where one shape has both: there they are two columns.
+    """
+    apart = {
+        folded(names[0])
+        for delta in deltas
+        for names in alike(field.name for field in delta.fields)
+    }
+    first: dict[str, str] = {}
+    for delta in deltas:
+        for field in delta.fields:
+            first.setdefault(folded(field.name), field.name)
+
+    def name(given: str) -> str:
+        return given if folded(given) in apart else first.get(folded(given), given)
+
+    return [
+        dataclasses.replace(
+            delta,
+            fields=tuple(dataclasses.replace(f, name=name(f.name)) for f in delta.fields),
+            primary_key=tuple(map(name, delta.primary_key)),
+        )
+        for delta in deltas
+    ]
+
+
+def _kept_apart(
+    deltas: Sequence[SchemaDelta], key: Sequence[str]
+) -> tuple[list[SchemaDelta], ColumnNames]:
+    """Shapes in which columns that differ in case alone have names that engines tell apart.
+
+    Returns:
+        The shapes, and which column of the source got which name.
+    """
+    names = ColumnNames()
+    given = dict.fromkeys((*key, *(field.name for delta in deltas for field in delta.fields)))
+    taken: list[str] = []
+    called: dict[str, str] = {}
+    for name in given:
+        called[name] = name
+        if folded(name) in map(folded, taken):
+            called[name] = free_name(name, [*given, *taken])
+            names = names.with_further(name, called[name])
+        taken.append(called[name])
+    if not names.typed:
+        return list(deltas), names
+    kept = [
+        dataclasses.replace(
+            delta,
+            fields=tuple(dataclasses.replace(f, name=called[f.name]) for f in delta.fields),
+        )
+        for delta in deltas
+    ]
+    return kept, names
+
+
+def _unordered(deltas: Sequence[SchemaDelta], options: Mapping[str, str]) -> str:
+    """Why a new table cannot be in the order of the source; "" when it can."""
+    kinds = {delta.position for delta in deltas}
+    if kinds == {""}:
+        return "source.ordering is source, and the records have no position that is understood"
+    if len(kinds) > 1:
+        return f"records of several connectors cannot be ordered: {', '.join(sorted(kinds))}"
+    return _taken(deltas) or unordered(options)
+
+
+def _taken(deltas: Sequence[SchemaDelta]) -> str:
+    taken = {field.name for delta in deltas for field in delta.fields} & {*POSITION_COLUMNS}
+    return f"the source has a column {min(taken)}, which source.ordering needs" if taken else ""
+
+
+def _create(
+    deltas: Sequence[SchemaDelta],
+    options: Mapping[str, str],
+    primary_key: tuple[str, ...],
+    rules: TableRules,
+    made: Sequence[tuple[str, DataType]],
+    now_ms: int,
+    appends: bool,
+) -> Decision:
+    first = deltas[0]
+    mine = [delta for delta in deltas if _owner(delta) == _owner(first)]
+    reasons = _foreign(deltas, options[SOURCE_TABLE_OPTION])
+    key = primary_key or first.primary_key
+    others = {delta.primary_key for delta in mine} - {key}
+    if others and not primary_key:
+        return _refused(f"records disagree on the key: {_keys({key, *others})}")
+    columns: dict[str, DataType] = {}
+    for delta in mine:
+        for field in delta.fields:
+            reasons += _unite(columns, field.name, nullable(field.type))
+    columns |= dict.fromkeys((name for name, _ in first.constants), STRING)
+    columns |= dict(made)
+    try:
+        shape = rules.shape(list(columns.items()), key)
+        if reserved := reserved_name(name for name, _ in shape.columns):
+            return _refused(reserved)
+        rules.check_buckets(key, options)
+        schema = new_schema(
+            list(shape.columns),
+            primary_keys=key,
+            partition_keys=shape.partition_keys,
+            options={**options, **rules.options(shape, key)},
+            now_ms=now_ms,
+        )
+    except InvalidRequestError as error:
+        return _refused(str(error))
+    if not key and not appends:
+        return _refused("no primary key")
+    reason = _unwritable(schema, appends)
+    if reason:
+        return _refused(reason)
+    return Decision(NewTable(schema), tuple(reasons), shape.warnings)
+
+
+def _unwritable(schema: TableSchema, appends: bool) -> str:
+    """Why the stream cannot write a table of this kind; "" when it can."""
+    if not schema.primary_keys and not appends:
+        return "a table without a primary key cannot take changes of rows"
+    try:
+        require_buckets(schema, TableOptions.from_strings(schema.options))
+    except InvalidRequestError as error:
+        return str(error)
+    return ""
+
+
+def _refused(reason: str) -> Decision:
+    return Decision(Refused(reason), (reason,))
+
+
+def _keys(keys: set[tuple[str, ...]]) -> str:
+    return " and ".join(sorted(", ".join(key) for key in keys))
+
+
+def _owner(delta: SchemaDelta) -> str:
+    return delta.owner or delta.source.address
+
+
+def _foreign(deltas: Sequence[SchemaDelta], owner: str) -> list[str]:
+    names = sorted({_owner(delta) for delta in deltas} - {owner})
+    return [f"source table {name} may not write the table of {owner}" for name in names]
+
+
+def _unite(columns: dict[str, DataType], name: str, observed: DataType) -> list[str]:
+    """Merge a column into a new table's; types may be guesses from numbers without schema."""
+    current = columns.setdefault(name, observed)
+    union = guessed_union(current, observed)
+    if union is None:
+        return [_clash(name, current, observed)]
+    columns[name] = union
+    return []
+
+
+def _clash(name: str, current: DataType, observed: DataType) -> str:
+    return f"column {name}: {type_name(current)} cannot become {type_name(observed)}"
+
+
+def _change(
+    existing: TableSchema,
+    deltas: Sequence[SchemaDelta],
+    rules: TableRules,
+    policy: ChangePolicy,
+    ddl: Sequence[TableDdl],
+    now_ms: int,
+) -> Decision:
+    reserved = reserved_name(field.name for delta in deltas for field in delta.fields)
+    owner = existing.options.get(SOURCE_TABLE_OPTION, _owner(deltas[0]) if deltas else "")
+    mine = [delta for delta in deltas if is_owner(existing, delta.source, delta.owner)]
+    reasons = _foreign([delta for delta in deltas if delta not in mine], owner)
+    wanted = rules.wanted(existing, mine)
+    reasons += [*wanted.reasons, *([reserved] if reserved else [])]
+    draft = Draft(existing, policy)
+    for event in ddl:
+        if is_owner(existing, event.source, event.owner):
+            draft.hear(event)
+    for delta in wanted.deltas:
+        for field in delta.fields:
+            if not reserved_name([field.name]):
+                draft.want(delta, field)
+    for change in wanted.changes:
+        draft.need(change)
+    drafted = draft.finish(now_ms)
+    reasons += drafted.reasons
+    action: tuple[SchemaChange, ...] | Refused = drafted.changes
+    if not drafted.changes and reasons:
+        action = Refused("; ".join(reasons))
+    return Decision(
+        action,
+        tuple(reasons),
+        verdicts=drafted.verdicts,
+        ignored=drafted.ignored,
+        fixed=drafted.fixed,
+        parked=drafted.parked,
+        stop=drafted.stop,
+    )

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives the rows of one task their positions, and keeps the highest of every source partition.
+
+Per table, server, topic and partition:
+
+* a row whose event has a position takes it; its epoch is the number of the table's epochs that
+  began by then (`source.ts_ms`), and never falls along the partition;
+* one whose position floats takes the highest before it instead, where that is higher;
+* a row without one (incremental snapshots, whose place among the streamed changes is where they
+  stand in Kafka: CDC.md §2.2 rule 4) takes the highest position before it. With an equal position
+  the later arrival wins, and every change after it is higher;
+* a position below the highest is a change delivered again, or late: it loses where it is old news.
+  If its change was made *after* everything seen before, it is neither: the source counts anew
+  (fail-over, restored, logs reset), and the moment is reported as the beginning of an epoch.
+
+The highest positions come with the plan, from the table's newest snapshot of the stream, and go
+back with the report: a replay starts from the same ones. Data plane: whole columns.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.source.position.kinds import PositionKind, in_snapshot
+from storage.errors import InternalError
+from storage.format.types.arrow_types import arrow_type
+from storage.lsm.merge_functions.sequence_order import dense_ranks
+
+__all__ = ["METADATA", "Highest", "Placed", "Track", "highest_of", "stored"]
+
+METADATA = ("server", "snapshot", "source_ts_ms")
+"""What is needed of every event besides its position."""
+
+_INCREMENTAL = "incremental"
+_NEVER = np.iinfo(np.int64).min
+
+_Numbers = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Highest:
+    """What is known of a source partition behind its last record.
+
+    Attributes:
+        epoch: of the partition.
+        position: highest position, as storage values; None = no event had one.
+        position_epoch: of that position.
+        ts_ms: newest `source.ts_ms` [epoch ms]; None = none.
+    """
+
+    epoch: int = 0
+    position: tuple[Any, Any, Any] | None = None
+    position_epoch: int = 0
+    ts_ms: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Placed:
+    """Positions of some rows.
+
+    Attributes:
+        columns: `_seq_epoch`, `_seq_1`, `_seq_2`, `_seq_3`.
+        highest: behind the rows.
+        repeated: rows at or below the highest position before them: delivered again, or late.
+        epoch_ms: moment since which the source counts anew, in a way that the epochs do not
+            explain; None = nothing odd.
+    """
+
+    columns: tuple[pa.Array, pa.Array, pa.Array, pa.Array]
+    highest: Highest
+    repeated: int = 0
+    epoch_ms: int | None = None
+
+
+def stored(highest: Highest) -> list[Any]:
+    """As JSON values."""
+    position = None if highest.position is None else [str(part) for part in highest.position]
+    return [highest.epoch, position, highest.position_epoch, highest.ts_ms]
+
+
+def highest_of(kind: PositionKind, value: Sequence[Any]) -> Highest:
+    """From JSON values."""
+    epoch, texts, position_epoch, ts_ms = value
+    if texts is None:
+        return Highest(int(epoch), None, int(position_epoch), ts_ms)
+    types = [arrow_type(type_) for type_ in kind.types]
+    parts = [
+        pa.scalar(text, pa.string()).cast(type_).as_py()
+        for text, type_ in zip(texts, types, strict=True)
+    ]
+    return Highest(int(epoch), (parts[0], parts[1], parts[2]), int(position_epoch), ts_ms)
+
+
+def _mask(condition: pa.Array) -> _Mask:
+    found: _Mask = condition.fill_null(False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _ascending(columns: Sequence[pa.Array]) -> _Numbers:
+    """`dense_ranks` of whole numbers, which mostly ascend as they are."""
+    higher = np.zeros(len(columns[0]) - 1, np.bool_)
+    equal = ~higher
+    for column in columns:
+        values = column.to_numpy()
+        higher |= equal & (values[1:] > values[:-1])
+        equal &= values[1:] == values[:-1]
+    if not (higher | equal).all():
+        return dense_ranks(columns)
+    return np.r_[0, np.cumsum(higher)]
+
+
+class Track:
+    """One source partition of one server and table.
+
+    Args:
+        kind: of the table's positions.
+        epochs: moments that begin epochs of the server [epoch ms], ascending.
+        highest: before the first row.
+    """
+
+    def __init__(self, kind: PositionKind, epochs: Sequence[int], highest: Highest) -> None:
+        self._kind = kind
+        self._types = [arrow_type(type_) for type_ in kind.types]
+        self._numbers = all(pa.types.is_int64(type_) for type_ in self._types)
+        self._epochs = np.array(epochs, np.int64)
+        self.highest = highest
+
+    def place(self, origin: pa.RecordBatch) -> Placed:
+        """Positions of the next rows; `highest` is then that behind them.
+
+        Args:
+            origin: metadata of change rows in offset order: `METADATA` and what the kind needs.
+        """
+        metadata = {name: origin.column(name) for name in origin.schema.names}
+        positions = self._kind.read(metadata)
+        parts = positions.columns
+        own = parts[0].is_valid().to_numpy(zero_copy_only=False)
+        own &= ~_mask(pc.equal(metadata["snapshot"], _INCREMENTAL))
+        moments, dated = self._moments(metadata["source_ts_ms"], own)
+        counts = np.searchsorted(self._epochs, moments, side="right")
+        counts[~(own & dated)] = 0
+        epochs = np.maximum.accumulate(np.r_[self.highest.epoch, counts])[1:].astype(np.int64)
+        before = self._stacked(epochs, parts)
+        ranks, first = self._ranks(before, own)
+        running = np.maximum.accumulate(np.r_[first, ranks])
+        exact = own if positions.floating is None else own & ~positions.floating
+        falls = exact & (ranks <= running[:-1])
+        newest = np.maximum.accumulate(
+            np.r_[self._newest(), np.where(own & dated, moments, _NEVER)]
+        )
+        anew = exact & dated & (ranks < running[:-1]) & (moments > newest[:-1])
+        anew &= newest[:-1] != _NEVER
+        sources = self._sources(ranks, first, running, exact)
+        columns = tuple(column.take(sources) for column in before)
+        placed = Placed(
+            (columns[0], columns[1], columns[2], columns[3]),
+            self._behind(before, epochs, ranks, first, newest),
+            int((falls & ~in_snapshot(metadata["snapshot"])).sum()),
+            int(moments[anew].min()) if anew.any() else None,
+        )
+        self.highest = placed.highest
+        return placed
+
+    def _moments(self, stamps: pa.Array, own: _Mask) -> tuple[_Numbers, _Mask]:
+        dated = stamps.is_valid().to_numpy(zero_copy_only=False) & own
+        return stamps.fill_null(0).to_numpy(), dated
+
+    def _newest(self) -> int:
+        return _NEVER if self.highest.ts_ms is None else self.highest.ts_ms
+
+    def _stacked(self, epochs: _Numbers, parts: Sequence[pa.Array]) -> list[pa.Array]:
+        """The highest position before the rows, null when there is none, then the rows'."""
+        high = self.highest.position or (None, None, None)
+        first = None if self.highest.position is None else self.highest.position_epoch
+        stacked = [pa.concat_arrays([pa.array([first], pa.int64()), pa.array(epochs)])]
+        for value, part, type_ in zip(high, parts, self._types, strict=True):
+            stacked.append(pa.concat_arrays([pa.array([value], type_), part.cast(type_)]))
+        return stacked
+
+    def _ranks(self, stacked: Sequence[pa.Array], own: _Mask) -> tuple[_Numbers, int]:
+        """Per row its place in the order of positions, -1 for none; and that of the highest."""
+        chosen = np.flatnonzero(np.r_[self.highest.position is not None, own])
+        ranks = np.full(len(own) + 1, -1, np.int64)
+        if len(chosen):
+            all_of_them = len(chosen) == len(ranks)
+            columns = [c if all_of_them else c.take(pa.array(chosen)) for c in stacked]
+            ranks[chosen] = _ascending(columns) if self._numbers else dense_ranks(columns)
+        return ranks[1:], int(ranks[0])
+
+    def _sources(self, ranks: _Numbers, first: int, running: _Numbers, exact: _Mask) -> pa.Array:
+        """Per row the stacked row whose position it takes."""
+        wanted = np.where(exact, ranks, running[1:])
+        distinct, at = np.unique(np.r_[first, ranks], return_index=True)
+        places = at[np.searchsorted(distinct, wanted)]
+        places = np.where(exact, np.arange(1, len(exact) + 1), places)
+        return pa.array(places, mask=wanted < 0)
+
+    def _behind(
+        self,
+        stacked: Sequence[pa.Array],
+        epochs: _Numbers,
+        ranks: _Numbers,
+        first: int,
+        newest: _Numbers,
+    ) -> Highest:
+        every = np.r_[first, ranks]
+        at = int(np.argmax(every))
+        epoch = int(epochs[-1]) if len(epochs) else self.highest.epoch
+        ts_ms = None if newest[-1] == _NEVER else int(newest[-1])
+        if every[at] < 0:
+            return Highest(epoch, None, 0, ts_ms)
+        found, *parts = (column[at].as_py() for column in stacked)
+        if len(parts) != 3:
+            raise InternalError("a position of another size")
+        return Highest(epoch, (parts[0], parts[1], parts[2]), int(found), ts_ms)

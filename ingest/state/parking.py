@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that are parked: not written for now, while the others of the stream flow.
+
+`<warehouse>/.lakeward/<stream>/parked.json`, replaced atomically at every change, is the only place
+that says so. A parked table is not planned: tasks do not decode its events, and its own committed
+offsets stay where they are. To resume it the stream goes back to where the table was parked
+(`ingest.state.rewind`, `docs/adr/ingest/0009`).
+
+What the file keeps of a parked table is all that going back needs:
+
+* the source offsets of all partitions at the start of the first batch that the table misses;
+  a partition that appears later is added with the offset at which it appeared;
+* the topics in which the tasks met events for the table since then.
+
+It also keeps what a lost checkpoint would lose in the middle of catching up: the tables that are
+behind, and the offsets below which all others have everything.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import orjson
+
+from ingest.config.stream_folder import stream_folder
+from ingest.source.ranges import OffsetJson, OffsetMap, normalize
+from ingest.state.state_format import STATE_FORMAT, StateFormatError, require_known_format
+from storage.errors import CorruptDataError, InvalidRequestError
+from storage.io.file_io import FileIO
+
+__all__ = ["By", "ParkedTable", "Parking", "higher"]
+
+By = Literal["person", "stream"]
+"""Who parked a table: a command, or the stream itself because of an error."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedTable:
+    """Why a table is parked, and from where it is to be read again.
+
+    Attributes:
+        reason: for people.
+        by: who parked it.
+        parked_ms: when [epoch ms].
+        since: next offset to read of every partition, in the source's own form.
+        topics: topics that fed the table since.
+    """
+
+    reason: str
+    by: By
+    parked_ms: int
+    since: Mapping[str, Any]
+    topics: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Content:
+    parked: Mapping[str, ParkedTable] = dataclasses.field(default_factory=dict)
+    behind: tuple[str, ...] = ()
+    held: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+
+
+class Parking:
+    """The file and its content. Thread-safe; every change is durable when the call returns.
+
+    Attributes:
+        guard: called before each change; raises when another process owns the stream.
+
+    Args:
+        file_io: store of the warehouse.
+        warehouse: its root.
+        stream: the stream's name.
+    """
+
+    def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
+        self._io = file_io
+        self.path = f"{stream_folder(warehouse, stream)}/parked.json"
+        self._lock = threading.Lock()
+        self._content = _Content()
+        self.guard: Callable[[], None] = _unguarded
+
+    def load(self) -> None:
+        """Read the file; none is the same as an empty one.
+
+        Raises:
+            CorruptDataError: it is damaged.
+        """
+        content = _Content()
+        if self._io.exists(self.path):
+            content = _parsed(self._io.read_bytes(self.path), self.path)
+        with self._lock:
+            self._content = content
+
+    def parked(self) -> Mapping[str, ParkedTable]:
+        """The parked tables by `database.table`."""
+        return self._content.parked
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """Resumed tables that have not caught up yet, sorted."""
+        return self._content.behind
+
+    @property
+    def held(self) -> Mapping[str, Mapping[str, int]]:
+        """Offsets below which every table that is neither parked nor behind has everything."""
+        return self._content.held
+
+    def park(
+        self,
+        table: str,
+        *,
+        reason: str,
+        by: By,
+        since: Mapping[str, Any],
+        now_ms: int,
+        topics: Iterable[str] = (),
+    ) -> bool:
+        """Park a table.
+
+        Args:
+            table: `database.table`; it need not exist.
+            reason: for people.
+            by: who wants it.
+            since: source offsets of all partitions at the start of the first batch that the table
+                misses, in the source's own form.
+            now_ms: time [epoch ms].
+            topics: topics that feed it in that batch.
+
+        Returns:
+            False if it was parked already: then nothing changes.
+        """
+        with self._lock:
+            old = self._content
+            if table in old.parked:
+                return False
+            entry = ParkedTable(
+                reason=reason,
+                by=by,
+                parked_ms=now_ms,
+                since=normalize(since),
+                topics=tuple(sorted(set(topics))),
+            )
+            self._replace(
+                parked={**old.parked, table: entry},
+                behind=tuple(name for name in old.behind if name != table),
+            )
+            return True
+
+    def met(self, feeds: Mapping[str, Iterable[str]], entered: OffsetJson) -> None:
+        """Note what a batch showed about parked tables; writes only what is news.
+
+        Must be durable before the batch is recorded: these events are not read again otherwise.
+
+        Args:
+            feeds: table to topics in which events for it were met.
+            entered: partitions that first appeared in this batch, with the offset there.
+        """
+        with self._lock:
+            parked = {
+                name: _with(entry, feeds.get(name, ()), entered)
+                for name, entry in self._content.parked.items()
+            }
+            if parked != self._content.parked:
+                self._replace(parked=parked)
+
+    def resume(self, table: str) -> ParkedTable:
+        """Take a table out, with the stream going on where it is: the caller has gone back.
+
+        Raises:
+            InvalidRequestError: it is not parked.
+        """
+        return self.resume_behind((table,), {})[table]
+
+    def resume_behind(
+        self, tables: Iterable[str], held: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, ParkedTable]:
+        """Take tables out after the stream went back for them.
+
+        Args:
+            tables: all parked.
+            held: offsets below which every other table has everything; empty = the tables are
+                not behind.
+
+        Raises:
+            InvalidRequestError: one is not parked.
+        """
+        names = sorted(set(tables))
+        with self._lock:
+            old = self._content
+            for name in names:
+                if name not in old.parked:
+                    raise InvalidRequestError(
+                        "the table is not parked",
+                        hint="`lakeward status` shows the parked tables",
+                        table=name,
+                    )
+            taken = {name: old.parked[name] for name in names}
+            behind = {*old.behind, *names} if held else set(old.behind)
+            self._replace(
+                parked={name: entry for name, entry in old.parked.items() if name not in taken},
+                behind=tuple(sorted(behind)),
+                held=higher(old.held, held),
+            )
+            return taken
+
+    def caught_up(self) -> None:
+        """Nobody is behind any more."""
+        with self._lock:
+            if self._content.behind or self._content.held:
+                self._replace(behind=(), held={})
+
+    def _replace(self, **changes: Any) -> None:
+        self.guard()
+        content = dataclasses.replace(self._content, **changes)
+        raw = {"version": STATE_FORMAT, **dataclasses.asdict(content)}
+        data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
+        self._io.overwrite_bytes(self.path, data)
+        self._content = content
+
+
+def _unguarded() -> None:
+    """Nobody else is there."""
+
+
+def higher(
+    first: Mapping[str, Mapping[str, int]], second: Mapping[str, Mapping[str, int]]
+) -> OffsetMap:
+    """The larger offset of every partition that either names."""
+    result = {topic: dict(parts) for topic, parts in first.items()}
+    for topic, parts in second.items():
+        into = result.setdefault(topic, {})
+        for partition, offset in parts.items():
+            into[partition] = max(offset, into.get(partition, offset))
+    return result
+
+
+def _with(entry: ParkedTable, topics: Iterable[str], entered: OffsetJson) -> ParkedTable:
+    since = {topic: dict(parts) for topic, parts in entry.since.items()}
+    for topic, parts in entered.items():
+        into = since.setdefault(topic, {})
+        for key, value in parts.items():
+            into.setdefault(key, value)
+    return dataclasses.replace(
+        entry,
+        topics=tuple(sorted({*entry.topics, *topics})),
+        since=normalize(since),
+    )
+
+
+def _parsed(data: bytes, path: str) -> _Content:
+    try:
+        raw = orjson.loads(data)
+        require_known_format(int(raw["version"]), path)
+        content = _Content(
+            parked={
+                name: ParkedTable(
+                    reason=entry["reason"],
+                    by=entry["by"],
+                    parked_ms=int(entry["parked_ms"]),
+                    since=normalize(entry["since"]),
+                    topics=tuple(entry["topics"]),
+                )
+                for name, entry in raw["parked"].items()
+            },
+            behind=tuple(raw["behind"]),
+            held=raw["held"],
+        )
+    except StateFormatError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptDataError(
+            "the list of parked tables cannot be read",
+            hint="restore it; without it parked tables would go on and miss what came meanwhile",
+            path=path,
+        ) from error
+    return content

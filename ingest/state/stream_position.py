@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the stream has read, and from where it goes on: checkpoint, notes, floors, going back.
+
+The checkpoint's state file names the generation of Spark's logs that count. Going back means: make
+a new state with other start offsets, a larger base and floors, replace the state file (one atomic
+step: before it the old generation counts, after it the new, empty one), then the note, then the
+parking, then remove the old logs. Whatever of this a crash leaves undone is harmless: a table that
+is still parked stays parked, and may be resumed again.
+"""
+
+import dataclasses
+import logging
+import shutil
+import threading
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ingest.config.settings import Settings
+from ingest.pipeline.plan import ANY_TABLE
+from ingest.source.initial import initial_offsets, rewind_offsets
+from ingest.source.ranges import OffsetJson, resume_token
+from ingest.state.ownership import Ownership
+from ingest.state.rewind import back_to, entered, passed, recovered_floors, rewound
+from ingest.state.rolled_back import lowered, topics_taken_back
+from ingest.state.stream_progress import (
+    BatchNote,
+    ProgressFile,
+    read_offset_log,
+    recovered_offsets,
+)
+from ingest.state.stream_state import CheckpointState, next_generation, spark_files
+from ingest.state.table_registry import TableBook
+from storage.errors import InternalError, InvalidRequestError
+
+__all__ = ["StreamPosition", "newest_number"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class StreamPosition:
+    """See the module. One thread at a time, but for `settle`.
+
+    1. `open` once, when the book is loaded;
+    2. `bounds`, `floors_of` and `note` during a batch;
+    3. `go_back` while no query runs.
+
+    Args:
+        settings: the pipeline's settings.
+        book: the stream's tables.
+        ownership: this process's hold on the stream; None = only to look.
+    """
+
+    def __init__(
+        self, settings: Settings, book: TableBook, ownership: Ownership | None = None
+    ) -> None:
+        self._settings = settings
+        self._book = book
+        self._parking = book.parking
+        self.checkpoint = Path(settings.pipeline.checkpoint)
+        self.progress = ProgressFile(
+            book.file_io, settings.sink.warehouse, settings.pipeline.name, ownership
+        )
+        self._state: CheckpointState | None = None
+        self._settling = threading.Lock()
+
+    def use_settings(self, settings: Settings) -> None:
+        """Go by other settings of the same stream and checkpoint."""
+        self._settings = settings
+
+    def reached(self, last_batch: int | None) -> OffsetJson:
+        """Source offsets below which all batches are done.
+
+        Args:
+            last_batch: the batch that this process finished last; Spark may not have recorded it.
+        """
+        done = None if last_batch is None else read_offset_log(self.directory, last_batch)
+        return self.recorded() if done is None else dict(done)
+
+    @property
+    def state(self) -> CheckpointState:
+        """The state in force."""
+        if self._state is None:
+            raise InternalError("the checkpoint is not open")
+        return self._state
+
+    @property
+    def directory(self) -> Path:
+        """Where Spark keeps its logs."""
+        return self.state.directory(self.checkpoint)
+
+    def open(self) -> CheckpointState:
+        """Load the checkpoint's state; a new one is made from the tables and saved first.
+
+        Raises:
+            InvalidRequestError: the checkpoint is another stream's.
+        """
+        name = self._settings.pipeline.name
+        state = CheckpointState.load(self.checkpoint)
+        if state is None:
+            state = self.recovered()
+            if self._book.progresses():
+                _LOG.warning(
+                    "new checkpoint, offsets recovered from the tables",
+                    extra={
+                        "event": "recovered",
+                        "tables": len(self._book.progresses()),
+                        "base": state.base,
+                    },
+                )
+            state.save(self.checkpoint)
+        elif state.stream != name:
+            raise InvalidRequestError(
+                "the checkpoint belongs to another stream",
+                hint="set `pipeline.checkpoint` to a directory of its own",
+                checkpoint=self.checkpoint,
+                stream=state.stream,
+            )
+        self._use(state)
+        return state
+
+    def start_from(self, state: CheckpointState) -> None:
+        """Throw away what the checkpoint says, for another state; one atomic step.
+
+        Then the note goes there too: recovered again before any batch, the stream starts there.
+        """
+        state.save(self.checkpoint)
+        at = state.initial
+        self.progress.write(BatchNote(identifier=state.base - 1, start=at, end=at, tables=()))
+        self._use(state)
+
+    def recovered(self) -> CheckpointState:
+        """The state that the tables, the note and the parking give; nothing is written.
+
+        Raises:
+            RetryableError: the source did not answer.
+            DataLossError: a recovered place cannot be found.
+        """
+        progresses = self._book.progresses()
+        note = self.progress.read()
+        used = [progress.identifier for progress in progresses.values()]
+        newest = max([*used, -1 if note is None else note.identifier])
+        parked = self._parking.parked()
+        running = {name: each for name, each in progresses.items() if name not in parked}
+        recovered = recovered_offsets(note, running or progresses)
+        floors, bad_floors = recovered_floors(progresses, self._parking)
+        taken = topics_taken_back(self._book.options(), self._settings.pipeline.name)
+        if taken and recovered is not None:
+            held = {name: each.offsets for name, each in progresses.items()}
+            recovered = lowered(recovered, [(taken[n], held.get(n, {})) for n in taken])
+            floors |= {name: {} for name in taken if name not in floors}
+        return CheckpointState(
+            stream=self._settings.pipeline.name,
+            base=newest + 1,
+            initial=initial_offsets(self._settings.source, recovered),
+            floors=floors,
+            bad_floors=bad_floors,
+            generation=next_generation(self.checkpoint),
+        )
+
+    def _use(self, state: CheckpointState) -> None:
+        self._state = state
+        self._book.use_floors(state.floors, state.bad_floors)
+        for path in spark_files(self.checkpoint, but=self.directory):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def recorded(self) -> OffsetJson:
+        """Source offsets up to which batches are recorded, in the source's own form."""
+        last = newest_number(self.directory / "commits")
+        return dict(read_offset_log(self.directory, last) or self.state.initial)
+
+    def bounds(self, batch_id: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Source offsets at which a planned batch begins and ends, in the source's own form."""
+        end = read_offset_log(self.directory, batch_id)
+        if end is None:
+            raise InternalError("a running batch is not in Spark's offset log", batch=batch_id)
+        return read_offset_log(self.directory, batch_id - 1) or self.state.initial, end
+
+    def note(self, identifier: int, batch_id: int, tables: tuple[str, ...]) -> None:
+        """Write durably which batch is about to be committed."""
+        start, end = self.bounds(batch_id)
+        self.progress.write(BatchNote(identifier=identifier, start=start, end=end, tables=tables))
+
+    def begin(self, batch_id: int) -> None:
+        """Let go of floors that the stream has passed where a batch begins."""
+        if self.state.floors:
+            self._settle(self.bounds(batch_id)[0])
+
+    def settle(self) -> None:
+        """The same for what is recorded; for a stream that has nothing to read. By any thread."""
+        if self.state.floors:
+            self._settle(self.recorded())
+
+    def _settle(self, start: Mapping[str, Any]) -> None:
+        with self._settling:
+            self._let_go(start)
+
+    def _let_go(self, start: Mapping[str, Any]) -> None:
+        state = self.state
+        floors = passed(state.floors, start)
+        if floors == state.floors:
+            return
+        behind = any(name in floors for name in (ANY_TABLE, self._book.quarantine))
+        state = dataclasses.replace(
+            state, floors=floors, bad_floors=state.bad_floors if behind else {}
+        )
+        state.save(self.checkpoint)
+        self._state = state
+        self._book.use_floors(state.floors, state.bad_floors)
+        if not floors:
+            self._parking.caught_up()
+            _LOG.info("all tables are level", extra={"event": "caught_up"})
+
+    def entered(self, batch_id: int) -> OffsetJson:
+        """Partitions that a batch is the first to see."""
+        return entered(*self.bounds(batch_id))
+
+    def go_back(self, tables: Collection[str]) -> OffsetJson:
+        """Resume parked tables: set the stream back to where they were parked.
+
+        No query may run, and the book must be freshly loaded.
+
+        Returns:
+            By topic and partition `[from, to]`: what is read again; empty = nothing need be.
+
+        Raises:
+            InvalidRequestError: a table is not parked.
+            DataLossError: the source no longer has what a table misses.
+        """
+        parked = self._parking.parked()
+        for name in tables:
+            if name not in parked:
+                raise InvalidRequestError(
+                    "the table is not parked",
+                    hint="`lakeward status` shows the parked tables",
+                    table=name,
+                )
+        position = self.recorded()
+        wanted = [parked[name] for name in tables]
+        if not any(table.topics for table in wanted):
+            self._parking.resume_behind(tables, {})
+            return {}
+        start = rewind_offsets(self._settings.source, back_to(position, wanted), position)
+        old = self.state
+        state = rewound(
+            old,
+            position=position,
+            start=start,
+            progresses=self._book.progresses(),
+            parking=self._parking,
+            resumed=tables,
+            base=self._next_base(),
+        )
+        state.save(self.checkpoint)
+        # a lost checkpoint starts at the note, so it goes back too, before the tables are resumed
+        self.progress.write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
+        self._parking.resume_behind(tables, state.floors[ANY_TABLE])
+        self._use(state)
+        return _between(start, position)
+
+    def _next_base(self) -> int:
+        """Above every identifier that a table, a note or a planned batch ever had."""
+        used = [each.identifier for each in self._book.progresses().values()]
+        note = self.progress.read()
+        if note is not None:
+            used.append(note.identifier)
+        used.append(self.state.base + newest_number(self.directory / "offsets"))
+        return max(used) + 1
+
+
+def _between(start: Mapping[str, Any], position: Mapping[str, Any]) -> OffsetJson:
+    begin = resume_token(start)
+    result: OffsetJson = {}
+    for topic, parts in resume_token(position).items():
+        for key, end in parts.items():
+            first = begin.get(topic, {}).get(key, 0)
+            if first < end:
+                result.setdefault(topic, {})[key] = [first, end]
+    return result
+
+
+def newest_number(directory: Path) -> int:
+    """The largest number among the names of a directory, -1 = none."""
+    if not directory.is_dir():
+        return -1
+    names = (entry.name for entry in directory.iterdir())
+    return max((int(name) for name in names if name.isdigit()), default=-1)

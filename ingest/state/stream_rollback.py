@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Taking all tables of a stream back to the end of one batch, and the stream with them.
+
+A *point* is the end of a batch: of every table the newest snapshot before the first commit of a
+later batch. What others committed up to there (compactions) stays. Afterwards the stream goes on
+from the offsets that the tables tell, as after `run --recover-offsets`.
+
+Order, so that it can stop anywhere: the notes of all tables (`ingest.state.rolled_back`), which
+keep a daemon from starting; the tables, one after the other; the checkpoint and the progress note;
+the notes go. Repeating it with the same point ends it.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from ingest.state.rolled_back import (
+    forget_taken_back,
+    note_taken_back,
+    streams_of,
+    topics_taken_back,
+)
+from ingest.state.stream_position import StreamPosition
+from ingest.state.stream_state import CheckpointState
+from ingest.state.table_registry import TableBook
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.metadata.snapshot import Snapshot
+from storage.table.retention.rollback import rollback_to
+from storage.table.table import FileStoreTable
+
+__all__ = ["Point", "TablePlan", "carry_out", "plan_rollback", "points_of"]
+
+_REPLAY = ".replay"
+"""After the stream's name: commit user of records that were brought in from quarantine."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+    """The end of a batch.
+
+    Attributes:
+        identifier: its commit identifier.
+        time_ms: its last commit [epoch ms].
+        tables: how many tables it committed to.
+    """
+
+    identifier: int
+    time_ms: int
+    tables: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TablePlan:
+    """What becomes of a table.
+
+    Attributes:
+        name: `database.table`.
+        newest: its newest snapshot.
+        target: the snapshot that it goes back to; the same = it stays.
+        lost_records: records in data files that go, by the snapshots' own counts.
+        lost_replays: commits of records from quarantine that go, and are not brought in again.
+    """
+
+    name: str
+    newest: Snapshot
+    target: Snapshot
+    lost_records: int
+    lost_replays: int
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is where it should be."""
+        return self.newest.id == self.target.id
+
+
+def points_of(book: TableBook, stream: str) -> list[Point]:
+    """The batches that the tables' snapshots tell of, newest first."""
+    times: dict[int, list[int]] = {}
+    for name in book.progresses():
+        found = {
+            one.commit_identifier: one.time_ms
+            for one in _history(book.table(name))
+            if one.commit_user == stream
+        }
+        for identifier, time_ms in found.items():
+            times.setdefault(identifier, []).append(time_ms)
+    made = (Point(number, max(found), len(found)) for number, found in times.items())
+    return sorted(made, key=lambda point: -point.identifier)
+
+
+def plan_rollback(
+    book: TableBook, stream: str, *, identifier: int | None = None, time_ms: int | None = None
+) -> tuple[Point, list[TablePlan]]:
+    """What a rollback would do; nothing is changed.
+
+    Args:
+        book: freshly loaded.
+        stream: the stream's name.
+        identifier: of the last batch that stays.
+        time_ms: instead, the last batch stays that was committed whole at or before [epoch ms].
+
+    Raises:
+        NotFoundError: there is no such batch, or a table has no snapshot of that time any more.
+        InvalidRequestError: a table is parked or behind, or another stream writes it, too.
+    """
+    _require_level(book)
+    known = points_of(book, stream)
+    chosen = [
+        point
+        for point in known
+        if (identifier is None or point.identifier == identifier)
+        and (time_ms is None or point.time_ms <= time_ms)
+    ]
+    if not chosen:
+        oldest = f"the oldest is {known[-1].identifier}" if known else "the stream has none"
+        raise NotFoundError(
+            "there is no such batch in the tables' snapshots",
+            detail=oldest,
+            hint="`lakeward stream points` lists them",
+        )
+    point = chosen[0]
+    return point, [_table_plan(book, name, stream, point) for name in sorted(book.progresses())]
+
+
+def _require_level(book: TableBook) -> None:
+    waiting = sorted({*book.parking.parked(), *book.parking.behind})
+    if waiting:
+        raise InvalidRequestError(
+            "a table is parked, or has not caught up since",
+            hint="resume it and let it catch up first: it goes on by other offsets than the rest",
+            table=waiting[0],
+        )
+
+
+def _table_plan(book: TableBook, name: str, stream: str, point: Point) -> TablePlan:
+    history = _history(book.table(name))
+    newest = history[-1]
+    others = [each for each in streams_of(newest) if each != stream]
+    if others:
+        raise InvalidRequestError(
+            "another stream writes this table, too",
+            hint="its rows would go with ours: take single tables back with `lakeward table "
+            "rollback`",
+            table=name,
+            stream=others[0],
+        )
+    later = [
+        index
+        for index, one in enumerate(history)
+        if one.commit_user == stream and one.commit_identifier > point.identifier
+    ]
+    first = later[0] if later else len(history)
+    if first == 0:
+        raise NotFoundError(
+            "a table has no snapshot of that batch's time",
+            detail="it was made later, or the snapshot has expired",
+            hint="drop the table if it was made later: it is made again; else choose a later batch",
+            table=name,
+            oldest=history[0].id,
+        )
+    target, lost = history[first - 1], history[first:]
+    return TablePlan(
+        name=name,
+        newest=newest,
+        target=target,
+        lost_records=sum(one.delta_record_count for one in lost if one.delta_record_count > 0),
+        lost_replays=sum(one.commit_user == stream + _REPLAY for one in lost),
+    )
+
+
+def _history(table: FileStoreTable) -> list[Snapshot]:
+    """Snapshots that can be read, oldest first."""
+    return list(table.snapshots.recall_many(sorted(table.snapshots.ids())))
+
+
+def carry_out(
+    book: TableBook, position: StreamPosition, stream: str, plans: Sequence[TablePlan]
+) -> CheckpointState:
+    """Take the tables back, then the stream; the state that it starts with.
+
+    Args:
+        book: as the plans were made with.
+        position: of a stream that this process owns.
+        stream: its name.
+        plans: of `plan_rollback`.
+    """
+    for plan in plans:
+        if not plan.stays:
+            note_taken_back(book.table(plan.name), plan.newest, f"snapshot {plan.target.id}")
+    for plan in plans:
+        if not plan.stays:
+            rollback_to(book.table(plan.name).latest(), plan.target.id)
+    book.load(create=False)
+    state = position.recovered()
+    position.start_from(state)
+    for name in topics_taken_back(book.options(), stream):
+        forget_taken_back(book.table(name), stream)
+    return state

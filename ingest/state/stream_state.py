@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a stream stands: what its tables say, and the small file that binds a checkpoint to it.
+
+Spark numbers micro-batches from 0 in every new checkpoint, so a commit identifier is
+`base + batch id`, with `base` = 1 + the largest identifier the stream has in any table. It is fixed
+once per checkpoint and kept in `<checkpoint>/lakeward.json` together with the concrete offsets at
+which the checkpoint starts (Spark does not log those of batch 0) and, when the checkpoint is new
+but the tables are not, the per-table floors below which rows are already in a table
+(`docs/adr/ingest/0001`).
+
+Properties that every snapshot of the stream carries:
+
+* `lakeward.offsets.<stream>`  per topic what the source needs to go on after this snapshot: JSON
+  `{topic: {partition: next offset}}`, cumulative over the topics that feed the table;
+* `lakeward.range.<stream>`  the micro-batch's exact ranges: JSON
+  `{topic: {partition: [start, end]}}`;
+* `lakeward.positions.<stream>`  of tables in the order of the source, see `positions.stored`;
+* `lakeward.sweep.<stream>`  of tables that new snapshots sweep, see `sweeps`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ingest.pipeline.plan import floor_of
+from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
+from ingest.state.state_format import (
+    STATE_FORMAT,
+    StateFormatError,
+    require_known_format,
+    unreadable_property,
+)
+from ingest.state.sweeps import SWEEP_PROPERTY, Watch, parsed_watch
+from storage.errors import CorruptDataError, FencedError
+from storage.format.metadata.snapshot import Snapshot
+from storage.io.local import LocalFileIO
+from storage.table.table import FileStoreTable
+
+__all__ = [
+    "OFFSETS_PROPERTY",
+    "RANGE_PROPERTY",
+    "CheckpointState",
+    "TableProgress",
+    "commit_properties",
+    "next_generation",
+    "progress_of",
+    "require_own",
+    "spark_files",
+    "stored_offsets",
+]
+
+OFFSETS_PROPERTY = "lakeward.offsets."
+RANGE_PROPERTY = "lakeward.range."
+_FILE_NAME = "lakeward.json"
+_GENERATION = "rewind-"
+_SPARK_NAMES = ("metadata", "offsets", "commits", "sources", "state")
+
+OffsetMap = dict[str, dict[str, int]]
+Span = Mapping[str, Mapping[str, tuple[int, int]]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableProgress:
+    """What one table knows about the stream.
+
+    Attributes:
+        identifier: newest commit identifier of the stream in the table; -1 = none.
+        offsets: next offset per topic and partition, cumulative.
+        span: ranges of the newest commit.
+        snapshot_id: the snapshot that says so.
+        positions: highest positions of a table in the order of the source.
+        watch: what it knows of snapshots; None = nothing.
+    """
+
+    identifier: int
+    offsets: OffsetMap
+    span: dict[str, dict[str, tuple[int, int]]]
+    snapshot_id: int
+    positions: StoredPositions = dataclasses.field(default_factory=dict)
+    watch: Watch | None = None
+
+
+def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
+    """The stream's newest commit in a table, or None when it never wrote there."""
+    snapshot = table.new_commit(stream).latest_of_user(stream)
+    if snapshot is None:
+        return None
+    properties = snapshot.properties or {}
+    return TableProgress(
+        snapshot.commit_identifier,
+        _offsets(properties.get(OFFSETS_PROPERTY + stream), snapshot),
+        _span(properties.get(RANGE_PROPERTY + stream), snapshot),
+        snapshot.id,
+        parsed(properties.get(POSITIONS_PROPERTY + stream), snapshot.id),
+        parsed_watch(
+            properties.get(SWEEP_PROPERTY + stream), snapshot.commit_identifier, snapshot.id
+        ),
+    )
+
+
+def stored_offsets(snapshot: Snapshot, stream: str) -> OffsetMap | None:
+    """A stream's offsets as a snapshot of whoever tells them; None when it tells none.
+
+    Raises:
+        CorruptDataError: they cannot be read.
+    """
+    text = (snapshot.properties or {}).get(OFFSETS_PROPERTY + stream)
+    return None if text is None else _offsets(text, snapshot)
+
+
+def require_own(
+    found: TableProgress | None,
+    table: str,
+    identifier: int,
+    ranges: Mapping[str, Mapping[str, tuple[int, int]]],
+) -> None:
+    """Check that a commit found done is our own, whose answer was lost.
+
+    Args:
+        found: the stream's newest commit in the table.
+        table: `database.table`.
+        identifier: of our commit.
+        ranges: of our commit.
+
+    Raises:
+        FencedError: it is not.
+    """
+    if found is None or found.identifier != identifier or found.span != ranges:
+        raise FencedError(
+            "another process committed this batch",
+            hint="two daemons run one stream: stop one of them",
+            table=table,
+            identifier=identifier,
+        )
+
+
+def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:
+    if text is None:
+        return {}
+    try:
+        raw = orjson.loads(text)
+        return {topic: {p: int(o) for p, o in parts.items()} for topic, parts in raw.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise unreadable_property("source offsets", snapshot, text) from error
+
+
+def _span(text: str | None, snapshot: Snapshot) -> dict[str, dict[str, tuple[int, int]]]:
+    if text is None:
+        return {}
+    try:
+        raw = orjson.loads(text)
+        return {
+            topic: {p: (int(pair[0]), int(pair[1])) for p, pair in parts.items()}
+            for topic, parts in raw.items()
+        }
+    except (ValueError, AttributeError, TypeError, IndexError) as error:
+        raise unreadable_property("source range", snapshot, text) from error
+
+
+def commit_properties(
+    stream: str,
+    known: Mapping[str, Mapping[str, int]],
+    span: Span,
+    topics: Iterable[str],
+    floor: Mapping[str, Mapping[str, int]] | None = None,
+) -> tuple[dict[str, str], OffsetMap]:
+    """Properties of a commit, and the table's offsets after it.
+
+    Args:
+        stream: the stream's name.
+        known: the table's offsets before the batch.
+        span: ranges of the whole batch.
+        topics: topics that fed this table in this or an earlier batch.
+        floor: offsets below which the table has everything already; while the stream reads
+            below it again, the table's offsets stay at it.
+    """
+    floor = floor or {}
+    offsets = {topic: dict(parts) for topic, parts in known.items()}
+    feeding = set(topics) | set(offsets)
+    ranges: dict[str, dict[str, tuple[int, int]]] = {}
+    for topic in sorted(feeding & set(span)):
+        ranges[topic] = dict(span[topic])
+        by_partition = offsets.setdefault(topic, {})
+        for partition, (_, end) in span[topic].items():
+            # also backwards: a topic made anew starts over, when the settings allow it
+            by_partition[partition] = max(end, floor.get(topic, {}).get(partition, end))
+    properties = {
+        OFFSETS_PROPERTY + stream: _dumps(offsets),
+        RANGE_PROPERTY + stream: _dumps(ranges),
+    }
+    return properties, offsets
+
+
+def _dumps(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode("utf-8")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """The content of `<checkpoint>/lakeward.json`.
+
+    Attributes:
+        stream: the stream this checkpoint belongs to.
+        base: commit identifier of Spark's batch 0.
+        initial: concrete offsets where the checkpoint starts, in the source's own form.
+        floors: per table the offsets that it held already when the checkpoint was made; under
+            `ANY_TABLE` those of all tables that are not named.
+        bad_floors: per table that went back, the offsets from which its bad records are wanted,
+            whatever the quarantine table's floor.
+        generation: how often the stream went back; Spark's own files are in `directory`.
+    """
+
+    stream: str
+    base: int
+    initial: Mapping[str, Any]
+    floors: Mapping[str, OffsetMap]
+    bad_floors: Mapping[str, OffsetMap] = dataclasses.field(default_factory=dict)
+    generation: int = 0
+
+    def directory(self, checkpoint: Path) -> Path:
+        """Where Spark keeps its logs: a new place each time the stream goes back."""
+        return checkpoint / f"{_GENERATION}{self.generation}" if self.generation else checkpoint
+
+    def floor(self, table: str) -> Mapping[str, Mapping[str, int]]:
+        """Offsets below which a table has everything."""
+        return floor_of(self.floors, table)
+
+    @staticmethod
+    def load(checkpoint: Path) -> "CheckpointState | None":
+        """Read the file, or None when the checkpoint is new.
+
+        Raises:
+            CorruptDataError: the file is damaged.
+            StateFormatError: it is of a later version.
+        """
+        path = checkpoint / _FILE_NAME
+        if not path.exists():
+            return None
+        try:
+            raw = orjson.loads(path.read_bytes())
+            require_known_format(int(raw["version"]), str(path))
+            state = CheckpointState(
+                stream=raw["stream"],
+                base=int(raw["base"]),
+                initial=raw["initial"],
+                floors=raw["floors"],
+                bad_floors=raw.get("bad_floors", {}),
+                generation=int(raw.get("generation", 0)),
+            )
+        except StateFormatError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptDataError(
+                "the checkpoint's state file cannot be read",
+                hint="restore it, or `lakeward run --recover-offsets`: the tables hold the offsets",
+                path=path,
+            ) from error
+        return state
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the file durably; the directory is created."""
+        raw = {
+            "version": STATE_FORMAT,
+            "stream": self.stream,
+            "base": self.base,
+            "initial": self.initial,
+            "floors": self.floors,
+            "bad_floors": self.bad_floors,
+            "generation": self.generation,
+        }
+        data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
+        LocalFileIO().overwrite_bytes(str(checkpoint / _FILE_NAME), data)
+
+
+def next_generation(checkpoint: Path) -> int:
+    """A generation of which the checkpoint has nothing; 0 for a new checkpoint."""
+    names = [path.name.removeprefix(_GENERATION) for path in checkpoint.glob(f"{_GENERATION}*")]
+    used = [int(name) for name in names if name.isdigit()]
+    if any((checkpoint / name).exists() for name in (_FILE_NAME, *_SPARK_NAMES)):
+        used.append(0)
+    return max(used, default=-1) + 1
+
+
+def spark_files(checkpoint: Path, *, but: Path) -> list[Path]:
+    """What is left in a checkpoint of generations other than the one in directory `but`."""
+    old = [path for path in checkpoint.glob(f"{_GENERATION}*") if path != but]
+    if but != checkpoint:
+        old += [path for name in _SPARK_NAMES if (path := checkpoint / name).exists()]
+    return old

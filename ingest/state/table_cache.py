@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables and schemas that a worker process has opened, kept across tasks and batches.
+
+Everything here can be rebuilt from the warehouse: idle Python workers vanish (SPARK.md §6).
+Schema versions never change once written, so a cached one is always right.
+"""
+
+import dataclasses
+import functools
+
+from ingest.config.setting_values import SinkSettings
+from storage.format.metadata.schema import TableSchema
+from storage.io.counting import counted
+from storage.io.resolve import resolve_file_io
+from storage.table.catalog import FileSystemCatalog
+from storage.table.table import FileStoreTable
+
+__all__ = ["Warehouse", "catalog_of", "schema_of", "table_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Warehouse:
+    """What a process needs to open a warehouse; goes to the executors with every stage.
+
+    Attributes:
+        location: absolute path or URL.
+        options: of its object store, credentials included; not part of the text form.
+    """
+
+    location: str
+    options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)
+
+    @staticmethod
+    def of(sink: SinkSettings) -> "Warehouse":
+        """The warehouse that the settings name."""
+        return Warehouse(sink.warehouse, tuple(sorted(sink.options.items())))
+
+
+@functools.lru_cache(maxsize=4)
+def catalog_of(warehouse: Warehouse) -> FileSystemCatalog:
+    """The catalog of a warehouse, one per process; calls of its store are counted."""
+    options = dict(warehouse.options)
+    file_io, location = resolve_file_io(warehouse.location, options)
+    return FileSystemCatalog(location, counted(file_io), options=options)
+
+
+@functools.lru_cache(maxsize=4096)
+def schema_of(warehouse: Warehouse, table: str, schema_id: int) -> TableSchema:
+    """One version of a table's schema."""
+    return table_of(warehouse, table, schema_id).schema
+
+
+@functools.lru_cache(maxsize=4096)
+def table_of(warehouse: Warehouse, table: str, schema_id: int) -> FileStoreTable:
+    """A table opened at one version of its schema."""
+    return catalog_of(warehouse).table(table).with_schema(schema_id)

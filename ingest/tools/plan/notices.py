@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What somebody should know before a pipeline starts, found in its plan. Pure."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from ingest.config.schema_modes import Outcome
+from ingest.config.setting_values import Settings
+from ingest.decode.column_names import alike
+from ingest.tools.plan.outline import BadKind, Notice, TableOutline, TopicOutline
+from ingest.tools.plan.rehearsal import Rehearsal
+from ingest.tools.plan.source_columns import Observed
+from storage.options.options import TableOptions
+from storage.table.bucket_mode import BucketMode, bucket_mode
+
+__all__ = ["Found", "notices"]
+
+_HUGE_PARTITION = 1_000_000
+"""Records of a topic with one partition above which that is worth a word."""
+
+_CONFLICT = "source_table_conflict"
+_NO_KEY = "no_primary_key"
+_NAME = "table_name"
+_REST = (
+    "with the first rule of `route` comes a last one for all other tables: "
+    "`{source-table: '.*', sink-table: '${source.db}.<>'}`"
+)
+_KEYED_FORMATS = ("upsert-json", "upsert-avro", "debezium-json", "debezium-avro", "debezium-flat")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What notices are made from; `observed` is by target, one for each of its source tables."""
+
+    settings: Settings
+    played: Rehearsal
+    topics: Sequence[TopicOutline]
+    tables: Sequence[TableOutline]
+    unrouted: Mapping[str, Sequence[str]]
+    bad: Sequence[BadKind]
+    observed: Mapping[str, Sequence[Observed]]
+
+
+def notices(found: Found) -> list[Notice]:
+    """All of them, severe ones first, then in order of what they are about."""
+    every = [
+        *_pipeline(found),
+        *(each for topic in found.topics for each in _topic(found, topic)),
+        *(each for table in found.tables for each in _table(found, table)),
+        *_bad(found),
+        *_shards(found),
+        *_names(found),
+    ]
+    return sorted(every, key=lambda each: (not each.severe, each.about, each.code))
+
+
+def _pipeline(found: Found) -> Iterator[Notice]:
+    for name, why in found.played.own.items():
+        yield Notice("own_table", True, name, f"the stream would not start: {why}")
+    if found.played.stop:
+        yield Notice(
+            "stop",
+            True,
+            "",
+            f"the stream would stop: {found.played.stop}",
+            "alter the table by hand, or choose another `pipeline.schema.change.behavior`",
+        )
+    if not found.topics:
+        yield Notice(
+            "no_topics",
+            True,
+            "",
+            "no topic matches",
+            "see `source.topics`, `source.topics.pattern` and `source.topics.exclude`",
+        )
+    for address, topics in found.unrouted.items():
+        yield Notice(
+            "unrouted",
+            False,
+            address,
+            f"no rule of `route` takes this source table (topic {', '.join(topics)}): its records "
+            "are counted and left out",
+            "add a rule, or exclude the topic with `source.topics.exclude`",
+        )
+
+
+def _topic(found: Found, topic: TopicOutline) -> Iterator[Notice]:
+    policy = {part.strip() for part in topic.cleanup_policy.split(",")}
+    if "compact" in policy:
+        alone = policy == {"compact"}
+        yield Notice(
+            "compacted",
+            False,
+            topic.name,
+            f"cleanup.policy={topic.cleanup_policy}: changes in between are removed, which is fine "
+            "for tables, but a delete whose tombstone was removed before the stream read it is "
+            "lost" + ("" if alone else "; old records go, too"),
+            "keep `delete.retention.ms` above the longest time the stream may stand still",
+        )
+    if topic.partitions == 1 and topic.records >= _HUGE_PARTITION and not _files(found):
+        yield Notice(
+            "one_partition",
+            False,
+            topic.name,
+            f"{topic.records:,} records in one partition: one task reads them all, one after the "
+            "other",
+            "give a new topic more partitions; the connector keeps a key in its partition",
+        )
+    if topic.sampled and not topic.tables and not topic.counts and not _of_topic(found, topic):
+        yield Notice("idle", False, topic.name, "no row event in the sample")
+    if topic.records == 0:
+        yield Notice("empty", False, topic.name, "the topic is empty: its tables are made later")
+
+
+def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
+    """What the row events of a table lack."""
+    seen = found.observed[table.name]
+    keyless, records = sum(each.keyless for each in seen), sum(each.records for each in seen)
+    if keyless and found.settings.format in _KEYED_FORMATS:
+        yield Notice(
+            "keyless",
+            False,
+            table.name,
+            f"{keyless} of {records} sampled row events have no key (topic "
+            f"{', '.join(table.topics)}): the source table has no primary key, or the connector "
+            "drops it",
+            "set `primary.key` in a rule of `tables`; changes of a row may be spread over "
+            "partitions, so `source.ordering: source` may be needed",
+        )
+    untyped = [each for each in seen if each.records and not each.typed]
+    if untyped and found.settings.format == "debezium-json":
+        yield Notice(
+            "untyped",
+            False,
+            table.name,
+            "events tell no types: times come as BIGINT, decimals, arrays and structs as STRING",
+            "`value.converter.schemas.enable: true` or Avro on the connector; or make the table "
+            "with the right types before",
+        )
+
+
+def _files(found: Found) -> bool:
+    return getattr(found.settings.source, "kind", "") == "files"
+
+
+def _of_topic(found: Found, topic: TopicOutline) -> bool:
+    return any(each.topic == topic.name for each in found.bad)
+
+
+def _table(found: Found, table: TableOutline) -> Iterator[Notice]:
+    settings, name = found.settings, table.name
+    problem = found.played.problems.get(name)
+    refused = [
+        verdict
+        for about, verdict in found.played.verdicts
+        if about == name and verdict.outcome is Outcome.REFUSED
+    ]
+    if problem:
+        yield Notice("unusable", True, name, f"the table cannot be written: {problem}")
+    for verdict in refused:
+        made = verdict.kind.value == "create.table"
+        what = "the table cannot be made" if made else f"a change is refused, {verdict.text}"
+        yield Notice("refused", True, name, f"{what}: {verdict.reason}")
+    yield from _events(found, table)
+    schema = found.played.schemas.get(name)
+    if schema is None:
+        return
+    options = TableOptions.from_strings(schema.options)
+    partitions = [topic.partitions for topic in found.topics if name in topic.tables]
+    if options.bucket > 0 and sum(partitions) < options.bucket and not _files(found):
+        yield Notice(
+            "few_partitions",
+            False,
+            name,
+            f"{options.bucket} buckets are fed from {sum(partitions)} "
+            f"partition{'s' if sum(partitions) > 1 else ''}: reading is slower than writing",
+            "give a new topic more partitions, or the table fewer buckets",
+        )
+    if bucket_mode(schema, options) is BucketMode.CROSS_PARTITION:
+        yield Notice(
+            "cross_partition",
+            False,
+            name,
+            "partition columns are not in the key, so a row moves when one changes: an index of "
+            "all keys is kept on disk and built again by a new process",
+            "put them into `primary.key` if they never change",
+        )
+    yield from _images(found, table, options.changelog_producer)
+    yield from _toast(settings, found, table)
+
+
+def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Notice]:
+    """Before images that are not there, where something needs them."""
+    seen = found.observed[table.name]
+    missing, changes = sum(each.no_before for each in seen), sum(each.changes for each in seen)
+    if not missing:
+        return
+    target = found.played.targets.get(table.name)
+    needed = "" if target is None else target.needs_before
+    hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source (PostgreSQL)"
+    told = f"{missing} of {changes} sampled updates and deletes bring no old row"
+    if needed:
+        yield Notice("before", True, table.name, f"{told}, and this table needs it: {needed}", hint)
+    elif getattr(producer, "value", producer) == "input":
+        yield Notice(
+            "before",
+            False,
+            table.name,
+            f"{told} (REPLICA IDENTITY DEFAULT?), so the changelog of `changelog-producer: input` "
+            "has no -U rows for them",
+            f"{hint}, or `changelog-producer: lookup`",
+        )
+
+
+def _toast(settings: Settings, found: Found, table: TableOutline) -> Iterator[Notice]:
+    count = sum(each.unavailable for each in found.observed[table.name])
+    if not count:
+        return
+    chosen = settings.toast(table.name)
+    does = {
+        "keep": "are taken from the row's older version (`toast: keep`)",
+        "null": "become null (`toast: null`)",
+        "fail": "send their records to quarantine (`toast: fail`)",
+    }[chosen]
+    yield Notice(
+        "toast",
+        chosen == "fail",
+        table.name,
+        f"{count} of the sampled records: values that were not sent because they did not change "
+        f"(TOAST); they {does}",
+        "" if chosen == "keep" else "`toast: keep`, or REPLICA IDENTITY FULL at the source",
+    )
+
+
+def _bad(found: Found) -> Iterator[Notice]:
+    for each in found.bad:
+        about = each.table or each.topic
+        where = f"{each.topic}, partition {each.partition}, offset {each.offset}"
+        count = f"{each.records} sampled record{'s' if each.records > 1 else ''}"
+        hint = {
+            _CONFLICT: "send it elsewhere by a rule of `route`, or let both share the table there",
+            _NAME: "" if found.settings.routes else _REST,
+            _NO_KEY: f"add `{{match: {each.table}, primary.key: […]}}` to `tables`",
+        }.get(each.error_class, "")
+        yield Notice(
+            "quarantine",
+            True,
+            about,
+            f"{count} would go to quarantine, {each.error_class}: {each.example} (first: {where})",
+            hint,
+        )
+
+
+def _names(found: Found) -> Iterator[Notice]:
+    """Names that are replaced, and those that not every reader tells apart."""
+    places = [p for p in found.played.destinations.values() if p is not None and not p.refusal]
+    for place in places:
+        if place.given:
+            yield Notice(
+                "name_replaced",
+                False,
+                place.table,
+                f"stands for {place.given}, a name that the table format forbids "
+                "(`sink.names.sanitize`)",
+            )
+    for names in alike(sorted(place.table for place in places)):
+        yield Notice(
+            "tables_alike",
+            False,
+            names[0],
+            f"differs from {', '.join(names[1:])} in letter case or normal form alone: where file "
+            "systems or catalogs take them for one (macOS, Hive), the first one is written and "
+            "the other's records go to quarantine, or no catalog shows both",
+            "send one of them elsewhere by a rule of `route`",
+        )
+    for table, schema in found.played.schemas.items():
+        for names in alike(schema.field_names):
+            yield Notice(
+                "columns_alike",
+                False,
+                table,
+                f"columns {', '.join(names)} differ in letter case or normal form alone: engines "
+                "that ignore it, as Spark does unless told, cannot read them by name",
+                "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
+                "before the table is made",
+            )
+    for table, member, column in sorted(found.played.matched):
+        yield Notice(
+            "column_matched",
+            False,
+            table,
+            f"column {column} comes as {member}, too, which is taken for the same "
+            "(`source.names.case: insensitive`)",
+        )
+
+
+def _shards(found: Found) -> Iterator[Notice]:
+    """Equal keys of two source tables in one table whose key has no shard column."""
+    for table in found.tables:
+        schema = found.played.schemas.get(table.name)
+        if len(table.sources) < 2 or schema is None:
+            continue
+        places = [p for p in found.played.destinations.values() if p and p.table == table.name]
+        if any(place.key_prefix for place in places):
+            continue
+        first: dict[tuple[object, ...], str] = {}
+        for each in found.played.decoded:
+            for change in each.changes:
+                if change.target != table.name:
+                    continue
+                columns = [change.rows.column(key).to_pylist() for key in schema.primary_keys]
+                for key in zip(*columns, strict=True):
+                    other = first.setdefault(key, each.raw.topic)
+                    if other != each.raw.topic:
+                        shown = ", ".join(
+                            f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True)
+                        )
+                        yield Notice(
+                            "shards_collide",
+                            True,
+                            table.name,
+                            f"a key is in two of the source tables that share this table: {shown} "
+                            f"in {other} and {each.raw.topic}; the later row overwrites the other",
+                            "add `shard: {column: _shard, value: '${source.db}'}` to the rule",
+                        )
+                        break
+                else:
+                    continue
+                break
+            else:
+                continue
+            break

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a plan: sample, rehearsal and a look at the source's columns put together."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from ingest.config.setting_values import Settings
+from ingest.config.source_settings import redact_properties
+from ingest.decode.decoders import json_values
+from ingest.decode.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, ChangeBatch, SourceTable
+from ingest.source.position.ordered_tables import POSITION_COLUMNS
+from ingest.tools.plan.estimate import Estimate, estimate, kept_share, row_bytes
+from ingest.tools.plan.notices import Found, notices
+from ingest.tools.plan.outline import BadKind, Column, Outline, TableOutline, TopicOutline
+from ingest.tools.plan.rehearsal import Rehearsal, rehearse
+from ingest.tools.plan.sample import TopicSample, topic_samples
+from ingest.tools.plan.source_columns import Observed, observe
+from ingest.tools.plan.type_policies import policies
+from ingest.transform.rules import TransformRule
+from storage.clock import Clock
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.type_text import type_name
+from storage.format.types.types import VALUE_KIND
+from storage.options.options import TableOptions
+from storage.table.bucket_mode import BucketMode, bucket_mode
+
+__all__ = ["outline_of", "planned"]
+
+_OWN = "lakeward."
+"""Options that Lakeward keeps for itself begin so."""
+
+_HELPERS = frozenset({VALUE_KIND, OFFSET_COLUMN, UNAVAILABLE_COLUMN})
+"""Columns of change batches that are no columns of tables."""
+
+
+def planned(
+    settings: Settings, *, records: int, estimates: bool = False, clock: Clock | None = None
+) -> Outline:
+    """Read a sample of the source and say what the stream would do.
+
+    Args:
+        settings: of the pipeline.
+        records: most records to read of one topic.
+        estimates: whether sizes of tables are estimated.
+        clock: time of the rehearsal.
+
+    Raises:
+        RetryableError: source, registry or warehouse did not answer.
+        InvalidRequestError: one of them refuses.
+    """
+    topics = topic_samples(settings.source, records)
+    ddl = settings.events.schema_change_topic
+    played = rehearse(settings, topics, clock)
+    return outline_of(
+        settings, [topic for topic in topics if topic.name != ddl], played, estimates=estimates
+    )
+
+
+def outline_of(
+    settings: Settings, topics: Sequence[TopicSample], played: Rehearsal, *, estimates: bool
+) -> Outline:
+    """Put a sample and its rehearsal together."""
+    placeholder = settings.debezium.unavailable_value_placeholder
+    observed = observe(topics, json_values(settings), placeholder)
+    by_table = _by_table(played)
+    tables = []
+    for name, sources in sorted(by_table.items()):
+        seen = [_seen(observed, source, played) for source in sources]
+        sizes = _estimate(name, sources, topics, played) if estimates else None
+        tables.append(_table(settings, name, sources, seen, played, sizes))
+    bad = _bad(played)
+    unrouted = {
+        source.address: sorted(found)
+        for source, found in sorted(played.sources.items(), key=lambda item: item[0].address)
+        if played.destinations[source] is None
+    }
+    shown = [_topic(topic, played) for topic in topics]
+    found = Found(
+        settings=settings,
+        played=played,
+        topics=shown,
+        tables=tables,
+        unrouted=unrouted,
+        bad=bad,
+        observed={
+            name: [_seen(observed, source, played) for source in sources]
+            for name, sources in by_table.items()
+        },
+    )
+    columns = [
+        (f"{table.name}.{column.name}", column.source_type, column.type)
+        for table in tables
+        for column in table.columns
+        if not {"metadata", "position"} & set(column.roles)
+    ]
+    return Outline(
+        pipeline=settings.pipeline.name,
+        format=settings.format,
+        topics=shown,
+        tables=tables,
+        unrouted=unrouted,
+        bad=bad,
+        warnings=notices(found),
+        policies=policies(
+            columns,
+            settings.sink.type_mapping,
+            zone=settings.sink.time_zone,
+            binary=settings.debezium.binary_handling_mode,
+        ),
+    )
+
+
+def _by_table(played: Rehearsal) -> dict[str, list[SourceTable]]:
+    found: dict[str, list[SourceTable]] = {}
+    for source in sorted(played.destinations, key=lambda each: each.address):
+        place = played.destinations[source]
+        if place is not None:
+            found.setdefault(place.table, []).append(source)
+    return found
+
+
+def _seen(
+    observed: Mapping[tuple[str, str, str], Observed], source: SourceTable, played: Rehearsal
+) -> Observed:
+    place = (source.database, source.schema, source.table)
+    if place in observed:
+        return observed[place]
+    for topic in sorted(played.sources[source]):
+        found = observed.get(("", "", topic)) or observed.get((source.database, "", source.table))
+        if found is not None:
+            return found
+    return Observed()
+
+
+def _topic(topic: TopicSample, played: Rehearsal) -> TopicOutline:
+    counts: Counter[str] = Counter()
+    for each in played.decoded:
+        if each.raw.topic == topic.name:
+            counts.update(each.counts)
+    tables = {
+        place.table
+        for source, found in played.sources.items()
+        if topic.name in found and (place := played.destinations[source]) is not None
+    }
+    return TopicOutline(
+        name=topic.name,
+        partitions=topic.partitions,
+        records=topic.records,
+        bytes=topic.bytes,
+        cleanup_policy=topic.cleanup_policy,
+        sampled=topic.sampled,
+        tables=tuple(sorted(tables)),
+        counts=dict(sorted((+counts).items())),
+    )
+
+
+def _table(
+    settings: Settings,
+    name: str,
+    sources: Sequence[SourceTable],
+    seen: Sequence[Observed],
+    played: Rehearsal,
+    sizes: Estimate | None,
+) -> TableOutline:
+    topics = tuple(sorted({topic for source in sources for topic in played.sources[source]}))
+    addresses = tuple(source.address for source in sources)
+    schema = played.schemas.get(name)
+    changes = tuple(
+        f"{verdict.text}"
+        + (f" ({verdict.outcome.value}: {verdict.reason})" if verdict.reason else "")
+        for table, verdict in played.verdicts
+        if table == name and verdict.kind.value != "create.table"
+    )
+    if schema is None:
+        return TableOutline(
+            name=name, state="refused", sources=addresses, topics=topics, changes=changes
+        )
+    before = played.before.get(name)
+    state = "new"
+    if before is not None:
+        state = "exists" if before.fields == schema.fields else "changes"
+    options = {key: value for key, value in schema.options.items() if not key.startswith(_OWN)}
+    shard = any(place.shard for s in sources if (place := played.destinations[s]) is not None)
+    return TableOutline(
+        name=name,
+        state=state,
+        sources=addresses,
+        topics=topics,
+        columns=_columns(settings, name, schema, sources, seen, played),
+        primary_key=schema.primary_keys,
+        key_from=_key_from(settings, name, existing=before is not None, shard=shard),
+        partition_keys=schema.partition_keys,
+        buckets=_buckets(schema),
+        options=redact_properties(options),
+        transforms=_transforms(settings.transform(name)),
+        changes=changes,
+        estimate=sizes,
+    )
+
+
+def _columns(
+    settings: Settings,
+    name: str,
+    schema: TableSchema,
+    sources: Sequence[SourceTable],
+    seen: Sequence[Observed],
+    played: Rehearsal,
+) -> tuple[Column, ...]:
+    rule = settings.transform(name)
+    computed = {column for column, _ in rule.assignments}
+    metadata = {rule.metadata_prefix + each for each in rule.metadata} | {rule.deleted_column}
+    shards = {
+        place.shard.column
+        for source in sources
+        if (place := played.destinations[source]) is not None and place.shard is not None
+    }
+    groups = (
+        ("key", set(schema.primary_keys)),
+        ("partition", set(schema.partition_keys)),
+        ("computed", computed),
+        ("masked", set(rule.mask)),
+        ("metadata", metadata),
+        ("position", set(POSITION_COLUMNS)),
+        ("shard", shards),
+    )
+    types: dict[str, str] = {}
+    for each in reversed(seen):
+        types.update(each.columns)
+    return tuple(
+        Column(
+            name=field.name,
+            source_type=types.get(field.name, ""),
+            type=type_name(field.type),
+            roles=tuple(role for role, names in groups if field.name in names),
+        )
+        for field in schema.fields
+    )
+
+
+def _key_from(settings: Settings, name: str, *, existing: bool, shard: bool) -> str:
+    if existing:
+        return "the table as it is"
+    if settings.primary_key(name):
+        return "tables[].primary.key"
+    if settings.appends:
+        return "none: every record is an insert"
+    return "the records' keys" + (", after the shard column" if shard else "")
+
+
+def _buckets(schema: TableSchema) -> str:
+    options = TableOptions.from_strings(schema.options)
+    mode = bucket_mode(schema, options)
+    if mode is BucketMode.FIXED:
+        of = " in each partition" if schema.partition_keys else ""
+        return (
+            f"{options.bucket} by a hash of the {'bucket key' if options.bucket_key else 'key'}{of}"
+        )
+    return {
+        BucketMode.UNAWARE: "none (append table)",
+        BucketMode.DYNAMIC: "dynamic: an index of each partition says where a key is",
+        BucketMode.CROSS_PARTITION: "dynamic: an index over all partitions says where a key is",
+        BucketMode.POSTPONE: "postponed to compaction",
+    }[mode]
+
+
+def _transforms(rule: TransformRule) -> tuple[str, ...]:
+    """What is asked of rows; masks without what is in their brackets, which may be a salt."""
+    found = [f"filter: {rule.filter}"] if rule.filter else []
+    found += [f"computed: {text}" for text in rule.computed]
+    found += [f"partition.by: {text}" for text in rule.partition_by]
+    if rule.exclude:
+        found.append(f"columns.exclude: {', '.join(rule.exclude)}")
+    found += [f"mask: {column} by {mask.partition('(')[0]}" for column, mask in rule.mask.items()]
+    if rule.soft_delete:
+        found.append(f"deletes: soft ({rule.deleted_column})")
+    if rule.metadata:
+        found.append(
+            f"metadata: {', '.join(rule.metadata_prefix + each for each in rule.metadata)}"
+        )
+    return tuple(found)
+
+
+def _bad(played: Rehearsal) -> list[BadKind]:
+    found: dict[tuple[str, str, str], BadKind] = {}
+    for each in played.decoded:
+        for record in each.bad:
+            place = (record.target, each.raw.topic, record.error_class)
+            known = found.get(place)
+            found[place] = BadKind(
+                table=record.target,
+                topic=each.raw.topic,
+                error_class=record.error_class,
+                records=1 if known is None else known.records + 1,
+                example=record.error if known is None else known.example,
+                partition=each.raw.partition if known is None else known.partition,
+                offset=record.offset if known is None else known.offset,
+            )
+    return [found[place] for place in sorted(found)]
+
+
+def _estimate(
+    name: str, sources: Sequence[SourceTable], topics: Sequence[TopicSample], played: Rehearsal
+) -> Estimate | None:
+    schema = played.schemas.get(name)
+    if schema is None:
+        return None
+    feeding = {topic for source in sources for topic in played.sources[source]}
+    mine = [topic for topic in topics if topic.name in feeding]
+    changes = [(each, c) for each in played.decoded for c in each.changes if c.target == name]
+    counts: Counter[str] = Counter()
+    for each in played.decoded:
+        if each.raw.topic in feeding:
+            counts.update(each.counts)
+    rows = sum(change.rows.num_rows for _, change in changes)
+    sampled = sum(topic.sampled for topic in mine)
+    keys, newest = _newest(schema, [change for _, change in changes])
+    options = TableOptions.from_strings(schema.options)
+    # a topic with several tables: what it holds is shared as its sample is
+    share_of_topics = min(1.0, rows / sampled) if _shared(name, feeding, played) else 1.0
+    return estimate(
+        messages=round(sum(topic.records for topic in mine) * share_of_topics),
+        topic_bytes=round(sum(topic.bytes for topic in mine) * share_of_topics),
+        share=kept_share(counts, sampled, rows, keys),
+        per_row=row_bytes(newest),
+        sampled_rows=rows,
+        buckets=options.bucket,
+        target_file_bytes=options.target_file_size,
+        partitioned=bool(schema.partition_keys),
+    )
+
+
+def _shared(name: str, feeding: set[str], played: Rehearsal) -> bool:
+    return any(
+        found & feeding
+        for source, found in played.sources.items()
+        if (place := played.destinations[source]) is None or place.table != name
+    )
+
+
+def _newest(
+    schema: TableSchema, changes: Sequence[ChangeBatch]
+) -> tuple[int, list[pa.RecordBatch]]:
+    """Different keys, and the rows without all but one of each key: repeated ones pack too well."""
+    seen: set[tuple[object, ...]] = set()
+    found = []
+    for change in changes:
+        rows = change.rows
+        keys = [key for key in schema.primary_keys if key in rows.schema.names]
+        chosen = list(range(rows.num_rows))
+        if keys:
+            chosen = []
+            columns = [rows.column(key).to_pylist() for key in keys]
+            for at, key in enumerate(zip(*columns, strict=True)):
+                if key not in seen:
+                    seen.add(key)
+                    chosen.append(at)
+        names = [name for name in rows.schema.names if name not in _HELPERS]
+        found.append(rows.select(names).take(pa.array(chosen, pa.int64())))
+    return len(seen), found

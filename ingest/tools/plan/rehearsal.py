@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plays sampled records through the decoder and the schema decisions, beside the real warehouse.
+
+The driver's own book works on a scratch warehouse in a temporary directory, in which the existing
+tables stand with their newest schema and without rows. So what comes out is what the stream would
+do, decision by decision, and the real warehouse is only read.
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from ingest.config.routing import Destination
+from ingest.config.schema_modes import Verdict
+from ingest.config.settings import Settings
+from ingest.decode.events import BadRecord, ChangeBatch, SchemaDelta, SourceTable, Target
+from ingest.decode.schema_change_events import TableDdl
+from ingest.pipeline.decoding import Decoding
+from ingest.pipeline.plan import BatchPlan
+from ingest.schema.own_tables import require_own_table
+from ingest.schema.quarantine_table import quarantine_schema
+from ingest.schema.schema_answers import SchemaStopError
+from ingest.schema.schema_history import history_schema
+from ingest.source.records import RawBatch
+from ingest.state.table_cache import Warehouse, catalog_of
+from ingest.state.table_registry import TableBook
+from ingest.tools.plan.sample import TopicSample
+from storage.clock import Clock, SystemClock
+from storage.errors import LakewardError
+from storage.format.metadata.schema import TableSchema
+
+__all__ = ["Rehearsal", "rehearse"]
+
+_MOST_ROUNDS = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """What came out of one raw batch."""
+
+    raw: RawBatch
+    changes: Sequence[ChangeBatch]
+    bad: Sequence[BadRecord]
+    counts: Mapping[str, int]
+    matched: frozenset[tuple[str, str, str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """What the stream would do with the sample.
+
+    Attributes:
+        sources: the topics in which each source table was met.
+        destinations: of each source table; None = no rule takes it.
+        schemas: of every target, as it would be; without those that cannot be made.
+        before: of the targets that exist, as they are.
+        targets: as rows are decoded for them.
+        verdicts: (table, change) of all that would be changed, made or refused.
+        problems: table to why it would not be written.
+        decoded: of every raw batch, with the schemas as they would be.
+        stop: why the stream would stop; "" = it goes on.
+        own: why it would not start: tables of others that have the names of Lakeward's own.
+        matched: (table, member of events, column) where the two are spelt otherwise.
+    """
+
+    sources: Mapping[SourceTable, frozenset[str]]
+    destinations: Mapping[SourceTable, Destination | None]
+    schemas: Mapping[str, TableSchema]
+    before: Mapping[str, TableSchema]
+    targets: Mapping[str, Target]
+    verdicts: Sequence[tuple[str, Verdict]]
+    problems: Mapping[str, str]
+    decoded: Sequence[Decoded]
+    stop: str = ""
+    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    matched: frozenset[tuple[str, str, str]] = frozenset()
+
+
+def rehearse(
+    settings: Settings, topics: Sequence[TopicSample], clock: Clock | None = None
+) -> Rehearsal:
+    """Play the sample.
+
+    Raises:
+        RetryableError: the schema registry, or the warehouse, did not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="lakeward-plan-") as scratch:
+        return _Stage(settings, f"{scratch}/lake", clock or SystemClock()).play(topics)
+
+
+class _Stage:
+    """The scratch warehouse and what was found so far."""
+
+    def __init__(self, settings: Settings, scratch: str, clock: Clock) -> None:
+        sink = dataclasses.replace(settings.sink, warehouse=scratch, options={})
+        self._settings = dataclasses.replace(settings, sink=sink)
+        self._real = catalog_of(Warehouse.of(settings.sink))
+        self._scratch = catalog_of(Warehouse.of(sink))
+        self._clock = clock
+        self._decoding = Decoding(self._settings)
+        self._book = TableBook(self._settings, clock)
+        self._before: dict[str, TableSchema] = {}
+        self._looked: set[str] = set()
+        self._problems: dict[str, str] = {}
+
+    def play(self, topics: Sequence[TopicSample]) -> Rehearsal:
+        batches = [batch for topic in topics for batch in topic.batches]
+        self._book.load(create=False)
+        verdicts: list[tuple[str, Verdict]] = []
+        frozen: dict[str, str] = {}
+        stop = ""
+        decoded: Sequence[Decoded] = ()
+        sources: dict[SourceTable, set[str]] = {}
+        for number in range(_MOST_ROUNDS):
+            decoded, deltas, ddl = self._decode(batches, number, frozen)
+            for source, found in self._decoding.sources.items():
+                sources.setdefault(source, set()).update(found)
+            if self._fetch(sources):  # the tables that exist: now decode with their schemas
+                self._book.require(self._before)
+                continue
+            if not deltas or stop:
+                break
+            try:
+                applied = self._book.apply(deltas, now_ms=self._clock.now_ms(), ddl=ddl)
+            except SchemaStopError as error:
+                stop = f"{error.message}: {error.context.get('change', '')}"
+                frozen |= {delta.target: stop for delta in deltas}
+                continue
+            verdicts += applied.verdicts
+            frozen |= applied.refused
+            for name, why in self._book.take_to_park().items():
+                self._problems.setdefault(name, why)
+        routing = self._settings.routing
+        destinations = {source: routing.destination(source) for source in sources}
+        return Rehearsal(
+            sources={source: frozenset(found) for source, found in sources.items()},
+            destinations=destinations,
+            schemas=self._schemas(destinations),
+            before=self._before,
+            targets=self._decoding.targets,
+            verdicts=verdicts,
+            problems=self._problems,
+            decoded=decoded,
+            stop=stop,
+            own=self._foreign(),
+            matched=frozenset[tuple[str, str, str]]().union(*(each.matched for each in decoded)),
+        )
+
+    def _decode(
+        self, batches: Sequence[RawBatch], number: int, frozen: Mapping[str, str]
+    ) -> tuple[list[Decoded], list[SchemaDelta], list[TableDdl]]:
+        plan = BatchPlan(
+            batch_id=0,
+            identifier=1,
+            run=number,
+            time_ms=self._clock.now_ms(),
+            tables=self._book.schema_ids(),
+            frozen=dict(frozen),
+            answers=self._book.answers_given(),
+        )
+        self._decoding.use(plan)
+        found: list[Decoded] = []
+        deltas: list[SchemaDelta] = []
+        ddl: list[TableDdl] = []
+        for raw in batches:
+            result = self._decoding.decode(raw)
+            deltas += result.deltas
+            ddl += self._decoding.ddl(raw)
+            found.append(
+                Decoded(
+                    raw=raw,
+                    changes=result.changes,
+                    bad=result.bad,
+                    counts=result.counts,
+                    matched=result.matched,
+                )
+            )
+        return found, deltas, ddl
+
+    def _fetch(self, sources: Mapping[SourceTable, set[str]]) -> bool:
+        """Bring tables that exist into the scratch warehouse; whether there were any."""
+        new = False
+        for source in sources:
+            place = self._settings.routing.written(source)
+            if place is None or place.table in self._looked:
+                continue
+            name = place.table
+            self._looked.add(name)
+            try:
+                if not self._real.exists(name):
+                    continue
+                schema = self._real.table(name).schema
+                self._scratch.create_table(name, dataclasses.replace(schema, id=0))
+            except LakewardError as error:
+                self._problems[name] = str(error)
+                continue
+            self._before[name] = schema
+            new = True
+        return new
+
+    def _foreign(self) -> dict[str, str]:
+        """Tables of others that have the names of Lakeward's own, and what is wrong with them."""
+        now_ms, found = self._clock.now_ms(), dict[str, str]()
+        for name, wanted in (
+            (self._book.quarantine, quarantine_schema(now_ms)),
+            (self._book.history, history_schema(now_ms)),
+        ):
+            try:
+                if self._real.exists(name):
+                    require_own_table(name, self._real.table(name).schema, wanted)
+            except LakewardError as error:
+                found[name] = str(error)
+        return found
+
+    def _schemas(self, places: Mapping[SourceTable, Destination | None]) -> dict[str, TableSchema]:
+        written = [place for place in places.values() if place is not None and not place.refusal]
+        names = {place.table for place in written}
+        found = {}
+        for name in sorted(names):
+            try:
+                if self._scratch.exists(name):
+                    found[name] = self._scratch.table(name).schema
+            except LakewardError as error:
+                self._problems.setdefault(name, str(error))
+        return found

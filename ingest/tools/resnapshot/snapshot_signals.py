@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debezium's signal for a snapshot of single tables, and the notifications that tell of it. Pure.
+
+A signal is a record of the signal topic (key: the connector's `topic.prefix`), or a row of the
+signalling table. Notifications of incremental snapshots carry the signal's id. Those of blocking
+ones are called `Initial Snapshot` and have each an id of its own, which is also the record's key:
+they come in the order of their times only where their topic has one partition.
+
+Source: Debezium's documentation of signalling and notifications; CDC.md §1.8.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from ingest.decode.json.schema_block import split_message
+from ingest.source.position.ordered_tables import POSITION_OPTION
+from storage.errors import InvalidRequestError
+
+__all__ = ["Notification", "SnapshotSignal", "SourceName", "notification", "source_name"]
+
+_WITH_DATABASE = ("sqlserver", "oracle")
+"""Kinds of positions whose connectors name tables with database and schema."""
+
+_ONE_OF_MANY = "shared: "
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceName:
+    """How a connector names a table.
+
+    Attributes:
+        server: the connector's `topic.prefix`.
+        collection: `db.table` of MySQL and MariaDB, `schema.table` of PostgreSQL,
+            `db.schema.table` of SQL Server and Oracle.
+    """
+
+    server: str
+    collection: str
+
+
+def source_name(
+    table: str, address: str, options: Mapping[str, str], *, server: str = "", collection: str = ""
+) -> SourceName:
+    """The name of the source table behind a table.
+
+    Args:
+        table: `database.table` of the lake.
+        address: its option `lakeward.source-table`; empty = it has none.
+        options: its options.
+        server: what a person says it is; empty = nothing.
+        collection: the same.
+
+    Raises:
+        InvalidRequestError: it is not known; says what to add.
+    """
+    if server and collection:
+        return SourceName(server, collection)
+    if not address or address.startswith(_ONE_OF_MANY):
+        raise InvalidRequestError(
+            "several source tables fill the table"
+            if address
+            else "the table does not say its source table",
+            hint="name it: --server PREFIX --collection schema.table",
+            table=table,
+        )
+    rest = address.removeprefix(f"{server}.") if server else address
+    parts = rest.split(".")
+    if not server:
+        server, parts = parts[0], parts[1:]
+    if not collection:
+        if len(parts) not in (2, 3):
+            raise InvalidRequestError(
+                "the name of the source table is not plain",
+                hint="name it: --server PREFIX --collection schema.table",
+                table=table,
+                source=address,
+            )
+        whole = len(parts) == 2 or options.get(POSITION_OPTION) in _WITH_DATABASE
+        collection = ".".join(parts if whole else parts[1:])
+    return SourceName(server, collection)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSignal:
+    """The signal `execute-snapshot`.
+
+    Attributes:
+        id: that notifications carry.
+        server: whom it is for.
+        collections: the tables; regular expressions to the connector.
+        blocking: whether streaming pauses for it; else it runs in chunks beside.
+        filter: which rows: a condition, of a blocking snapshot a whole SELECT; empty = all.
+    """
+
+    id: str
+    server: str
+    collections: tuple[str, ...]
+    blocking: bool = False
+    filter: str = ""
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The signal's `data`."""
+        data: dict[str, Any] = {
+            "data-collections": list(self.collections),
+            "type": "BLOCKING" if self.blocking else "INCREMENTAL",
+        }
+        if self.filter:
+            data["additional-conditions"] = [
+                {"data-collection": name, "filter": self.filter} for name in self.collections
+            ]
+        return data
+
+    def record(self) -> tuple[bytes, bytes]:
+        """Key and value for the signal topic."""
+        value = {"id": self.id, "type": "execute-snapshot", "data": self.data}
+        return self.server.encode(), orjson.dumps(value)
+
+    def statement(self, table: str) -> str:
+        """The SQL that puts it into the signalling table."""
+        texts = (self.id, "execute-snapshot", orjson.dumps(self.data).decode())
+        quoted = ", ".join("'" + text.replace("'", "''") + "'" for text in texts)
+        return f"INSERT INTO {table} (id, type, data) VALUES ({quoted});"
+
+    def is_about(self, told: "Notification") -> bool:
+        """Whether a notification that came after the signal tells of this snapshot."""
+        if not self.blocking:
+            return told.kind == "Incremental Snapshot" and told.id == self.id
+        named = told.collections
+        return (
+            told.kind == "Initial Snapshot"
+            and told.server in ("", self.server)
+            and (not named or any(name in self.collections for name in named))
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """What a connector tells of a snapshot.
+
+    Attributes:
+        id: of the signal, of incremental snapshots.
+        kind: `Incremental Snapshot` or `Initial Snapshot`.
+        type: `STARTED`, `IN_PROGRESS`, `TABLE_SCAN_COMPLETED`, `COMPLETED`, `ABORTED`…
+        data: what else it says.
+        at_ms: when it was made, by the connector's clock [epoch ms].
+    """
+
+    id: str
+    kind: str
+    type: str
+    data: Mapping[str, str]
+    at_ms: int = 0
+
+    @property
+    def server(self) -> str:
+        """The connector's `topic.prefix`."""
+        return self.data.get("connector_name", "")
+
+    @property
+    def collections(self) -> Sequence[str]:
+        """Tables of the snapshot; empty where it does not say."""
+        return [name.strip() for name in self.data.get("data_collections", "").split(",") if name]
+
+    @property
+    def progress(self) -> str:
+        """One line for people; empty when there is nothing to say."""
+        current = self.data.get("current_collection_in_progress", "")
+        match self.type:
+            case "STARTED":
+                return "the connector has begun"
+            case "IN_PROGRESS" if "last_processed_key" in self.data:
+                last, most = self.data["last_processed_key"], self.data.get("maximum_key", "?")
+                return f"{current}: key {last} of {most}"
+            case "IN_PROGRESS":
+                return f"{current}: in progress"
+            case "TABLE_SCAN_COMPLETED":
+                name = self.data.get("scanned_collection", "")
+                rows = self.data.get("total_rows_scanned", "?")
+                return f"{name}: {rows} rows scanned ({self.data.get('status', '')})"
+            case "PAUSED" | "RESUMED":
+                return f"the snapshot was {self.type.lower()}"
+            case _:
+                return ""
+
+
+class _Message(msgspec.Struct):
+    aggregate_type: str
+    type: str
+    id: str = ""
+    additional_data: dict[str, str | None] | None = None
+    timestamp: int | None = None
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+
+
+def notification(value: bytes | None) -> Notification | None:
+    """A notification, or None of any other message.
+
+    Args:
+        value: a record's value as JSON, with or without a schema block.
+    """
+    if value is None:
+        return None
+    try:
+        message = _MESSAGE.decode(split_message(value).payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    data = {name: text or "" for name, text in (message.additional_data or {}).items()}
+    return Notification(
+        id=message.id,
+        kind=message.aggregate_type,
+        type=message.type,
+        data=data,
+        at_ms=message.timestamp or 0,
+    )

@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values as database drivers give them, as columns of a lake table's Arrow types.
+
+A whole column is converted by Arrow when its Python types say that nothing can be lost; else value
+by value, exactly. A value that the lake's type cannot hold is *odd*: null in the column, and told
+apart by its text, so that it equals nothing in the lake.
+
+Rules: a time is cut to milliseconds, a timestamp to the column's precision (both as the pipeline
+stores them); a zoned timestamp is its instant in UTC, and one without zone where a zone is wanted,
+or the reverse, is taken to be UTC; MySQL's zero dates are null, as Debezium sends them.
+"""
+
+import dataclasses
+import datetime
+import decimal
+import json
+import re
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
+
+__all__ = ["Fitted", "cut_to_precision", "fit", "plain_number"]
+
+_UNFIT = (ValueError, TypeError, OverflowError, AttributeError, pa.ArrowException)
+_DIGITS = decimal.Context(prec=1_000_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+_EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001
+_WIDE = re.compile(r"(\d{4,6})(-\d\d-\d\d)(?:[ T](\d.*?))?( BC)?")
+_MS_PER_DAY = 86_400_000
+_LONGEST = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fitted:
+    """A column.
+
+    Attributes:
+        column: as long as the values.
+        odd: (row, text of the value) of values that the type cannot hold, ascending.
+    """
+
+    column: pa.Array
+    odd: tuple[tuple[int, str], ...] = ()
+
+
+def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool = False) -> Fitted:
+    """Convert a column.
+
+    Args:
+        values: as the driver gave them, None for null.
+        type_: of the lake's column.
+        arrow: its Arrow type.
+        bits: texts of digits are bit strings.
+    """
+    kinds = frozenset(map(type, values)) - {type(None)}
+    if not kinds:
+        return Fitted(pa.nulls(len(values), arrow))
+    quick = None if bits else _quick_way(kinds, arrow)
+    if quick is not None:
+        try:
+            return Fitted(_precise(quick(values, arrow), type_))
+        except _UNFIT:
+            pass
+    convert = _one_by_one(type_, arrow, bits)
+    fitted: list[Any] = []
+    odd: list[tuple[int, str]] = []
+    for row, value in enumerate(values):
+        try:
+            fitted.append(None if value is None else convert(value))
+        except _UNFIT:
+            fitted.append(None)
+            odd.append((row, _shown(value)))
+    return Fitted(_assembled(fitted, arrow), tuple(odd))
+
+
+def _assembled(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    """The column of what `_one_by_one` made: of dates and timestamps it makes counts."""
+    if pa.types.is_timestamp(arrow):
+        return pa.array(values, pa.int64()).view(arrow)
+    if pa.types.is_date32(arrow):
+        return pa.array(values, pa.int32()).view(arrow)
+    return pa.array(values, arrow)
+
+
+# --- whole columns
+
+
+_Quick = Callable[[Sequence[Any], pa.DataType], pa.Array]
+
+
+def _quick_way(kinds: frozenset[type], arrow: pa.DataType) -> _Quick | None:
+    for accepts, allowed, way in _QUICK:
+        if kinds <= allowed and accepts(arrow):
+            return way
+    return None
+
+
+def _straight(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    return pa.array(values, arrow)
+
+
+def _floats(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    doubles = pa.array(values, pa.float64())
+    if arrow == pa.float64():
+        return doubles
+    floats = doubles.cast(arrow, safe=False)
+    if not pc.is_inf(floats).equals(pc.is_inf(doubles)):
+        raise OverflowError
+    return floats
+
+
+def _parsed_dates(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.string()).cast(arrow)
+
+
+def _parsed_times(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    texts = pc.binary_join_element_wise("1970-01-01T", pa.array(values, pa.string()), "")
+    nanos = texts.cast(pa.timestamp("ns")).cast(pa.int64())
+    return pc.divide(nanos, 1_000_000).cast(pa.int32()).view(arrow)
+
+
+def _parsed_timestamps(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    texts = pa.array(values, pa.string())
+    unit = "ns" if arrow.unit == "ns" else "us"
+    zoned, naive = pa.timestamp(unit, "UTC"), pa.timestamp(unit)
+    try:
+        instants = texts.cast(zoned if arrow.tz else naive)
+    except pa.ArrowInvalid:
+        instants = texts.cast(naive if arrow.tz else zoned)
+    return _in_unit(instants.view(pa.int64()), unit, arrow)
+
+
+def _timestamps(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
+    unit = "ns" if arrow.unit == "ns" else "us"
+    instants = pa.array(values, pa.timestamp(unit, arrow.tz))
+    return _in_unit(instants.view(pa.int64()), unit, arrow)
+
+
+def _in_unit(counts: pa.Array, unit: str, arrow: pa.DataType) -> pa.Array:
+    if unit != arrow.unit:  # us to ms, rounding down also before the epoch
+        counts = _floored(counts, 1_000, multiply=False)
+    return counts.view(arrow)
+
+
+def _floored(counts: pa.Array, step: int, *, multiply: bool = True) -> pa.Array:
+    values = np.asarray(pc.fill_null(counts, 0)) // step
+    nulls = np.asarray(pc.is_null(counts)) if counts.null_count else None
+    return pa.array(values * step if multiply else values, pa.int64(), mask=nulls)
+
+
+_STR = frozenset({str})
+_QUICK: tuple[tuple[Callable[[pa.DataType], bool], frozenset[type], _Quick], ...] = (
+    (pa.types.is_boolean, frozenset({bool}), _straight),
+    (pa.types.is_integer, frozenset({int}), _straight),
+    (pa.types.is_floating, frozenset({float}), _floats),
+    (pa.types.is_decimal, frozenset({decimal.Decimal, int}), _straight),
+    (pa.types.is_string, _STR, _straight),
+    (pa.types.is_binary, frozenset({bytes, memoryview, bytearray}), _straight),
+    (pa.types.is_date, frozenset({datetime.date}), _straight),
+    (pa.types.is_date, _STR, _parsed_dates),
+    (pa.types.is_time, _STR, _parsed_times),
+    (pa.types.is_timestamp, _STR, _parsed_timestamps),
+    (pa.types.is_timestamp, frozenset({datetime.datetime}), _timestamps),
+)
+
+
+def _precise(column: pa.Array, type_: DataType) -> pa.Array:
+    return cut_to_precision(column, type_)
+
+
+def cut_to_precision(column: pa.Array, type_: DataType) -> pa.Array:
+    """Timestamps without digits that the column's precision does not have; others as they are."""
+    if not pa.types.is_timestamp(column.type) or not isinstance(type_, AtomicType):
+        return column
+    digits = {"ms": 3, "us": 6, "ns": 9}[column.type.unit]
+    if type_.precision >= digits:
+        return column
+    step = 10 ** (digits - type_.precision)
+    return _floored(column.view(pa.int64()), step).view(column.type)
+
+
+# --- value by value
+
+
+def _one_by_one(type_: DataType, arrow: pa.DataType, bits: bool) -> Callable[[Any], Any]:
+    """What makes a value fit for an Arrow array of the type, or raises one of `_UNFIT`."""
+    if isinstance(type_, ArrayType):
+        element = _one_by_one(type_.element, arrow.value_type, bits)
+        return lambda value: _assembled(
+            [None if v is None else element(v) for v in _listed(value)], arrow.value_type
+        ).to_pylist()
+    if not isinstance(type_, AtomicType):
+        return lambda value: pa.scalar(value, arrow)
+    root = type_.root
+    if root is TypeRoot.DECIMAL:
+        return lambda value: _decimal(value, arrow)
+    if root in (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ):
+        return lambda value: _timestamp(value, type_, arrow)
+    if root is TypeRoot.DATE:
+        return _date
+    if bits and root in _BITS:
+        return _BITS[root]
+    return lambda value: pa.scalar(_ONE[root](value), arrow).as_py()
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise TypeError("not a list")
+    return list(value)
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bytes):
+        value = int.from_bytes(value, "big")
+    if value in (0, 1):
+        return bool(value)
+    raise ValueError("neither true nor false")
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bytes):
+        return int.from_bytes(value, "big")
+    if isinstance(value, str):
+        return _microseconds(value) if ":" in value else int(value)
+    number = int(value)
+    if number != value:
+        raise ValueError("not whole")
+    return number
+
+
+def _microseconds(text: str) -> int:
+    """Of a time as MySQL prints it, which may be below zero or longer than a day."""
+    hours, minutes, seconds = text.lstrip("-").split(":")
+    whole, _, fraction = seconds.partition(".")
+    total = (int(hours) * 60 + int(minutes)) * 60 + int(whole)
+    count = total * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+    return -count if text.startswith("-") else count
+
+
+def _float(value: Any) -> float:
+    return float(value)
+
+
+def _single(value: Any) -> float:
+    (number,) = struct.unpack("<f", struct.pack("<f", float(value)))  # OverflowError above FLOAT
+    return float(number)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode()
+    if isinstance(value, decimal.Decimal):
+        return plain_number(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=_text)
+    if isinstance(value, set | frozenset):
+        return ",".join(sorted(map(str, value)))
+    return str(value)
+
+
+def plain_number(value: decimal.Decimal) -> str:
+    """Digits without exponent; NaN and infinities as they are called."""
+    return format(value, "f") if value.is_finite() else str(value)
+
+
+def _bytes(value: Any) -> bytes:
+    if isinstance(value, uuid.UUID):
+        return value.bytes
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(memoryview(value))
+
+
+def _date(value: Any) -> int | None:
+    """Days since the epoch."""
+    if isinstance(value, str):
+        if _zero_date(value):
+            return None
+        date, time = _parsed(value)
+        if time.strip("0:."):
+            raise ValueError("a date with a time")
+        return int(date.astype(np.int64))
+    if isinstance(value, datetime.datetime):
+        if value.time() != datetime.time():
+            raise ValueError("a date with a time")
+        value = value.date()
+    if isinstance(value, datetime.date):
+        return (value - _EPOCH.date()).days
+    raise TypeError("not a date")
+
+
+def _parsed(text: str) -> tuple[np.datetime64, str]:
+    """The day of a text, of any year, and the rest of the text."""
+    found = _WIDE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("not a date")
+    year, day, time, before_christ = found.groups()
+    number = 1 - int(year) if before_christ else int(year)
+    sign = "-" if number < 0 else ""
+    return np.datetime64(f"{sign}{abs(number):04}{day}", "D"), time or ""
+
+
+def _zero_date(text: str) -> bool:
+    """Whether MySQL cannot mean a day by it: year, month or day are zero."""
+    parts = text[:10].split("-")
+    return len(parts) == 3 and (parts[1] == "00" or parts[2] == "00")
+
+
+def _time(value: Any) -> datetime.time:
+    if isinstance(value, str):
+        value = datetime.time.fromisoformat(value)
+    if isinstance(value, datetime.timedelta):
+        millis = value // datetime.timedelta(milliseconds=1)
+    else:
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        millis = seconds * 1000 + value.microsecond // 1000
+    if not 0 <= millis < _MS_PER_DAY:
+        raise ValueError("outside of a day")
+    return (_EPOCH + datetime.timedelta(milliseconds=millis)).time()
+
+
+def _timestamp(value: Any, type_: AtomicType, arrow: pa.DataType) -> int | None:
+    """What Arrow stores."""
+    if isinstance(value, str):
+        if _zero_date(value):
+            return None
+        column = _timestamp_of_text(value, arrow)
+    elif isinstance(value, datetime.datetime):
+        column = _timestamps([value], arrow)
+    elif isinstance(value, datetime.date):
+        column = _timestamps([datetime.datetime(value.year, value.month, value.day)], arrow)  # noqa: DTZ001
+    else:
+        raise TypeError("not a timestamp")
+    return int(cut_to_precision(column, type_).view(pa.int64())[0].as_py())
+
+
+def _timestamp_of_text(text: str, arrow: pa.DataType) -> pa.Array:
+    try:
+        return _parsed_timestamps([text], arrow)
+    except pa.ArrowInvalid:  # a year that has not four digits
+        day, time = _parsed(text)
+        within = _parsed_timestamps([f"1970-01-01 {time or '00:00:00'}"], arrow).view(pa.int64())
+        units = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+        count = int(day.astype(np.int64)) * units[arrow.unit] + within[0].as_py()
+        return pa.array([count], pa.int64()).view(arrow)
+
+
+def _decimal(value: Any, arrow: pa.DataType) -> decimal.Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | decimal.Decimal):
+        raise TypeError("not a number")
+    exact = decimal.Decimal(repr(value)) if isinstance(value, float) else decimal.Decimal(value)
+    if not exact.is_finite():
+        raise ValueError("not finite")
+    scaled = exact.quantize(decimal.Decimal(1).scaleb(-arrow.scale), context=_DIGITS)
+    if scaled != exact:
+        raise ValueError("more digits than the column has")
+    pa.scalar(scaled, arrow)
+    return scaled
+
+
+_ONE: dict[TypeRoot, Callable[[Any], Any]] = {
+    TypeRoot.BOOLEAN: _boolean,
+    TypeRoot.TINYINT: _integer,
+    TypeRoot.SMALLINT: _integer,
+    TypeRoot.INT: _integer,
+    TypeRoot.BIGINT: _integer,
+    TypeRoot.FLOAT: _single,
+    TypeRoot.DOUBLE: _float,
+    TypeRoot.CHAR: _text,
+    TypeRoot.VARCHAR: _text,
+    TypeRoot.BINARY: _bytes,
+    TypeRoot.VARBINARY: _bytes,
+    TypeRoot.TIME: _time,
+}
+
+
+def _bit_number(value: Any) -> int:
+    return int(value, 2) if isinstance(value, str) else _integer(value)
+
+
+def _bit_bytes(value: Any) -> bytes:
+    """Big-endian, as many bytes as the bits need."""
+    if isinstance(value, str):
+        return int(value or "0", 2).to_bytes((len(value) + 7) // 8, "big")
+    return _bytes(value)
+
+
+_BITS: dict[TypeRoot, Callable[[Any], Any]] = {
+    TypeRoot.BOOLEAN: lambda value: _boolean(_bit_number(value)),
+    TypeRoot.TINYINT: _bit_number,
+    TypeRoot.SMALLINT: _bit_number,
+    TypeRoot.INT: _bit_number,
+    TypeRoot.BIGINT: _bit_number,
+    TypeRoot.BINARY: _bit_bytes,
+    TypeRoot.VARBINARY: _bit_bytes,
+}
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

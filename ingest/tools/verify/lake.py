@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sides that are read as Arrow batches: lake tables and Parquet files.
+
+The lake side of a comparison is one of them; the source may be another lake table or a directory
+of Parquet files, whose columns are brought to the lake table's types.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ingest.tools.verify.fitting import cut_to_precision
+from ingest.tools.verify.forms import Form, canonical
+from ingest.tools.verify.ranges import Part
+from ingest.tools.verify.rows import ANY_NUMBER, Columns, Rows
+from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import AtomicType, TypeRoot
+from storage.io.file_io import FileIO
+from storage.io.resolve import is_local
+from storage.table.scan.predicate import And, Between, Compare, In, Op, Or, Predicate, mask
+from storage.table.table import FileStoreTable
+
+__all__ = ["FilesSide", "TableSide", "parquet_schema"]
+
+_LOOKED_UP = 500
+"""Keys of one condition: the scan looks at each of them for each file."""
+
+_SCANS = 4
+"""Scans with a condition each; for more keys than these name, one scan without is cheaper."""
+
+_ASKED_FOR = frozenset(
+    {
+        *(TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT),
+        *(TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.VARBINARY, TypeRoot.BINARY),
+        *(TypeRoot.DATE, TypeRoot.DECIMAL, TypeRoot.TIMESTAMP, TypeRoot.BOOLEAN),
+    }
+)
+"""Types of key columns that a condition can name values of; of others everything is read."""
+
+
+class TableSide:
+    """A lake table.
+
+    Args:
+        table: the table.
+        name: `database.table`, for reports.
+        columns: what is compared.
+        predicate: rows that count; None = all.
+        by_source_name: the columns have the names of the source here: the table is the source.
+    """
+
+    def __init__(
+        self,
+        table: FileStoreTable,
+        name: str,
+        columns: Columns,
+        predicate: Predicate | None = None,
+        *,
+        by_source_name: bool = False,
+    ) -> None:
+        self._table = table
+        self._name = name
+        self._columns = columns
+        self._predicate = predicate
+        self._names = [each.source if by_source_name else each.name for each in columns.all]
+        self._asks = columns.keyed and all(
+            isinstance(key.type, AtomicType)
+            and key.type.root in _ASKED_FOR
+            and key.form is Form.PLAIN
+            for key in columns.keys
+        )
+        self.snapshot_id: int | None = None
+        self.refresh()
+
+    @property
+    def label(self) -> str:
+        """See `Side`."""
+        return self._name
+
+    def keys_at_once(self, total: int) -> int:
+        """See `Side`."""
+        few = total <= _SCANS * _LOOKED_UP
+        return _LOOKED_UP if self._asks and few else ANY_NUMBER
+
+    @property
+    def rows_estimate(self) -> int:
+        """Rows at most: versions of a row that are not merged yet count each."""
+        if self.snapshot_id is None:
+            return 0
+        return self._table.snapshots.read(self.snapshot_id).total_record_count or 0
+
+    def refresh(self) -> None:
+        """From now on read the newest snapshot."""
+        snapshot = self._table.latest_snapshot()
+        self.snapshot_id = None if snapshot is None else snapshot.id
+
+    def batches(self, part: Part | None = None) -> Iterator[Rows]:
+        """See `Side`."""
+        return self._read(None if part is None else _in_part(self._names[0], part))
+
+    def of_keys(self, keys: pa.RecordBatch) -> Iterator[Rows]:
+        """See `Side`."""
+        if self._asks and keys.num_rows <= _LOOKED_UP:
+            return self._read(_of_keys(self._names, keys))
+        return self._read(_within(self._names[0], keys.column(0)) if keys.num_columns else None)
+
+    def _read(self, condition: Predicate | None) -> Iterator[Rows]:
+        if self.snapshot_id is None:
+            return
+        parts = [each for each in (self._predicate, condition) if each is not None]
+        predicate = And(tuple(parts)) if parts else None
+        scan = self._table.new_scan().with_snapshot(self.snapshot_id).with_all_levels()
+        read = self._table.new_read(columns=list(dict.fromkeys(self._names)), predicate=predicate)
+        for split in scan.with_filter(predicate).plan().splits:
+            for batch in read.to_batches(split):
+                yield _brought(batch, self._names, self._columns)
+
+
+def _in_part(name: str, part: Part) -> Predicate:
+    intervals: list[Predicate] = []
+    for low, high in part.intervals:
+        bounds: list[Predicate] = []
+        if low is not None:
+            bounds.append(Compare(Op.GT, name, low))
+        if high is not None:
+            bounds.append(Compare(Op.LE, name, high))
+        intervals.append(And(tuple(bounds)))
+    return Or(tuple(intervals))
+
+
+def _of_keys(names: Sequence[str], wanted: pa.RecordBatch) -> Predicate:
+    """A condition that names the keys.
+
+    A key of several columns is asked for by each column alone: that finds more rows than wanted.
+    """
+    pairs = zip(names, wanted.columns, strict=False)
+    return And(tuple(In(name, tuple(column.unique().to_pylist())) for name, column in pairs))
+
+
+def _within(name: str, column: pa.Array) -> Predicate | None:
+    """Between the least and the greatest of whole numbers; None for other types."""
+    if not pa.types.is_integer(column.type):
+        return None
+    bounds = pc.min_max(column).as_py()
+    if bounds["min"] is None:
+        return None
+    return Between(name, bounds["min"], bounds["max"])
+
+
+def _brought(batch: pa.RecordBatch, names: Sequence[str], columns: Columns) -> Rows:
+    """The batch in the lake's types and forms.
+
+    Raises:
+        InvalidRequestError: a column does not convert.
+    """
+    arrays = []
+    for name, wanted in zip(names, columns.all, strict=True):
+        column = batch.column(batch.schema.get_field_index(name))
+        type_ = arrow_type(wanted.type)
+        if column.type != type_:
+            column = _cast(column, type_, name)
+        arrays.append(canonical(cut_to_precision(column, wanted.type), wanted.form))
+    return Rows(pa.RecordBatch.from_arrays(arrays, schema=columns.schema))
+
+
+def _cast(column: pa.Array, type_: pa.DataType, name: str) -> pa.Array:
+    try:
+        finer = pa.types.is_timestamp(type_) and pa.types.is_timestamp(column.type)
+        if finer and type_.tz is None and column.type.tz is not None:
+            column = column.cast(pa.timestamp(column.type.unit, "UTC"))
+        return column.cast(type_, safe=not finer)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InvalidRequestError(
+            "a column of the other table does not convert to the lake's type",
+            hint=f"leave it out with --exclude {name}",
+            detail=str(error).split("\n", maxsplit=1)[0],
+            column=name,
+            type=column.type,
+            wanted=type_,
+        ) from error
+
+
+class FilesSide:
+    """A Parquet file, or all `*.parquet` files of a directory.
+
+    Args:
+        file_io: the store.
+        path: of the file or directory.
+        columns: what is compared.
+        predicate: rows that count; None = all.
+    """
+
+    def __init__(
+        self, file_io: FileIO, path: str, columns: Columns, predicate: Predicate | None = None
+    ) -> None:
+        self._io = file_io
+        self._path = path
+        self._columns = columns
+        self._predicate = predicate
+
+    @property
+    def label(self) -> str:
+        """See `Side`."""
+        return self._path
+
+    def keys_at_once(self, total: int) -> int:
+        """See `Side`."""
+        del total
+        return ANY_NUMBER
+
+    def batches(self, part: Part | None = None) -> Iterator[Rows]:
+        """See `Side`."""
+        del part
+        names = [each.source for each in self._columns.all]
+        for path in parquet_files(self._io, self._path):
+            with _opened(self._io, path) as file:
+                for batch in file.iter_batches(batch_size=65_536):
+                    if self._predicate is not None:
+                        batch = batch.filter(mask(self._predicate, batch))
+                    if batch.num_rows:
+                        yield _brought(batch, names, self._columns)
+
+    def of_keys(self, keys: pa.RecordBatch) -> Iterator[Rows]:
+        """See `Side`."""
+        del keys
+        return self.batches()
+
+
+def _opened(file_io: FileIO, path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file_io.open_input(path))
+    except pa.ArrowInvalid as error:
+        raise CorruptDataError("not a Parquet file", detail=str(error), path=path) from error
+
+
+def parquet_files(file_io: FileIO, path: str) -> list[str]:
+    """The file itself, or the Parquet files below a directory, sorted.
+
+    Raises:
+        NotFoundError: there are none.
+    """
+    if Path(path).is_file() if is_local(path) else file_io.is_file(path):
+        return [path]
+    found = sorted(
+        status.path
+        for status in file_io.walk(path)
+        if status.path.endswith(".parquet") and not status.name.startswith(("_", "."))
+    )
+    if not found:
+        raise NotFoundError("there are no Parquet files", path=path)
+    return found
+
+
+def parquet_schema(file_io: FileIO, path: str) -> pa.Schema:
+    """Schema of the first file."""
+    with _opened(file_io, parquet_files(file_io, path)[0]) as file:
+        return file.schema_arrow

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which columns are compared, which are the key, and why the others are left out."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from ingest.tools.verify.forms import Form
+from ingest.tools.verify.rows import Columns, Compared
+from ingest.transform.expression_text import split_assignment
+from storage.errors import InvalidRequestError
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import DataType
+
+__all__ = ["Counterpart", "LeftOut", "PlannedColumns", "made_columns", "plan_columns"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Counterpart:
+    """A column of the source that a lake column is compared with.
+
+    Attributes:
+        name: of it.
+        form: how texts are compared.
+    """
+
+    name: str
+    form: Form = Form.PLAIN
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A column that is not compared, and why."""
+
+    column: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlannedColumns:
+    """What `plan_columns` found.
+
+    Attributes:
+        columns: what is compared.
+        left_out: what is not.
+        key_left_out: columns of the lake's key that the source does not have.
+    """
+
+    columns: Columns
+    left_out: tuple[LeftOut, ...]
+    key_left_out: tuple[str, ...]
+
+
+Find = Callable[[str, DataType], Counterpart | str]
+"""The counterpart of a lake column, or why there is none."""
+
+
+def plan_columns(
+    schema: TableSchema,
+    find: Find,
+    source_names: Sequence[str],
+    *,
+    key: Sequence[str] = (),
+    without: Mapping[str, str] | None = None,
+) -> PlannedColumns:
+    """Choose the columns of a comparison.
+
+    Args:
+        schema: of the lake table.
+        find: looks a lake column up in the source.
+        source_names: all columns of the source.
+        key: columns that identify a row; none = the lake table's primary key.
+        without: lake columns that are not compared, and why.
+
+    Raises:
+        InvalidRequestError: a column of the key is unknown, or nothing is left to compare.
+    """
+    unknown = sorted((set(key) | set(without or ())) - set(schema.field_names))
+    unknown = [name for name in unknown if name in key or (without or {})[name] == EXCLUDED]
+    if unknown:
+        raise InvalidRequestError(
+            "no such column",
+            hint=f"the table has {', '.join(schema.field_names)}",
+            column=unknown[0],
+        )
+    compared: dict[str, Compared] = {}
+    left_out: list[LeftOut] = []
+    for field in schema.fields:
+        found = (without or {}).get(field.name) or find(field.name, field.type)
+        if isinstance(found, str):
+            left_out.append(LeftOut(field.name, found))
+        else:
+            compared[field.name] = Compared(field.name, field.type, found.name, found.form)
+    wanted = list(key or schema.primary_keys)
+    keys = [name for name in wanted if name in compared]
+    if wanted and (not keys or (key and len(keys) < len(key))):
+        raise InvalidRequestError(
+            "the source does not have the key of the table",
+            hint="name columns that identify a row in both with --key",
+            key=", ".join(wanted),
+        )
+    if not compared:
+        raise InvalidRequestError("the table and the source have no column in common")
+    used = {each.source for each in compared.values()} | {each.column for each in left_out}
+    left_out += [
+        LeftOut(name, "not in the lake table") for name in source_names if name not in used
+    ]
+    names = keys or list(compared)
+    columns = Columns(
+        tuple(compared[name] for name in names),
+        tuple(each for name, each in compared.items() if name not in names),
+        keyed=bool(keys),
+    )
+    missing = tuple(name for name in wanted if name not in compared)
+    return PlannedColumns(columns, tuple(left_out), missing)
+
+
+EXCLUDED = "left out by --exclude"
+
+
+def made_columns(
+    *,
+    computed: Sequence[str] = (),
+    partition_by: Sequence[str] = (),
+    masked: Mapping[str, str] | None = None,
+    excluded: Sequence[str] = (),
+) -> dict[str, str]:
+    """Lake columns that do not hold the source's values, and why.
+
+    Args:
+        computed: `name = expression` each, of the pipeline.
+        partition_by: columns, or `name = expression` each.
+        masked: masks by column.
+        excluded: by the command line.
+    """
+    texts = [*computed, *(text for text in partition_by if "=" in text)]
+    reasons = {split_assignment(text)[0]: "computed by the pipeline" for text in texts}
+    reasons |= dict.fromkeys(masked or {}, "masked by the pipeline")
+    return reasons | dict.fromkeys(excluded, EXCLUDED)

@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward verify` without its words: which tables, with what each is compared, one by one."""
+
+import dataclasses
+import fnmatch
+import importlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.config.setting_values import Settings
+from ingest.config.source_settings import KafkaSourceSettings
+from ingest.decode.events import SOURCE_TABLE_OPTION
+from ingest.tools.verify.compare import find_candidates, ranges_for, scan
+from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
+from ingest.tools.verify.outcome import TableOutcome
+from ingest.tools.verify.planning import (
+    Counterpart,
+    Find,
+    PlannedColumns,
+    made_columns,
+    plan_columns,
+)
+from ingest.tools.verify.recheck import confirm
+from ingest.tools.verify.rows import Columns, Side
+from ingest.tools.verify.source_types import Way, way_of
+from ingest.tools.verify.source_url import SourceUrl
+from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag
+from storage.clock import Clock
+from storage.errors import InvalidRequestError, LakewardError, NotFoundError
+from storage.format.types.types import DataType
+from storage.io.resolve import resolve_file_io
+from storage.table.catalog import FileSystemCatalog
+from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate
+from storage.table.scan.predicate_text import parse_predicate
+
+__all__ = ["Request", "opened_database", "selected_tables", "verify_tables"]
+
+_LOG = logging.getLogger(__name__)
+
+_TABLE_OF_WAREHOUSE = re.compile(r"^(.+):([^:/\\]+\.[^:/\\]+)$")
+_GLOB = re.compile(r"[*?\[]")
+_SHARED = "shared:"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        source_table: name in the source; `{database}` and `{table}` are parts of the lake's name.
+            None = the one that the lake table says it is filled from.
+        against: another table or Parquet files, instead of a database.
+        key: columns that identify a row; none = the primary key.
+        exclude: lake columns that are not compared.
+        mask: columns whose values are not shown.
+        where: SQL condition on rows of the source; of another table a condition as `where_lake`.
+        where_lake: condition on rows of the lake.
+        key_range: first and last value of the first key column; None = all.
+        page_rows: rows of a page of the source, and of a range.
+        rechecks: how often keys that differ are read again.
+        recheck_wait_s: time between [s].
+        shown: keys shown of each kind.
+        limit: stop looking for keys that differ after so many.
+        wait: whether to wait for lag 0.
+        wait_timeout_s: for how long at most [s].
+        settle_s: time the connector gets to send [s].
+        status_url: the pipeline's status page, if it is to be asked.
+        slot: PostgreSQL replication slot of the connector.
+    """
+
+    source_table: str | None = None
+    against: str | None = None
+    key: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    mask: tuple[str, ...] = ()
+    where: str | None = None
+    where_lake: Predicate | None = None
+    key_range: tuple[str | None, str | None] | None = None
+    page_rows: int = 10_000
+    rechecks: int = 1
+    recheck_wait_s: float = 0.0
+    shown: int = 10
+    limit: int = 100_000
+    wait: bool = False
+    wait_timeout_s: float = 600.0
+    settle_s: float = 5.0
+    status_url: str | None = None
+    slot: str | None = None
+
+
+def opened_database(url: SourceUrl) -> Any:
+    """The source database.
+
+    Raises:
+        InvalidRequestError: an optional package is missing, or the URL is none.
+    """
+    try:
+        module = importlib.import_module("ingest.tools.verify.database")
+    except ModuleNotFoundError as error:
+        raise InvalidRequestError(
+            "comparing with a database needs an optional package",
+            hint="pip install 'lakeward[verify]'",
+            package=error.name,
+        ) from error
+    return module.Database(url)
+
+
+def selected_tables(catalog: FileSystemCatalog, patterns: Sequence[str]) -> list[tuple[str, bool]]:
+    """Names of the chosen tables, and whether each was named rather than matched.
+
+    Raises:
+        NotFoundError: a pattern matches no table.
+    """
+    found: dict[str, bool] = {}
+    for pattern in patterns:
+        if not _GLOB.search(pattern):
+            found[pattern] = True
+            continue
+        names = [
+            f"{database}.{name}"
+            for database in catalog.list_databases()
+            for name in catalog.list_tables(database)
+        ]
+        matching = fnmatch.filter(names, pattern)
+        if not matching:
+            raise NotFoundError("no table matches", pattern=pattern, warehouse=catalog.warehouse)
+        for name in matching:
+            found.setdefault(name, False)
+    return list(found.items())
+
+
+def verify_tables(
+    catalog: FileSystemCatalog,
+    tables: Sequence[tuple[str, bool]],
+    request: Request,
+    *,
+    database: Any,
+    settings: Settings | None,
+    clock: Clock,
+) -> Iterator[TableOutcome]:
+    """Compare tables, one after another; an error of one leaves the others.
+
+    Args:
+        catalog: where the lake tables are.
+        tables: as from `selected_tables`.
+        request: how.
+        database: the source database; None = `request.against`.
+        settings: of the pipeline that fills the tables, if known.
+        clock: time.
+    """
+    for name, named in tables:
+        begun_s = clock.monotonic_s()
+        outcome = TableOutcome(table=name)
+        try:
+            _Comparison(catalog, name, request, database, settings, clock, outcome).run(named)
+        except (LakewardError, OSError) as error:
+            _LOG.debug("not compared", exc_info=error)
+            outcome.error = error
+        outcome.seconds = clock.monotonic_s() - begun_s
+        yield outcome
+
+
+class _Comparison:
+    """One table; fills its outcome."""
+
+    def __init__(
+        self,
+        catalog: FileSystemCatalog,
+        name: str,
+        request: Request,
+        database: Any,
+        settings: Settings | None,
+        clock: Clock,
+        outcome: TableOutcome,
+    ) -> None:
+        self._name = name
+        self._request = request
+        self._database = database
+        self._settings = settings
+        self._clock = clock
+        self._outcome = outcome
+        self._table = catalog.table(name)
+
+    def run(self, named: bool) -> None:
+        """Compare.
+
+        Args:
+            named: an error says that the table cannot be compared; else it is skipped.
+        """
+        outcome, request = self._outcome, self._request
+        source_name = ""
+        if self._database is not None:
+            source_name, problem = self._source_table()
+            if problem and not named:
+                outcome.skipped = problem
+                return
+            if problem:
+                raise InvalidRequestError(
+                    problem, hint="name it with --source-table", table=self._name
+                )
+        columns, source, ordered = self._opened(source_name, self._made())
+        lake = TableSide(self._table, self._name, columns, self._lake_predicate(columns))
+        outcome.source = source.label
+        waited = self._lag_wait()
+        if waited is not None:
+            outcome.position = waited()
+        lake.refresh()
+        outcome.snapshot = lake.snapshot_id
+        ranges = ranges_for(
+            columns, ordered=ordered, rows=lake.rows_estimate, rows_per_range=request.page_rows
+        )
+        scanned = scan(source, lake, columns, ranges)
+        outcome.source_rows, outcome.lake_rows = scanned.source.rows, scanned.lake.rows
+        outcome.source_checksum = scanned.source.checksum
+        outcome.lake_checksum = scanned.lake.checksum
+        outcome.ranges, outcome.range_kind = ranges.count, ranges.kind
+        outcome.ranges_differing = len(scanned.differing)
+        if scanned.differing:
+            self._differing(source, lake, columns, scanned, waited)
+
+    def _differing(
+        self, source: Side, lake: TableSide, columns: Columns, scanned: Any, waited: LagWait | None
+    ) -> None:
+        request, outcome = self._request, self._outcome
+        candidates = find_candidates(source, lake, columns, scanned, limit=request.limit)
+        confirmed = confirm(
+            source,
+            lake,
+            columns,
+            candidates,
+            rounds=request.rechecks,
+            wait=self._between(waited),
+            shown=request.shown,
+            masked=request.mask,
+        )
+        outcome.counts = confirmed.counts
+        outcome.moving, outcome.settled = confirmed.moving, confirmed.settled
+        outcome.complete = candidates.complete
+        outcome.examples = confirmed.examples
+        if not candidates.kinds:
+            outcome.notes.append("ranges that differed at first were equal when read again")
+        if not request.rechecks:
+            outcome.notes.append("keys that differ were not read again (--rechecks 0)")
+
+    def _between(self, waited: LagWait | None) -> Callable[[], None] | None:
+        """What happens between the reads of the source and of the lake."""
+        pause_s = self._request.recheck_wait_s
+        if waited is None and not pause_s:
+            return None
+
+        def wait() -> None:
+            self._clock.sleep(pause_s)
+            if waited is not None:
+                self._outcome.position = waited()
+
+        return wait
+
+    # --- the sides
+
+    def _opened(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side, bool]:
+        if self._database is not None:
+            return self._of_database(source_name, made)
+        text = self._request.against or ""
+        found = _TABLE_OF_WAREHOUSE.match(text)
+        options = {} if self._settings is None else dict(self._settings.sink.options)
+        if found is not None:
+            warehouse, name = found.groups()
+            options = options if warehouse.startswith("s3") else {}
+            other = FileSystemCatalog(warehouse, options=options).table(name)
+            planned = self._planned(_by_name(other.schema.field_names), made)
+            rows = self._other_predicate(planned.columns)
+            side = TableSide(other, text, planned.columns, rows, by_source_name=True)
+            return planned.columns, side, False
+        file_io, path = resolve_file_io(text, options if text.startswith("s3") else None)
+        schema: pa.Schema = parquet_schema(file_io, path)
+        planned = self._planned(_by_name(schema.names), made)
+        rows = self._other_predicate(planned.columns)
+        return planned.columns, FilesSide(file_io, path, planned.columns, rows), False
+
+    def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side, bool]:
+        database = self._database
+        table = database.table(source_name)
+        ways: dict[str, Way] = {}
+        mapping = () if self._settings is None else self._settings.sink.type_mapping
+
+        def find(name: str, type_: DataType) -> Counterpart | str:
+            column = table.column(name)
+            if column is None:
+                return "not in the source"
+            way = way_of(database.dialect, column, type_, mapping)
+            if way.refusal:
+                return way.refusal
+            ways[name] = way
+            return Counterpart(column.name, way.form)
+
+        planned = self._planned((find, [each.name for each in table.columns]), made)
+        module = importlib.import_module("ingest.tools.verify.database_side")
+        low, high = self._request.key_range or (None, None)
+        side = module.DatabaseSide(
+            database,
+            table,
+            planned.columns,
+            ways,
+            where=self._request.where,
+            bounds=module.KeyBounds(low, high),
+            page_rows=self._request.page_rows,
+        )
+        return planned.columns, side, bool(side.ordered)
+
+    def _planned(
+        self, found: tuple[Find, Sequence[str]], made: Mapping[str, str]
+    ) -> PlannedColumns:
+        find, names = found
+        planned = plan_columns(self._table.schema, find, names, key=self._request.key, without=made)
+        self._outcome.left_out = planned.left_out
+        if planned.key_left_out and self._request.where_lake is None:
+            self._outcome.notes.append(
+                f"the key without {', '.join(planned.key_left_out)} may not be unique: "
+                "choose the rows of one source table with --where-lake"
+            )
+        if not planned.columns.keyed:
+            self._outcome.notes.append("without a key whole rows are compared, and not read again")
+        return planned
+
+    def _lake_predicate(self, columns: Columns) -> Predicate | None:
+        parts = [] if self._request.where_lake is None else [self._request.where_lake]
+        deleted = self._deleted_column()
+        if deleted in self._table.schema.field_names:
+            parts.append(Or((IsNull(deleted), Compare(Op.EQ, deleted, False))))
+            self._outcome.notes.append(f"rows with {deleted} = true are left out")
+        if self._request.key_range is not None:
+            parts += self._bounds(columns.keys[0].name)
+        return And(tuple(parts)) if parts else None
+
+    def _other_predicate(self, columns: Columns) -> Predicate | None:
+        """Rows of another table that count."""
+        where = self._request.where
+        parts = [] if where is None else [parse_predicate(where)]
+        if self._request.key_range is not None:
+            parts += self._bounds(columns.keys[0].source)
+        return And(tuple(parts)) if parts else None
+
+    def _bounds(self, column: str) -> list[Predicate]:
+        low, high = self._request.key_range or (None, None)
+        bounds: list[Predicate] = []
+        if low is not None:
+            bounds.append(Compare(Op.GE, column, low))
+        if high is not None:
+            bounds.append(Compare(Op.LE, column, high))
+        return bounds
+
+    # --- what the pipeline does to the table
+
+    def _deleted_column(self) -> str:
+        settings = self._settings
+        if settings is None:
+            return ""
+        soft = settings.rule_value(self._name, lambda rule: rule.deletes) == "soft"
+        return f"{settings.sink.metadata_prefix}deleted" if soft else ""
+
+    def _made(self) -> dict[str, str]:
+        settings = self._settings
+        if settings is None:
+            return made_columns(excluded=self._request.exclude)
+        condition = settings.rule_value(self._name, lambda rule: rule.filter)
+        if condition and self._request.where is None:
+            self._outcome.notes.append(
+                f"the pipeline keeps rows with `{condition}` only: say it in SQL with --where"
+            )
+        return made_columns(
+            computed=settings.rule_value(self._name, lambda rule: rule.computed) or (),
+            partition_by=settings.rule_value(self._name, lambda rule: rule.partition_by) or (),
+            masked=settings.rule_value(self._name, lambda rule: rule.mask),
+            excluded=self._request.exclude,
+        )
+
+    def _source_table(self) -> tuple[str, str]:
+        """Name of the source table, or what is wrong."""
+        given = self._request.source_table
+        database, _, table = self._name.partition(".")
+        if given is not None:
+            return given.replace("{database}", database).replace("{table}", table), ""
+        address = self._table.schema.options.get(SOURCE_TABLE_OPTION)
+        if address is None:
+            return "", "the table does not say which source table fills it"
+        if address.startswith(_SHARED):
+            return "", "several source tables fill the table"
+        return ".".join(address.split(".")[-2:]), ""
+
+    # --- waiting
+
+    def _lag_wait(self) -> LagWait | None:
+        request = self._request
+        if not request.wait:
+            return None
+        database = self._database
+        passed: Callable[[str], bool] | None = None
+        if request.slot is not None and database is not None:
+            slot = request.slot
+
+            def confirmed(position: str) -> bool:
+                return bool(database.passed(slot, position))
+
+            passed = confirmed
+        return LagWait(
+            progress=self._progress(),
+            position=(lambda: None) if database is None else database.position,
+            passed=passed,
+            clock=self._clock,
+            settle_s=request.settle_s,
+            timeout_s=request.wait_timeout_s,
+        )
+
+    def _progress(self) -> Progress:
+        if self._request.status_url is not None:
+            return StatusLag(self._request.status_url, self._clock)
+        settings = self._settings
+        if settings is None or not isinstance(settings.source, KafkaSourceSettings):
+            raise InvalidRequestError(
+                "nobody can say how far the lake is behind",
+                hint="give the configuration of the pipeline with -c, or --status-url",
+            )
+        return KafkaLag(settings, self._table, self._name)
+
+
+def _by_name(names: Sequence[str]) -> tuple[Find, Sequence[str]]:
+    """Columns of another table, by their names; case counts."""
+
+    def find(name: str, type_: DataType) -> Counterpart | str:
+        del type_
+        return Counterpart(name) if name in names else "not in the other table"
+
+    return find, names

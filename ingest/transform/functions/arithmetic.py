@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of `+ - * / % DIV`, sign and rounding: exact, and a row that overflows fails.
+
+A kernel is made for the types of its operands (`type_rules`), which are first brought to one
+type. Division by zero fails for integers, decimals and floating numbers alike.
+"""
+
+import decimal
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.transform.functions.cells import Kernel, Mask, Partial, Values, checked, optimistic
+from ingest.transform.functions.type_rules import decimal_of, is_floating, is_integer
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import AtomicType, TypeRoot
+
+__all__ = [
+    "absolute",
+    "arithmetic",
+    "fit",
+    "negated",
+    "quotient",
+    "rounded",
+    "truncated",
+    "whole_quotient",
+]
+
+_NARROW_DIGITS, _WIDE_DIGITS = 38, 76
+_DIVIDEND_DIGITS = 72
+"""Arrow adds four decimal places to a dividend."""
+_WHOLE = pa.decimal256(76, 0)
+
+_OVERFLOW = "out of range"
+_ZERO = "division by zero"
+_FUNCTIONS: dict[str, Callable[..., pa.Array]] = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+}
+
+
+def arithmetic(operator: str, result: AtomicType) -> Kernel:
+    """`+`, `-` or `*` of numbers of any types, in the type that `sum_type` gives."""
+    if is_floating(result):
+        return _floating(_FUNCTIONS[operator])
+    if result.root is TypeRoot.DECIMAL:
+        return _decimal_sum(_FUNCTIONS[operator], result)
+    wanted = arrow_type(result)
+    kernel = optimistic(_FUNCTIONS[operator], _LOCATE[operator], _OVERFLOW)
+    return lambda left, right: kernel(left.cast(wanted), right.cast(wanted))
+
+
+def whole_quotient(
+    operator: str, left: AtomicType, right: AtomicType, result: AtomicType
+) -> Kernel | None:
+    """`DIV` (cut towards zero) or `%` (with the sign of the dividend) of numbers.
+
+    Returns:
+        None when the operands together have too many digits for it.
+    """
+    remainder = operator == "%"
+    if is_floating(result):
+        return _with_zero(_floating_remainder if remainder else _floating_div)
+    if result.root is TypeRoot.DECIMAL:
+        one, other = decimal_of(left), decimal_of(right)
+        if one.precision + max(other.scale - one.scale, 0) > _DIVIDEND_DIGITS:
+            return None
+        return _with_zero(_decimal_division(result, remainder=remainder))
+    return _with_zero(_integer_remainder(result) if remainder else _integer_div(result))
+
+
+def quotient(left: AtomicType, right: AtomicType, result: AtomicType) -> Kernel | None:
+    """`/`: of decimals rounded half up to the scale of the result.
+
+    Returns:
+        None when the operands together have too many digits for it.
+    """
+    if is_floating(result):
+        return _with_zero(_floating(pc.divide))
+    one, other = decimal_of(left), decimal_of(right)
+    shift = result.scale + 1 + other.scale - one.scale
+    if one.precision + max(shift, 0) > _DIVIDEND_DIGITS:
+        return None
+
+    def kernel(left: Values, right: Values) -> Values | Partial:
+        # unscaled numbers: left * 10^shift / right has one decimal place more than the result
+        found = _unscaled_quotient(_unscaled(left, shift), _unscaled(right, max(0, -shift)))
+        found = _labelled(found, _WIDE_DIGITS, result.scale + 1)
+        return fit(pc.round(found, result.scale, "half_towards_infinity"), result)
+
+    return _with_zero(kernel)
+
+
+def fit(wide: pa.Array, result: AtomicType) -> Values | Partial:
+    """256-bit decimals of the same scale as DECIMAL; those with too many digits fail."""
+    wanted = arrow_type(result)
+    try:
+        return wide.cast(wanted)
+    except pa.ArrowInvalid:
+        most = decimal.Decimal((0, (9,) * result.precision, -result.scale))
+        failed = _true(pc.greater(pc.abs(wide), pa.scalar(most, wide.type)))
+    kept = pc.if_else(pa.array(failed), pa.scalar(None, wide.type), wide)
+    return Partial(kept.cast(wanted), failed, _OVERFLOW)
+
+
+def negated(type_: AtomicType) -> Kernel:
+    """`-x`."""
+    if not is_integer(type_):
+        return pc.negate
+    least = np.iinfo(arrow_type(type_).to_pandas_dtype()).min
+    return optimistic(
+        pc.negate_checked, lambda column: _true(pc.equal(column, int(least))), _OVERFLOW
+    )
+
+
+def absolute(type_: AtomicType) -> Kernel:
+    """`abs(x)`."""
+    if not is_integer(type_):
+        return pc.abs
+    least = np.iinfo(arrow_type(type_).to_pandas_dtype()).min
+    return optimistic(pc.abs_checked, lambda column: _true(pc.equal(column, int(least))), _OVERFLOW)
+
+
+def rounded(mode: str, digits: int, result: AtomicType) -> Kernel:
+    """`round`, `ceil`, `floor` and cutting of decimals and floating numbers.
+
+    Args:
+        mode: of Arrow's `round`.
+        digits: decimal places that stay.
+        result: of a decimal: the type with so many places.
+    """
+    if result.root is not TypeRoot.DECIMAL:
+        return lambda column: pc.round(column, digits, mode)
+
+    def kernel(column: pa.Array) -> Values | Partial:
+        wide = column.cast(pa.decimal256(_WIDE_DIGITS, column.type.scale))
+        found = pc.round(wide, digits, mode)
+        return fit(found.cast(pa.decimal256(_WIDE_DIGITS, result.scale)), result)
+
+    return kernel
+
+
+def truncated(width: int, type_: AtomicType) -> Kernel:
+    """The largest multiple of `width` that is not above a number; of the last decimal place."""
+    if is_integer(type_):
+        limits = np.iinfo(arrow_type(type_).to_pandas_dtype())
+        stored = arrow_type(type_)
+
+        def integers(column: pa.Array) -> Values | Partial:
+            values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            rest = np.mod(values, width)
+            failed = values < int(limits.min) + rest
+            nulls = failed | column.is_null().to_numpy(zero_copy_only=False)
+            found = pa.array(np.where(failed, 0, values - rest), pa.int64(), mask=nulls)
+            return checked(found.cast(stored), failed, _OVERFLOW)
+
+        return integers
+
+    def decimals(column: pa.Array) -> Values | Partial:
+        numbers = _unscaled(column, 0)
+        divisor = pa.scalar(decimal.Decimal(width), _labelled(numbers, 20, 0).type)
+        rest = _whole_remainder(numbers, divisor)
+        zero = pa.scalar(decimal.Decimal(0), rest.type)
+        rest = pc.if_else(pc.less(rest, zero), _sum(pc.add, rest, divisor), rest)
+        return fit(_labelled(_sum(pc.subtract, numbers, rest), _WIDE_DIGITS, type_.scale), type_)
+
+    return decimals
+
+
+# --- integers --------------------------------------------------------------------------------
+
+
+def _integers(values: Values) -> np.ndarray:
+    if isinstance(values, pa.Scalar):
+        return np.array([values.as_py() or 0], np.int64)
+    return np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
+def _range(left: Values, right: Values) -> tuple[int, int]:
+    limits = np.iinfo(left.type.to_pandas_dtype())
+    return int(limits.min), int(limits.max)
+
+
+def _present(left: Values, right: Values) -> Mask:
+    """Rows where both have a value; for null the other number may be anything."""
+    both = pc.and_(pc.is_valid(left), pc.is_valid(right))
+    if isinstance(both, pa.Scalar):
+        return np.array([both.as_py()])
+    return np.asarray(both.to_numpy(zero_copy_only=False))
+
+
+def _sum_overflows(left: Values, right: Values) -> Mask:
+    low, high = _range(left, right)
+    one, other = _integers(left), _integers(right)
+    above = (other > 0) & (one > high - np.maximum(other, 0))
+    below = (other < 0) & (one < low - np.minimum(other, 0))
+    return (above | below) & _present(left, right)
+
+
+def _difference_overflows(left: Values, right: Values) -> Mask:
+    low, high = _range(left, right)
+    one, other = _integers(left), _integers(right)
+    above = (other < 0) & (one > high + np.minimum(other, 0))
+    below = (other > 0) & (one < low + np.maximum(other, 0))
+    return (above | below) & _present(left, right)
+
+
+def _product_overflows(left: Values, right: Values) -> Mask:
+    low, high = _range(left, right)
+    one, other = np.broadcast_arrays(_integers(left), _integers(right))
+    with np.errstate(over="ignore"):
+        product = one * other
+    zero = (one == 0) | (other == 0)
+    low_64 = np.iinfo(np.int64).min
+    minus = ((one == -1) & (other == low_64)) | ((other == -1) & (one == low_64))
+    safe = np.where(zero | minus, 1, other)
+    exact = product // safe == np.where(zero | minus, product, one)
+    exact &= product % safe == 0
+    outside = (product < low) | (product > high)
+    return ((~zero & (minus | ~exact)) | outside) & _present(left, right)
+
+
+_LOCATE: dict[str, Callable[..., Mask]] = {
+    "+": _sum_overflows,
+    "-": _difference_overflows,
+    "*": _product_overflows,
+}
+
+
+def _integer_div(result: AtomicType) -> Kernel:
+    wanted = arrow_type(result)
+    least = int(np.iinfo(wanted.to_pandas_dtype()).min)
+
+    def overflows(left: Values, right: Values) -> Mask:
+        found = (_integers(left) == least) & (_integers(right) == -1)
+        return found & _present(left, right)
+
+    kernel = optimistic(pc.divide_checked, overflows, _OVERFLOW)
+    return lambda left, right: kernel(left.cast(wanted), right.cast(wanted))
+
+
+def _integer_remainder(result: AtomicType) -> Kernel:
+    wanted = arrow_type(result)
+
+    def kernel(left: Values, right: Values) -> Values:
+        one, other = np.broadcast_arrays(_integers(left), _integers(right))
+        rest = np.fmod(one, np.where((other == 0) | (other == -1), 1, other))
+        return pa.array(rest, pa.int64(), mask=~_present(left, right)).cast(wanted)
+
+    return kernel
+
+
+# --- decimals --------------------------------------------------------------------------------
+#
+# Where Arrow's rules for the precision of results leave no room, numbers are calculated with as
+# unscaled 256-bit integers under types that only say what Arrow must know (`_labelled`).
+
+
+def _decimal_sum(function: Callable[..., pa.Array], result: AtomicType) -> Kernel:
+    product = function is pc.multiply_checked
+    wanted = arrow_type(result)
+
+    def kernel(left: Values, right: Values) -> Values | Partial:
+        left, right = _as_decimal(left), _as_decimal(right)
+        one, other = left.type, right.type
+        if product:
+            digits = one.precision + other.precision + 1
+        else:
+            whole = max(one.precision - one.scale, other.precision - other.scale)
+            digits = whole + max(one.scale, other.scale) + 1
+        if digits <= _NARROW_DIGITS:
+            found = function(left, right)
+            return (
+                found.cast(wanted) if digits <= result.precision + product else fit(found, result)
+            )
+        if product:
+            numbers = _sum(pc.multiply, _unscaled(left, 0), _unscaled(right, 0))
+        else:
+            numbers = _sum(function, *_aligned(left, right)[:2])
+        return fit(_labelled(numbers, _WIDE_DIGITS, result.scale), result)
+
+    return kernel
+
+
+def _as_decimal(values: Values) -> Values:
+    if pa.types.is_decimal(values.type):
+        return values
+    digits = {8: 3, 16: 5, 32: 10, 64: 19}[values.type.bit_width]
+    return values.cast(pa.decimal128(digits, 0))
+
+
+def _unscaled(values: Values, shift: int) -> Values:
+    """The unscaled numbers times 10^shift, as 256-bit whole numbers."""
+    values = _as_decimal(values)
+    scale = values.type.scale + max(shift, 0)
+    return _labelled(values.cast(pa.decimal256(_WIDE_DIGITS, scale)), _WIDE_DIGITS, 0)
+
+
+def _labelled(values: Values, precision: int, scale: int) -> Values:
+    """The same 256-bit numbers under another type."""
+    if isinstance(values, pa.Scalar):
+        return _labelled(pa.repeat(values, 1), precision, scale)[0]
+    type_ = pa.decimal256(precision, scale)
+    return pa.Array.from_buffers(type_, len(values), values.buffers(), offset=values.offset)
+
+
+def _sum(function: Callable[..., pa.Array], left: Values, right: Values) -> pa.Array:
+    """A sum or product of unscaled numbers that is known to fit."""
+    found = function(_labelled(left, 9, 0), _labelled(right, 9, 0))
+    return _labelled(found, _WIDE_DIGITS, 0)
+
+
+def _unscaled_quotient(left: Values, right: Values) -> pa.Array:
+    """Unscaled numbers divided, cut towards zero; the left one has at most 72 digits."""
+    return _divided(left, right)[0]
+
+
+def _whole_remainder(left: Values, right: Values) -> pa.Array:
+    """What is left over, with the sign of the dividend."""
+    return _divided(left, right)[1]
+
+
+def _divided(left: Values, right: Values) -> tuple[pa.Array, pa.Array]:
+    """Quotient and remainder of unscaled numbers.
+
+    Arrow's division of 256-bit decimals is wrong for a few divisors of more than 64 bits, so the
+    remainder is looked at; the rows in question are divided again.
+    """
+    found = pc.divide(_labelled(left, _DIVIDEND_DIGITS, 0), _labelled(right, 1, 0))
+    times = _labelled(pc.round(found, 0, "towards_zero").cast(_WHOLE), _WIDE_DIGITS, 0)
+    rest = _sum(pc.subtract, left, _sum(pc.multiply, times, right))
+    zero = pa.scalar(decimal.Decimal(0), rest.type)
+    below = pc.less(pc.abs(rest), pc.abs(_labelled(right, _WIDE_DIGITS, 0)))
+    side = pc.or_(pc.equal(rest, zero), pc.equal(pc.less(rest, zero), pc.less(left, zero)))
+    wrong = np.flatnonzero(_true(pc.invert(pc.and_(below, side))))
+    if not len(wrong):
+        return times, rest
+    pairs = [_numbers_at(values, wrong) for values in (left, right)]
+    quotients = [abs(one) // abs(other) for one, other in zip(*pairs, strict=True)]
+    signed = [
+        number if (one < 0) == (other < 0) else -number
+        for number, one, other in zip(quotients, *pairs, strict=True)
+    ]
+    which = np.zeros(len(times), bool)
+    which[wrong] = True
+    right_ones = pa.array([decimal.Decimal(number) for number in signed], times.type)
+    times = pc.replace_with_mask(times, pa.array(which), right_ones)
+    return times, _sum(pc.subtract, left, _sum(pc.multiply, times, right))
+
+
+def _numbers_at(values: Values, rows: np.ndarray) -> list[int]:
+    if isinstance(values, pa.Scalar):
+        return [int(values.as_py())] * len(rows)
+    return [int(number) for number in values.take(pa.array(rows)).to_pylist()]
+
+
+def _decimal_division(result: AtomicType, *, remainder: bool) -> Kernel:
+    def kernel(left: Values, right: Values) -> Values | Partial:
+        one, other, scale = _aligned(left, right)
+        found = (_whole_remainder if remainder else _unscaled_quotient)(one, other)
+        return fit(_labelled(found, _WIDE_DIGITS, scale if remainder else 0), result)
+
+    return kernel
+
+
+def _aligned(left: Values, right: Values) -> tuple[Values, Values, int]:
+    """The unscaled numbers of two decimals at their larger scale."""
+    left, right = _as_decimal(left), _as_decimal(right)
+    scale = max(left.type.scale, right.type.scale)
+    return (
+        _unscaled(left, scale - left.type.scale),
+        _unscaled(right, scale - right.type.scale),
+        scale,
+    )
+
+
+# --- floating numbers ------------------------------------------------------------------------
+
+
+def _floating(function: Callable[..., pa.Array]) -> Kernel:
+    plain = {
+        pc.add_checked: pc.add,
+        pc.subtract_checked: pc.subtract,
+        pc.multiply_checked: pc.multiply,
+    }
+    function = plain.get(function, function)
+
+    def kernel(left: Values, right: Values) -> Values | Partial:
+        left, right = left.cast(pa.float64()), right.cast(pa.float64())
+        found = function(left, right)
+        grown = pc.and_(pc.is_inf(found), pc.and_(pc.is_finite(left), pc.is_finite(right)))
+        return checked(found, _true(grown), _OVERFLOW)
+
+    return kernel
+
+
+def _floating_div(left: Values, right: Values) -> Values:
+    return pc.trunc(pc.divide(left.cast(pa.float64()), right.cast(pa.float64())))
+
+
+def _floating_remainder(left: Values, right: Values) -> Values:
+    length = next(len(value) for value in (left, right) if isinstance(value, pa.Array))
+    columns = [
+        (pa.repeat(value, length) if isinstance(value, pa.Scalar) else value).cast(pa.float64())
+        for value in (left, right)
+    ]
+    one, other = (column.to_numpy(zero_copy_only=False) for column in columns)
+    with np.errstate(invalid="ignore"):
+        rest = np.fmod(one, other)
+    return pa.array(rest, mask=~_present(*columns))
+
+
+def _with_zero(kernel: Kernel) -> Kernel:
+    """A division that fails where the divisor is zero, and divides the rest."""
+
+    def run(left: Values, right: Values) -> Values | Partial:
+        zero = pc.equal(right, _zero_of(right.type))
+        if isinstance(zero, pa.Scalar):
+            zero = pa.repeat(zero, len(left))
+        failed = _true(zero) & _true(pc.is_valid(left) if isinstance(left, pa.Array) else zero)
+        if isinstance(left, pa.Scalar) and not left.is_valid:
+            failed = np.zeros(len(zero), bool)
+        if not _true(zero).any():
+            return kernel(left, right)
+        none = pa.scalar(None, right.type)
+        divisor = pa.repeat(right, len(zero)) if isinstance(right, pa.Scalar) else right
+        found = kernel(left, pc.if_else(zero, none, divisor))
+        if isinstance(found, Partial):
+            return Partial(found.values, found.failed | failed, f"{_ZERO} or {_OVERFLOW}")
+        return checked(found, failed, _ZERO)
+
+    return run
+
+
+def _zero_of(type_: pa.DataType) -> pa.Scalar:
+    return pa.scalar(decimal.Decimal(0) if pa.types.is_decimal(type_) else 0, type_)
+
+
+def _true(condition: Values) -> Mask:
+    known = pc.fill_null(condition, False)
+    return np.asarray(known.to_numpy(zero_copy_only=False), bool)

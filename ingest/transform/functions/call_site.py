@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call while it is planned: its arguments with their types, checks of them, and its result.
+
+Everything that can be wrong with a call is found here, before the first row: the number of
+arguments, their types, constants that must be constants. Calls of constants are calculated at once.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.transform.expression_tree import expression_error
+from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.cells import Cells, Frame, Kernel, Planned, as_array, runner
+from ingest.transform.functions.type_rules import common_type, is_temporal, is_text, nullable
+from storage.errors import InvalidRequestError
+from storage.format.files.orc.zones import Zone
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import type_name
+from storage.format.types.types import AtomicType, DataType, TypeRoot
+
+__all__ = ["Function", "Site", "constant", "shown"]
+
+_NANOS = 9
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Site:
+    """One call.
+
+    Attributes:
+        whole: the whole expression, for messages.
+        name: of the function, in lower case.
+        arguments: planned.
+        start: first character of the call.
+        end: behind its last character.
+        zone: of wall clocks; None for UTC.
+    """
+
+    whole: str
+    name: str
+    arguments: tuple[Planned, ...]
+    start: int
+    end: int
+    zone: Zone | None
+
+    @property
+    def text(self) -> str:
+        """The call as written."""
+        return self.whole[self.start : self.end]
+
+    def error(self, detail: str, hint: str = "", at: int | None = None) -> InvalidRequestError:
+        """The error of this call, at its start or at one of its arguments."""
+        position = self.start if at is None else self.arguments[at].start
+        return expression_error(self.whole, position, detail, hint)
+
+    def count(self, least: int, most: int, syntax: str) -> None:
+        """Check the number of arguments."""
+        if not least <= len(self.arguments) <= most:
+            raise self.error(
+                f"`{self.name}` does not take {len(self.arguments)} arguments",
+                f"write it like: {syntax}",
+            )
+
+    def has(self, index: int) -> bool:
+        """Whether there is such an argument."""
+        return index < len(self.arguments)
+
+    def need(self, index: int, fits: Callable[[DataType | None], bool], wanted: str) -> AtomicType:
+        """The type of an argument, which must be one of a family."""
+        type_ = self.arguments[index].type
+        if not fits(type_) or not isinstance(type_, AtomicType):
+            raise self.error(
+                f"`{self.name}` takes {wanted}, not {shown(type_)}",
+                f"write CAST({self.arguments[index].text} AS …)",
+                index,
+            )
+        return type_
+
+    def whole_number(self, index: int, least: int | None = None) -> int:
+        """An argument that must be a whole number written in the expression."""
+        value = self._constant(index, "a whole number")
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.error(f"`{self.name}` takes a whole number here", at=index)
+        if least is not None and value < least:
+            raise self.error(f"this number must be at least {least}", at=index)
+        return value
+
+    def constant_text(self, index: int, example: str) -> str:
+        """An argument that must be a text written in the expression."""
+        value = self._constant(index, f"a text such as {example}")
+        if not isinstance(value, str):
+            raise self.error(f"`{self.name}` takes a text here", f"such as {example}", index)
+        return value
+
+    def _constant(self, index: int, wanted: str) -> Any:
+        scalar = self.arguments[index].constant
+        if scalar is None or not scalar.is_valid:
+            raise self.error(
+                f"`{self.name}` takes {wanted} here, not a value of each row", at=index
+            )
+        return scalar.as_py()
+
+    def result(
+        self, type_: DataType, kernel: Kernel, parts: Sequence[Planned] | None = None
+    ) -> Planned:
+        """The planned call; constant when all its parts are."""
+        parts = self.arguments if parts is None else parts
+        self._try(kernel, parts)
+        return self.lazy(type_, runner(kernel, parts, self.text), parts, fold=bool(parts))
+
+    def _try(self, kernel: Kernel, parts: Sequence[Planned]) -> None:
+        """Let the kernel do a null row, so that no type that it cannot do is met in the stream."""
+        row = [
+            part.constant
+            if part.constant is not None
+            else pa.nulls(1, pa.null() if part.type is None else arrow_type(part.type))
+            for part in parts
+        ]
+        if not any(isinstance(value, pa.Array) for value in row):
+            return
+        try:
+            kernel(*row)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            types = ", ".join(shown(part.type) for part in parts)
+            raise self.error(f"`{self.name}` cannot be done for {types}") from error
+
+    def try_choice(self, type_: DataType) -> None:
+        """Check that values of a type can be chosen row by row."""
+        one = pa.nulls(1, arrow_type(type_))
+        try:
+            pc.if_else(pa.array([True]), one, one)
+            pc.coalesce(one, one)
+        except pa.ArrowNotImplementedError as error:
+            raise self.error(f"no choice between values of {shown(type_)}") from error
+
+    def lazy(
+        self,
+        type_: DataType | None,
+        run: Callable[[Frame], Cells],
+        parts: Sequence[Planned],
+        *,
+        fold: bool = False,
+    ) -> Planned:
+        """The planned call with a run of its own, which looks at parts only where it must."""
+        wanted = None if type_ is None else nullable(type_)
+        if fold and all(part.constant is not None for part in parts):
+            return constant(self._folded(run), wanted, self.text, self.start)
+        columns = frozenset[str]().union(*(part.columns for part in parts))
+        return Planned(wanted, run, columns, None, self.text, self.start)
+
+    def _folded(self, run: Callable[[Frame], Cells]) -> pa.Scalar:
+        cells = run(_ConstantFrame({}, 1))
+        if cells.failures:
+            raise self.error(cells.failures[0].reason)
+        return as_array(cells.values, 1)[0]
+
+    def coerced(self, part: Planned, wanted: DataType) -> Planned:
+        """An argument as another type that holds all its values, or a text as a date.
+
+        Raises:
+            InvalidRequestError: it is no such value.
+        """
+        if part.type is None:
+            if part.constant is not None and part.constant.is_valid:
+                detail = "an INTERVAL only goes with + and -"
+                raise expression_error(self.whole, part.start, detail)
+            return constant(pa.scalar(None, arrow_type(wanted)), wanted, part.text, part.start)
+        if nullable(part.type) == nullable(wanted):
+            return part
+        loose = not part.typed and is_temporal(wanted)
+        if not loose and common_type(part.type, wanted) is None:
+            raise expression_error(
+                self.whole,
+                part.start,
+                f"{shown(part.type)} where {shown(wanted)} is expected",
+                f"write CAST({part.text} AS {shown(wanted)})",
+            )
+        assert isinstance(wanted, AtomicType)
+        kernel = strict_cast(part.type, wanted, self.zone)
+        if kernel is None:
+            raise expression_error(self.whole, part.start, f"no cast to {shown(wanted)}")
+        site = dataclasses.replace(
+            self, start=part.start, end=part.start + len(part.text), arguments=(part,)
+        )
+        return site.result(wanted, kernel)
+
+    def aligned(self, parts: Sequence[Planned]) -> tuple[list[Planned], DataType | None]:
+        """Arguments brought to the one type that holds all of them; None when all are NULL.
+
+        Raises:
+            InvalidRequestError: there is no such type.
+        """
+        wanted: DataType | None = None
+        times = [part for part in parts if is_temporal(part.type)]
+        for part in parts:
+            if times and not part.typed and is_text(part.type):
+                continue
+            found = common_type(wanted, part.type)
+            if found is None and wanted is not None and part.type is not None:
+                raise expression_error(
+                    self.whole,
+                    part.start,
+                    f"{shown(part.type)} and {shown(wanted)} do not go together",
+                    self._zone_hint(wanted, part) or f"write CAST({part.text} AS {shown(wanted)})",
+                )
+            wanted = found if found is not None else wanted
+        if wanted is None:
+            return list(parts), None
+        wanted = _precise(wanted, parts)
+        return [self.coerced(part, wanted) for part in parts], wanted
+
+    @staticmethod
+    def _zone_hint(wanted: DataType, part: Planned) -> str:
+        roots = {type_.root for type_ in (wanted, part.type) if isinstance(type_, AtomicType)}
+        if TypeRoot.TIMESTAMP_LTZ not in roots or len(roots) == 1:
+            return ""
+        return "an instant and a wall clock meet only by CAST(… AS TIMESTAMP_LTZ(6))"
+
+
+def _precise(wanted: DataType, parts: Sequence[Planned]) -> DataType:
+    """A timestamp type with as many digits as texts that become one have."""
+    if not isinstance(wanted, AtomicType) or wanted.root not in (
+        TypeRoot.TIMESTAMP,
+        TypeRoot.TIMESTAMP_LTZ,
+    ):
+        return wanted
+    texts = (
+        str(part.constant.as_py())
+        for part in parts
+        if not part.typed and part.constant is not None and part.constant.is_valid
+    )
+    digits = (min(len(text.partition(".")[2]), _NANOS) for text in texts)
+    return dataclasses.replace(wanted, precision=max([wanted.precision, *digits]))
+
+
+class _ConstantFrame(Frame):
+    """The one row on which constants are calculated: scalars become arrays."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Function:
+    """A row of the function table.
+
+    Attributes:
+        syntax: how it is written.
+        meaning: one sentence.
+        plan: checks a call and plans it.
+    """
+
+    syntax: str
+    meaning: str
+    plan: Callable[[Site], Planned]
+
+
+def constant(value: pa.Scalar, type_: DataType | None, text: str, start: int) -> Planned:
+    """A value that no row changes."""
+
+    def run(frame: Frame) -> Cells:
+        if isinstance(frame, _ConstantFrame):
+            return Cells(pa.repeat(value, 1))
+        return Cells(value)
+
+    return Planned(type_, run, frozenset(), value, text, start)
+
+
+def shown(type_: DataType | None) -> str:
+    """A type for messages."""
+    return "NULL" if type_ is None else type_name(nullable(type_))

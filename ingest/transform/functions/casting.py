@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Casts inside expressions: the casts of the table format, but strict.
+
+Values are those of `storage.format.types.cast_columns` (Java's). What is silent there fails for
+its row
+here: numbers out of range, NaN as an integer, decimals with too many digits, texts that are no
+value of the type. Dates and texts of a TIMESTAMP_LTZ are those of the pipeline's zone.
+"""
+
+import dataclasses
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.bisection import failing_positions
+from ingest.transform.functions.cells import Kernel, Mask, Partial, Values, checked
+from ingest.transform.functions.type_rules import (
+    STRING,
+    is_floating,
+    is_integer,
+    is_temporal,
+    is_text,
+)
+from ingest.transform.functions.zones import to_instants, to_walls
+from storage.errors import InternalError
+from storage.format.files.orc.zones import Zone
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.cast_arrays import CastError
+from storage.format.types.cast_columns import CastColumn, column_cast
+from storage.format.types.cast_texts import fit_text
+from storage.format.types.casts import can_cast
+from storage.format.types.type_text import type_name
+from storage.format.types.types import AtomicType, DataType, TypeRoot
+
+__all__ = ["strict_cast"]
+
+_R = TypeRoot
+_NANOS = 9
+_NOT_CASTABLE = (pa.ArrowInvalid, CastError)
+
+
+def strict_cast(source: DataType, target: AtomicType, zone: Zone | None) -> Kernel | None:
+    """The kernel from one type to another; None when there is no such cast.
+
+    Args:
+        source: of the argument.
+        target: wanted.
+        zone: of wall clocks of a TIMESTAMP_LTZ.
+    """
+    if dataclasses.replace(source, nullable=True) == dataclasses.replace(target, nullable=True):
+        return lambda values: values
+    if isinstance(source, AtomicType):
+        found = _by_zone(source, target, zone)
+        if found is not None:
+            return found
+        if is_integer(target) and not is_text(source) and source.root is not _R.BOOLEAN:
+            return _to_integer(source, target)
+        if is_temporal(source) and is_text(target):
+            return _time_to_text(source, target)
+    if not can_cast(source, dataclasses.replace(target, nullable=True)):
+        return None
+    return _plain(source, dataclasses.replace(target, nullable=True))
+
+
+def _by_zone(source: AtomicType, target: AtomicType, zone: Zone | None) -> Kernel | None:
+    """Casts that cross the border between instants and wall clocks."""
+    instants, wanted = source.root is _R.TIMESTAMP_LTZ, target.root is _R.TIMESTAMP_LTZ
+    if instants == wanted or is_integer(source) or is_integer(target):
+        return None
+    if instants:
+        walls = dataclasses.replace(source, root=_R.TIMESTAMP)
+        behind = strict_cast(walls, target, zone)
+        if behind is None:
+            return None
+        return _chained(lambda column: to_walls(column, zone), behind)
+    local = AtomicType(_R.TIMESTAMP, precision=target.precision)
+    before = strict_cast(source, local, zone)
+    return None if before is None else _followed(before, lambda column: to_instants(column, zone))
+
+
+def _chained(first: CastColumn, second: Kernel) -> Kernel:
+    return lambda column: second(first(column))
+
+
+def _followed(first: Kernel, second: CastColumn) -> Kernel:
+    def run(column: pa.Array) -> Values | Partial:
+        found = first(column)
+        if isinstance(found, Partial):
+            return dataclasses.replace(found, values=second(found.values))
+        return second(found)
+
+    return run
+
+
+def _time_to_text(source: AtomicType, target: AtomicType) -> Kernel:
+    cast = column_cast(source, STRING)
+    return lambda column: fit_text(cast(column), target)
+
+
+def _plain(source: DataType, target: AtomicType) -> Kernel:
+    cast = column_cast(source, target)
+    reason = f"not a value of {type_name(target)}"
+    lossy = target.root is _R.DECIMAL or (target.root is _R.FLOAT and not is_text(source))
+    floating = is_floating(source)
+
+    def run(column: pa.Array) -> Values | Partial:
+        failed = np.zeros(len(column), bool)
+        if floating and target.root is _R.DECIMAL:
+            failed = _true(pc.invert(pc.is_finite(column)))
+        found, failed = _cast_rest(cast, column, failed)
+        if lossy:
+            failed = failed | _lost(column, found)
+        return checked(found, failed, reason)
+
+    return run
+
+
+def _cast_rest(cast: CastColumn, column: pa.Array, failed: Mask) -> tuple[pa.Array, Mask]:
+    """The column cast where it can be, and where it cannot; a round per kind of failure."""
+    while True:
+        kept = column
+        if failed.any():
+            kept = pc.if_else(pa.array(failed), pa.scalar(None, column.type), column)
+        try:
+            return cast(kept), failed
+        except CastError as error:
+            more = failed | _failing(cast, kept, error.failed)
+        except pa.ArrowInvalid:
+            more = failed | _failing(cast, kept, None)
+        if (more == failed).all():
+            raise InternalError("a cast fails, but for no row")
+        failed = more
+
+
+def _failing(cast: CastColumn, column: pa.Array, failed: pa.Array | None) -> Mask:
+    if failed is not None:
+        return _true(failed)
+
+    def attempt(low: int, high: int) -> None:
+        cast(pa.concat_arrays([column.slice(low, high - low)]))
+
+    mask = np.zeros(len(column), bool)
+    mask[failing_positions(attempt, len(column), _NOT_CASTABLE)] = True
+    return mask
+
+
+def _lost(column: pa.Array, found: pa.Array) -> Mask:
+    """Values that became null, or infinite though they were finite."""
+    lost = pc.and_(column.is_valid(), found.is_null())
+    if pa.types.is_floating(found.type) and pa.types.is_floating(column.type):
+        lost = pc.or_(lost, pc.and_(pc.is_inf(found), pc.is_finite(column)))
+    return _true(lost)
+
+
+def _to_integer(source: AtomicType, target: AtomicType) -> Kernel | None:
+    if not can_cast(source, target):
+        return None
+    wanted = arrow_type(target)
+    reason = f"out of the range of {type_name(target)}"
+    if is_temporal(source):
+        # seconds come as BIGINT, so that what does not fit an INT is seen
+        seconds = column_cast(source, AtomicType(_R.BIGINT))
+        return lambda column: _narrowed(seconds(column), wanted, reason)
+    if source.root is _R.DECIMAL:
+        return lambda column: _narrowed(pc.round(column, 0, "towards_zero"), wanted, reason)
+    if is_floating(source):
+        return lambda column: _narrowed(pc.trunc(column), wanted, reason)
+    return lambda column: _narrowed(column, wanted, reason)
+
+
+def _narrowed(numbers: pa.Array, wanted: pa.DataType, reason: str) -> Values | Partial:
+    """Whole numbers of any type as integers."""
+    try:
+        return numbers.cast(wanted)
+    except pa.ArrowInvalid:
+        limits = np.iinfo(wanted.to_pandas_dtype())
+    low, high = int(limits.min), int(limits.max)
+    if pa.types.is_floating(numbers.type):
+        # the limits as floating numbers: 2^63 is one, 2^63 - 1 is not
+        above = pc.greater_equal(numbers, pa.scalar(float(high + 1), numbers.type))
+        below = pc.less(numbers, pa.scalar(float(low), numbers.type))
+        outside = pc.or_(pc.or_(above, below), pc.is_nan(numbers))
+    elif pa.types.is_decimal(numbers.type):
+        wide = pa.decimal256(76, numbers.type.scale)
+        numbers = numbers.cast(wide)
+        ends = [pa.scalar(decimal.Decimal(end), wide) for end in (low, high)]
+        outside = pc.or_(pc.less(numbers, ends[0]), pc.greater(numbers, ends[1]))
+    else:
+        outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+    failed = _true(outside)
+    kept = pc.if_else(pa.array(failed), pa.scalar(None, numbers.type), numbers)
+    return Partial(kept.cast(wanted), failed, reason)
+
+
+def _true(condition: pa.Array) -> Mask:
+    known = pc.fill_null(condition, False)
+    return np.asarray(known.to_numpy(zero_copy_only=False), bool)

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons, logic and choices: SQL's three-valued logic, looked at from left to right.
+
+Floating numbers compare as in filters of the table format: NaN equals NaN and is greater than every
+number. What AND, OR, CASE, IF and COALESCE do not need for a row cannot fail for it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.transform.functions.call_site import Function, Site, shown
+from ingest.transform.functions.cells import (
+    Cells,
+    Failure,
+    Frame,
+    Mask,
+    Planned,
+    Values,
+    as_array,
+    mask_of,
+    restricted,
+)
+from ingest.transform.functions.type_rules import (
+    BOOLEAN,
+    decimal_of,
+    is_floating,
+    is_integer,
+    is_numeric,
+    is_temporal,
+    is_text,
+)
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.types import AtomicType, TypeRoot
+
+__all__ = ["CONDITIONS", "choice", "condition"]
+
+_KERNELS: Mapping[str, Callable[..., Any]] = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+# --- comparisons -----------------------------------------------------------------------------
+
+
+def _comparable(site: Site) -> tuple[list[Planned], Callable[[Values], Values]]:
+    """Both sides and what brings their values to one type."""
+    left, right = site.arguments
+    if is_numeric(left.type) and is_numeric(right.type):
+        assert isinstance(left.type, AtomicType)
+        assert isinstance(right.type, AtomicType)
+        return [left, right], _number_cast(left.type, right.type)
+    parts, type_ = site.aligned([left, right])
+    if type_ is not None and not isinstance(type_, AtomicType):
+        raise site.error(f"values of {shown(type_)} cannot be compared")
+    if type_ is None:
+        parts = [site.coerced(part, BOOLEAN) for part in parts]
+    return parts, lambda values: values
+
+
+def _number_cast(left: AtomicType, right: AtomicType) -> Callable[[Values], Values]:
+    if is_integer(left) and is_integer(right):
+        return lambda values: values.cast(pa.int64())
+    if is_floating(left) or is_floating(right):
+        return _as_double
+    scale = max(decimal_of(left).scale, decimal_of(right).scale)
+    wide = pa.decimal256(76, scale)
+    return lambda values: _as_decimal(values).cast(wide)
+
+
+def _as_double(values: Values) -> Values:
+    return values.cast(pa.float64())
+
+
+def _as_decimal(values: Values) -> Values:
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.int64()).cast(pa.decimal128(19, 0))
+    return values
+
+
+def _compare(site: Site) -> Planned:
+    parts, cast = _comparable(site)
+    function = _KERNELS[site.name]
+
+    def kernel(left: Values, right: Values) -> Values:
+        left, right = cast(left), cast(right)
+        if pa.types.is_floating(left.type):
+            return _compare_floats(site.name, left, right)
+        return function(left, right)
+
+    return site.result(BOOLEAN, kernel, parts)
+
+
+def _compare_floats(name: str, left: Values, right: Values) -> Values:
+    found = _KERNELS[name](left, right)
+    one, other = pc.is_nan(left), pc.is_nan(right)
+    if name in ("=", "<=", ">="):
+        found = pc.or_(found, pc.and_(one, other))
+    if name == "<>":
+        return pc.and_(found, pc.invert(pc.and_(one, other)))
+    if name in ("<", "<="):
+        return pc.or_(found, pc.and_(other, pc.invert(one)))
+    if name in (">", ">="):
+        return pc.or_(found, pc.and_(one, pc.invert(other)))
+    return found
+
+
+def _distinct(site: Site) -> Planned:
+    parts, cast = _comparable(site)
+
+    def kernel(left: Values, right: Values) -> Values:
+        left, right = cast(left), cast(right)
+        floats = pa.types.is_floating(left.type)
+        differ = _compare_floats("<>", left, right) if floats else pc.not_equal(left, right)
+        one_null = pc.xor(pc.is_null(left), pc.is_null(right))
+        return pc.or_(pc.fill_null(differ, False), one_null)
+
+    return site.result(BOOLEAN, kernel, parts)
+
+
+def _in(site: Site) -> Planned:
+    left, items = site.arguments[0], site.arguments[1:]
+    values = _value_set(left, items)
+    if values is not None:
+
+        def kernel(column: Values) -> Values:
+            found = pc.is_in(column, value_set=values)
+            return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
+
+        return site.result(BOOLEAN, kernel, [left])
+    each = [_compare(_of(site, "=", left, item)) for item in items]
+    found = each[0]
+    for one in each[1:]:
+        found = _or(_of(site, "or", found, one))
+    return found
+
+
+def _value_set(left: Planned, items: Sequence[Planned]) -> pa.Array | None:
+    """Constants that are values of the column's type."""
+    type_ = left.type
+    if not isinstance(type_, AtomicType) or not (is_text(type_) or is_integer(type_)):
+        return None
+    scalars = [item.constant for item in items if item.constant is not None]
+    alike = all(
+        (is_text(item.type) and is_text(type_)) or (is_integer(item.type) and is_integer(type_))
+        for item in items
+    )
+    if len(scalars) < len(items) or not alike or not all(one.is_valid for one in scalars):
+        return None
+    try:
+        return pa.array([one.as_py() for one in scalars], arrow_type(type_))
+    except (pa.ArrowInvalid, OverflowError):
+        return None
+
+
+def _of(site: Site, name: str, *parts: Planned) -> Site:
+    return Site(site.whole, name, parts, site.start, site.end, site.zone)
+
+
+def _between(site: Site) -> Planned:
+    value, low, high = site.arguments
+    above = _compare(_of(site, ">=", value, low))
+    return _and(_of(site, "and", above, _compare(_of(site, "<=", value, high))))
+
+
+def _is_null(site: Site) -> Planned:
+    (part,) = site.arguments
+    if part.type is None:
+        part = site.coerced(part, BOOLEAN)
+    return site.result(BOOLEAN, pc.is_null, [part])
+
+
+def _is_truth(wanted: bool) -> Callable[[Site], Planned]:
+    def plan(site: Site) -> Planned:
+        part = condition(site, site.arguments[0])
+        return site.result(
+            BOOLEAN, lambda column: pc.fill_null(pc.equal(column, pa.scalar(wanted)), False), [part]
+        )
+
+    return plan
+
+
+# --- logic -----------------------------------------------------------------------------------
+
+
+def condition(site: Site, part: Planned) -> Planned:
+    """An argument that must be a condition."""
+    if part.type is None:
+        return site.coerced(part, BOOLEAN)
+    if not isinstance(part.type, AtomicType) or part.type.root is not TypeRoot.BOOLEAN:
+        raise site.error(
+            f"`{part.text}` is {shown(part.type)}, not a condition",
+            f"compare it, like: {part.text} <> 0" if is_numeric(part.type) else "",
+        )
+    return part
+
+
+def _not(site: Site) -> Planned:
+    return site.result(BOOLEAN, pc.invert, [condition(site, site.arguments[0])])
+
+
+def _and(site: Site) -> Planned:
+    return _joined(site, pc.and_kleene, decided_by=False)
+
+
+def _or(site: Site) -> Planned:
+    return _joined(site, pc.or_kleene, decided_by=True)
+
+
+def _joined(site: Site, join: Callable[..., Any], *, decided_by: bool) -> Planned:
+    left, right = (condition(site, part) for part in site.arguments)
+
+    def run(frame: Frame) -> Cells:
+        one, other = left.run(frame), right.run(frame)
+        values = join(as_array(one.values, frame.num_rows), other.values)
+        if not other.failures:
+            return Cells(values, one.failures)
+        decided = one.values if decided_by else pc.invert(one.values)
+        open_rows = ~mask_of(decided, frame.num_rows)
+        return Cells(values, one.failures + restricted(other.failures, open_rows))
+
+    return site.lazy(BOOLEAN, run, [left, right])
+
+
+# --- choices ---------------------------------------------------------------------------------
+
+
+def choice(
+    site: Site, branches: Sequence[tuple[Planned, Planned]], otherwise: Planned | None
+) -> Planned:
+    """`CASE WHEN …`: the value of the first condition that is true."""
+    conditions = [condition(site, one) for one, _ in branches]
+    values = [value for _, value in branches]
+    aligned, type_ = site.aligned(values if otherwise is None else [*values, otherwise])
+    if type_ is None:
+        raise site.error("no branch says what the type is", "write CAST(NULL AS …)")
+    last = aligned[-1] if otherwise is not None else None
+    pairs = list(zip(conditions, aligned, strict=False))
+    wanted = arrow_type(type_)
+    site.try_choice(type_)
+
+    def run(frame: Frame) -> Cells:
+        rest = np.ones(frame.num_rows, bool)
+        failures: tuple[Failure, ...] = ()
+        chosen: list[tuple[Mask, Values]] = []
+        for test, value in pairs:
+            tested = test.run(frame)
+            failures += restricted(tested.failures, rest)
+            taken = mask_of(tested.values, frame.num_rows) & rest
+            if taken.any():
+                cells = value.run(frame)
+                failures += restricted(cells.failures, taken)
+                chosen.append((taken, cells.values))
+                rest &= ~taken
+        found: Values = pa.scalar(None, wanted)
+        if last is not None:
+            cells = last.run(frame)
+            failures += restricted(cells.failures, rest)
+            found = cells.values
+        for taken, values in reversed(chosen):
+            found = pc.if_else(pa.array(taken), values, found)
+        return Cells(as_array(found, frame.num_rows), failures)
+
+    return site.lazy(type_, run, [*conditions, *aligned])
+
+
+def _if(site: Site) -> Planned:
+    test, yes, no = site.arguments
+    return choice(site, [(test, yes)], no)
+
+
+def _coalesce(site: Site) -> Planned:
+    parts, type_ = site.aligned(site.arguments)
+    if type_ is None:
+        raise site.error("every argument is NULL", "write CAST(NULL AS …)")
+    site.try_choice(type_)
+
+    def run(frame: Frame) -> Cells:
+        first = parts[0].run(frame)
+        found, failures = as_array(first.values, frame.num_rows), first.failures
+        for part in parts[1:]:
+            empty = np.asarray(pc.is_null(found).to_numpy(zero_copy_only=False), bool)
+            if not empty.any():
+                break
+            cells = part.run(frame)
+            failures += restricted(cells.failures, empty)
+            found = pc.coalesce(found, cells.values)
+        return Cells(found, failures)
+
+    return site.lazy(type_, run, parts)
+
+
+def _nullif(site: Site) -> Planned:
+    left, right = site.arguments
+    same = _compare(_of(site, "=", left, right))
+    type_ = left.type or BOOLEAN
+
+    def kernel(values: Values, equal: Values) -> Values:
+        return pc.if_else(pc.fill_null(equal, False), pa.scalar(None, values.type), values)
+
+    return site.result(type_, kernel, [site.coerced(left, type_), same])
+
+
+def _extreme(better: str) -> Callable[[Site], Planned]:
+    def plan(site: Site) -> Planned:
+        parts, type_ = site.aligned(site.arguments)
+        if not (is_numeric(type_) or is_temporal(type_) or is_text(type_)) or type_ is None:
+            raise site.error(f"values of {shown(type_)} have no order")
+
+        def run(*values: Values) -> Values:
+            found = _ordered(better, values)
+            known = pc.is_valid(values[0])
+            for value in values[1:]:
+                known = pc.and_(known, pc.is_valid(value))
+            return pc.if_else(known, found, pa.scalar(None, found.type))
+
+        return site.result(type_, run, parts)
+
+    return plan
+
+
+def _ordered(name: str, values: Sequence[Values]) -> Values:
+    found = values[0]
+    for value in values[1:]:
+        if pa.types.is_floating(found.type):
+            better = _compare_floats(name, value, found)
+        else:
+            better = _KERNELS[name](value, found)
+        found = pc.if_else(better, value, found)
+    return found
+
+
+def _counted(
+    least: int, most: int, syntax: str, meaning: str, plan: Callable[[Site], Planned]
+) -> Function:
+    def check(site: Site) -> Planned:
+        site.count(least, most, syntax)
+        return plan(site)
+
+    return Function(syntax, meaning, check)
+
+
+_MANY = 1_000
+
+CONDITIONS: dict[str, Function] = {
+    **{
+        name: _counted(2, 2, f"a {name} b", "comparison; null when a side is", _compare)
+        for name in _KERNELS
+    },
+    "is distinct from": _counted(2, 2, "a IS DISTINCT FROM b", "never null", _distinct),
+    "in": _counted(2, _MANY, "a IN (b, c)", "equal to one of them", _in),
+    "between": _counted(3, 3, "a BETWEEN b AND c", "a >= b AND a <= c", _between),
+    "is null": _counted(1, 1, "a IS NULL", "never null", _is_null),
+    "is true": _counted(1, 1, "a IS TRUE", "never null", _is_truth(True)),
+    "is false": _counted(1, 1, "a IS FALSE", "never null", _is_truth(False)),
+    "not": _counted(1, 1, "NOT a", "null stays null", _not),
+    "and": _counted(2, 2, "a AND b", "b is not looked at where a is false", _and),
+    "or": _counted(2, 2, "a OR b", "b is not looked at where a is true", _or),
+    "if": _counted(3, 3, "if(condition, a, b)", "b where the condition is not true", _if),
+    "coalesce": _counted(1, _MANY, "coalesce(a, b, …)", "the first that is not null", _coalesce),
+    "ifnull": _counted(2, 2, "ifnull(a, b)", "b where a is null", _coalesce),
+    "nvl": _counted(2, 2, "nvl(a, b)", "b where a is null", _coalesce),
+    "nullif": _counted(2, 2, "nullif(a, b)", "null where they are equal, else a", _nullif),
+    "greatest": _counted(
+        2, _MANY, "greatest(a, b, …)", "the largest; null if one is", _extreme(">")
+    ),
+    "least": _counted(2, _MANY, "least(a, b, …)", "the smallest; null if one is", _extreme("<")),
+}
+"""Operators and functions of truth and choice."""

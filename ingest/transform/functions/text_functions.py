@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of texts. Positions and lengths count characters (code points).
+
+`substring` and `truncate` are those of Paimon's CDC (Java's: from 0, end excluded, and a text that
+is too short has no result); `substr`, `left` and `right` are SQL's (from 1, and never fail).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.transform.functions.arithmetic import truncated
+from ingest.transform.functions.call_site import Function, Site, shown
+from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.cells import Partial, Planned, Values, checked
+from ingest.transform.functions.digests import hex_digests
+from ingest.transform.functions.type_rules import (
+    BOOLEAN,
+    INT,
+    STRING,
+    is_bytes,
+    is_integer,
+    is_text,
+)
+from storage.format.types.types import AtomicType, DataType, TypeRoot
+
+__all__ = ["TEXT_FUNCTIONS"]
+
+_MANY = 1_000
+_WIDEST = 10_000
+
+
+def _text(site: Site, index: int) -> Planned:
+    """An argument that is a text, or NULL."""
+    part = site.arguments[index]
+    if part.type is None:
+        return site.coerced(part, STRING)
+    site.need(index, is_text, "a text")
+    return part
+
+
+def _as_text(site: Site, index: int) -> Planned:
+    """An argument as text, whatever it is."""
+    part = site.arguments[index]
+    if part.type is None:
+        return site.coerced(part, STRING)
+    if is_text(part.type):
+        return part
+    kernel = strict_cast(part.type, STRING, site.zone)
+    if kernel is None:
+        raise site.error(f"{shown(part.type)} has no text", at=index)
+    return site.result(STRING, kernel, [part])
+
+
+def _plain(syntax: str, meaning: str, function: Callable[..., Any], type_: AtomicType) -> Function:
+    """A function of one text."""
+
+    def plan(site: Site) -> Planned:
+        site.count(1, 1, syntax)
+        return site.result(type_, function, [_text(site, 0)])
+
+    return Function(syntax, meaning, plan)
+
+
+def _with_pattern(
+    syntax: str, meaning: str, function: Callable[..., Any], type_: AtomicType
+) -> Function:
+    """A function of a text and a constant text."""
+
+    def plan(site: Site) -> Planned:
+        site.count(2, 2, syntax)
+        pattern = site.constant_text(1, "'abc'")
+        return site.result(type_, lambda column: function(column, pattern), [_text(site, 0)])
+
+    return Function(syntax, meaning, plan)
+
+
+def _trimmed(function: Callable[..., Any], name: str) -> Function:
+    syntax = f"{name}(text [, characters])"
+
+    def plan(site: Site) -> Planned:
+        site.count(1, 2, syntax)
+        characters = site.constant_text(1, "' '") if site.has(1) else " "
+        return site.result(STRING, lambda column: function(column, characters), [_text(site, 0)])
+
+    return Function(syntax, "without blanks, or other characters, at its ends", plan)
+
+
+def _concat(site: Site) -> Planned:
+    site.count(1, _MANY, "concat(a, b, …)")
+    parts = [_as_text(site, index) for index in range(len(site.arguments))]
+    return site.result(
+        STRING,
+        lambda *values: pc.binary_join_element_wise(*(v.cast(pa.string()) for v in values), ""),
+        parts,
+    )
+
+
+def _concat_ws(site: Site) -> Planned:
+    site.count(2, _MANY, "concat_ws(', ', a, b, …)")
+    separator = site.constant_text(0, "', '")
+    parts = [_as_text(site, index) for index in range(1, len(site.arguments))]
+
+    def kernel(*values: Values) -> Values:
+        # Arrow's way of skipping nulls loses rows of nothing but nulls
+        pieces = [pc.binary_join_element_wise(separator, value, "") for value in values]
+        joined = pc.binary_join_element_wise(*(pc.fill_null(piece, "") for piece in pieces), "")
+        return pc.utf8_slice_codeunits(joined, len(separator))
+
+    return site.result(STRING, kernel, parts)
+
+
+def _substring(site: Site) -> Planned:
+    site.count(2, 3, "substring(text, begin [, end])")
+    begin = site.whole_number(1, 0)
+    end = site.whole_number(2, begin + 1) if site.has(2) else None
+    least = begin if end is None else end
+
+    def kernel(column: pa.Array) -> Values | Partial:
+        short = pc.less(pc.utf8_length(column), least)
+        failed = np.asarray(pc.fill_null(short, False).to_numpy(zero_copy_only=False), bool)
+        found = pc.utf8_slice_codeunits(column, begin, end)
+        return checked(found, failed, "the text is too short")
+
+    return site.result(STRING, kernel, [_text(site, 0)])
+
+
+def _substr(site: Site) -> Planned:
+    site.count(2, 3, "substr(text, from 1 [, length])")
+    start = site.whole_number(1)
+    length = site.whole_number(2, 0) if site.has(2) else None
+    begin = start - 1 if start > 0 else start
+
+    def kernel(column: pa.Array) -> Values:
+        tail = pc.utf8_slice_codeunits(column, begin)
+        return tail if length is None else pc.utf8_slice_codeunits(tail, 0, length)
+
+    return site.result(STRING, kernel, [_text(site, 0)])
+
+
+def _left(site: Site) -> Planned:
+    site.count(2, 2, "left(text, n)")
+    count = site.whole_number(1, 0)
+    return site.result(
+        STRING, lambda column: pc.utf8_slice_codeunits(column, 0, count), [_text(site, 0)]
+    )
+
+
+def _right(site: Site) -> Planned:
+    site.count(2, 2, "right(text, n)")
+    count = site.whole_number(1, 0)
+
+    def kernel(column: pa.Array) -> Values:
+        if count == 0:
+            return pc.utf8_slice_codeunits(column, 0, 0)
+        return pc.utf8_slice_codeunits(column, -count)
+
+    return site.result(STRING, kernel, [_text(site, 0)])
+
+
+def _truncate(site: Site) -> Planned:
+    site.count(2, 2, "truncate(value, width)")
+    part = site.arguments[0]
+    type_ = part.type
+    if is_text(type_) and isinstance(type_, AtomicType):
+        width = site.whole_number(1, 0)
+
+        def kernel(column: pa.Array) -> Values | Partial:
+            short = pc.less(pc.utf8_length(column), width)
+            failed = np.asarray(pc.fill_null(short, False).to_numpy(zero_copy_only=False), bool)
+            found = pc.utf8_slice_codeunits(column, 0, width)
+            return checked(found, failed, "the text is too short")
+
+        return site.result(type_, kernel, [part])
+    site.need(0, _whole_or_decimal, "a whole number, a DECIMAL or a text")
+    assert isinstance(type_, AtomicType)
+    return site.result(type_, truncated(site.whole_number(1, 1), type_), [part])
+
+
+def _whole_or_decimal(type_: DataType | None) -> bool:
+    decimal = isinstance(type_, AtomicType) and type_.root is TypeRoot.DECIMAL
+    return decimal or is_integer(type_)
+
+
+def _replace(site: Site) -> Planned:
+    site.count(3, 3, "replace(text, 'old', 'new')")
+    old, new = site.constant_text(1, "'old'"), site.constant_text(2, "'new'")
+    if not old:
+        raise site.error("the text to replace is empty", at=1)
+    return site.result(
+        STRING, lambda column: pc.replace_substring(column, old, new), [_text(site, 0)]
+    )
+
+
+def _regexp_replace(site: Site) -> Planned:
+    site.count(3, 3, "regexp_replace(text, '[0-9]+', 'n')")
+    pattern, new = _expression(site, 1), site.constant_text(2, "'n'")
+    new = new.replace("$", "\\")
+    _tried(site, lambda: pc.replace_substring_regex(pa.array(["x"]), pattern, new))
+    return site.result(
+        STRING, lambda column: pc.replace_substring_regex(column, pattern, new), [_text(site, 0)]
+    )
+
+
+def _expression(site: Site, index: int) -> str:
+    pattern = site.constant_text(index, "'[0-9]+'")
+    _tried(site, lambda: pc.match_substring_regex(pa.array(["x"]), pattern))
+    return pattern
+
+
+def _tried(site: Site, call: Callable[[], Any]) -> None:
+    try:
+        call()
+    except pa.ArrowInvalid as error:
+        raise site.error(
+            f"no regular expression: {error}", "RE2 knows no look-around", 1
+        ) from error
+
+
+def _rlike(site: Site) -> Planned:
+    site.count(2, 2, "text RLIKE '^a'")
+    pattern = _expression(site, 1)
+    return site.result(
+        BOOLEAN, lambda column: pc.match_substring_regex(column, pattern), [_text(site, 0)]
+    )
+
+
+def _like(*, ignore_case: bool) -> Callable[[Site], Planned]:
+    def plan(site: Site) -> Planned:
+        pattern = site.constant_text(1, "'a%'")
+        escape = site.constant_text(2, "'\\'") if site.has(2) else "\\"
+        if len(escape) != 1:
+            raise site.error("an escape is one character", at=2)
+        if escape != "\\":
+            pattern = _with_backslash(pattern, escape)
+        return site.result(
+            BOOLEAN,
+            lambda column: pc.match_like(column, pattern, ignore_case=ignore_case),
+            [_text(site, 0)],
+        )
+
+    return plan
+
+
+def _with_backslash(pattern: str, escape: str) -> str:
+    found, escaped = "", False
+    for letter in pattern:
+        if letter == escape and not escaped:
+            escaped = True
+            continue
+        found += f"\\{letter}" if letter == "\\" or (escaped and letter in "%_") else letter
+        escaped = False
+    return found
+
+
+def _padded(function: Callable[..., Any], name: str) -> Function:
+    syntax = f"{name}(text, n [, '0'])"
+
+    def plan(site: Site) -> Planned:
+        site.count(2, 3, syntax)
+        width = site.whole_number(1, 0)
+        if width > _WIDEST:
+            raise site.error(f"texts are filled up to {_WIDEST} characters at most", at=1)
+        padding = site.constant_text(2, "'0'") if site.has(2) else " "
+        if len(padding) != 1:
+            raise site.error("padding is one character", at=2)
+
+        def kernel(column: pa.Array) -> Values:
+            return pc.utf8_slice_codeunits(function(column, width, padding), 0, width)
+
+        return site.result(STRING, kernel, [_text(site, 0)])
+
+    return Function(syntax, "filled up or cut to n characters", plan)
+
+
+def _split_part(site: Site) -> Planned:
+    site.count(3, 3, "split_part(text, ',', 1)")
+    separator, number = site.constant_text(1, "','"), site.whole_number(2, 1)
+    if not separator:
+        raise site.error("the separator is empty", at=1)
+
+    def kernel(column: pa.Array) -> Values:
+        lists = pc.split_pattern(column, separator)
+        enough = pc.fill_null(pc.greater_equal(pc.list_value_length(lists), number), False)
+        starts = lists.offsets.to_numpy()[:-1] + (number - 1)
+        where = pa.array(starts, pa.int64(), mask=~enough.to_numpy(zero_copy_only=False))
+        found = pc.fill_null(lists.values.take(where), "")
+        return pc.if_else(column.is_valid(), found, pa.scalar(None, pa.string()))
+
+    return site.result(STRING, kernel, [_text(site, 0)])
+
+
+def _digest(algorithm: str) -> Function:
+    syntax = f"{algorithm}(text)"
+
+    def plan(site: Site) -> Planned:
+        site.count(1, 1, syntax)
+        part = site.arguments[0]
+        if not is_bytes(part.type):
+            part = _as_text(site, 0)
+        return site.result(STRING, lambda column: hex_digests(column, algorithm), [part])
+
+    return Function(syntax, "hexadecimal digest", plan)
+
+
+def _length(column: Values) -> Values:
+    return pc.utf8_length(column).cast(pa.int32())
+
+
+def _octet_length(site: Site) -> Planned:
+    site.count(1, 1, "octet_length(text)")
+    site.need(0, lambda type_: is_text(type_) or is_bytes(type_), "a text or bytes")
+    return site.result(INT, lambda column: pc.binary_length(column).cast(pa.int32()))
+
+
+def _constant(site: Site) -> Planned:
+    site.count(1, 1, "constant('text')")
+    return _as_text(site, 0)
+
+
+TEXT_FUNCTIONS: dict[str, Function] = {
+    "upper": _plain("upper(text)", "in capitals", pc.utf8_upper, STRING),
+    "lower": _plain("lower(text)", "in small letters", pc.utf8_lower, STRING),
+    "trim": _trimmed(pc.utf8_trim, "trim"),
+    "ltrim": _trimmed(pc.utf8_ltrim, "ltrim"),
+    "rtrim": _trimmed(pc.utf8_rtrim, "rtrim"),
+    "reverse": _plain("reverse(text)", "from behind", pc.utf8_reverse, STRING),
+    "length": _plain("length(text)", "characters", _length, INT),
+    "char_length": _plain("char_length(text)", "characters", _length, INT),
+    "octet_length": Function("octet_length(text)", "bytes", _octet_length),
+    "concat": Function("concat(a, b, …)", "one behind the other; null if one is", _concat),
+    "||": Function("a || b", "one behind the other; null if one is", _concat),
+    "concat_ws": Function("concat_ws(', ', a, b, …)", "joined, nulls left out", _concat_ws),
+    "substring": Function("substring(text, begin [, end])", "as Java: from 0", _substring),
+    "substr": Function("substr(text, start [, length])", "as SQL: from 1", _substr),
+    "left": Function("left(text, n)", "the first n characters", _left),
+    "right": Function("right(text, n)", "the last n characters", _right),
+    "truncate": Function(
+        "truncate(value, width)", "the first characters, or down to a multiple", _truncate
+    ),
+    "replace": Function("replace(text, 'old', 'new')", "every `old` as `new`", _replace),
+    "regexp_replace": Function(
+        "regexp_replace(text, '[0-9]+', 'n')",
+        "every match replaced; $1 is a group",
+        _regexp_replace,
+    ),
+    "lpad": _padded(pc.utf8_lpad, "lpad"),
+    "rpad": _padded(pc.utf8_rpad, "rpad"),
+    "split_part": Function("split_part(text, ',', 1)", "a part, or empty", _split_part),
+    "starts_with": _with_pattern("starts_with(text, 'a')", "begins so", pc.starts_with, BOOLEAN),
+    "ends_with": _with_pattern("ends_with(text, 'a')", "ends so", pc.ends_with, BOOLEAN),
+    "contains": _with_pattern("contains(text, 'a')", "is in it", pc.match_substring, BOOLEAN),
+    "like": Function("text LIKE 'a%'", "% is any text, _ a character", _like(ignore_case=False)),
+    "ilike": Function("text ILIKE 'a%'", "LIKE in any case", _like(ignore_case=True)),
+    "rlike": Function("text RLIKE '^a'", "a regular expression (RE2) is found", _rlike),
+    "md5": _digest("md5"),
+    "sha256": _digest("sha256"),
+    "constant": Function("constant('text')", "the same text in every row", _constant),
+}
+"""Functions of texts."""

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of dates and times.
+
+They take DATE, TIMESTAMP, TIMESTAMP_LTZ (looked at in the pipeline's zone), texts that are one, and
+whole numbers since 1970 with their precision: 0 seconds (the default), 3, 6, 9; or `second`,
+`millis`, `micros`, `nanos`. Names and meaning of the first ones are those of Paimon's CDC.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.transform.functions.call_site import Function, Site, shown
+from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.cells import Cells, Frame, Planned, Values, as_array
+from ingest.transform.functions.date_patterns import date_pattern
+from ingest.transform.functions.type_rules import BIGINT, DATE, INT, STRING, is_integer, is_text
+from ingest.transform.functions.zones import to_instants, to_walls
+from storage.errors import InvalidRequestError
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import type_name
+from storage.format.types.types import AtomicType, TypeRoot
+
+__all__ = ["TIME_FUNCTIONS", "shifted"]
+
+_R = TypeRoot
+_UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_PRECISION_WORDS = {"second": 0, "millis": 3, "micros": 6, "nanos": 9}
+_TIMESTAMP = AtomicType(_R.TIMESTAMP, precision=6)
+_NOW = AtomicType(_R.TIMESTAMP_LTZ, precision=3)
+_TRUNC_UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_STEP_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+
+
+def _local(site: Site, index: int, precision: int | None) -> tuple[Planned, bool]:
+    """An argument as DATE, TIME or TIMESTAMP; and whether it is a TIME."""
+    part = site.arguments[index]
+    type_ = part.type
+    if type_ is None:
+        return site.coerced(part, _TIMESTAMP), False
+    if is_integer(type_):
+        unit = pa.timestamp(_UNITS[precision or 0])
+        return site.result(
+            _TIMESTAMP, lambda column: column.cast(pa.int64()).view(unit), [part]
+        ), False
+    if precision is not None:
+        last = len(site.arguments) - 1
+        raise site.error("a precision only goes with whole numbers", at=last)
+    if isinstance(type_, AtomicType):
+        if type_.root is _R.TIMESTAMP_LTZ:
+            zone = site.zone
+            return site.result(_TIMESTAMP, lambda column: to_walls(column, zone), [part]), False
+        if is_text(type_):
+            kernel = strict_cast(type_, _TIMESTAMP, site.zone)
+            assert kernel is not None
+            return site.result(_TIMESTAMP, kernel, [part]), False
+        if type_.root in (_R.DATE, _R.TIMESTAMP, _R.TIME):
+            return part, type_.root is _R.TIME
+    raise site.error(f"`{site.name}` takes a date or a time, not {shown(type_)}", at=index)
+
+
+def _precision(site: Site, index: int) -> int | None:
+    if not site.has(index):
+        return None
+    argument = site.arguments[index]
+    if is_text(argument.type):
+        word = site.constant_text(index, "'millis'")
+        if word not in _PRECISION_WORDS:
+            raise site.error("unknown precision", "use 0, 3, 6 or 9", index)
+        return _PRECISION_WORDS[word]
+    found = site.whole_number(index)
+    if found not in _UNITS:
+        raise site.error(
+            f"precision {found}",
+            "use 0 (seconds), 3 (milli-), 6 (micro-) or 9 (nanoseconds)",
+            index,
+        )
+    return found
+
+
+def _part_of_time(name: str, function: Callable[..., Any], *, of_day: bool) -> Function:
+    syntax = f"{name}(at [, precision])"
+
+    def kernel(column: pa.Array) -> Values:
+        if of_day and pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("s"))
+        return function(column).cast(pa.int32())
+
+    def plan(site: Site) -> Planned:
+        site.count(1, 2, syntax)
+        part, is_time = _local(site, 0, _precision(site, 1))
+        if is_time and not of_day:
+            raise site.error(f"a TIME has no {name}")
+        return site.result(INT, kernel, [part])
+
+    return Function(syntax, f"{name.replace('of', ' of the ')} as INT", plan)
+
+
+def _date_format(site: Site) -> Planned:
+    site.count(2, 3, "date_format(at, 'yyyy-MM-dd' [, precision])")
+    text = site.constant_text(1, "'yyyy-MM-dd'")
+    try:
+        pattern = date_pattern(text)
+    except InvalidRequestError as error:
+        raise site.error(f"{error.message}: {error.detail}", error.hint, 1) from error
+    part, is_time = _local(site, 0, _precision(site, 2))
+    if is_time:
+        part = site.result(_TIMESTAMP, _on_first_day, [part])
+    return site.result(STRING, pattern.write, [part])
+
+
+def _on_first_day(column: pa.Array) -> Values:
+    """A TIME as a timestamp of 1970-01-01."""
+    return column.view(pa.int32()).cast(pa.int64()).view(pa.timestamp("ms"))
+
+
+def _date_trunc(site: Site) -> Planned:
+    site.count(2, 2, "date_trunc('month', at)")
+    unit = site.constant_text(0, "'month'").lower()
+    if unit not in _TRUNC_UNITS:
+        raise site.error(f"`{unit}` is no unit", f"use one of {', '.join(_TRUNC_UNITS)}", 0)
+    part, is_time = _local(site, 1, None)
+    if is_time or is_text(site.arguments[1].type) or is_integer(site.arguments[1].type):
+        raise site.error("date_trunc takes a DATE or a timestamp", at=1)
+    type_ = site.arguments[1].type
+    assert isinstance(type_, AtomicType)
+    zone, wanted = site.zone, arrow_type(type_)
+
+    def kernel(column: pa.Array) -> Values:
+        days = pa.types.is_date(column.type)
+        found = pc.floor_temporal(column.cast(pa.timestamp("s")) if days else column, unit=unit)
+        if type_.root is _R.TIMESTAMP_LTZ:
+            return to_instants(found, zone)
+        return found.cast(wanted)
+
+    return site.result(type_, kernel, [part])
+
+
+def _to(target: AtomicType, syntax: str) -> Callable[[Site], Planned]:
+    def plan(site: Site) -> Planned:
+        site.count(1, 1, syntax)
+        part = site.arguments[0]
+        if part.type is None:
+            return site.coerced(part, target)
+        kernel = strict_cast(part.type, target, site.zone)
+        if kernel is None:
+            raise site.error(f"{shown(part.type)} becomes no {type_name(target)}", at=0)
+        return site.result(target, kernel)
+
+    return plan
+
+
+def _to_timestamp_ltz(site: Site) -> Planned:
+    site.count(2, 2, "to_timestamp_ltz(epoch, 3)")
+    site.need(0, is_integer, "a whole number")
+    precision = _precision(site, 1) or 0
+    type_ = AtomicType(_R.TIMESTAMP_LTZ, precision=precision)
+    unit, wanted = pa.timestamp(_UNITS[precision], "UTC"), arrow_type(type_)
+    return site.result(
+        type_,
+        lambda column: column.cast(pa.int64()).view(unit).cast(wanted),
+        [site.arguments[0]],
+    )
+
+
+def _now(site: Site) -> Planned:
+    site.count(0, 0, f"{site.name}()")
+
+    def run(frame: Frame) -> Cells:
+        return Cells(pa.scalar(frame.now_ms, pa.int64()).cast(arrow_type(_NOW)))
+
+    return site.lazy(_NOW, lambda frame: _one_row(frame, run(frame)), ())
+
+
+def _one_row(frame: Frame, cells: Cells) -> Cells:
+    return Cells(as_array(cells.values, frame.num_rows))
+
+
+def _datediff(site: Site) -> Planned:
+    site.count(2, 2, "datediff(later, earlier)")
+    parts = []
+    for index in (0, 1):
+        part, is_time = _local(site, index, None)
+        if is_time:
+            raise site.error("a TIME has no date", at=index)
+        parts.append(part)
+
+    def kernel(later: Values, earlier: Values) -> Values:
+        days = [value.cast(pa.date32()).cast(pa.int32()) for value in (later, earlier)]
+        return pc.subtract_checked(*days)
+
+    return site.result(INT, kernel, parts)
+
+
+# --- intervals -------------------------------------------------------------------------------
+
+
+def shifted(site: Site, part: Planned, steps: int, unit: str) -> Planned:
+    """A date or time some steps later, or earlier.
+
+    Days and longer steps of a TIMESTAMP_LTZ are steps on the wall clock. A month later than a day
+    that the month does not have is its last day.
+    """
+    type_ = part.type
+    if (
+        type_ is None
+        or not isinstance(type_, AtomicType)
+        or type_.root
+        not in (
+            _R.DATE,
+            _R.TIMESTAMP,
+            _R.TIMESTAMP_LTZ,
+        )
+    ):
+        raise site.error(f"an interval is added to dates and timestamps, not to {shown(type_)}")
+    long = unit not in ("second", "minute", "hour")
+    if type_.root is _R.DATE and not long:
+        raise site.error("a DATE has no time of the day", "cast it to TIMESTAMP first")
+    on_walls = type_.root is _R.TIMESTAMP_LTZ and long
+    zone = site.zone
+
+    def kernel(column: pa.Array) -> Values:
+        if not on_walls:
+            return _step(column, steps, unit)
+        return to_instants(_step(to_walls(column, zone), steps, unit), zone)
+
+    return site.result(type_, kernel, [part])
+
+
+def _step(column: pa.Array, steps: int, unit: str) -> pa.Array:
+    if unit in ("month", "year"):
+        return _later_months(column, steps * (12 if unit == "year" else 1))
+    seconds = _STEP_SECONDS[unit] * steps
+    if pa.types.is_date(column.type):
+        days = pc.add_checked(column.view(pa.int32()), pa.scalar(seconds // 86_400, pa.int32()))
+        return days.view(column.type)
+    per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[column.type.unit]
+    moved = pc.add_checked(column.view(pa.int64()), pa.scalar(seconds * per_second, pa.int64()))
+    return moved.view(column.type)
+
+
+def _later_months(column: pa.Array, months: int) -> pa.Array:
+    days_only = pa.types.is_date(column.type)
+    per_day = (
+        1 if days_only else 86_400 * 10 ** {"s": 0, "ms": 3, "us": 6, "ns": 9}[column.type.unit]
+    )
+    stored = pa.int32() if days_only else pa.int64()
+    values = column.view(stored).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    days, rest = np.divmod(values, per_day)
+    first = days.astype("datetime64[D]").astype("datetime64[M]")
+    day = days - first.astype("datetime64[D]").astype(np.int64)
+    later = first + np.timedelta64(months, "M")
+    start = later.astype("datetime64[D]").astype(np.int64)
+    length = (later + np.timedelta64(1, "M")).astype("datetime64[D]").astype(np.int64) - start
+    found = (start + np.minimum(day, length - 1)) * per_day + rest
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(found, stored, mask=nulls).view(column.type)
+
+
+def _date_add(sign: int, syntax: str) -> Callable[[Site], Planned]:
+    def plan(site: Site) -> Planned:
+        site.count(2, 2, syntax)
+        part, is_time = _local(site, 0, None)
+        if is_time:
+            raise site.error("a TIME has no date", at=0)
+        site.need(1, is_integer, "a whole number")
+
+        def kernel(at: Values, days: Values) -> Values:
+            moved = pc.add_checked(
+                at.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()),
+                pc.multiply_checked(days.cast(pa.int64()), sign),
+            )
+            return moved.cast(pa.int32()).cast(pa.date32())
+
+        return site.result(DATE, kernel, [part, site.arguments[1]])
+
+    return plan
+
+
+TIME_FUNCTIONS: dict[str, Function] = {
+    "year": _part_of_time("year", pc.year, of_day=False),
+    "quarter": _part_of_time("quarter", pc.quarter, of_day=False),
+    "month": _part_of_time("month", pc.month, of_day=False),
+    "week": _part_of_time("week", pc.iso_week, of_day=False),
+    "day": _part_of_time("day", pc.day, of_day=False),
+    "dayofyear": _part_of_time("dayofyear", pc.day_of_year, of_day=False),
+    "hour": _part_of_time("hour", pc.hour, of_day=True),
+    "minute": _part_of_time("minute", pc.minute, of_day=True),
+    "second": _part_of_time("second", pc.second, of_day=True),
+    "date_format": Function(
+        "date_format(at, 'yyyy-MM-dd' [, precision])", "text by a pattern of Java", _date_format
+    ),
+    "date_trunc": Function("date_trunc('month', at)", "start of the unit it is in", _date_trunc),
+    "to_date": Function("to_date(at)", "as DATE", _to(DATE, "to_date(at)")),
+    "to_timestamp": Function(
+        "to_timestamp(at)", "as TIMESTAMP(6)", _to(_TIMESTAMP, "to_timestamp(at)")
+    ),
+    "unix_timestamp": Function(
+        "unix_timestamp(at)", "seconds since 1970", _to(BIGINT, "unix_timestamp(at)")
+    ),
+    "to_timestamp_ltz": Function(
+        "to_timestamp_ltz(epoch, precision)", "the instant of a number", _to_timestamp_ltz
+    ),
+    "date_add": Function(
+        "date_add(at, days)", "the date so many days later", _date_add(1, "date_add(at, days)")
+    ),
+    "date_sub": Function(
+        "date_sub(at, days)", "the date so many days earlier", _date_add(-1, "date_sub(at, days)")
+    ),
+    "datediff": Function("datediff(later, earlier)", "days between two dates", _datediff),
+    "now": Function("now()", "when the batch was taken in, TIMESTAMP_LTZ(3)", _now),
+    "current_timestamp": Function("current_timestamp()", "the same as now()", _now),
+}
+"""Functions of dates and times."""

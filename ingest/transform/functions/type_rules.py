@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types inside expressions: families, common types, and what `+ - * /` give.
+
+Decimals are exact: the scale of a sum is the larger scale, that of a product the sum of both, and a
+result that would need more than 38 digits fails for that row instead of being rounded. Only a
+quotient is rounded (half up). A floating operand makes the result DOUBLE.
+"""
+
+import dataclasses
+
+from storage.format.types.types import MAX_LENGTH, AtomicType, DataType, TypeRoot
+
+__all__ = [
+    "BIGINT",
+    "BOOLEAN",
+    "BYTES",
+    "DATE",
+    "DOUBLE",
+    "INT",
+    "MAX_PRECISION",
+    "STRING",
+    "common_type",
+    "decimal_of",
+    "is_bytes",
+    "is_floating",
+    "is_integer",
+    "is_numeric",
+    "is_temporal",
+    "is_text",
+    "nullable",
+    "quotient_type",
+    "sum_type",
+]
+
+_R = TypeRoot
+BOOLEAN = AtomicType(_R.BOOLEAN)
+INT = AtomicType(_R.INT)
+BIGINT = AtomicType(_R.BIGINT)
+DOUBLE = AtomicType(_R.DOUBLE)
+DATE = AtomicType(_R.DATE)
+STRING = AtomicType(_R.VARCHAR, length=MAX_LENGTH)
+BYTES = AtomicType(_R.VARBINARY, length=MAX_LENGTH)
+
+MAX_PRECISION = 38
+_INTEGERS = (_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT)
+_DIGITS = {_R.TINYINT: 3, _R.SMALLINT: 5, _R.INT: 10, _R.BIGINT: 19}
+_LEAST_QUOTIENT_SCALE = 6
+_TIMESTAMPS = (_R.TIMESTAMP, _R.TIMESTAMP_LTZ)
+
+
+def is_integer(type_: DataType | None) -> bool:
+    """TINYINT to BIGINT."""
+    return isinstance(type_, AtomicType) and type_.root in _INTEGERS
+
+
+def is_floating(type_: DataType | None) -> bool:
+    """FLOAT or DOUBLE."""
+    return isinstance(type_, AtomicType) and type_.root in (_R.FLOAT, _R.DOUBLE)
+
+
+def is_numeric(type_: DataType | None) -> bool:
+    """Any number."""
+    if not isinstance(type_, AtomicType):
+        return False
+    return type_.root in _INTEGERS or type_.root in (_R.FLOAT, _R.DOUBLE, _R.DECIMAL)
+
+
+def is_text(type_: DataType | None) -> bool:
+    """CHAR, VARCHAR, STRING."""
+    return isinstance(type_, AtomicType) and type_.root in (_R.CHAR, _R.VARCHAR)
+
+
+def is_bytes(type_: DataType | None) -> bool:
+    """BINARY, VARBINARY, BYTES."""
+    return isinstance(type_, AtomicType) and type_.root in (_R.BINARY, _R.VARBINARY)
+
+
+def is_temporal(type_: DataType | None) -> bool:
+    """DATE, TIME and both timestamps."""
+    return isinstance(type_, AtomicType) and type_.root in (_R.DATE, _R.TIME, *_TIMESTAMPS)
+
+
+def nullable(type_: DataType) -> DataType:
+    """The type that allows null."""
+    return type_ if type_.nullable else dataclasses.replace(type_, nullable=True)
+
+
+def decimal_of(type_: AtomicType) -> AtomicType:
+    """The DECIMAL that holds every value of an integer type or a DECIMAL."""
+    if type_.root is _R.DECIMAL:
+        return dataclasses.replace(type_, nullable=True)
+    return AtomicType(_R.DECIMAL, precision=_DIGITS[type_.root], scale=0)
+
+
+def common_type(left: DataType | None, right: DataType | None) -> DataType | None:
+    """The type that holds values of both without loss; None when there is none.
+
+    Integers and floating numbers meet in DOUBLE, which rounds integers beyond 2^53.
+    """
+    if left is None or right is None:
+        found = right if left is None else left
+        return None if found is None else nullable(found)
+    left, right = nullable(left), nullable(right)
+    if left == right:
+        return left
+    if not isinstance(left, AtomicType) or not isinstance(right, AtomicType):
+        return None
+    if is_numeric(left) and is_numeric(right):
+        return _common_number(left, right)
+    for family, plain in ((is_text, STRING), (is_bytes, BYTES)):
+        if family(left) and family(right):
+            return dataclasses.replace(plain, length=max(left.length, right.length))
+    return _common_time(left, right)
+
+
+def _common_number(left: AtomicType, right: AtomicType) -> AtomicType | None:
+    if is_floating(left) or is_floating(right):
+        return DOUBLE
+    if is_integer(left) and is_integer(right):
+        return max(left, right, key=lambda type_: _DIGITS[type_.root])
+    one, other = decimal_of(left), decimal_of(right)
+    scale = max(one.scale, other.scale)
+    whole = max(one.precision - one.scale, other.precision - other.scale)
+    if whole + scale > MAX_PRECISION:
+        return None
+    return AtomicType(_R.DECIMAL, precision=whole + scale, scale=scale)
+
+
+def _common_time(left: AtomicType, right: AtomicType) -> AtomicType | None:
+    roots = {left.root, right.root}
+    if len(roots) == 1 and is_temporal(left):
+        return left if left.precision >= right.precision else right
+    if roots == {_R.DATE, _R.TIMESTAMP}:
+        return left if left.root is _R.TIMESTAMP else right
+    return None
+
+
+def sum_type(operator: str, left: AtomicType, right: AtomicType) -> AtomicType | None:
+    """The type of `+`, `-`, `*`, `%`; None when a product has too many decimal places."""
+    if is_floating(left) or is_floating(right):
+        return DOUBLE
+    if is_integer(left) and is_integer(right):
+        return max(left, right, INT, key=lambda type_: _DIGITS[type_.root])
+    one, other = decimal_of(left), decimal_of(right)
+    scale = max(one.scale, other.scale)
+    if operator == "*":
+        scale = one.scale + other.scale
+        precision = one.precision + other.precision
+    elif operator == "%":
+        precision = other.precision - other.scale + scale
+    else:
+        precision = max(one.precision - one.scale, other.precision - other.scale) + scale + 1
+    if scale > MAX_PRECISION:
+        return None
+    return AtomicType(_R.DECIMAL, precision=max(min(precision, MAX_PRECISION), 1), scale=scale)
+
+
+def quotient_type(left: AtomicType, right: AtomicType) -> AtomicType:
+    """The type of `/` of decimals: at least six decimal places, as other SQL engines have it."""
+    one, other = decimal_of(left), decimal_of(right)
+    whole = one.precision - one.scale + other.scale
+    scale = max(_LEAST_QUOTIENT_SCALE, one.scale + other.precision + 1)
+    if whole + scale > MAX_PRECISION:
+        scale = max(MAX_PRECISION - whole, min(scale, _LEAST_QUOTIENT_SCALE))
+    return AtomicType(_R.DECIMAL, precision=min(whole + scale, MAX_PRECISION), scale=scale)

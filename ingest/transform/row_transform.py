@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`RowTransform`: rows as decoded in, rows of the table out, and the rows that failed.
+
+For each row, in this order:
+
+1. the filter. A row that does not satisfy it (null does not) becomes a `-D` of its key, so that an
+   update that leaves the filter removes the row; without primary key it is dropped. Deletes pass;
+2. soft deletes: a `-D` of the source becomes `+U` with `<prefix>deleted` = true;
+3. computed columns, partition columns among them; they see unmasked values;
+4. masks, metadata, and the order of the table's columns.
+
+A row for which an expression has no result fails, with all rows of its record (a change of key is
+two). A delete may know nothing but its key: of it only the columns that say where the row is must
+have a result, the others are null.
+
+Values that the source did not send are marked, and stay marked where they come through (`unsent`).
+The same marks make soft deletes whole: what their before image lacks is the stored row's.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.events import OFFSET_COLUMN
+from ingest.decode.metadata_columns import METADATA, origin_column
+from ingest.source.position.ordered_tables import POSITION_COLUMNS
+from ingest.transform.functions.cells import Failure, Frame, Mask, combined, mask_of, restricted
+from ingest.transform.functions.type_rules import BOOLEAN
+from ingest.transform.rules import PlannedRule, TransformRule, check_key_masks, plan_rule
+from ingest.transform.table_columns import (
+    Behind,
+    Column,
+    Plain,
+    RowsOut,
+    behind_column,
+    behind_names,
+    column_of,
+    decode_schema_of,
+    key_inputs,
+    source_types,
+)
+from ingest.transform.unsent import Unsent, split_unsent
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import VALUE_KIND, DataType, RowKind
+from storage.options.options import option_value
+
+__all__ = ["RowTransform", "SoftDelete", "Transformed"]
+
+_UPDATE, _DELETE, _BEFORE = RowKind.UPDATE_AFTER, RowKind.DELETE, RowKind.UPDATE_BEFORE
+_NONE = np.zeros(0, np.int64)
+_AGGREGATES = ("aggregation", "first-row")
+_UNSENT = "it did not change, and the source did not send it"
+_WITHOUT_DELETES = ("partial-update", "aggregation", "first-row")
+
+
+class SoftDelete(enum.Enum):
+    """What a soft delete makes of the columns that it does not set.
+
+    KEEP_STORED: the merge engine keeps stored values where the new ones are null (partial-update):
+    the key, the metadata and the mark are enough.
+
+    RESTORED: the row is the before image; what is null in it is taken from the stored row, so any
+    delete will do. Of a delete that brings its key alone, and of every one where there is a filter,
+    the row counts only if the table holds one of its key.
+
+    BEFORE_IMAGE: the same where stored rows cannot be told (aggregation, first-row): a delete that
+    brings its key alone fails instead of emptying the stored row.
+    """
+
+    KEEP_STORED = "keep stored"
+    RESTORED = "restored"
+    BEFORE_IMAGE = "before image"
+
+    @staticmethod
+    def of(engine: str) -> "SoftDelete":
+        """How tables of a merge engine take them."""
+        if engine == "partial-update":
+            return SoftDelete.KEEP_STORED
+        return SoftDelete.BEFORE_IMAGE if engine in _AGGREGATES else SoftDelete.RESTORED
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Transformed:
+    """What became of some rows.
+
+    Attributes:
+        rows: the table's columns in schema order, then `_VALUE_KIND` and `_OFFSET`, and
+            `_UNAVAILABLE` where the table must be asked; in the order in which they came.
+        failed: indices of rows that failed, in what came in, ascending, shape (n,).
+        reasons: one per failed row.
+        left: rows that did not satisfy the filter.
+    """
+
+    rows: pa.RecordBatch
+    failed: npt.NDArray[np.int64]
+    reasons: list[str]
+    left: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowTransform:
+    """The transform of one table under one of its schemas. Make it with `of`.
+
+    Attributes:
+        decode_schema: what rows must be decoded with: the source's columns that the table or an
+            expression needs. Key and partition columns that the pipeline makes are not in it.
+        identity: whether rows stay as they are.
+        ignored: columns of the source that are not wanted; they are no reason for a schema change.
+        derived: columns of the table that the pipeline makes; no event may change them.
+        missing: columns that the rule makes and the table does not have yet, with their types.
+        metadata: names of `METADATA` that the `origin` must bring.
+        soft_delete: how deletes are marked; None when they remove rows.
+        needs_before: why changes must bring whole before images; empty when the key is enough.
+        behind_key: columns of the source, no key of the table, that its key is computed from.
+        moved_by: why updates and deletes must tell the old values of the columns that the key is
+            computed from; "" when it is not computed.
+        warnings: for people.
+    """
+
+    decode_schema: TableSchema
+    identity: bool
+    ignored: frozenset[str]
+    derived: frozenset[str]
+    missing: tuple[tuple[str, DataType], ...]
+    metadata: frozenset[str]
+    soft_delete: SoftDelete | None
+    needs_before: tuple[str, ...]
+    behind_key: frozenset[str]
+    moved_by: str
+    warnings: tuple[str, ...]
+    _planned: PlannedRule
+    _columns: tuple[Column, ...]
+    _behind: tuple[Behind | None, ...]
+    _filter: Behind
+    _table: TableSchema
+    _schema: pa.Schema
+
+    @classmethod
+    def of(
+        cls,
+        rule: TransformRule,
+        table_schema: TableSchema,
+        *,
+        hidden: Mapping[str, DataType] | None = None,
+        zone: str = "UTC",
+    ) -> "RowTransform":
+        """Plan the transform of a table.
+
+        Args:
+            rule: as configured.
+            table_schema: of the table as it is.
+            hidden: source types of columns that the table does not have, or has masked with another
+                type (`TableShape.hidden`, kept with the table).
+            zone: of the wall clocks that a TIMESTAMP_LTZ is looked at with.
+
+        Raises:
+            InvalidRequestError: the rule is wrong, or does not fit the table.
+        """
+        source = source_types(rule, table_schema, hidden or {})
+        planned = plan_rule(rule, source, zone)
+        decode = decode_schema_of(planned, table_schema, source)
+        columns = tuple(
+            column_of(planned, field, decode, table_schema, zone) for field in table_schema.fields
+        )
+        engine = option_value(table_schema.options, "merge-engine")
+        soft = SoftDelete.of(engine) if rule.soft_delete else None
+        missing = _missing(planned, table_schema)
+        shown = {of for name, of in planned.metadata.items() if name in table_schema.field_names}
+        warnings = [
+            *check_key_masks(planned, table_schema.primary_keys),
+            *_warnings(planned, table_schema, engine),
+        ]
+        moved_by = _moved_by(planned, table_schema)
+        same = decode.fields == table_schema.fields
+        return cls(
+            decode_schema=decode,
+            identity=planned.filter is None
+            and soft is None
+            and same
+            and all(isinstance(column, Plain) for column in columns),
+            ignored=frozenset(rule.exclude) - frozenset(decode.field_names),
+            derived=frozenset(rule.derived_names),
+            missing=missing,
+            metadata=frozenset(shown | planned.used_metadata),
+            soft_delete=soft,
+            needs_before=_needs_before(moved_by, soft, planned),
+            behind_key=key_inputs(planned, table_schema) - {*table_schema.primary_keys},
+            moved_by=moved_by,
+            warnings=tuple(warnings),
+            _planned=planned,
+            _columns=columns,
+            _behind=tuple(
+                behind_column(planned, field.name, column, decode, table_schema)
+                for field, column in zip(table_schema.fields, columns, strict=True)
+            ),
+            _filter=behind_names(planned.filter_inputs, decode, table_schema),
+            _table=table_schema,
+            _schema=pa.schema(
+                [
+                    *table_schema.arrow_schema,
+                    pa.field(VALUE_KIND, pa.int8(), False),
+                    pa.field(OFFSET_COLUMN, pa.int64(), False),
+                ]
+            ),
+        )
+
+    def apply(
+        self, rows: pa.RecordBatch, origin: pa.RecordBatch | None = None, *, now_ms: int = 0
+    ) -> Transformed:
+        """Transform rows; never raises for what is in them.
+
+        Args:
+            rows: columns of `decode_schema` in order, then `_VALUE_KIND` int8 and `_OFFSET` int64,
+                and `_UNAVAILABLE` where values are missing.
+            origin: metadata, one row per row (`metadata.origin_schema`); what is absent is null.
+            now_ms: what `now()` is [epoch ms]; the same for a replay of the batch.
+        """
+        if self.identity:
+            return Transformed(rows, _NONE, [])
+        count = rows.num_rows
+        rows, unsent = split_unsent(rows)
+        frame = self._frame(rows, origin, now_ms)
+        kinds = rows.column(rows.num_columns - 2).to_numpy()
+        failures: list[Failure] = []
+        satisfied = self._satisfied(frame, kinds, unsent, failures)
+        retracted = (kinds == _BEFORE) | (kinds == _DELETE)
+        leaving = ~satisfied & ~retracted
+        for failure in failures:  # not known to leave
+            leaving &= ~failure.rows
+        marked = self._marked(rows, kinds, satisfied, failures)
+        marks = Unsent.none(count)
+        marks.held_only |= self._held_only(rows, marked)
+        kinds = np.where(leaving, np.int8(_DELETE), np.where(marked, np.int8(_UPDATE), kinds))
+        out = self._rows_out(rows, origin, frame, kinds, marked)
+        arrays = [
+            self._values(at, out, unsent, marks, failures) for at in range(len(self._columns))
+        ]
+        arrays += [pa.array(kinds.astype(np.int8)), rows.column(rows.num_columns - 1)]
+        dropped = leaving if not self._table.primary_keys else np.zeros(count, bool)
+        failures = list(restricted(tuple(failures), ~dropped))
+        failed, reasons = _of_records(failures, rows.column(rows.num_columns - 1).to_numpy())
+        keep = ~dropped
+        keep[failed] = False
+        if not keep.all():
+            mask = pa.array(keep)
+            arrays = [array.filter(mask) for array in arrays]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        batch = marks.with_column(batch, keep)
+        return Transformed(batch, failed, reasons, int(np.count_nonzero(leaving)))
+
+    def _lacking(self, behind: Behind, out: RowsOut) -> Mask:
+        """Soft deletes whose before image may lack what a column comes from."""
+        if behind.own or not out.marked.any():
+            return np.zeros(len(out.marked), bool)
+        masks = [
+            np.asarray(pc.is_null(out.rows.column(index)).to_numpy(zero_copy_only=False))
+            for index in behind.indices
+            if out.rows.column(index).null_count
+        ]
+        return out.marked & np.logical_or.reduce(masks or [np.zeros(len(out.marked), bool)])
+
+    def _frame(self, rows: pa.RecordBatch, origin: pa.RecordBatch | None, now_ms: int) -> Frame:
+        names = self.decode_schema.field_names
+        columns = {name: rows.column(index) for index, name in enumerate(names)}
+        prefix = self._planned.rule.metadata_prefix
+        for name in self._planned.used_metadata:
+            columns[prefix + name] = origin_column(origin, name, rows.num_rows)
+        named = {
+            name: value for name, value in self._planned.computed.items() if name not in columns
+        }
+        return Frame(columns, rows.num_rows, now_ms, named)
+
+    def _satisfied(
+        self,
+        frame: Frame,
+        kinds: npt.NDArray[np.int8],
+        unsent: Unsent,
+        failures: list[Failure],
+    ) -> Mask:
+        if self._planned.filter is None:
+            return np.ones(frame.num_rows, bool)
+        cells = self._planned.filter.run(frame)
+        failed = cells.failures
+        lacking = unsent.any_of(self._filter.ids)
+        if lacking.any():
+            failed = (Failure(lacking, f"the filter looks at {self._filter.names}: {_UNSENT}"),)
+        failures += restricted(failed, (kinds != _BEFORE) & (kinds != _DELETE))
+        return mask_of(cells.values, frame.num_rows)
+
+    def _marked(
+        self,
+        rows: pa.RecordBatch,
+        kinds: npt.NDArray[np.int8],
+        satisfied: Mask,
+        failures: list[Failure],
+    ) -> Mask:
+        """Rows that become soft deletes."""
+        if self.soft_delete is None:
+            return np.zeros(len(kinds), bool)
+        deletes = kinds == _DELETE
+        if self.soft_delete is not SoftDelete.BEFORE_IMAGE and self._table.primary_keys:
+            return np.asarray(deletes)
+        if self.soft_delete is SoftDelete.BEFORE_IMAGE:
+            alone = self._key_alone(rows) & deletes
+            if alone.any():
+                reason = "a soft delete needs the whole row, this one brings its key alone"
+                failures.append(Failure(alone, reason))
+        return np.asarray(deletes & satisfied)
+
+    def _held_only(self, rows: pa.RecordBatch, marked: Mask) -> Mask:
+        """Soft deletes that are for rows of the table alone."""
+        if not marked.any() or not self._table.primary_keys:
+            return np.zeros(len(marked), bool)
+        if self.soft_delete is not SoftDelete.BEFORE_IMAGE and self._planned.filter is not None:
+            return marked
+        if self.soft_delete is SoftDelete.RESTORED:
+            return marked & self._key_alone(rows)
+        return np.zeros(len(marked), bool)
+
+    def _key_alone(self, rows: pa.RecordBatch) -> Mask:
+        """Rows that have nothing but their key."""
+        rest = [
+            index
+            for index, name in enumerate(self.decode_schema.field_names)
+            if name not in (*self._table.primary_keys, *POSITION_COLUMNS)
+        ]
+        if not rest:
+            return np.zeros(rows.num_rows, bool)
+        empty = np.ones(rows.num_rows, bool)
+        for index in rest:
+            column = rows.column(index)
+            if column.null_count == 0:
+                return np.zeros(rows.num_rows, bool)
+            empty &= np.asarray(pc.is_null(column).to_numpy(zero_copy_only=False))
+        return empty
+
+    def _rows_out(
+        self,
+        rows: pa.RecordBatch,
+        origin: pa.RecordBatch | None,
+        frame: Frame,
+        kinds: npt.NDArray[np.int8],
+        marked: Mask,
+    ) -> RowsOut:
+        gone = (kinds == _BEFORE) | (kinds == _DELETE)
+        keep_stored = self.soft_delete is SoftDelete.KEEP_STORED and bool(marked.any())
+        return RowsOut(
+            rows=rows,
+            origin=origin,
+            frame=frame,
+            gone=gone,
+            marked=marked,
+            stored=marked if keep_stored else None,
+        )
+
+    def _values(
+        self, at: int, out: RowsOut, unsent: Unsent, marks: Unsent, failures: list[Failure]
+    ) -> pa.Array:
+        column, behind, field = self._columns[at], self._behind[at], self._table.fields[at]
+        values, failed = column.values(out)
+        if behind is not None and unsent.masks:
+            some = unsent.any_of(behind.ids)
+            if some.any():
+                whole = some & (not behind.more) & unsent.all_of(behind.ids)
+                lost = some & ~whole & (column.always | ~out.gone)
+                reason = f"column `{field.name}` is computed from {behind.names}: {_UNSENT}"
+                failed = (*restricted(failed, ~some), *restricted((Failure(lost, reason),), lost))
+                marks.mark(field.id, whole)
+                values = pc.if_else(pa.array(some), pa.scalar(None, values.type), values)
+        if behind is not None and self.soft_delete is SoftDelete.RESTORED:
+            lacking = self._lacking(behind, out)
+            if lacking.any():
+                failed = restricted(failed, ~lacking)
+                marks.mark(field.id, lacking)
+        failures += failed
+        if out.stored is not None and not column.always:
+            values = pc.if_else(pa.array(out.stored), pa.scalar(None, values.type), values)
+        return values
+
+
+def _of_records(
+    failures: Sequence[Failure], offsets: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """The rows that failed, with the other rows of their records."""
+    failed, reasons = combined(failures, len(offsets))
+    if not len(failed):
+        return failed, reasons
+    reason_of = dict(zip(reversed(offsets[failed].tolist()), reversed(reasons), strict=True))
+    rows = np.flatnonzero(np.isin(offsets, offsets[failed]))
+    return rows, [reason_of[offset] for offset in offsets[rows].tolist()]
+
+
+def _missing(planned: PlannedRule, table: TableSchema) -> tuple[tuple[str, DataType], ...]:
+    made: dict[str, DataType] = {}
+    for name, value in planned.computed.items():
+        if value.type is not None:
+            made[name] = value.type
+    made |= {name: METADATA[of].type for name, of in planned.metadata.items()}
+    if planned.rule.soft_delete:
+        made[planned.rule.deleted_column] = BOOLEAN
+    return tuple((name, type_) for name, type_ in made.items() if name not in table.field_names)
+
+
+def _moved_by(planned: PlannedRule, table: TableSchema) -> str:
+    """Why the new values of a changed row do not say where the old one is; "" = they do."""
+    for name in table.primary_keys:
+        behind = planned.inputs.get(name, frozenset()) & planned.used
+        moving = behind.difference(table.primary_keys)
+        if moving:
+            return (
+                f"`{name}` of the primary key comes from {', '.join(sorted(moving))}, and the "
+                "event does not tell the old value: let the source send whole rows (REPLICA "
+                f"IDENTITY FULL), or leave `{name}` out of the key and set bucket: -1"
+            )
+    return ""
+
+
+def _needs_before(moved_by: str, soft: SoftDelete | None, planned: PlannedRule) -> tuple[str, ...]:
+    """Why a delete must bring more than its key."""
+    reasons = [moved_by] if moved_by else []
+    if soft is SoftDelete.BEFORE_IMAGE:
+        reasons.append("a soft delete writes the before image as the row")
+        if planned.filter is not None:
+            reasons.append("whether a deleted row was in the filter is seen in its before image")
+    return tuple(reasons)
+
+
+def _warnings(planned: PlannedRule, table: TableSchema, engine: str) -> list[str]:
+    warnings = []
+    if planned.filter is not None and table.primary_keys and engine in _WITHOUT_DELETES:
+        warnings.append(
+            f"rows that leave the filter are deletes, which a table with merge-engine = {engine} "
+            "takes only with an option for them"
+        )
+    wanted = planned.rule.partition_columns
+    if wanted and wanted != table.partition_keys:
+        warnings.append(
+            f"the table is partitioned by ({', '.join(table.partition_keys)}), "
+            f"not by ({', '.join(wanted)}); partitions are chosen when a table is made"
+        )
+    computed = [column for column in planned.computed if column not in table.field_names]
+    if computed:
+        warnings.append(f"the table does not have the computed columns {', '.join(computed)} yet")
+    return warnings

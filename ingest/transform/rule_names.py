@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a rule says without a table at hand: names in its expressions, and mistakes in it.
+
+Types are known only when a table is; what is found here is found when the pipeline is checked.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from ingest.decode.metadata_columns import METADATA, checked_metadata
+from ingest.transform.expression_text import parse_expression, split_assignment
+from ingest.transform.expression_tree import (
+    Call,
+    Case,
+    CastTo,
+    ColumnName,
+    Node,
+    expression_error,
+    nearest,
+)
+from ingest.transform.expressions import FUNCTIONS
+from ingest.transform.masks import parse_mask
+from ingest.transform.rules import TransformRule
+from storage.errors import InvalidRequestError
+
+__all__ = [
+    "check_part",
+    "check_rule",
+    "column_nodes",
+    "key_recipe",
+    "moved_by",
+    "source_key",
+    "wanted_columns",
+]
+
+
+def wanted_columns(rule: TransformRule) -> frozenset[str]:
+    """Columns of the source that expressions of a rule name, as far as its text tells.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+    """
+    behind = _behind(rule)
+    filtered = frozenset() if rule.filter is None else _columns_of(parse_expression(rule.filter))
+    names = _resolved(filtered, behind).union(*behind.values())
+    return names - {rule.metadata_prefix + name for name in METADATA}
+
+
+def source_key(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ...]:
+    """The columns of the source that stand behind a configured primary key.
+
+    Those of the key that the source has; if it has none, those that the key is computed from.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+    """
+    behind = _behind(rule)
+    plain = tuple(name for name in primary_key if name not in behind)
+    if plain or not primary_key:
+        return plain
+    metadata = {rule.metadata_prefix + name for name in METADATA}
+    return tuple(sorted(frozenset().union(*(behind[name] for name in primary_key)) - metadata))
+
+
+def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Columns of a key that are computed from columns outside of it, and these.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+    """
+    behind = _behind(rule)
+    outside = {*primary_key} | {rule.metadata_prefix + name for name in METADATA}
+    moving = {name: behind[name] - outside for name in primary_key if name in behind}
+    return {name: tuple(sorted(names)) for name, names in moving.items() if names}
+
+
+def key_recipe(rule: TransformRule, primary_key: Sequence[str], zone: str) -> dict[str, str]:
+    """How the columns of a key are made, as digests, for those that are not the source's as such.
+
+    Another recipe gives other keys: rows that the table has would not be found any more.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+    """
+    texts = {name: f"{text}\0{zone}" for name, text in _inlined(rule).items()}
+    texts |= {name: f"mask\0{mask}" for name, mask in rule.mask.items() if name not in texts}
+    return {
+        name: hashlib.sha256(texts[name].encode()).hexdigest()[:16]
+        for name in primary_key
+        if name in texts
+    }
+
+
+def _inlined(rule: TransformRule) -> dict[str, str]:
+    """The expressions of computed columns, with those of the computed columns that they name."""
+    found: dict[str, str] = {}
+    for name, text in rule.assignments:
+        earlier = sorted(_columns_of(parse_expression(text)) & found.keys())
+        found[name] = "\0".join([text.strip(), *(found[each] for each in earlier)])
+    return found
+
+
+def check_rule(rule: TransformRule) -> None:
+    """Check what can be checked without the columns of a source.
+
+    Raises:
+        InvalidRequestError: an expression is malformed or calls what is not there, a mask or a
+            metadata column does not exist, a column is made twice.
+    """
+    if rule.filter is not None:
+        check_part("filter", rule.filter)
+    for text in rule.computed:
+        check_part("computed", text)
+    for text in rule.partition_by:
+        check_part("partition.by", text)
+    for mask in rule.mask.values():
+        check_part("mask", mask)
+    checked_metadata(rule.metadata)
+    derived = rule.derived_names
+    twice = next((name for name in derived if derived.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidRequestError("a column is made twice", column=twice)
+    both = [name for name in rule.mask if name in rule.exclude]
+    if both:
+        raise InvalidRequestError("a column is masked and excluded", column=both[0])
+
+
+def check_part(kind: str, text: str) -> None:
+    """Check one text of a rule.
+
+    Args:
+        kind: `filter`, `computed`, `partition.by` or `mask`.
+        text: as configured.
+
+    Raises:
+        InvalidRequestError: as `check_rule`.
+    """
+    _CHECKS[kind](text)
+
+
+def _check_assignment(text: str) -> None:
+    _check_expression(split_assignment(text)[1])
+
+
+def _check_partition(text: str) -> None:
+    if "=" in text:
+        _check_assignment(text)
+
+
+def _check_expression(text: str) -> None:
+    for node in _nodes(parse_expression(text)):
+        if isinstance(node, Call) and node.name not in FUNCTIONS:
+            names = (name for name in FUNCTIONS if name.isidentifier())
+            raise expression_error(
+                text, node.start, f"there is no function `{node.name}`", nearest(node.name, names)
+            )
+
+
+def _check_mask(text: str) -> None:
+    parse_mask(text)
+
+
+_CHECKS: Mapping[str, Callable[[str], None]] = {
+    "filter": _check_expression,
+    "computed": _check_assignment,
+    "partition.by": _check_partition,
+    "mask": _check_mask,
+}
+
+
+def _behind(rule: TransformRule) -> dict[str, frozenset[str]]:
+    """For each computed column the columns in its expression that are not computed."""
+    behind: dict[str, frozenset[str]] = {}
+    for name, text in rule.assignments:
+        behind[name] = _resolved(_columns_of(parse_expression(text)), behind)
+    return behind
+
+
+def _resolved(names: frozenset[str], behind: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(behind.get(name, frozenset({name})) for name in names))
+
+
+def _columns_of(node: Node) -> frozenset[str]:
+    return frozenset(each.name for each in column_nodes(node))
+
+
+def column_nodes(node: Node) -> list[ColumnName]:
+    """Where columns are named in an expression."""
+    return [each for each in _nodes(node) if isinstance(each, ColumnName)]
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    match node:
+        case Call(_, arguments):
+            parts: list[Node] = [*arguments]
+        case CastTo(part):
+            parts = [part]
+        case Case(branches, otherwise):
+            parts = [part for branch in branches for part in branch]
+            parts += [] if otherwise is None else [otherwise]
+        case _:
+            parts = []
+    for each in parts:
+        yield from _nodes(each)

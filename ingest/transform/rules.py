@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pipeline asks of the rows of a table, and which columns a table gets by it.
+
+Expressions see the columns of the source, unmasked and also those that are excluded; then earlier
+computed columns; then metadata under its prefixed name. A column of the source always comes first.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from ingest.decode.metadata_columns import METADATA, checked_metadata
+from ingest.transform.expression_text import parse_expression, split_assignment
+from ingest.transform.expression_tree import calls_of, nearest
+from ingest.transform.expressions import Expression, plan_expression
+from ingest.transform.functions.cells import Planned
+from ingest.transform.functions.type_rules import BOOLEAN, nullable
+from ingest.transform.functions.zones import zone_named
+from ingest.transform.masks import Mask, parse_mask
+from storage.errors import CorruptDataError, InvalidRequestError
+from storage.format.types.type_text import parse_type, type_to_json
+from storage.format.types.types import AtomicType, DataType, TypeRoot
+
+__all__ = [
+    "HIDDEN_OPTION",
+    "KEY_OPTION",
+    "PlannedRule",
+    "TableShape",
+    "TransformRule",
+    "check_key_masks",
+    "hidden_from_text",
+    "hidden_to_text",
+    "plan_rule",
+    "refuse_timed",
+    "stored_type",
+    "table_shape",
+]
+
+
+_CLOCKS = frozenset({"now", "current_timestamp"})
+_STEADY = frozenset({"connector", "server", "database", "schema", "table", "topic"})
+"""Metadata that are the same for all changes of a row."""
+
+HIDDEN_OPTION = "lakeward.hidden-columns"
+"""Table option for `hidden_to_text`."""
+
+KEY_OPTION = "lakeward.key-recipe"
+"""Table option for `rule_names.key_recipe` as JSON; only where the key has such columns."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TransformRule:
+    """The transforms of a table, as configured.
+
+    Attributes:
+        filter: a condition; rows that do not satisfy it are not in the table.
+        computed: `name = expression` each.
+        exclude: columns of the source that the table does not get.
+        mask: mask by column. May hold salts, so it is left out of `repr`.
+        metadata: names of `METADATA`.
+        metadata_prefix: in front of metadata columns and of `deleted`.
+        soft_delete: whether deletes set `<prefix>deleted` instead of removing the row.
+        partition_by: columns, or `name = expression` each, in path order.
+    """
+
+    filter: str | None = None
+    computed: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    mask: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False, hash=False)
+    metadata: tuple[str, ...] = ()
+    metadata_prefix: str = "_cdc_"
+    soft_delete: bool = False
+    partition_by: tuple[str, ...] = ()
+
+    @property
+    def deleted_column(self) -> str:
+        """Name of the column that soft deletes set."""
+        return f"{self.metadata_prefix}deleted"
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked."""
+        lists = (self.computed, self.exclude, self.mask, self.metadata, self.partition_by)
+        return not (self.filter or any(lists) or self.soft_delete)
+
+    @property
+    def assignments(self) -> tuple[tuple[str, str], ...]:
+        """Names and expressions of computed columns, partition columns last.
+
+        Raises:
+            InvalidRequestError: one is no assignment.
+        """
+        texts = [*self.computed, *(text for text in self.partition_by if "=" in text)]
+        return tuple(split_assignment(text) for text in texts)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Names of the partition columns, in path order."""
+        return tuple(
+            split_assignment(text)[0] if "=" in text else text.strip('`" ')
+            for text in self.partition_by
+        )
+
+    @property
+    def derived_names(self) -> tuple[str, ...]:
+        """Columns that the pipeline makes, in the order in which a new table gets them."""
+        computed = [name for name, _ in self.assignments]
+        metadata = [self.metadata_prefix + name for name in self.metadata]
+        return (*computed, *metadata, *([self.deleted_column] if self.soft_delete else []))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class PlannedRule:
+    """A rule with everything checked against the columns of the source.
+
+    Attributes:
+        rule: as configured.
+        filter: the condition, or None.
+        computed: by name, in order; partition columns with an expression last.
+        masks: by column; of those that the source has.
+        metadata: by column name in the table: the metadata's name.
+        used: columns of the source that expressions look at, also through other columns.
+        used_metadata: names of metadata, without prefix, that expressions look at.
+        inputs: for each computed column, the columns of the source and the metadata behind it.
+        filter_inputs: those behind the filter.
+        timed: computed columns that depend on when a row is taken in, or on metadata that differ
+            between the changes of a row.
+    """
+
+    rule: TransformRule
+    filter: Planned | None
+    computed: Mapping[str, Planned]
+    masks: Mapping[str, Mask]
+    metadata: Mapping[str, str]
+    used: frozenset[str]
+    used_metadata: frozenset[str]
+    inputs: Mapping[str, frozenset[str]]
+    filter_inputs: frozenset[str]
+    timed: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TableShape:
+    """The columns that a new table gets.
+
+    Attributes:
+        columns: names and types in order.
+        partition_keys: in path order.
+        hidden: source types of columns that rows are decoded with but the table does not have, or
+            has masked with another type: to be kept with the table (`RowTransform.of`).
+        warnings: for people.
+    """
+
+    columns: tuple[tuple[str, DataType], ...]
+    partition_keys: tuple[str, ...]
+    hidden: Mapping[str, DataType]
+    warnings: tuple[str, ...]
+
+
+def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) -> PlannedRule:
+    """Check a rule against the columns of the source.
+
+    Args:
+        rule: as configured.
+        source: names and types of the source's columns.
+        zone: of the wall clocks that a TIMESTAMP_LTZ is looked at with.
+
+    Raises:
+        InvalidRequestError: an expression, mask or name is wrong; says which and what would do.
+    """
+    clock = zone_named(zone)
+    scope = {rule.metadata_prefix + name: nullable(row.type) for name, row in METADATA.items()}
+    prefixed = {rule.metadata_prefix + name: name for name in METADATA}
+    scope.update(source)
+    computed: dict[str, Planned] = {}
+    inputs: dict[str, frozenset[str]] = {}
+    timed: set[str] = set()
+    for name, text in rule.assignments:
+        if name in computed:
+            raise InvalidRequestError("a column is computed twice", column=name)
+        planned = plan_expression(text, scope, clock)
+        if planned.type is None:
+            planned = Expression.plan(text, scope, zone).planned
+        computed[name] = planned
+        inputs[name] = _behind(planned.columns, inputs, source)
+        if calls_of(parse_expression(text)) & _CLOCKS or planned.columns & timed - source.keys():
+            timed.add(name)
+        if any(prefixed.get(each, "table") not in _STEADY for each in inputs[name] - source.keys()):
+            timed.add(name)
+        if name not in source:
+            scope[name] = nullable(planned.type) if planned.type is not None else BOOLEAN
+    condition = None if rule.filter is None else _condition(rule.filter, scope, zone)
+    masks = {name: parse_mask(text) for name, text in rule.mask.items()}
+    masks = {name: mask for name, mask in masks.items() if name in source}
+    names = checked_metadata(rule.metadata)
+    _check_names(rule, source, computed, masks)
+    looked_at = [planned.columns for planned in computed.values()]
+    looked_at += [] if condition is None else [condition.columns]
+    reached = frozenset[str]().union(*(_behind(columns, inputs, source) for columns in looked_at))
+    return PlannedRule(
+        rule=rule,
+        filter=condition,
+        computed=computed,
+        masks=masks,
+        metadata={rule.metadata_prefix + name: name for name in names},
+        used=frozenset(name for name in reached if name in source),
+        used_metadata=frozenset(prefixed[name] for name in reached if name not in source),
+        inputs=inputs,
+        filter_inputs=frozenset()
+        if condition is None
+        else _behind(condition.columns, inputs, source),
+        timed=frozenset(timed),
+    )
+
+
+def _condition(text: str, scope: Mapping[str, DataType], zone: str) -> Planned:
+    expression = Expression.plan(text, scope, zone)
+    type_ = expression.type
+    if not isinstance(type_, AtomicType) or type_.root is not TypeRoot.BOOLEAN:
+        raise InvalidRequestError(
+            "a filter is no condition", hint="compare something, like: qty <> 0", filter=text
+        )
+    return expression.planned
+
+
+def _behind(
+    names: Iterable[str], inputs: Mapping[str, frozenset[str]], source: Mapping[str, DataType]
+) -> frozenset[str]:
+    """Columns of the source, and metadata, behind names that may be computed ones."""
+    found: set[str] = set()
+    for name in names:
+        found |= inputs[name] if name in inputs and name not in source else {name}
+    return frozenset(found)
+
+
+def _check_names(
+    rule: TransformRule,
+    source: Mapping[str, DataType],
+    computed: Mapping[str, Planned],
+    masks: Mapping[str, Mask],
+) -> None:
+    derived = rule.derived_names
+    for name in derived:
+        if derived.count(name) > 1:
+            raise InvalidRequestError("a column is made twice", column=name)
+        if name in source and name not in rule.exclude:
+            raise InvalidRequestError(
+                "a column that the pipeline makes has the name of a source column",
+                hint="choose another name, or exclude the source column",
+                column=name,
+            )
+    both = [name for name in masks if name in rule.exclude]
+    if both:
+        raise InvalidRequestError("a column is masked and excluded", column=both[0])
+    for name in rule.partition_columns:
+        if name not in computed and (name not in source or name in rule.exclude):
+            raise InvalidRequestError(
+                "a partition column does not exist",
+                hint=nearest(name, source) or "write it like: dt = date_format(at, 'yyyy-MM-dd')",
+                column=name,
+            )
+
+
+def table_shape(
+    rule: TransformRule,
+    source: Sequence[tuple[str, DataType]],
+    primary_key: Sequence[str] = (),
+    zone: str = "UTC",
+) -> TableShape:
+    """The columns of a new table.
+
+    Args:
+        rule: as configured.
+        source: columns of the source, in order.
+        primary_key: of the table.
+        zone: as `plan_rule`.
+
+    Raises:
+        InvalidRequestError: as `plan_rule`; or a key column is excluded, or masked so that
+            different keys become one.
+    """
+    types = dict(source)
+    planned = plan_rule(rule, types, zone)
+    warnings = [*_missing(rule, types), *check_key_masks(planned, primary_key)]
+    for name in (*primary_key, *rule.partition_columns):
+        refuse_timed(planned, name)
+    for name in primary_key:
+        if name in rule.exclude and name not in planned.computed:
+            raise InvalidRequestError("a key column cannot be excluded", column=name)
+    columns: list[tuple[str, DataType]] = []
+    hidden = {name: types[name] for name in sorted(planned.used) if name in rule.exclude}
+    for name, type_ in source:
+        if name in rule.exclude:
+            continue
+        mask = planned.masks.get(name)
+        shown = type_ if mask is None else mask.result_type(type_)
+        if mask is not None and shown != nullable(type_):
+            hidden[name] = type_
+        columns.append((name, shown))
+    for name, value in planned.computed.items():
+        assert value.type is not None
+        columns.append((name, nullable(value.type)))
+    columns += [(name, METADATA[of].type) for name, of in planned.metadata.items()]
+    if rule.soft_delete:
+        columns.append((rule.deleted_column, BOOLEAN))
+    return TableShape(tuple(columns), rule.partition_columns, hidden, tuple(warnings))
+
+
+def stored_type(rule: TransformRule, name: str, source: DataType) -> DataType | None:
+    """The type that a column of the source has in the table; None when it is not wanted there.
+
+    For columns that the source gets while the table exists.
+
+    Raises:
+        InvalidRequestError: the pipeline makes a column of that name, or the mask does not fit.
+    """
+    if name in rule.exclude:
+        return None
+    if name in rule.derived_names:
+        raise InvalidRequestError(
+            "a column that the pipeline makes has the name of a source column",
+            hint="choose another name, or exclude the source column",
+            column=name,
+        )
+    return parse_mask(rule.mask[name]).result_type(source) if name in rule.mask else source
+
+
+def hidden_to_text(hidden: Mapping[str, DataType]) -> str:
+    """`TableShape.hidden` as the text of a table option."""
+    return json.dumps({name: type_to_json(type_) for name, type_ in hidden.items()})
+
+
+def hidden_from_text(text: str) -> dict[str, DataType]:
+    """What `hidden_to_text` wrote; empty for an empty text.
+
+    Raises:
+        CorruptDataError: it is something else.
+    """
+    try:
+        return {name: parse_type(type_) for name, type_ in json.loads(text or "{}").items()}
+    except (ValueError, AttributeError) as error:
+        raise CorruptDataError("not a list of hidden columns", detail=repr(error)) from error
+
+
+def _missing(rule: TransformRule, source: Mapping[str, DataType]) -> list[str]:
+    """Warnings of columns that the source does not have (yet): a rule may be for many tables."""
+    warnings = []
+    for what, names in (("exclude", rule.exclude), ("mask", rule.mask)):
+        for name in names:
+            if name not in source:
+                hint = nearest(name, source)
+                warnings.append(f"{what}: there is no column `{name}`" + (hint and f"; {hint}"))
+    return warnings
+
+
+def refuse_timed(planned: PlannedRule, name: str) -> None:
+    """Check that a column which says where a row is does not depend on the clock.
+
+    Raises:
+        InvalidRequestError: it does; the next change of the row would go elsewhere.
+    """
+    if name in planned.timed:
+        raise InvalidRequestError(
+            "a key or partition column depends on now() or on metadata that differ between the "
+            "changes of a row, so that they would not meet",
+            hint="use a column of the source, such as when the row was made",
+            column=name,
+        )
+
+
+def check_key_masks(planned: PlannedRule, primary_key: Sequence[str]) -> tuple[str, ...]:
+    """Warnings of masked key columns.
+
+    Raises:
+        InvalidRequestError: a mask makes one key of different ones.
+    """
+    warnings = []
+    for name in primary_key:
+        mask = planned.masks.get(name)
+        if mask is None:
+            continue
+        if not mask.keeps_apart:
+            raise InvalidRequestError(
+                "a mask would make one key of different ones",
+                hint="use sha256, or another primary key",
+                column=name,
+                mask=mask.name,
+            )
+        warnings.append(f"key column `{name}` is masked: a change of salt makes all rows new ones")
+    return tuple(warnings)

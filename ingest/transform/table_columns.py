@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where each column of a table comes from, and what must be decoded for it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.decode.metadata_columns import METADATA, origin_column
+from ingest.source.position.ordered_tables import POSITION_COLUMNS
+from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.cells import (
+    Cells,
+    Failure,
+    Frame,
+    Kernel,
+    Mask,
+    Planned,
+    as_array,
+    restricted,
+    runner,
+)
+from ingest.transform.functions.type_rules import BOOLEAN, is_text, nullable
+from ingest.transform.functions.zones import zone_named
+from ingest.transform.masks import Mask as ColumnMask
+from ingest.transform.rules import PlannedRule, TransformRule, refuse_timed
+from storage.errors import InvalidRequestError
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.type_text import type_name
+from storage.format.types.types import AtomicType, DataField, DataType
+
+__all__ = [
+    "Behind",
+    "Column",
+    "Computed",
+    "Plain",
+    "RowsOut",
+    "behind_column",
+    "behind_names",
+    "column_of",
+    "decode_schema_of",
+    "key_inputs",
+    "source_types",
+]
+
+_DIGEST_DIGITS = {"sha256": 64, "md5": 32}
+Found = tuple[pa.Array, tuple[Failure, ...]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class RowsOut:
+    """A batch while its columns are made.
+
+    Attributes:
+        rows: as decoded.
+        origin: metadata beside them.
+        frame: for expressions.
+        gone: rows that take a row away.
+        marked: soft deletes.
+        stored: soft deletes that leave stored values as they are; None when there are none.
+    """
+
+    rows: pa.RecordBatch
+    origin: pa.RecordBatch | None
+    frame: Frame
+    gone: Mask
+    marked: Mask
+    stored: Mask | None
+
+
+class Column(Protocol):
+    """Gives a column of the table.
+
+    Attributes:
+        always: whether a soft delete that keeps stored values sets it, too.
+    """
+
+    @property
+    def always(self) -> bool:
+        """See the class."""
+        ...
+
+    def values(self, out: RowsOut) -> Found:
+        """The column of a batch, and the rows that have no value."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plain:
+    """A column of the source as it is."""
+
+    index: int
+    always: bool
+
+    def values(self, out: RowsOut) -> Found:
+        """As decoded."""
+        return out.rows.column(self.index), ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Masked:
+    """A masked column of the source."""
+
+    index: int
+    mask: ColumnMask
+    source: DataType
+    cast: Kernel
+    always: bool
+
+    def values(self, out: RowsOut) -> Found:
+        """The masked values."""
+        return self.cast(self.mask.apply(out.rows.column(self.index), self.source)), ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Absent:
+    """A column that is excluded but still in the table."""
+
+    type: DataType
+    always: ClassVar[bool] = False
+
+    def values(self, out: RowsOut) -> Found:
+        """Nulls."""
+        return pa.nulls(out.rows.num_rows, arrow_type(self.type)), ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FromOrigin:
+    """A metadata column."""
+
+    name: str
+    always: ClassVar[bool] = True
+
+    def values(self, out: RowsOut) -> Found:
+        """From the origin."""
+        return origin_column(out.origin, self.name, out.rows.num_rows), ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Deleted:
+    """The mark of soft deletes."""
+
+    always: ClassVar[bool] = True
+
+    def values(self, out: RowsOut) -> Found:
+        """True where the source deleted the row."""
+        return pa.array(out.marked), ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Computed:
+    """A computed column.
+
+    Attributes:
+        planned: gives it in the table's type.
+        name: of the column.
+        located: whether it says where a row is: then it must have a result for deletes, too.
+        in_key: whether it is part of the primary key.
+        required: whether it is NOT NULL.
+    """
+
+    planned: Planned
+    name: str
+    located: bool
+    in_key: bool
+    required: bool
+
+    @property
+    def always(self) -> bool:
+        """Keys and partitions are."""
+        return self.located
+
+    def values(self, out: RowsOut) -> Found:
+        """The results; null for deletes that have none."""
+        cells = self.planned.run(out.frame)
+        values = as_array(cells.values, out.rows.num_rows)
+        needed = np.ones(len(values), bool)
+        if not self.located:
+            needed &= ~out.gone
+            if out.stored is not None:
+                needed &= ~out.stored
+        failures = restricted(cells.failures, needed)
+        if self.required and values.null_count:
+            empty = np.asarray(pc.is_null(values).to_numpy(zero_copy_only=False))
+            empty = empty & (needed if self.in_key else ~out.gone)
+            if empty.any():
+                failures += (Failure(empty, f"computed column `{self.name}` is null"),)
+        return values, failures
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Behind:
+    """What a value comes from.
+
+    Attributes:
+        ids: fields of the decode schema, without its key: that is always known.
+        indices: their positions.
+        names: theirs, for people.
+        more: whether it also comes from the time or from metadata.
+        own: whether it is the event's own, whatever the table holds: a key, or where in the source
+            the change stands.
+    """
+
+    ids: tuple[int, ...]
+    indices: tuple[int, ...]
+    names: str
+    more: bool = False
+    own: bool = False
+
+
+def behind_names(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Behind:
+    """What comes from columns of the source, and perhaps from more, comes from."""
+    known = {*table.primary_keys} & {*decode.primary_keys}
+    found = [
+        (field.id, index, field.name)
+        for index, field in enumerate(decode.fields)
+        if field.name in names and field.name not in known
+    ]
+    return Behind(
+        tuple(number for number, _, _ in found),
+        tuple(index for _, index, _ in found),
+        ", ".join(f"`{name}`" for _, _, name in found),
+        more=not names <= {*decode.field_names},
+    )
+
+
+def behind_column(
+    planned: PlannedRule, name: str, column: Column, decode: TableSchema, table: TableSchema
+) -> Behind | None:
+    """What a column of the table comes from; None: not from the source."""
+    if isinstance(column, Computed):
+        found = behind_names(planned.inputs[name], decode, table)
+        found = dataclasses.replace(found, more=found.more or name in planned.timed)
+    elif isinstance(column, (Plain, Masked)):
+        found = behind_names(frozenset({name}), decode, table)
+    else:
+        return None
+    return dataclasses.replace(found, own=name in (*table.primary_keys, *POSITION_COLUMNS))
+
+
+def source_types(
+    rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
+) -> dict[str, DataType]:
+    """Columns of the source as far as the table and what is kept beside it tell."""
+    derived = frozenset(rule.derived_names)
+    found: dict[str, DataType] = {}
+    for field in table.fields:
+        if field.name in hidden:
+            given = dataclasses.replace(hidden[field.name], nullable=field.type.nullable)
+            found[field.name] = given
+        elif field.name not in derived:
+            found[field.name] = field.type
+    for name, type_ in hidden.items():
+        found.setdefault(name, nullable(type_))
+    return found
+
+
+def decode_schema_of(
+    planned: PlannedRule, table: TableSchema, source: Mapping[str, DataType]
+) -> TableSchema:
+    """The virtual schema that rows are decoded with."""
+    excluded = frozenset(planned.rule.exclude)
+    behind_key = key_inputs(planned, table)
+    fields = []
+    for field in table.fields:
+        if field.name not in source or (field.name in excluded and field.name not in planned.used):
+            continue
+        type_ = source[field.name]
+        if field.name in behind_key:
+            type_ = dataclasses.replace(type_, nullable=False)
+        fields.append(dataclasses.replace(field, type=type_))
+    next_id = table.highest_field_id + 1
+    for name, type_ in source.items():
+        if name not in table.field_names and name in planned.used:
+            type_ = dataclasses.replace(type_, nullable=name not in behind_key)
+            fields.append(DataField(id=next_id, name=name, type=type_))
+            next_id += 1
+    if tuple(fields) == table.fields:
+        return table
+    names = frozenset(field.name for field in fields)
+    key = [name for name in table.primary_keys if name in names]
+    return dataclasses.replace(
+        table,
+        fields=tuple(fields),
+        highest_field_id=next_id - 1,
+        partition_keys=tuple(name for name in table.partition_keys if name in names),
+        primary_keys=(*key, *sorted(behind_key.difference(key))),
+    )
+
+
+def key_inputs(planned: PlannedRule, table: TableSchema) -> frozenset[str]:
+    """Columns of the source that key columns are computed from: a change of one moves the row."""
+    computed = [name for name in table.primary_keys if name in planned.computed]
+    behind = frozenset[str]().union(*(planned.inputs[name] for name in computed))
+    return behind & planned.used
+
+
+def column_of(
+    planned: PlannedRule, field: DataField, decode: TableSchema, table: TableSchema, zone: str
+) -> Column:
+    """Where a column of the table comes from.
+
+    Raises:
+        InvalidRequestError: what the rule makes does not fit the column.
+    """
+    name, rule = field.name, planned.rule
+    located = name in table.primary_keys or name in table.partition_keys
+    if name in planned.computed:
+        if located:
+            refuse_timed(planned, name)
+        return Computed(
+            planned=_in_type(planned, field, zone, from_source=name in decode.field_names),
+            name=name,
+            located=located or name in table.bucket_keys,
+            in_key=name in table.primary_keys,
+            required=not field.type.nullable,
+        )
+    if name in planned.metadata:
+        of = planned.metadata[name]
+        _same_type(METADATA[of].type, field, "a metadata column")
+        return FromOrigin(of)
+    if rule.soft_delete and name == rule.deleted_column:
+        _same_type(BOOLEAN, field, "the mark of soft deletes")
+        return Deleted()
+    if name in rule.exclude:
+        if not field.type.nullable:
+            raise InvalidRequestError(
+                "an excluded column is NOT NULL in the table",
+                hint="make it nullable or drop it",
+                column=name,
+            )
+        return Absent(field.type)
+    index = decode.field_names.index(name)
+    if name in planned.masks:
+        return _masked(planned.masks[name], index, field, decode.fields[index].type, located)
+    return Plain(index, located or name in POSITION_COLUMNS)
+
+
+def _in_type(planned: PlannedRule, field: DataField, zone: str, *, from_source: bool) -> Planned:
+    """A computed column in the type that the table has for it."""
+    value, name = planned.computed[field.name], field.name
+    made, plain = value.type, value.run
+
+    def run(frame: Frame) -> Cells:
+        if not from_source:  # by its name, so that it is calculated once
+            return frame.column(name)
+        cells = plain(frame)
+        return Cells(as_array(cells.values, frame.num_rows), cells.failures)
+
+    value = dataclasses.replace(value, run=run, constant=None)
+    if made is not None and nullable(made) == nullable(field.type):
+        return value
+    kernel = None
+    if isinstance(field.type, AtomicType) and made is not None:
+        kernel = strict_cast(made, field.type, zone_named(zone))
+    if kernel is None:
+        _same_type(made, field, "a computed column")
+        raise InvalidRequestError("a computed column has another type", column=name)
+    return dataclasses.replace(value, type=field.type, run=runner(kernel, [value], value.text))
+
+
+def _same_type(made: DataType | None, field: DataField, what: str) -> None:
+    if made is None or nullable(made) != nullable(field.type):
+        raise InvalidRequestError(
+            f"{what} has another type in the table",
+            hint="give it another name",
+            column=field.name,
+            made="NULL" if made is None else type_name(made),
+            table=type_name(field.type),
+        )
+
+
+def _masked(
+    mask: ColumnMask, index: int, field: DataField, source: DataType, located: bool
+) -> Masked:
+    made = mask.result_type(source)
+    if mask.name == "null" and not field.type.nullable:
+        raise InvalidRequestError("a NOT NULL column cannot be masked with null", column=field.name)
+    if nullable(made) == nullable(field.type):
+        return Masked(index, mask, source, lambda column: column, located)
+    kernel = None
+    shown = field.type if isinstance(field.type, AtomicType) and is_text(field.type) else None
+    if shown is not None and is_text(made) and shown.length >= _DIGEST_DIGITS.get(mask.name, 0):
+        kernel = strict_cast(made, shown, None)
+    if kernel is None:
+        _same_type(made, field, "a masked column")
+        raise InvalidRequestError("a masked column has another type", column=field.name)
+    return Masked(index, mask, source, kernel, located)

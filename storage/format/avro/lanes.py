@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Avro records to columns with numpy, many records in step.
+
+Source: Avro specification, "Binary Encoding"; ADR 0007. Where a record begins is only known once
+the one before it was passed over, but blocks are independent of each other. So all blocks at hand
+are walked at once: one step passes over a field of the n-th record of each block, in a few numpy
+calls, and notes where the field begins. Since values lie in the data in row order, the sorted
+positions of a field are its column; the second part turns them into arrays at once. Messages of a
+topic are walked just so, each as a block of one record.
+
+Nothing is refused here. Whatever looks odd raises `OddDataError`, and the caller decodes the same
+blocks with `avro_decode`, which says what is wrong with which block.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode, raw_type
+from storage.format.avro.kinds import INTEGERS, SIZED, kind_of, nullable, width_of
+
+__all__ = ["LEAST_LANES", "LaneDecoder", "OddDataError"]
+
+_Longs: TypeAlias = npt.NDArray[np.int64]
+_Bytes: TypeAlias = npt.NDArray[np.uint8]
+_Step: TypeAlias = Callable[[_Longs], _Longs]
+"""Takes where a value begins in each lane; gives where it ends."""
+
+LEAST_LANES = 12
+"""Below so many blocks a step costs more than the made code takes for its records."""
+
+_PADDING = 16
+_LARGEST_DATA = 1 << 30
+
+_NOTHING, _ONE, _ONE_BYTE = np.uint64(0), np.uint64(1), np.uint8(1)
+_HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
+"""Set in each byte of a number but its last."""
+
+_FOLDS = tuple(
+    (np.uint64(low), np.uint64(high), np.uint64(shift))
+    for low, high, shift in (
+        (0x007F_007F_007F_007F, 0x7F00_7F00_7F00_7F00, 1),
+        (0x0000_3FFF_0000_3FFF, 0x3FFF_0000_3FFF_0000, 2),
+        (0x0000_0000_0FFF_FFFF, 0x0FFF_FFFF_0000_0000, 4),
+    )
+)
+"""Bring groups of seven bits together: pairs, pairs of pairs, halves."""
+
+
+class OddDataError(Exception):
+    """The blocks are damaged, or of a shape that is not decoded in step."""
+
+
+class LaneDecoder:
+    """Decodes blocks of one schema.
+
+    Args:
+        schema: of the record; names resolved.
+        null_index: of the union around it, or None.
+        nodes: the wanted columns by name; each has the lists of `avro_decode` as its index.
+        count: number of indexes.
+
+    Raises:
+        OddDataError: an item of a list may be empty, so that positions do not tell items apart.
+    """
+
+    def __init__(
+        self, schema: Any, null_index: int | None, nodes: dict[str, Node], count: int
+    ) -> None:
+        self._data: _Bytes = np.zeros(0, np.uint8)
+        self._windows = np.zeros(0, np.uint64)
+        """By position: eight bytes from there on as one number, lowest first."""
+        self._seen: list[list[_Longs]] = []
+        self._unions: list[int] = []
+        """Where the starts of unions with null are seen."""
+        self._nowhere = np.zeros(0, np.int64)
+        self._places: dict[int, tuple[int, int | None, int]] = {}
+        """By node index: its starts, the index of null, the starts of its items."""
+        self._count = count
+        self._nodes = list(nodes.values())
+        self._record = self._record_step(schema, nodes)
+        if null_index is not None:
+            self._record = self._row_in_union(self._record, null_index)
+
+    def decode(self, blocks: Sequence[tuple[bytes, int]]) -> list[pa.Array]:
+        """The raw values of the columns, as `avro_columns.column_of` takes them.
+
+        Args:
+            blocks: the bytes of each block, and its number of records.
+
+        Raises:
+            OddDataError: see the module.
+        """
+        try:
+            self._walk(blocks)
+            found: list[pa.Array] = [pa.nulls(0)] * self._count
+            for seen in self._unions:
+                marks = self._data[np.concatenate([self._nowhere, *self._seen[seen]])]
+                if not ((marks == 0) | (marks == 2)).all():
+                    raise OddDataError
+            for node in self._nodes:
+                self._gather(node, found, None, 0)
+        except (IndexError, OverflowError) as error:
+            raise OddDataError from error
+        finally:
+            self._data, self._windows = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
+            for positions in self._seen:
+                positions.clear()
+        return found
+
+    # --------------------------------------------------------------------- where values begin
+
+    def _walk(self, blocks: Sequence[tuple[bytes, int]]) -> None:
+        content = b"".join([*(data for data, _ in blocks), bytes(_PADDING)])
+        if len(content) > _LARGEST_DATA:
+            raise OddDataError
+        self._data = np.frombuffer(content, np.uint8)
+        self._windows = np.ndarray((len(content) - 7,), np.dtype("<u8"), content, 0, (1,))
+        sizes = np.array([len(data) for data, _ in blocks], np.int64)
+        counts = np.array([count for _, count in blocks], np.int64)
+        if (counts > sizes).any():
+            raise OddDataError
+        limits = np.cumsum(sizes)
+        order = np.argsort(-counts, kind="stable")
+        position, limits, counts = (limits - sizes)[order], limits[order], counts[order]
+        lanes = len(blocks)
+        for step in range(int(counts[0])):
+            while counts[lanes - 1] <= step:
+                lanes -= 1
+            position[:lanes] = self._record(position[:lanes].copy())
+        if not np.array_equal(position, limits):
+            raise OddDataError
+
+    def _note(self) -> int:
+        """A new list of starts."""
+        self._seen.append([])
+        return len(self._seen) - 1
+
+    def _value_step(self, schema: Any, node: Node | None) -> _Step:
+        """Pass over one value, noting where it begins if it is wanted or a union."""
+        inner, null_index = nullable(schema)
+        if node is None and null_index is None:
+            return self._inner_step(inner, None, -1)
+        seen, items = self._note(), -1
+        if node is not None:
+            items = self._note() if isinstance(node, ListNode | MapNode) else -1
+            self._places[node.index] = seen, null_index, items
+        step = self._inner_step(inner, node, items)
+        note = self._seen[seen].append
+        if null_index is None:
+
+            def bare(position: _Longs) -> _Longs:
+                note(position)
+                return step(position)
+
+            return bare
+        self._unions.append(seen)
+        present = 2 * (1 - null_index)
+        scattered = kind_of(inner) not in (*INTEGERS, "float", "double", "boolean", "fixed")
+
+        def union(position: _Longs) -> _Longs:
+            note(position)
+            here = self._data[position] == present
+            after = position + 1
+            if 0 not in here.tobytes():  # several times as fast as `all` for a few hundred
+                return step(after)
+            if not scattered:
+                return np.where(here, step(after), after)
+            if here.any():
+                after[here] = step(after[here])
+            return after
+
+        return union
+
+    def _inner_step(self, schema: Any, node: Node | None, items: int) -> _Step:
+        kind = kind_of(schema)
+        if kind in (*INTEGERS, "enum"):
+            return self._after
+        if kind in SIZED:
+            return self._sized
+        if kind == "record":
+            return self._record_step(schema, node.children if isinstance(node, RowNode) else {})
+        if kind == "array":
+            child = node.child if isinstance(node, ListNode) else None
+            if not isinstance(node, MapNode):
+                return self._items_step(self._value_step(schema["items"], child), items)
+            entry, null_index = nullable(schema["items"])
+            names = [field["name"] for field in entry["fields"]]
+            children = dict(zip(names, (node.key, node.value), strict=True))
+            if null_index is not None or len(names) != 2:
+                raise OddDataError
+            return self._items_step(
+                self._record_step(entry, {n: c for n, c in children.items() if c}), items
+            )
+        if kind == "map":
+            key, value = (node.key, node.value) if isinstance(node, MapNode) else (None, None)
+            parts = self._value_step("string", key), self._value_step(schema["values"], value)
+            return self._items_step(lambda position: parts[1](parts[0](position)), items)
+        width = width_of(schema)
+        if not width:
+            raise OddDataError
+        return lambda position: position + width
+
+    def _record_step(self, schema: Any, nodes: dict[str, Node]) -> _Step:
+        steps = [
+            self._value_step(field["type"], nodes.get(field["name"])) for field in schema["fields"]
+        ]
+        if not steps:
+            raise OddDataError
+
+        def record(position: _Longs) -> _Longs:
+            for step in steps:
+                position = step(position)
+            return position
+
+        return record
+
+    def _row_in_union(self, step: _Step, null_index: int) -> _Step:
+        def row(position: _Longs) -> _Longs:
+            if (self._data[position] != 2 * (1 - null_index)).any():
+                raise OddDataError
+            return step(position + 1)
+
+        return row
+
+    def _sized(self, position: _Longs) -> _Longs:
+        first = self._data[position]
+        if (first & 0x81).tobytes().count(0) == len(first):  # one byte, not negative
+            return position + ((first >> 1) + _ONE_BYTE)
+        return self._after(position) + self._sizes(position)
+
+    def _sizes(self, position: _Longs) -> _Longs:
+        raw = self._numbers(position)
+        if (raw & np.uint64(1)).any() or (raw > np.uint64(2 * len(self._data))).any():
+            raise OddDataError
+        return (raw >> np.uint64(1)).astype(np.int64)
+
+    def _items_step(self, item: _Step, items: int) -> _Step:
+        note = self._seen[items].append if items >= 0 else None
+
+        def step(position: _Longs) -> _Longs:
+            result = position.copy()
+            live = np.arange(len(position))
+            while live.size:
+                raw = self._numbers(result[live])
+                here = self._after(result[live])
+                if (raw > np.uint64(2 * len(self._data))).any():
+                    raise OddDataError
+                left = (raw >> np.uint64(1)).astype(np.int64)
+                negative = (raw & np.uint64(1)) == 1  # then the size in bytes follows
+                left[negative] += 1
+                here[negative] = self._after(here[negative])
+                rest = np.flatnonzero(left)
+                live_here = live[rest]
+                while rest.size:
+                    begin = here[rest]
+                    if note is not None:
+                        note(begin)
+                    here[rest] = item(begin)
+                    left[rest] -= 1
+                    rest = rest[left[rest] > 0]
+                result[live] = here
+                live = live_here
+            return result
+
+        return step
+
+    # ---------------------------------------------------------------------- values to arrays
+
+    def _starts(self, seen: int) -> _Longs:
+        noted = self._seen[seen]
+        noted[:] = [np.sort(np.concatenate([self._nowhere, *noted]))]  # blocks go by their size
+        return noted[0]
+
+    def _gather(self, node: Node, found: list[pa.Array], rows: _Longs | None, total: int) -> None:
+        """Fill in the raw arrays of a node and of what is below.
+
+        Args:
+            node: which.
+            found: raw arrays by index.
+            rows: of each value the row in its array; None when nothing is left out.
+            total: length of the array, if something is.
+        """
+        seen, null_index, items = self._places[node.index]
+        starts = self._starts(seen)
+        valid = np.ones(len(starts), np.bool_)
+        begin = starts
+        if null_index is not None:
+            valid = self._data[starts] == 2 * (1 - null_index)
+            begin = starts + 1
+        raw = self._raw(node, starts, begin, valid, items)
+        if rows is not None:
+            where = np.full(total, -1, np.int64)
+            where[rows] = np.arange(len(rows))
+            raw = raw.take(pa.array(where, mask=where < 0))
+        found[node.index] = raw
+        match node:
+            case RowNode(children=children):
+                if rows is not None or not valid.all():
+                    own = np.arange(len(starts)) if rows is None else rows
+                    rows, total = own[valid], len(raw)
+                for child in children.values():
+                    self._gather(child, found, rows, total)
+            case ListNode(child=child) if child is not None:
+                self._gather(child, found, None, 0)
+            case MapNode(key=key, value=value) if key is not None and value is not None:
+                self._gather(key, found, None, 0)
+                self._gather(value, found, None, 0)
+
+    def _raw(
+        self, node: Node, starts: _Longs, begin: _Longs, valid: npt.NDArray[np.bool_], items: int
+    ) -> pa.Array:
+        """Raw values of a node, of `raw_type(node)`."""
+        type_ = raw_type(node)
+        absent = None if valid.all() else ~valid
+        match node:
+            case RowNode():
+                return pa.array(np.ones(len(starts), np.int8), mask=absent)
+            case ListNode() | MapNode():
+                bounds = np.searchsorted(self._starts(items), np.append(starts, len(self._data)))
+                return pa.array(np.diff(bounds).astype(np.int32), mask=absent)
+            case Leaf(kind=kind) if kind in SIZED:
+                return self._slices(begin, valid, absent)
+            case Leaf(kind=kind) if kind in INTEGERS:
+                if absent is None:
+                    return pa.array(self._numbers(begin))
+                numbers = np.zeros(len(starts), np.uint64)
+                numbers[valid] = self._numbers(begin[valid])
+                return pa.array(numbers, mask=absent)
+            case Leaf(kind="boolean"):
+                return pa.array(self._data[begin], mask=absent)
+            case _:
+                return self._fixed(begin, type_, valid, absent)
+
+    def _fixed(
+        self,
+        begin: _Longs,
+        type_: pa.DataType,
+        valid: npt.NDArray[np.bool_],
+        absent: npt.NDArray[np.bool_] | None,
+    ) -> pa.Array:
+        """Values of a fixed width."""
+        matrix = self._data[begin[:, None] + np.arange(type_.byte_width)]
+        validity = None if absent is None else pa.array(valid).buffers()[1]
+        buffers = [validity, pa.py_buffer(np.ascontiguousarray(matrix))]
+        return pa.Array.from_buffers(type_, len(begin), buffers)
+
+    def _slices(
+        self, begin: _Longs, valid: npt.NDArray[np.bool_], absent: npt.NDArray[np.bool_] | None
+    ) -> pa.BinaryArray:
+        """Texts: every other piece of the data when it is cut where texts begin and end."""
+        cuts = np.empty(2 * len(begin), np.int32)
+        firsts, sizes = begin.copy(), np.zeros(len(begin), np.int64)
+        sizes[valid] = self._sizes(begin[valid])
+        firsts[valid] = self._after(begin[valid])
+        if not len(begin):
+            return pa.array([], pa.binary())
+        cuts[0::2], cuts[1::2] = firsts, firsts + sizes
+        pieces = pa.Array.from_buffers(
+            pa.binary(), len(cuts) - 1, [None, pa.py_buffer(cuts), pa.py_buffer(self._data)]
+        )
+        texts = pieces.take(pa.array(np.arange(0, len(cuts), 2)))
+        if absent is None:
+            return texts
+        validity = pa.array(valid).buffers()[1]
+        return pa.Array.from_buffers(pa.binary(), len(texts), [validity, *texts.buffers()[1:]])
+
+    def _after(self, position: _Longs) -> _Longs:
+        """Where numbers of variable length end."""
+        ends = ~self._windows[position] & _HIGH_BITS
+        before = np.bitwise_count((ends & (_NOTHING - ends)) - _ONE)
+        lengths = before + _ONE_BYTE >> 3
+        if 64 in before.tobytes():
+            long = ends == 0
+            far = position[long] + 8
+            lengths[long] = 9 + (self._data[far] > 127)
+            if (self._data[far + lengths[long] - 9] > 127).any():
+                raise OddDataError
+        return position + lengths
+
+    def _numbers(self, position: _Longs) -> npt.NDArray[np.uint64]:
+        """Numbers of variable length, still zig-zag encoded."""
+        window = self._windows[position]
+        ends = ~window & _HIGH_BITS
+        value = window & ((ends & (_NOTHING - ends)) - _ONE)
+        for low, high, shift in _FOLDS:
+            value = (value & low) | ((value & high) >> shift)
+        if np.count_nonzero(ends) != len(ends):
+            long = ends == 0
+            far = position[long] + 8
+            ninth, tenth = self._data[far], self._data[far + 1]
+            more = ninth > 127
+            if (tenth[more] > 1).any():
+                raise OddDataError
+            value[long] |= (ninth.astype(np.uint64) & np.uint64(127)) << np.uint64(56)
+            value[long] |= np.where(more, tenth, 0).astype(np.uint64) << np.uint64(63)
+        return value

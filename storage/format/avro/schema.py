@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Avro schema Paimon derives from a row type, letter by letter. Source: FORMAT.md §4.1, §7.5.
+
+Readers find columns by name; of the schema of a file that somebody else wrote only the types
+matter, not the names of records.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from storage.errors import UnsupportedFeatureError
+from storage.format.types.type_text import type_name
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    TypeRoot,
+)
+
+__all__ = [
+    "MULTISET_COUNT",
+    "is_string_map",
+    "optional_field",
+    "record_text",
+    "required_field",
+    "schema_text",
+]
+
+MULTISET_COUNT = AtomicType(TypeRoot.INT)
+"""Type of a multiset's counts in Avro: nullable, unlike in the other formats."""
+
+_NAMESPACE = "org.apache.paimon.avro.generated"
+_MAX_TIME, _MAX_TIMESTAMP, _MAX_MILLIS = 3, 6, 3
+_PLAIN = {
+    TypeRoot.BOOLEAN: "boolean",
+    TypeRoot.TINYINT: "int",
+    TypeRoot.SMALLINT: "int",
+    TypeRoot.INT: "int",
+    TypeRoot.BIGINT: "long",
+    TypeRoot.FLOAT: "float",
+    TypeRoot.DOUBLE: "double",
+    TypeRoot.CHAR: "string",
+    TypeRoot.VARCHAR: "string",
+    TypeRoot.BINARY: "bytes",
+    TypeRoot.VARBINARY: "bytes",
+}
+_TIMESTAMPS = {
+    # the names are the wrong way round, as in Java; both hold plain epoch numbers
+    TypeRoot.TIMESTAMP: "timestamp",
+    TypeRoot.TIMESTAMP_LTZ: "local-timestamp",
+}
+
+
+def schema_text(fields: Sequence[DataField]) -> str:
+    """The schema of a file with these columns, as it stands in the header.
+
+    Raises:
+        UnsupportedFeatureError: Avro files have no such type.
+    """
+    return record_text(_fields(fields, "record"))
+
+
+def record_text(fields: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a schema whose top record has these Avro fields."""
+    schema = {"type": "record", "name": "record", "namespace": _NAMESPACE, "fields": list(fields)}
+    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+
+
+def required_field(name: str, schema: Any) -> dict[str, Any]:
+    """An Avro field that is never null."""
+    return {"name": name, "type": schema}
+
+
+def optional_field(name: str, schema: Any) -> dict[str, Any]:
+    """An Avro field that may be null, and is where it is absent."""
+    return {"name": name, "type": ["null", schema], "default": None}
+
+
+def is_string_map(key: DataType) -> bool:
+    """Whether a map with this key is an Avro map; any other is an array of records."""
+    return isinstance(key, AtomicType) and key.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
+
+
+def _fields(fields: Sequence[DataField], record: str) -> list[dict[str, Any]]:
+    return [_field(field.name, field.type, f"{record}_{field.name}") for field in fields]
+
+
+def _field(name: str, type_: DataType, path: str) -> dict[str, Any]:
+    schema = _not_null(type_, path)
+    return optional_field(name, schema) if type_.nullable else required_field(name, schema)
+
+
+def _schema(type_: DataType, path: str) -> Any:
+    """Schema of a type; `path` names a record if it is one."""
+    schema = _not_null(type_, path)
+    return ["null", schema] if type_.nullable else schema
+
+
+def _not_null(type_: DataType, path: str) -> Any:
+    match type_:
+        case AtomicType():
+            return _atomic(type_)
+        case ArrayType(element=element):
+            return {"type": "array", "items": _schema(element, path)}
+        case MultisetType(element=key):
+            return _map(key, MULTISET_COUNT, path)
+        case MapType(key=key, value=value):
+            return _map(key, value, path)
+        case RowType(fields=fields):
+            return {"type": "record", "name": path, "fields": _fields(fields, path)}
+
+
+def _map(key: DataType, value: DataType, path: str) -> Any:
+    if is_string_map(key):
+        return {"type": "map", "values": _schema(value, path)}
+    entry = {
+        "type": "record",
+        "name": path,
+        "fields": [
+            {"name": "key", "type": _schema(key, f"{path}_key")},
+            _field("value", value, f"{path}_value"),
+        ],
+    }
+    return {"type": "array", "items": entry, "logicalType": "map"}
+
+
+def _atomic(type_: AtomicType) -> Any:
+    root = type_.root
+    if root in _PLAIN:
+        return _PLAIN[root]
+    if root is TypeRoot.DECIMAL:
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": type_.precision,
+            "scale": type_.scale,
+        }
+    if root is TypeRoot.DATE:
+        return {"type": "int", "logicalType": "date"}
+    limit = _MAX_TIME if root is TypeRoot.TIME else _MAX_TIMESTAMP
+    if type_.precision > limit:
+        raise UnsupportedFeatureError(
+            "Avro files cannot hold a type this precise",
+            hint=f"use a precision of at most {limit}, or set `file.format` to parquet",
+            type=type_name(type_),
+        )
+    if root is TypeRoot.TIME:
+        return {"type": "int", "logicalType": "time-millis"}
+    unit = "millis" if type_.precision <= _MAX_MILLIS else "micros"
+    return {"type": "long", "logicalType": f"{_TIMESTAMPS[root]}-{unit}"}

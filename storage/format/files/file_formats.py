@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three formats of data files behind one sink and one reader.
+
+Which format a file has is told by its name, never by the table's options (FORMAT.md §7.2): a table
+may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro_rows`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from storage.errors import UnsupportedFeatureError
+from storage.format.avro.blocks import codec_of as avro_codec
+from storage.format.avro.rows import AvroSink
+from storage.format.avro.rows import read_batches as read_avro
+from storage.format.avro.schema import schema_text
+from storage.format.files.file_columns import conform_batch
+from storage.format.files.orc.orc import OrcSink
+from storage.format.files.orc.orc import codec_of as orc_codec
+from storage.format.files.orc.orc import read_batches as read_orc
+from storage.format.files.parquet.parquet import ParquetSink, RowGroupFilter, parquet_field
+from storage.format.files.parquet.parquet import codec_of as parquet_codec
+from storage.format.files.parquet.parquet import read_batches as read_parquet
+from storage.format.files.row_selection import RowSelection
+from storage.format.types.types import DataField
+from storage.io.file_io import FileIO
+from storage.options.options import option_value
+
+__all__ = [
+    "FORMATS",
+    "RowSink",
+    "check_compression",
+    "check_types",
+    "format_of",
+    "open_sink",
+    "read_batches",
+]
+
+FORMATS = ("parquet", "orc", "avro")
+"""Values of `file.format`, which are also the last parts of file names."""
+
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+
+class RowSink(Protocol):
+    """Writes one data file.
+
+    Protocol: `write` any number of times, then `close` once. The caller owns the output, and
+    abandons a sink by leaving the output as after a failure.
+    """
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far; after `close` the exact file size."""
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        """Write one row group, stripe or run of blocks.
+
+        Args:
+            columns: one per field of the layout, of `arrow_type(field.type)`, equally long, at
+                least one row. The same array may be given twice.
+
+        Raises:
+            InternalError: a column does not fit its field, or a null is where none may be.
+        """
+
+    def close(self) -> None:
+        """Write what is left and the footer. A file without rows is valid, too."""
+
+
+def format_of(file_name: str) -> str:
+    """The format a file's name tells: its last extension.
+
+    Raises:
+        UnsupportedFeatureError: none of ours.
+    """
+    found = file_name.rpartition(".")[2].lower()
+    if found in FORMATS:
+        return found
+    raise UnsupportedFeatureError(
+        "data files of this format cannot be read",
+        hint=f"known formats are {', '.join(FORMATS)}",
+        path=file_name,
+        format=found,
+    )
+
+
+def open_sink(
+    file_format: str,
+    output: Any,
+    layout_fields: Sequence[DataField],
+    *,
+    compression: str = "zstd",
+    zstd_level: int = 1,
+    plain: frozenset[str] = frozenset(),
+    options: Mapping[str, str] = _NO_OPTIONS,
+) -> RowSink:
+    """A sink for one file.
+
+    Args:
+        file_format: one of `FORMATS`.
+        output: binary sink with `write` and `tell`.
+        layout_fields: the file's columns in order, with their field ids.
+        compression: `file.compression`.
+        zstd_level: level when compression is zstd.
+        plain: columns that never get a dictionary, such as unique keys.
+        options: the table's options; those named after the format shape its files.
+
+    Raises:
+        UnsupportedFeatureError: the format does not exist or cannot hold a column's type.
+        InvalidOptionError: unknown compression, or a malformed option of the format.
+    """
+    match file_format:
+        case "parquet":
+            return ParquetSink(
+                output,
+                pa.schema([parquet_field(field) for field in layout_fields]),
+                compression=compression,
+                zstd_level=zstd_level,
+                plain=plain,
+                options=options,
+            )
+        case "orc":
+            return OrcSink(output, layout_fields, compression=compression, options=options)
+        case "avro":
+            return AvroSink(
+                output,
+                layout_fields,
+                compression=compression,
+                zstd_level=zstd_level,
+                options=options,
+            )
+        case _:
+            raise _cannot("written", file_format)
+
+
+def read_batches(
+    file_format: str,
+    file_io: FileIO,
+    path: str,
+    columns: Sequence[DataField],
+    *,
+    batch_rows: int,
+    keep_row_group: RowGroupFilter | None = None,
+    selection: RowSelection | None = None,
+    file_size: int | None = None,
+    options: Mapping[str, str] = _NO_OPTIONS,
+) -> Iterator[pa.RecordBatch]:
+    """Read some columns of a data file.
+
+    Args:
+        file_format: from `format_of`.
+        file_io: the store.
+        path: the file.
+        columns: fields of the file's own schema; found in the file by name.
+        batch_rows: largest batch [rows].
+        keep_row_group: leaves out row groups by their statistics, or None to read all. Formats
+            without such statistics give all rows.
+        selection: which rows to give by position in the file, or None for all; groups of rows
+            without a wanted one are not decoded where the format allows it.
+        file_size: recorded size [bytes], or None when it is unknown.
+        options: of the file's schema; `orc.timestamp-ltz.legacy.type` says how Java stored
+            TIMESTAMP_LTZ.
+
+    Yields:
+        Batches in file order, never empty; the columns in the order asked, absent ones left out,
+        each of `arrow_type` of its field. With no column left, batches without columns that
+        still carry their number of rows.
+
+    Raises:
+        CorruptDataError: a damaged file, one of another format, or one shorter than recorded.
+        UnsupportedFeatureError: the format is none of ours, or a value has no Arrow form.
+        FileNotFoundError: there is no such file.
+    """
+    match file_format:
+        case "avro":
+            yield from read_avro(
+                file_io,
+                path,
+                columns,
+                batch_rows=batch_rows,
+                selection=selection,
+                file_size=file_size,
+            )
+        case "orc":
+            yield from read_orc(
+                file_io,
+                path,
+                columns,
+                batch_rows=batch_rows,
+                selection=selection,
+                file_size=file_size,
+                options=options,
+            )
+        case "parquet":
+            batches = read_parquet(
+                file_io,
+                path,
+                [field.name for field in columns],
+                batch_rows=batch_rows,
+                keep_row_group=keep_row_group,
+                selection=selection,
+                file_size=file_size,
+            )
+            for batch in batches:
+                yield conform_batch(batch, columns, path)
+        case _:
+            raise _cannot("read", file_format)
+
+
+def check_types(file_format: str, fields: Sequence[DataField]) -> None:
+    """Check that files of a format can hold some columns.
+
+    Raises:
+        UnsupportedFeatureError: the format has no type for one of them.
+    """
+    if file_format == "avro":
+        schema_text(fields)
+
+
+def check_compression(file_format: str, compression: str, options: Mapping[str, str]) -> None:
+    """Check that files of a format can be written with a compression.
+
+    Args:
+        file_format: one of `FORMATS`.
+        compression: `file.compression`, or one of those that go before it.
+        options: the table's.
+
+    Raises:
+        InvalidOptionError: the format has none of this name.
+    """
+    match file_format:
+        case "parquet":
+            parquet_codec(compression)
+        case "orc":
+            orc_codec(compression)
+        case "avro":
+            avro_codec(option_value(options, "avro.codec") or compression)
+        case _:
+            raise _cannot("written", file_format)
+
+
+def _cannot(verb: str, file_format: str) -> UnsupportedFeatureError:
+    return UnsupportedFeatureError(
+        f"data files of this format cannot be {verb}",
+        hint=f"set `file.format` to one of {', '.join(FORMATS)}",
+        format=file_format,
+    )

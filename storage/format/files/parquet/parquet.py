@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parquet files as Paimon lays them out: physical types, field ids, row groups, encodings.
+
+Source: FORMAT.md §7.1, §7.3; every choice is compared with files written by Java in the tests.
+
+Encodings are PLAIN and dictionary only: an earlier column reader of Paimon (`AbstractColumnReader`)
+refuses any other, and from which release on that is gone is not known.
+Dictionaries cost time, so a column gets one only when a sample of it repeats itself.
+
+Timestamps with more than 6 digits are INT96 at any depth, as Java writes them. INT64 nanoseconds,
+which other writers use, are read as well.
+
+Rows are skipped by row group: the library cannot read the page indexes that would allow more.
+"""
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from storage.errors import CorruptDataError, InternalError, InvalidOptionError
+from storage.format.files.data_input import open_data_file
+from storage.format.files.file_columns import (
+    list_like,
+    map_entries,
+    selected,
+    struct_like,
+    without_nulls,
+)
+from storage.format.files.parquet.footer import bytes_as_int96, int96_as_bytes
+from storage.format.files.parquet.int96 import INT96_BYTES, holds_nanoseconds, to_int96
+from storage.format.files.parquet.row_groups import (
+    ColumnRange,
+    RowGroupFilter,
+    readers,
+    wanted_runs,
+)
+from storage.format.files.row_selection import RowSelection
+from storage.format.files.tail_holder import TailHolder
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.nested_ids import key_id, value_id
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+)
+from storage.io.file_io import FileIO
+from storage.options.options import option_value
+
+__all__ = [
+    "ColumnRange",
+    "ParquetSink",
+    "RowGroupFilter",
+    "codec_of",
+    "parquet_field",
+    "read_batches",
+]
+
+_MAGIC = b"PAR1"
+_TRAILER_BYTES = 8
+_FIELD_ID = b"PARQUET:field_id"
+_CODECS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "lz4": "lz4",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "none": "none",
+    "uncompressed": "none",
+}
+_NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
+
+_SAMPLE_ROWS = 4096
+_DICTIONARY_SHARE = 0.2
+"""A column gets a dictionary when at most this share of a sample is distinct: below it the
+dictionary saves compression work, above it pyarrow would give up half way anyway."""
+
+
+def parquet_field(field: DataField) -> pa.Field:
+    """An Arrow field that makes pyarrow write the Parquet field Java would write.
+
+    Carries the field id, also of nested elements (FORMAT.md §7.1).
+    """
+    return _field(field.name, _stored_type(field.type, field.id, 1), field.type.nullable, field.id)
+
+
+def _stored_type(type_: DataType, owner: int, depth: int) -> pa.DataType:
+    """The Arrow type handed to pyarrow, with field ids inside; `owner` is the enclosing field."""
+    after, before = value_id(owner, depth), key_id(owner, depth)
+    match type_:
+        case AtomicType():
+            plain = arrow_type(type_)
+            return INT96_BYTES if holds_nanoseconds(plain) else plain
+        case ArrayType(element=element):
+            inner = _stored_type(element, owner, depth + 1)
+            return pa.list_(_field("element", inner, element.nullable, after))
+        case MultisetType(element=element):
+            return pa.map_(
+                _field("key", _stored_type(element, owner, depth + 1), False, before),
+                _field("value", pa.int32(), False, after),
+            )
+        case MapType(key=key, value=value):
+            return pa.map_(
+                _field("key", _stored_type(key, owner, depth + 1), False, before),
+                _field("value", _stored_type(value, owner, depth + 1), value.nullable, after),
+            )
+        case RowType(fields=fields):
+            return pa.struct(
+                [
+                    _field(f.name, _stored_type(f.type, f.id, 1), f.type.nullable, f.id)
+                    for f in fields
+                ]
+            )
+
+
+def _field(name: str, type_: pa.DataType, nullable: bool, field_id: int) -> pa.Field:
+    return pa.field(name, type_, nullable, {_FIELD_ID: str(field_id).encode()})
+
+
+class _Writer(pq.ParquetWriter):
+    """pyarrow's writer without its finalizer.
+
+    That would write a footer when an abandoned writer is collected, to an output which its owner
+    has closed and removed by then.
+    """
+
+    def __del__(self) -> None:
+        pass
+
+
+class ParquetSink:
+    """Writes one Parquet file, a row group per call.
+
+    Protocol: `write` any number of non-empty batches, then `close` once; the caller owns and
+    closes the output.
+
+    Args:
+        output: binary sink.
+        schema: from `parquet_field`.
+        compression: `zstd`, `snappy`, `lz4`, `gzip`, `brotli` or `none`.
+        zstd_level: level when compression is zstd.
+        plain: names of columns that never get a dictionary, such as unique keys.
+        options: of the table; those about pages and dictionaries that begin with `parquet.`
+            are carried out.
+
+    Raises:
+        InvalidOptionError: unknown compression, or a malformed option.
+    """
+
+    def __init__(
+        self,
+        output: Any,
+        schema: pa.Schema,
+        *,
+        compression: str = "zstd",
+        zstd_level: int = 1,
+        plain: frozenset[str] = frozenset(),
+        options: Mapping[str, str] = _NO_OPTIONS,
+    ) -> None:
+        self._schema = schema
+        self._compression = codec_of(compression)
+        self._level = _level(options, zstd_level) if self._compression == "zstd" else None
+        self._plain = plain
+        self._pages = _page_settings(options)
+        self._dictionaries = option_value(options, "parquet.enable.dictionary")
+        self._int96 = any(_holds_int96(field.type) for field in schema)
+        self._output = TailHolder(output) if self._int96 else output
+        self._writer: pq.ParquetWriter | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far; after `close` the exact file size."""
+        return int(self._output.tell())
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        """Write one row group.
+
+        Args:
+            columns: in the order of the schema, equally long, at least one row; nanosecond
+                timestamps where the schema has INT96, at any depth. The same array may be given
+                twice.
+
+        Raises:
+            InternalError: a column does not fit the schema, or a null is where none may be.
+        """
+        stored = [
+            _stored(column, field.type) for column, field in zip(columns, self._schema, strict=True)
+        ]
+        try:
+            if self._writer is None:
+                self._writer = self._open(stored)
+            table = pa.Table.from_arrays(stored, schema=self._schema)
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise InternalError("rows do not fit the file's schema", detail=str(error)) from error
+
+    def close(self) -> None:
+        """Write the footer. A file without rows is valid, too."""
+        if self._writer is None:
+            self._writer = self._open(())
+        if isinstance(self._output, TailHolder):
+            self._output.hold()
+            self._writer.close()
+            self._output.release(_with_int96)
+        else:
+            self._writer.close()
+
+    def _open(self, sample: Sequence[pa.Array]) -> pq.ParquetWriter:
+        leaves = [leaf for field in self._schema for leaf in _leaves(field.name, field.type)]
+        return _Writer(
+            self._output,
+            self._schema,
+            compression=self._compression,
+            compression_level=self._level,
+            use_dictionary=self._dictionary_columns(sample),
+            # INT96 has no defined order, so it gets no statistics
+            write_statistics=[path for path, type_ in leaves if type_ != INT96_BYTES],
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_time_adjusted_to_utc=True,
+            write_page_checksum=True,  # as Java does; a few percent, and damage is told
+        )
+
+    def _dictionary_columns(self, sample: Sequence[pa.Array]) -> list[str]:
+        names: list[str] = []
+        if not self._dictionaries:
+            return names
+        for i, field in enumerate(self._schema):
+            if pa.types.is_nested(field.type):
+                names += [path for path, _ in _leaves(field.name, field.type)]
+            elif (
+                sample
+                and field.name not in self._plain
+                and not pa.types.is_boolean(field.type)
+                and _repeats(sample[i])
+            ):
+                names.append(field.name)
+        return names
+
+
+def _repeats(column: pa.Array) -> bool:
+    """Whether a dictionary would pay: few distinct values in an evenly spread sample."""
+    rows = len(column)
+    if rows > _SAMPLE_ROWS:
+        spread = np.linspace(0, rows - 1, _SAMPLE_ROWS).astype(np.int64)
+        column = column.take(pa.array(spread))
+    distinct = len(column.unique())
+    return distinct <= 1 or distinct <= len(column) * _DICTIONARY_SHARE
+
+
+def _leaves(path: str, type_: pa.DataType) -> list[tuple[str, pa.DataType]]:
+    """Dotted Parquet paths and types of the leaves of a column."""
+    if pa.types.is_list(type_):
+        return _leaves(f"{path}.list.element", type_.value_type)
+    if pa.types.is_map(type_):
+        return [
+            *_leaves(f"{path}.key_value.key", type_.key_type),
+            *_leaves(f"{path}.key_value.value", type_.item_type),
+        ]
+    if pa.types.is_struct(type_):
+        children = (type_.field(i) for i in range(type_.num_fields))
+        return [leaf for f in children for leaf in _leaves(f"{path}.{f.name}", f.type)]
+    return [(path, type_)]
+
+
+def _holds_int96(type_: pa.DataType) -> bool:
+    return any(leaf == INT96_BYTES for _, leaf in _leaves("", type_))
+
+
+def _stored(column: pa.Array, stored: pa.DataType, *, lenient: bool = False) -> pa.Array:
+    """The column as it is handed to the library: nanosecond timestamps as INT96 bytes.
+
+    Args:
+        column: the values.
+        stored: from `_stored_type`.
+        lenient: it lies below ROWs that were null, so that nulls prove nothing.
+    """
+    if stored == INT96_BYTES and pa.types.is_timestamp(column.type):
+        return to_int96(column)
+    if not pa.types.is_nested(stored):
+        return column
+    if pa.types.is_list(stored):
+        child = _stored(column.values, stored.value_type, lenient=lenient)
+        return list_like(column, stored, child)
+    if pa.types.is_map(stored):
+        keys = _stored(column.keys, stored.key_type, lenient=lenient)
+        items = _stored(column.items, stored.item_type, lenient=lenient)
+        return map_entries(column, stored, keys, items)
+    fields = [stored.field(i) for i in range(stored.num_fields)]
+    children = []
+    for i, field in enumerate(fields):
+        child = column.field(i)
+        cleared = not field.nullable and child.null_count > 0
+        if cleared:
+            child = _below(column, child, lenient)
+        children.append(_stored(child, field.type, lenient=lenient or cleared))
+    return struct_like(column, fields, children)
+
+
+def _below(parent: pa.StructArray, child: pa.Array, lenient: bool) -> pa.Array:
+    """A required field of a ROW, without the nulls it has where the ROW itself is null."""
+    own = pc.any(pc.and_(child.is_null(), parent.is_valid()))
+    if not lenient and own.equals(pa.scalar(True)):
+        raise pa.ArrowInvalid("a field of a ROW may not be null, but is")
+    return without_nulls(child)
+
+
+def _with_int96(tail: bytes) -> bytes:
+    """The end of a file, with 12-byte values declared as INT96."""
+    length = int.from_bytes(tail[-_TRAILER_BYTES:-4], "little")
+    start = len(tail) - _TRAILER_BYTES - length
+    footer = bytes_as_int96(tail[start:-_TRAILER_BYTES])
+    return tail[:start] + footer + len(footer).to_bytes(4, "little") + _MAGIC
+
+
+def codec_of(compression: str) -> str:
+    """The library's name of a `file.compression`.
+
+    Raises:
+        InvalidOptionError: Parquet has none of this name.
+    """
+    codec = _CODECS.get(compression.lower())
+    if codec is None:
+        raise InvalidOptionError(
+            "Parquet files cannot have this compression",
+            hint=f"use one of {', '.join(_CODECS)}",
+            compression=compression,
+        )
+    return codec
+
+
+def _level(options: Mapping[str, str], default: int) -> int:
+    return option_value(options, "parquet.compression.codec.zstd.level") or default
+
+
+def _page_settings(options: Mapping[str, str]) -> dict[str, int]:
+    """Arguments of the library's writer from the table's options."""
+    names = {
+        "parquet.page.size": "data_page_size",
+        "parquet.dictionary.page.size": "dictionary_pagesize_limit",
+    }
+    found = {argument: option_value(options, key) for key, argument in names.items()}
+    return {argument: value for argument, value in found.items() if value is not None}
+
+
+def read_batches(
+    file_io: FileIO,
+    path: str,
+    columns: Sequence[str],
+    *,
+    batch_rows: int,
+    keep_row_group: RowGroupFilter | None = None,
+    selection: RowSelection | None = None,
+    file_size: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read some columns of a Parquet file.
+
+    Args:
+        file_io: the store.
+        path: the file.
+        columns: names in the file; those it does not have are left out.
+        batch_rows: largest batch [rows].
+        keep_row_group: leaves out row groups, or None to read all.
+        selection: rows to give by position in the file, or None for all; row groups without a
+            wanted row are not read.
+        file_size: recorded size [bytes], or None when it is unknown.
+
+    Yields:
+        Batches in file order, none empty, columns in file order; INT96 columns as raw
+        `INT96_BYTES`. With no column left, batches still carry the right number of rows.
+
+    Raises:
+        CorruptDataError: not a Parquet file, or a damaged one.
+        FileNotFoundError: there is no such file.
+    """
+    with open_data_file(file_io, path, "a Parquet file", file_size) as source:
+        file = _opened(source, path)
+        present = [name for name in columns if name in file.schema_arrow.names]
+        for start, groups in wanted_runs(file.metadata, keep_row_group, selection):
+            for reader, some in readers(file, source, groups, present, file_io.distant):
+                for batch in reader.iter_batches(batch_rows, row_groups=some, columns=present):
+                    chosen = selected(batch, start, selection)
+                    start += batch.num_rows
+                    if chosen.num_rows:
+                        yield chosen
+
+
+def _opened(source: pa.NativeFile, path: str) -> pq.ParquetFile:
+    file = pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True)
+    schema = file.schema
+    if all(schema.column(i).physical_type != "INT96" for i in range(len(schema))):
+        return file
+    size = source.size()
+    source.seek(size - _TRAILER_BYTES)
+    length = int.from_bytes(source.read(4), "little")
+    source.seek(size - _TRAILER_BYTES - length)
+    try:
+        footer = int96_as_bytes(source.read(length))
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise CorruptDataError(
+            "a data file cannot be decoded",
+            detail=str(error),
+            path=path,
+            expected="the footer of a Parquet file",
+        ) from error
+    image = _MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC
+    metadata = pq.read_metadata(io.BytesIO(image))
+    return pq.ParquetFile(
+        source, metadata=metadata, pre_buffer=False, page_checksum_verification=True
+    )

@@ -1,0 +1,483 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading and writing the manifests and manifest lists of one table.
+
+Manifests never change once written, so what was decoded is kept: one cache per process, keyed by
+full path, bounded by the records held and the time without use, serves every table and every
+thread. What this process writes enters the cache at once. Several files are read beside each other
+where the store is far away, and only those that are not held. Source: FORMAT.md §1.3, §4.
+"""
+
+import collections
+import dataclasses
+import functools
+import itertools
+import struct
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from storage.clock import Clock, IdSource, SystemClock
+from storage.errors import CorruptDataError
+from storage.format.avro.blocks import codec_of
+from storage.format.avro.container import ContainerWriter
+from storage.format.metadata.file_meta import (
+    EMPTY_STATS,
+    FileKind,
+    IndexManifestEntry,
+    ManifestEntry,
+    SimpleStats,
+)
+from storage.format.metadata.index_manifest import decode_index_entries, encode_index_entries
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.manifest import (
+    ManifestFileMeta,
+    Wanted,
+    decode_entries,
+    decode_metas,
+    encode_metas,
+    entry_record,
+    entry_schema,
+)
+from storage.format.row.binary_row import decode_row, encode_row
+from storage.format.types.types import DataType
+from storage.io.file_io import FileIO, read_present
+from storage.options.options import option_value
+
+__all__ = ["ManifestStore", "clear_manifest_cache"]
+
+_CACHED_RECORDS = 200_000
+"""Bound of each cache [records]. A decoded entry takes 1-2 kB, so about 300 MB when full."""
+
+_UNUSED_S = 300.0
+"""What was not asked for so long goes [s]: a stream that runs for weeks makes new manifests with
+every commit and has no use for the old ones."""
+
+_Record = TypeVar("_Record")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Held(Generic[_Record]):
+    """The records of a file, and when they were asked for last [monotonic s]."""
+
+    records: tuple[_Record, ...]
+    used_s: float
+
+
+class _RecordCache(Generic[_Record]):
+    """Files in the order of their last use, bounded by their records and by time. Thread-safe."""
+
+    def __init__(self, limit: int, clock: Clock | None = None) -> None:
+        self._limit = limit
+        self._clock = clock or SystemClock()
+        self._held = 0
+        self._files: collections.OrderedDict[str, _Held[_Record]] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> tuple[_Record, ...] | None:
+        with self._lock:
+            held = self._files.pop(path, None)
+            if held is None:
+                return None
+            self._files[path] = _Held(held.records, self._clock.monotonic_s())
+            return held.records
+
+    def __contains__(self, path: str) -> bool:
+        with self._lock:
+            return path in self._files
+
+    def put(self, path: str, records: tuple[_Record, ...]) -> None:
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            if (before := self._files.pop(path, None)) is not None:
+                self._held -= _weight(before.records)
+            self._files[path] = _Held(records, now_s)
+            self._held += _weight(records)
+            while self._files:
+                oldest = next(iter(self._files.values()))
+                if self._held <= self._limit and oldest.used_s >= now_s - _UNUSED_S:
+                    break
+                self._files.popitem(last=False)
+                self._held -= _weight(oldest.records)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._files.clear()
+            self._held = 0
+
+
+def _weight(records: tuple[object, ...]) -> int:
+    """What a file counts for; one more than its records, so that empty files are bounded too."""
+    return len(records) + 1
+
+
+_ENTRIES: _RecordCache[ManifestEntry] = _RecordCache(_CACHED_RECORDS)
+_METAS: _RecordCache[ManifestFileMeta] = _RecordCache(_CACHED_RECORDS)
+_INDEXES: _RecordCache[IndexManifestEntry] = _RecordCache(_CACHED_RECORDS)
+
+
+def clear_manifest_cache() -> None:
+    """Forget every decoded manifest of this process; for tests and memory emergencies."""
+    _ENTRIES.clear()
+    _METAS.clear()
+    _INDEXES.clear()
+
+
+class ManifestStore:
+    """Manifests of one table.
+
+    File names carry one UUID per instance and a counter per kind. A pickled copy takes a UUID of
+    its own, so two processes never write the same name.
+
+    Args:
+        file_io: the store.
+        layout: where the table's files are.
+        id_source: gives the UUID.
+        partition_types: types of the partition columns, in partition-key order.
+        options: of the table; those about manifests say how they are written. Looked at when
+            something is written, so that a table with a bad value can be read and altered.
+    """
+
+    def __init__(
+        self,
+        file_io: FileIO,
+        layout: TableLayout,
+        id_source: IdSource,
+        *,
+        partition_types: Sequence[DataType] = (),
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._file_io = file_io
+        self._layout = layout
+        self._ids = id_source
+        self._partition_types = tuple(partition_types)
+        self._options = dict(options)
+        self._start_names()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_uuid"], state["_manifest_numbers"], state["_list_numbers"]
+        del state["_index_numbers"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start_names()
+
+    def _start_names(self) -> None:
+        self._uuid = self._ids.uuid()
+        self._manifest_numbers = itertools.count()
+        self._list_numbers = itertools.count()
+        self._index_numbers = itertools.count()
+
+    @functools.cached_property
+    def _codec(self) -> str:
+        return codec_of(option_value(self._options, "manifest.compression"))
+
+    @functools.cached_property
+    def _zstd_level(self) -> int:
+        return int(option_value(self._options, "file.compression.zstd-level"))
+
+    @functools.cached_property
+    def _drop_stats(self) -> bool:
+        return bool(option_value(self._options, "manifest.delete-file-drop-stats"))
+
+    def write_manifests(
+        self, entries: Iterable[ManifestEntry], target_size: int
+    ) -> list[ManifestFileMeta]:
+        """Write entries in their order, starting a new manifest whenever one is full.
+
+        Args:
+            entries: what to write.
+            target_size: a manifest is closed once it holds this much [bytes].
+
+        Returns:
+            One meta per manifest, in writing order; nothing for no entries.
+        """
+        metas = []
+        if self._drop_stats:
+            entries = map(_without_stats, entries)
+        for group, data in self._rolled(tuple(entries), target_size):
+            name = f"manifest-{self._uuid}-{next(self._manifest_numbers)}"
+            path = self._layout.manifest(name)
+            self._file_io.write_bytes(path, data)
+            _ENTRIES.put(path, group)
+            metas.append(self._describe(name, len(data), group))
+        return metas
+
+    def write_list(self, metas: Iterable[ManifestFileMeta]) -> tuple[str, int]:
+        """Write a manifest list; an empty one is a valid file.
+
+        Returns:
+            Its name inside `manifest/` and its size [bytes].
+        """
+        metas = tuple(metas)
+        data = encode_metas(metas, codec=self._codec, zstd_level=self._zstd_level)
+        name = f"manifest-list-{self._uuid}-{next(self._list_numbers)}"
+        path = self._layout.manifest(name)
+        self._file_io.write_bytes(path, data)
+        _METAS.put(path, metas)
+        return name, len(data)
+
+    def write_index_manifest(self, entries: Iterable[IndexManifestEntry]) -> str:
+        """Write the complete list of a snapshot's index files.
+
+        Returns:
+            Its name inside `manifest/`.
+        """
+        entries = tuple(entries)
+        name = f"index-manifest-{self._uuid}-{next(self._index_numbers)}"
+        path = self._layout.manifest(name)
+        data = encode_index_entries(entries, codec=self._codec, zstd_level=self._zstd_level)
+        self._file_io.write_bytes(path, data)
+        _INDEXES.put(path, entries)
+        return name
+
+    def read_index_manifest(self, name: str) -> tuple[IndexManifestEntry, ...]:
+        """The index files of a snapshot, in file order; cached. Raises as `read_manifest`."""
+        path = self._layout.manifest(name)
+        entries = _INDEXES.get(path)
+        if entries is None:
+            entries = decode_index_entries(self._file_io.read_bytes(path), source=path)
+            _INDEXES.put(path, entries)
+        return entries
+
+    def read_manifest(self, name: str, wanted: Wanted | None = None) -> tuple[ManifestEntry, ...]:
+        """The entries of a manifest, in file order; cached unless only some are wanted.
+
+        Raises:
+            FileNotFoundError: it is gone, as after expiry.
+            CorruptDataError: it cannot be decoded.
+        """
+        path = self._layout.manifest(name)
+        entries = _ENTRIES.get(path)
+        if entries is None:
+            data = self._file_io.read_bytes(path)
+            entries = decode_entries(data, source=path, wanted=wanted)
+            if wanted is None:
+                _ENTRIES.put(path, entries)
+        elif wanted is not None:
+            entries = tuple(e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
+        return entries
+
+    def read_manifests(
+        self, metas: Iterable[ManifestFileMeta], wanted: Wanted | None = None
+    ) -> Iterator[tuple[ManifestEntry, ...]]:
+        """The entries of several manifests, one after the other; as `read_manifest` otherwise.
+
+        Raises:
+            FileNotFoundError: one is gone, as after expiry.
+            CorruptDataError: one cannot be decoded, or is shorter than recorded.
+        """
+
+        def decode(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
+            return decode_entries(data, source=path, wanted=wanted)
+
+        files = [(meta.file_name, meta.file_size) for meta in metas]
+        for entries, held in self._each(_ENTRIES, files, decode, keep=wanted is None):
+            if held and wanted is not None:
+                chosen = (e for e in entries if wanted(e.partition, e.bucket, e.total_buckets))
+                yield tuple(chosen)
+            else:
+                yield entries
+
+    def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
+        """The manifests of a manifest list, in file order; cached.
+
+        Args:
+            name: of the list.
+            size: what the snapshot says about it [bytes]; None = unknown.
+
+        Raises:
+            As `read_manifests`.
+        """
+        (metas,) = self.read_lists([(name, size)])
+        return metas
+
+    def read_lists(
+        self, lists: Iterable[tuple[str, int | None]]
+    ) -> Iterator[tuple[ManifestFileMeta, ...]]:
+        """Several manifest lists by name and size, one after the other; see `read_list`."""
+        for metas, _ in self._each(_METAS, list(lists), _decode_list, keep=True):
+            yield metas
+
+    def preload_lists(self, lists: Iterable[tuple[str, int | None]]) -> None:
+        """Bring manifest lists that will be asked for into the cache, read together.
+
+        What is missing or cut short is left for whoever asks for it to find.
+        """
+        self._preload(_METAS, dict(lists), _decode_list)
+
+    def preload_manifests(self, metas: Iterable[ManifestFileMeta]) -> None:
+        """The same for manifests; as many as the cache holds without pushing each other out."""
+        sizes: dict[str, int | None] = {}
+        records = 0
+        for meta in {meta.file_name: meta for meta in metas}.values():
+            records += meta.num_added_files + meta.num_deleted_files + 1
+            if records > _CACHED_RECORDS // 2:
+                break
+            sizes[meta.file_name] = meta.file_size
+        self._preload(_ENTRIES, sizes, _decode_manifest)
+
+    def _preload(
+        self,
+        cache: _RecordCache[_Record],
+        files: Mapping[str, int | None],
+        decode: Callable[[bytes, str], tuple[_Record, ...]],
+    ) -> None:
+        sizes = {self._layout.manifest(name): size for name, size in files.items()}
+        absent = [path for path in sizes if path not in cache]
+        if len(absent) < 2:
+            return
+        for path, data in zip(absent, read_present(self._file_io, absent), strict=True):
+            if data is not None and len(data) >= (sizes[path] or 0):
+                cache.put(path, decode(data, path))
+
+    def _each(
+        self,
+        cache: _RecordCache[_Record],
+        files: Sequence[tuple[str, int | None]],
+        decode: Callable[[bytes, str], tuple[_Record, ...]],
+        *,
+        keep: bool,
+    ) -> Iterator[tuple[tuple[_Record, ...], bool]]:
+        """Decoded files in order, each with whether it came from the cache.
+
+        Args:
+            cache: where they may be.
+            files: names and recorded sizes [bytes].
+            decode: from content and path.
+            keep: whether to put into the cache what was read.
+        """
+        paths = [self._layout.manifest(name) for name, _ in files]
+        absent = dict.fromkeys(path for path in paths if path not in cache)
+        arriving = self._file_io.read_many(list(absent))
+        for path, (_, size) in zip(paths, files, strict=True):
+            if path in absent:
+                del absent[path]
+                data = next(arriving)
+            else:
+                records = cache.get(path)
+                if records is not None:
+                    yield records, True
+                    continue
+                data = self._file_io.read_bytes(path)  # pushed out meanwhile
+            if size is not None and len(data) < size:
+                raise CorruptDataError(
+                    "a manifest is shorter than recorded",
+                    path=path,
+                    expected=size,
+                    found=len(data),
+                )
+            records = decode(data, path)
+            if keep:
+                cache.put(path, records)
+            yield records, False
+
+    def may_hold_partition(self, meta: ManifestFileMeta, partitions: Collection[bytes]) -> bool:
+        """Whether a manifest may have entries of one of some framed partitions, by its stats."""
+        types, stats = self._partition_types, meta.partition_stats
+        if not partitions or len(stats.null_counts) != len(types) or not types:
+            return bool(partitions)
+        lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
+        bounds = list(zip(lows, highs, stats.null_counts, strict=True))
+        rows = (decode_row(partition, types) for partition in partitions)
+        return any(
+            all(_within(value, *bound) for value, bound in zip(row, bounds, strict=True))
+            for row in rows
+        )
+
+    def delete(self, name: str) -> bool:
+        """Remove a manifest or a manifest list. False when it was not there."""
+        return self._file_io.delete(self._layout.manifest(name))
+
+    def _rolled(
+        self, entries: tuple[ManifestEntry, ...], target_size: int
+    ) -> Iterator[tuple[tuple[ManifestEntry, ...], bytes]]:
+        """Encode entries into files of about `target_size` [bytes]."""
+        start = 0
+        writer = self._writer(entries)
+        for end, entry in enumerate(entries, start=1):
+            writer.append(entry_record(entry))
+            if writer.size >= target_size or end == len(entries):
+                yield entries[start:end], writer.finish()
+                start, writer = end, self._writer(entries)
+
+    def _writer(self, entries: tuple[ManifestEntry, ...]) -> ContainerWriter:
+        schema = entry_schema(entries)
+        return ContainerWriter(schema, codec=self._codec, zstd_level=self._zstd_level)
+
+    def _describe(self, name: str, size: int, entries: Sequence[ManifestEntry]) -> ManifestFileMeta:
+        added = sum(entry.kind is FileKind.ADD for entry in entries)
+        buckets = [entry.bucket for entry in entries]
+        levels = [entry.file.level for entry in entries]
+        row_ids = [
+            (first, first + entry.file.row_count - 1)
+            for entry in entries
+            if (first := entry.file.first_row_id) is not None
+        ]
+        tracked = len(row_ids) == len(entries)
+        return ManifestFileMeta(
+            file_name=name,
+            file_size=size,
+            num_added_files=added,
+            num_deleted_files=len(entries) - added,
+            partition_stats=self._partition_stats(entries),
+            schema_id=max(entry.file.schema_id for entry in entries),
+            min_bucket=min(buckets),
+            max_bucket=max(buckets),
+            min_level=min(levels),
+            max_level=max(levels),
+            min_row_id=min(first for first, _ in row_ids) if tracked else None,
+            max_row_id=max(last for _, last in row_ids) if tracked else None,
+        )
+
+    def _partition_stats(self, entries: Sequence[ManifestEntry]) -> SimpleStats:
+        """Minimum, maximum and null count per partition column, full precision."""
+        types = self._partition_types
+        if not types:
+            return EMPTY_STATS
+        entry_counts = collections.Counter(entry.partition for entry in entries)
+        rows = [(decode_row(framed, types), count) for framed, count in entry_counts.items()]
+        lows, highs, null_counts = [], [], []
+        for position in range(len(types)):
+            present = [row[position] for row, _ in rows if row[position] is not None]
+            lows.append(min(present, key=_order, default=None))
+            highs.append(max(present, key=_order, default=None))
+            null_counts.append(sum(count for row, count in rows if row[position] is None))
+        return SimpleStats(encode_row(lows, types), encode_row(highs, types), tuple(null_counts))
+
+
+def _decode_list(data: bytes, path: str) -> tuple[ManifestFileMeta, ...]:
+    return decode_metas(data, source=path)
+
+
+def _decode_manifest(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
+    return decode_entries(data, source=path)
+
+
+def _without_stats(entry: ManifestEntry) -> ManifestEntry:
+    """A DELETE without value statistics, which nobody asks for; identity stays."""
+    if entry.kind is FileKind.ADD:
+        return entry
+    file = dataclasses.replace(entry.file, value_stats=EMPTY_STATS, value_stats_cols=())
+    return dataclasses.replace(entry, file=file)
+
+
+def _within(value: object, low: object, high: object, null_count: int | None) -> bool:
+    """Whether a column with these statistics may hold a value."""
+    if value is None:
+        return null_count != 0
+    if low is None or high is None:
+        return True
+    return bool(_order(low) <= _order(value) <= _order(high))
+
+
+def _order(value: object) -> Any:
+    """Java's order: -0.0 before 0.0 and NaN last; other values compare as they are."""
+    if not isinstance(value, float):
+        return value
+    (bits,) = struct.unpack(">q", struct.pack(">d", value))
+    if value != value:
+        return 0x7FFF_FFFF_FFFF_FFFF
+    return bits if bits >= 0 else -(bits & 0x7FFF_FFFF_FFFF_FFFF) - 1

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schema changes as values, and the pure function that applies them.
+
+Source: SEMANTICS.md §H.1, §H.2, §H.5 and FORMAT.md §2.3. A column is named by its name, or by a
+path into a ROW (`("address", "city")`); `element` steps into an ARRAY and `value` into a MAP.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from storage.errors import InvalidRequestError, InvalidSchemaChangeError
+from storage.format.metadata.option_changes import (
+    check_option_references,
+    removed_option,
+    renamed_in_options,
+    set_option,
+)
+from storage.format.metadata.schema import TableSchema, check_column_name, check_keys, number_type
+from storage.format.types.casts import can_cast
+from storage.format.types.default_values import default_of
+from storage.format.types.field_tree import ColumnPath, as_path, edit_siblings, edit_type, path_text
+from storage.format.types.type_text import type_name
+from storage.format.types.types import DataField, DataType
+from storage.options.options import option_value
+
+__all__ = [
+    "AddColumn",
+    "ColumnPath",
+    "DropColumn",
+    "DropPrimaryKey",
+    "MoveColumn",
+    "RemoveOption",
+    "RenameColumn",
+    "SchemaChange",
+    "SetOption",
+    "UpdateComment",
+    "UpdateDefault",
+    "UpdateNullability",
+    "UpdateTableComment",
+    "UpdateType",
+    "evolve",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AddColumn:
+    """Add a nullable column, at the end unless placed.
+
+    Attributes:
+        name: of the new column; with a path, the last step is the new name.
+        type: must be nullable; ids inside it are given anew.
+        comment: its description.
+        after: sibling to stand behind.
+        first: stand before all siblings.
+        before: sibling to stand in front of.
+    """
+
+    name: ColumnPath
+    type: DataType
+    comment: str | None = None
+    after: str | None = None
+    first: bool = False
+    before: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpdateType:
+    """Change a column's type; it stays as nullable as it was.
+
+    A path may end with `element` or `value`, for what an ARRAY or a MAP holds.
+    """
+
+    name: ColumnPath
+    type: DataType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DropColumn:
+    """Remove a column; its id is never used again."""
+
+    name: ColumnPath
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """Rename a column; options that name it follow."""
+
+    name: ColumnPath
+    new_name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MoveColumn:
+    """Place a column behind or in front of a sibling, before all of them, or (none given) last."""
+
+    name: ColumnPath
+    after: str | None = None
+    first: bool = False
+    before: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpdateNullability:
+    """Allow nulls, or forbid them where option `alter-column-null-to-not-null.disabled` is off."""
+
+    name: ColumnPath
+    nullable: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpdateComment:
+    """Set or remove (None) a column's description."""
+
+    name: ColumnPath
+    comment: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpdateDefault:
+    """Set or remove (None) the text of a column's default value for later writes."""
+
+    name: ColumnPath
+    default: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SetOption:
+    """Set a table option."""
+
+    key: str
+    value: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RemoveOption:
+    """Take a table option back to its default."""
+
+    key: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UpdateTableComment:
+    """Set or remove (None) the table's comment."""
+
+    comment: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DropPrimaryKey:
+    """Make an append table of a primary-key table that has no snapshot yet."""
+
+
+SchemaChange = (
+    AddColumn
+    | UpdateType
+    | DropColumn
+    | RenameColumn
+    | MoveColumn
+    | UpdateNullability
+    | UpdateComment
+    | UpdateDefault
+    | SetOption
+    | RemoveOption
+    | UpdateTableComment
+    | DropPrimaryKey
+)
+
+
+def evolve(
+    schema: TableSchema,
+    changes: Sequence[SchemaChange],
+    now_ms: int,
+    *,
+    has_snapshots: bool = True,
+) -> TableSchema:
+    """The next schema of a table: id + 1, with all changes applied in order.
+
+    Args:
+        schema: the newest schema.
+        changes: each sees the result of those before it.
+        now_ms: time of the new schema [epoch ms].
+        has_snapshots: whether the table has data; most options are fixed from then on.
+
+    Raises:
+        InvalidSchemaChangeError: a change is not allowed; names column or option.
+    """
+    for change in changes:
+        schema = _apply(schema, change, has_snapshots)
+    check_option_references(schema)
+    try:
+        check_keys(schema)
+    except InvalidRequestError as error:
+        raise InvalidSchemaChangeError(
+            "the changed schema would not be valid", detail=str(error)
+        ) from error
+    return dataclasses.replace(schema, id=schema.id + 1, time_ms=now_ms, version=3)
+
+
+def _apply(  # noqa: C901 - one line per kind of change
+    schema: TableSchema, change: SchemaChange, has_snapshots: bool
+) -> TableSchema:
+    match change:
+        case AddColumn():
+            return _add(schema, change)
+        case UpdateType():
+            return _update_type(schema, change)
+        case DropColumn():
+            return _drop(schema, change)
+        case RenameColumn():
+            return _rename(schema, change)
+        case MoveColumn():
+            return _move(schema, change)
+        case UpdateNullability():
+            return _update_nullability(schema, change)
+        case UpdateComment(name=name, comment=comment):
+            return _replace_field(schema, name, description=comment)
+        case UpdateDefault():
+            return _update_default(schema, change)
+        case DropPrimaryKey():
+            return _drop_primary_key(schema, has_snapshots)
+        case SetOption(key=key, value=value):
+            options = set_option(schema.options, key, value, has_snapshots=has_snapshots)
+            return dataclasses.replace(schema, options=options)
+        case RemoveOption(key=key):
+            options = removed_option(schema.options, key, has_snapshots=has_snapshots)
+            return dataclasses.replace(schema, options=options)
+        case UpdateTableComment(comment=comment):
+            return dataclasses.replace(schema, comment=comment)
+
+
+def _add(schema: TableSchema, change: AddColumn) -> TableSchema:
+    path = as_path(change.name)
+    _check_name(path[-1])
+    if not change.type.nullable:
+        raise InvalidSchemaChangeError(
+            "cannot specify NOT NULL for a column added to a table",
+            column=path_text(path),
+            hint="add it nullable: old rows have no value for it",
+        )
+    ids = itertools.count(schema.highest_field_id + 1)
+    field = _new_field(change, path[-1], ids)
+    change = _before_partition(schema, change, path)
+
+    def add(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        _refuse_taken(siblings, path)
+        return _placed(siblings, field, change)
+
+    fields = edit_siblings(schema.fields, path, add)
+    return dataclasses.replace(schema, fields=fields, highest_field_id=next(ids) - 1)
+
+
+def _before_partition(schema: TableSchema, change: AddColumn, path: tuple[str, ...]) -> AddColumn:
+    """With option `add-column-before-partition`, a column without a place goes before those."""
+    placed = change.first or change.after is not None or change.before is not None
+    wanted = option_value(schema.options, "add-column-before-partition")
+    if placed or len(path) > 1 or not wanted:
+        return change
+    keys = (name for name in schema.field_names if name in schema.partition_keys)
+    return dataclasses.replace(change, before=next(keys, None))
+
+
+def _new_field(change: AddColumn, name: str, ids: Iterator[int]) -> DataField:
+    field_id = next(ids)
+    type_ = number_type(change.type, ids)
+    return DataField(id=field_id, name=name, type=type_, description=change.comment)
+
+
+def _update_type(schema: TableSchema, change: UpdateType) -> TableSchema:
+    path = as_path(change.name)
+    if path[0] in (*schema.primary_keys, *schema.partition_keys):
+        raise InvalidSchemaChangeError(
+            "the type of a primary key or partition key cannot change", column=path_text(path)
+        )
+    explicit = not option_value(schema.options, "disable-explicit-type-casting")
+
+    def update(type_: DataType) -> DataType:
+        target = dataclasses.replace(change.type, nullable=type_.nullable)
+        if target != type_ and not can_cast(type_, target, explicit=explicit):
+            raise InvalidSchemaChangeError(
+                "column cannot be converted to this type without losing information",
+                column=path_text(path),
+                type=type_name(type_),
+                wanted=type_name(target),
+            )
+        return target
+
+    changed = dataclasses.replace(schema, fields=edit_type(schema.fields, path, update))
+    _check_default(changed.field(path[0]))
+    return changed
+
+
+def _update_default(schema: TableSchema, change: UpdateDefault) -> TableSchema:
+    path = as_path(change.name)
+
+    def update(field: DataField) -> DataField:
+        changed = dataclasses.replace(field, default=change.default)
+        _check_default(changed)
+        return changed
+
+    return _edit_field(schema, path, update)
+
+
+def _check_default(field: DataField) -> None:
+    if field.default is None:
+        return
+    try:
+        default_of(field.default, field.type, field.name)
+    except InvalidRequestError as error:
+        raise InvalidSchemaChangeError(
+            "unsupported default value for the type of the column",
+            detail=str(error),
+            column=field.name,
+        ) from error
+
+
+def _drop_primary_key(schema: TableSchema, has_snapshots: bool) -> TableSchema:
+    if has_snapshots:
+        raise InvalidSchemaChangeError(
+            "cannot drop primary keys on a non-empty table",
+            hint="make a new table without primary key and copy the rows",
+        )
+    return dataclasses.replace(schema, primary_keys=())
+
+
+def _drop(schema: TableSchema, change: DropColumn) -> TableSchema:
+    path = as_path(change.name)
+    if len(path) == 1 and path[0] in (*schema.primary_keys, *schema.partition_keys):
+        raise InvalidSchemaChangeError(
+            "a primary key or partition key cannot be dropped", column=path_text(path)
+        )
+
+    def drop(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        index = _index(siblings, path)
+        if len(siblings) == 1:
+            raise InvalidSchemaChangeError(
+                "the last column cannot be dropped", column=path_text(path)
+            )
+        return siblings[:index] + siblings[index + 1 :]
+
+    return dataclasses.replace(schema, fields=edit_siblings(schema.fields, path, drop))
+
+
+def _rename(schema: TableSchema, change: RenameColumn) -> TableSchema:
+    path = as_path(change.name)
+    _check_name(change.new_name)
+    if len(path) == 1 and path[0] in schema.partition_keys:
+        raise InvalidSchemaChangeError("cannot rename partition column", column=path_text(path))
+
+    def rename(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        index = _index(siblings, path)
+        _refuse_taken(siblings, (*path[:-1], change.new_name))
+        field = dataclasses.replace(siblings[index], name=change.new_name)
+        return (*siblings[:index], field, *siblings[index + 1 :])
+
+    fields = edit_siblings(schema.fields, path, rename)
+    if len(path) > 1:
+        return dataclasses.replace(schema, fields=fields)
+    old, new = path[0], change.new_name
+    return dataclasses.replace(
+        schema,
+        fields=fields,
+        primary_keys=tuple(new if name == old else name for name in schema.primary_keys),
+        options=renamed_in_options(schema.options, old, new),
+    )
+
+
+def _move(schema: TableSchema, change: MoveColumn) -> TableSchema:
+    path = as_path(change.name)
+
+    def move(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        index = _index(siblings, path)
+        others = siblings[:index] + siblings[index + 1 :]
+        return _placed(others, siblings[index], change)
+
+    return dataclasses.replace(schema, fields=edit_siblings(schema.fields, path, move))
+
+
+def _update_nullability(schema: TableSchema, change: UpdateNullability) -> TableSchema:
+    path = as_path(change.name)
+    if change.nullable and path[0] in schema.primary_keys:
+        raise InvalidSchemaChangeError("a primary key cannot be null", column=path_text(path))
+    fixed = option_value(schema.options, "alter-column-null-to-not-null.disabled")
+
+    def update(type_: DataType) -> DataType:
+        if fixed and type_.nullable and not change.nullable:
+            raise InvalidSchemaChangeError(
+                "a nullable column cannot become NOT NULL",
+                column=path_text(path),
+                hint="set `alter-column-null-to-not-null.disabled` to false if no row is null",
+            )
+        return dataclasses.replace(type_, nullable=change.nullable)
+
+    return dataclasses.replace(schema, fields=edit_type(schema.fields, path, update))
+
+
+def _replace_field(schema: TableSchema, name: ColumnPath, **parts: str | None) -> TableSchema:
+    return _edit_field(
+        schema,
+        as_path(name),
+        lambda field: dataclasses.replace(field, **parts),  # type: ignore[arg-type]
+    )
+
+
+def _edit_field(
+    schema: TableSchema, path: tuple[str, ...], edit: Callable[[DataField], DataField]
+) -> TableSchema:
+    def edited(siblings: tuple[DataField, ...]) -> tuple[DataField, ...]:
+        index = _index(siblings, path)
+        return (*siblings[:index], edit(siblings[index]), *siblings[index + 1 :])
+
+    return dataclasses.replace(schema, fields=edit_siblings(schema.fields, path, edited))
+
+
+def _placed(
+    siblings: tuple[DataField, ...], field: DataField, place: AddColumn | MoveColumn
+) -> tuple[DataField, ...]:
+    if place.first + (place.after is not None) + (place.before is not None) > 1:
+        raise InvalidSchemaChangeError(
+            "a column is placed first, before or after another, not several", column=field.name
+        )
+    if place.first:
+        return (field, *siblings)
+    index = len(siblings)
+    if place.after is not None:
+        index = _index(siblings, (place.after,)) + 1
+    elif place.before is not None:
+        index = _index(siblings, (place.before,))
+    return (*siblings[:index], field, *siblings[index:])
+
+
+def _index(siblings: Sequence[DataField], path: tuple[str, ...]) -> int:
+    for index, field in enumerate(siblings):
+        if field.name == path[-1]:
+            return index
+    raise InvalidSchemaChangeError(
+        "no such column",
+        column=path_text(path),
+        columns=", ".join(field.name for field in siblings),
+    )
+
+
+def _refuse_taken(siblings: Sequence[DataField], path: tuple[str, ...]) -> None:
+    if any(field.name == path[-1] for field in siblings):
+        raise InvalidSchemaChangeError("the column exists already", column=path_text(path))
+
+
+def _check_name(name: str) -> None:
+    try:
+        check_column_name(name)
+    except InvalidRequestError as error:
+        raise InvalidSchemaChangeError(
+            "not a name for a column", column=name, detail=str(error)
+        ) from error

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema files of a table: which there are, reading them, adding the next.
+
+Source: FORMAT.md §2 and §11.5: a schema file is published like a snapshot, by create-if-absent,
+so of two concurrent changes one loses and must be applied again on top of the winner.
+
+Reads of every data file ask for its schema, so what was read is kept. Only a fast-forward of a
+branch gives an id another schema; `latest`, which lists the directory anyhow, notices it by size
+and time of the files and drops what it kept.
+"""
+
+from typing import Any
+
+from storage.errors import CorruptDataError, NotFoundError
+from storage.format.metadata.documents import read_document
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.schema import TableSchema
+from storage.io.file_io import FileIO, FileStatus
+
+__all__ = ["SchemaStore"]
+
+_PREFIX = "schema-"
+
+_Mark = tuple[int, int]
+"""Size and modification time of a file."""
+
+
+class SchemaStore:
+    """Schemas of one table or branch. Picklable; what it keeps does not travel.
+
+    Args:
+        file_io: the store of bytes.
+        layout: paths of the table or branch.
+    """
+
+    def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
+        self._file_io = file_io
+        self._layout = layout
+        self._kept: dict[int, TableSchema] = {}
+        self._marks: dict[int, _Mark] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_file_io": self._file_io, "_layout": self._layout, "_kept": {}, "_marks": {}}
+
+    def ids(self) -> list[int]:
+        """All schema ids, ascending; empty when there is no table."""
+        return sorted(self._listed())
+
+    def latest(self) -> TableSchema | None:
+        """The newest schema, or None when there is no table. Costs one listing."""
+        listed = self._listed()
+        marks = {one: (status.size, status.modified_ms) for one, status in listed.items()}
+        for known in list(self._kept):
+            if known not in marks or marks[known] != self._marks.get(known):
+                self._kept.pop(known, None)
+        self._marks = marks
+        newest = max(listed, default=None)
+        return None if newest is None else self.read(newest)
+
+    def read(self, schema_id: int) -> TableSchema:
+        """The schema of that id.
+
+        Raises:
+            NotFoundError: there is none.
+            CorruptDataError: its file is damaged.
+            UnsupportedFeatureError: it has a column type this version does not know.
+        """
+        kept = self._kept.get(schema_id)
+        if kept is not None:
+            return kept
+        path = self._layout.schema_file(schema_id)
+        try:
+            schema = read_document(self._file_io, path, TableSchema.from_json)
+        except FileNotFoundError as error:
+            raise NotFoundError("no such schema", id=schema_id, table=self._layout.root) from error
+        if schema.id != schema_id:
+            raise CorruptDataError(
+                "a schema file holds another schema",
+                path=path,
+                expected=schema_id,
+                found=schema.id,
+            )
+        return self._kept.setdefault(schema_id, schema)
+
+    def publish(self, schema: TableSchema) -> bool:
+        """Add a schema, unless its id is taken.
+
+        Returns:
+            True when this call added it, False when another writer has the id.
+        """
+        path = self._layout.schema_file(schema.id)
+        if not self._file_io.put_if_absent(path, schema.to_json()):
+            return False
+        self._kept[schema.id] = schema
+        return True
+
+    def forget(self) -> None:
+        """Keep nothing: ids may name other schemas from now on."""
+        self._kept.clear()
+
+    def _listed(self) -> dict[int, FileStatus]:
+        found = {}
+        for status in self._file_io.list(self._layout.schema_dir):
+            text = status.name.removeprefix(_PREFIX)
+            number = text.isascii() and text.isdigit() and str(int(text)) == text
+            if number and status.name.startswith(_PREFIX):
+                found[int(text)] = status
+        return found

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Snapshot`: the JSON document that makes a table version visible.
+
+Source: FORMAT.md §3.1. Where the documents live and which is the newest is in `snapshot_store`.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+from storage.errors import CorruptDataError
+from storage.format.metadata.documents import dump_object, parse_object
+
+__all__ = ["BATCH_COMMIT_IDENTIFIER", "CommitKind", "Snapshot"]
+
+BATCH_COMMIT_IDENTIFIER = 9_223_372_036_854_775_807
+"""`commitIdentifier` of batch writers, which have no checkpoints (Java's Long.MAX_VALUE)."""
+
+CURRENT_VERSION = 3
+_NO_WATERMARK = -9_223_372_036_854_775_808
+
+
+class CommitKind(enum.Enum):
+    """Why a snapshot was made."""
+
+    APPEND = "APPEND"
+    COMPACT = "COMPACT"
+    OVERWRITE = "OVERWRITE"
+    ANALYZE = "ANALYZE"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One table version. Attributes mirror the JSON members; None = absent.
+
+    Attributes:
+        id: the N of `snapshot-N`, from 1, without gaps.
+        schema_id: newest schema at commit time.
+        base_manifest_list: state before this commit; name inside `manifest/`.
+        base_manifest_list_size: [bytes].
+        delta_manifest_list: this commit's changes.
+        delta_manifest_list_size: [bytes].
+        changelog_manifest_list: this commit's changelog, or None.
+        changelog_manifest_list_size: [bytes].
+        index_manifest: the complete index manifest, or None.
+        commit_user: identity of the writing job.
+        commit_identifier: grows with each commit of a user; `BATCH_COMMIT_IDENTIFIER` for batch.
+        commit_kind: why.
+        time_ms: commit time [epoch ms].
+        total_record_count: rows of all live files, unmerged.
+        delta_record_count: rows added minus rows removed by the delta.
+        changelog_record_count: rows of changelog files, or None.
+        watermark: event time [epoch ms]; None also for the "no watermark" mark of old files.
+        statistics: name inside `statistics/`, or None.
+        properties: free text pairs of the committer, or None.
+        next_row_id: for row tracking, or None.
+        uuid: identity of the document, or None in old files.
+        version: format version; we write 3.
+        extra: members that this version does not know, kept on rewriting.
+    """
+
+    id: int
+    schema_id: int
+    base_manifest_list: str
+    base_manifest_list_size: int | None = None
+    delta_manifest_list: str
+    delta_manifest_list_size: int | None = None
+    changelog_manifest_list: str | None = None
+    changelog_manifest_list_size: int | None = None
+    index_manifest: str | None = None
+    commit_user: str
+    commit_identifier: int
+    commit_kind: CommitKind
+    time_ms: int
+    total_record_count: int
+    delta_record_count: int
+    changelog_record_count: int | None = None
+    watermark: int | None = None
+    statistics: str | None = None
+    properties: Mapping[str, str] | None = None
+    next_row_id: int | None = None
+    uuid: str | None = None
+    version: int = CURRENT_VERSION
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """The bytes of the snapshot file: indented UTF-8 JSON; absent members are left out."""
+        return dump_object(self.members())
+
+    @property
+    def lists(self) -> tuple[tuple[str, int | None], ...]:
+        """Names and recorded sizes [bytes] of the base, the delta and any changelog list."""
+        found = (
+            (self.base_manifest_list, self.base_manifest_list_size),
+            (self.delta_manifest_list, self.delta_manifest_list_size),
+        )
+        if self.changelog_manifest_list is None:
+            return found
+        return *found, (self.changelog_manifest_list, self.changelog_manifest_list_size)
+
+    def members(self) -> dict[str, Any]:
+        """The members of the JSON object, unknown ones last."""
+        value: dict[str, Any] = {}
+        for attribute, (member, _, _) in _MEMBERS.items():
+            content = getattr(self, attribute)
+            if isinstance(content, CommitKind):
+                content = content.value
+            elif attribute == "properties" and content is not None:
+                content = dict(content)
+            if content is not None:
+                value[member] = content
+        value.update(self.extra)
+        return value
+
+    @classmethod
+    def from_json(cls, data: bytes) -> "Snapshot":
+        """Read a snapshot (or tag, or long-lived changelog) file.
+
+        Raises:
+            CorruptDataError: the bytes are no snapshot; names the member at fault.
+        """
+        value = parse_object(data, "snapshot")
+        content: dict[str, Any] = {attribute: _member(value, attribute) for attribute in _MEMBERS}
+        try:
+            content["commit_kind"] = CommitKind(content["commit_kind"])
+        except ValueError as error:
+            raise CorruptDataError(
+                "unknown commit kind in a snapshot file", found=content["commit_kind"]
+            ) from error
+        if content["watermark"] == _NO_WATERMARK:
+            content["watermark"] = None
+        content["extra"] = {key: value[key] for key in value if key not in _KNOWN_KEYS}
+        return cls(**content)
+
+
+_MEMBERS: dict[str, tuple[str, type, bool]] = {
+    # attribute: (member, type, required); in the order they are written
+    "version": ("version", int, False),
+    "uuid": ("uuid", str, False),
+    "id": ("id", int, True),
+    "schema_id": ("schemaId", int, True),
+    "base_manifest_list": ("baseManifestList", str, True),
+    "base_manifest_list_size": ("baseManifestListSize", int, False),
+    "delta_manifest_list": ("deltaManifestList", str, True),
+    "delta_manifest_list_size": ("deltaManifestListSize", int, False),
+    "changelog_manifest_list": ("changelogManifestList", str, False),
+    "changelog_manifest_list_size": ("changelogManifestListSize", int, False),
+    "index_manifest": ("indexManifest", str, False),
+    "commit_user": ("commitUser", str, True),
+    "commit_identifier": ("commitIdentifier", int, True),
+    "commit_kind": ("commitKind", str, True),
+    "time_ms": ("timeMillis", int, True),
+    "total_record_count": ("totalRecordCount", int, True),
+    "delta_record_count": ("deltaRecordCount", int, True),
+    "changelog_record_count": ("changelogRecordCount", int, False),
+    "watermark": ("watermark", int, False),
+    "statistics": ("statistics", str, False),
+    "properties": ("properties", dict, False),
+    "next_row_id": ("nextRowId", int, False),
+}
+_KNOWN_KEYS = frozenset(member for member, _, _ in _MEMBERS.values())
+
+
+def _member(value: Mapping[str, Any], attribute: str) -> object:
+    member, type_, required = _MEMBERS[attribute]
+    content = value.get(member)
+    if content is None:
+        if required:
+            raise CorruptDataError("snapshot file lacks a member", member=member)
+        return 1 if attribute == "version" else None
+    if not isinstance(content, type_):
+        raise CorruptDataError(
+            "member of a snapshot file has the wrong type",
+            member=member,
+            expected=type_.__name__,
+            found=type(content).__name__,
+        )
+    return content

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of columns: values, texts, Arrow types, casts."""

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Casts between dates, times, timestamps and numbers with the results of Java.
+
+A TIMESTAMP WITH LOCAL TIME ZONE is looked at in UTC, so that the same file reads the same
+everywhere (Java takes the zone of its process). Source: SEMANTICS.md §H.2 and the cast rules of
+Apache Paimon.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.cast_arrays import CastError, numbers_of, rebuilt
+from storage.format.types.types import AtomicType, TypeRoot
+
+__all__ = ["DAY_MILLIS", "nanos_of_unit", "number_to_timestamp", "to_time", "with_precision"]
+
+_R = TypeRoot
+DAY_MILLIS = 86_400_000
+_NANOS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
+_MILLIS_DIGITS = 3
+
+Numbers = np.ndarray[Any, Any]
+
+
+def nanos_of_unit(type_: pa.DataType) -> int:
+    """Nanoseconds of one step of an Arrow timestamp type [ns]."""
+    return _NANOS[type_.unit]
+
+
+def to_time(column: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    """A DATE, TIME or timestamp as another of them, or a timestamp as a number of seconds.
+
+    Raises:
+        CastError: a timestamp does not fit 64-bit nanoseconds.
+    """
+    if source.root in (_R.TIMESTAMP, _R.TIMESTAMP_LTZ):
+        return _from_timestamp(column, source, target)
+    days_or_millis = numbers_of(column, pa.int32()).astype(np.int64)
+    scale = DAY_MILLIS if source.root is _R.DATE else 1
+    return _of_millis(days_or_millis * scale, column, target)
+
+
+def number_to_timestamp(column: pa.Array, target: AtomicType) -> pa.Array:
+    """Seconds since 1970 as a timestamp.
+
+    Raises:
+        CastError: it does not fit the steps of the target.
+    """
+    seconds = numbers_of(column).astype(np.int64)
+    return _scaled(seconds, 1_000_000_000, column, target)
+
+
+def with_precision(values: Numbers, given: pa.DataType, digits: int) -> Numbers:
+    """Timestamps cut to so many digits as Paimon does: towards zero in whole milliseconds.
+
+    Args:
+        values: steps since 1970.
+        given: Arrow type whose unit the steps have.
+        digits: fraction digits that stay.
+    """
+    per_milli = _NANOS["ms"] // _NANOS[given.unit]
+    millis = values // per_milli
+    below = values - millis * per_milli
+    if digits > _MILLIS_DIGITS:
+        step = max(1, 10 ** (9 - digits) // _NANOS[given.unit])
+        return millis * per_milli + below // step * step
+    step = 10 ** (_MILLIS_DIGITS - digits)
+    cut = np.sign(millis) * (np.abs(millis) // step * step)
+    exact = (millis % step == 0) & (below == 0)
+    return np.where(exact, values, cut * per_milli)
+
+
+def _from_timestamp(column: pa.Array, source: AtomicType, target: AtomicType) -> pa.Array:
+    values = numbers_of(column, pa.int64())
+    per_milli = _NANOS["ms"] // _NANOS[column.type.unit]
+    match target.root:
+        case _R.TIMESTAMP | _R.TIMESTAMP_LTZ:
+            if source.precision > target.precision:
+                values = with_precision(values, column.type, target.precision)
+            return _scaled(values, _NANOS[column.type.unit], column, target)
+        case _R.DATE:
+            days = values // (per_milli * DAY_MILLIS)
+            return rebuilt(days.astype(np.int32), column, arrow_type(target))
+        case _R.TIME:
+            millis = values // per_milli % DAY_MILLIS
+            return rebuilt(millis.astype(np.int32), column, arrow_type(target))
+        case _:
+            millis = values // per_milli
+            seconds = np.sign(millis) * (np.abs(millis) // 1000)
+            wanted = arrow_type(target)
+            return rebuilt(seconds.astype(wanted.to_pandas_dtype()), column, wanted)
+
+
+def _of_millis(millis: Numbers, like: pa.Array, target: AtomicType) -> pa.Array:
+    return _scaled(millis, _NANOS["ms"], like, target)
+
+
+def _scaled(values: Numbers, step_nanos: int, like: pa.Array, target: AtomicType) -> pa.Array:
+    """Steps of so many nanoseconds as a timestamp type."""
+    wanted = arrow_type(target)
+    unit = _NANOS[wanted.unit]
+    if step_nanos < unit:
+        return rebuilt(values // (unit // step_nanos), like, wanted)
+    factor = step_nanos // unit
+    limits = np.iinfo(np.int64)
+    outside = (values > limits.max // factor) | (values < -(limits.max // factor))
+    if outside.any():
+        first = int(np.argmax(outside))
+        raise CastError(f"a time that does not fit {wanted}", str(like[first]), pa.array(outside))
+    return rebuilt(values * factor, like, wanted)

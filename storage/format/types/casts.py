@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which column type may become which other: the table of casts.
+
+Source: SEMANTICS.md §H.2, and the cast rules of Apache Paimon where they are narrower. Pure; how
+columns are cast is in `cast_columns`, which carries out every pair that is allowed here.
+"""
+
+from storage.format.types.types import (
+    MAX_LENGTH,
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    MultisetType,
+    RowType,
+    TypeRoot,
+)
+
+__all__ = ["can_cast"]
+
+_R = TypeRoot
+_TEXTS = frozenset({_R.CHAR, _R.VARCHAR})
+_BYTES = frozenset({_R.BINARY, _R.VARBINARY})
+_INTEGERS = frozenset({_R.TINYINT, _R.SMALLINT, _R.INT, _R.BIGINT})
+_NUMERICS = _INTEGERS | {_R.FLOAT, _R.DOUBLE, _R.DECIMAL}
+_TIMESTAMPS = frozenset({_R.TIMESTAMP, _R.TIMESTAMP_LTZ})
+_SECONDS = frozenset({_R.INT, _R.BIGINT})
+"""Numbers that timestamps become and are made of."""
+
+_IMPLICIT: dict[TypeRoot, frozenset[TypeRoot]] = {
+    # target: sources whose values it can hold
+    _R.CHAR: frozenset({_R.CHAR}),
+    _R.VARCHAR: _TEXTS,
+    _R.BOOLEAN: frozenset(),
+    _R.BINARY: frozenset({_R.BINARY}),
+    _R.VARBINARY: _BYTES,
+    _R.DECIMAL: _NUMERICS,
+    _R.TINYINT: frozenset({_R.TINYINT}),
+    _R.SMALLINT: frozenset({_R.TINYINT, _R.SMALLINT}),
+    _R.INT: frozenset({_R.TINYINT, _R.SMALLINT, _R.INT}),
+    _R.BIGINT: _INTEGERS,
+    _R.FLOAT: _INTEGERS | {_R.FLOAT, _R.DECIMAL},
+    _R.DOUBLE: _NUMERICS,
+    _R.DATE: frozenset({_R.TIMESTAMP}),
+    _R.TIME: frozenset({_R.TIMESTAMP}),
+    _R.TIMESTAMP: _TIMESTAMPS,
+    _R.TIMESTAMP_LTZ: _TIMESTAMPS,
+}
+_TO_NUMERIC = _NUMERICS | _TEXTS | {_R.BOOLEAN}
+_EXPLICIT: dict[TypeRoot, frozenset[TypeRoot]] = {
+    **dict.fromkeys(_TEXTS, frozenset(TypeRoot)),
+    _R.BOOLEAN: _TEXTS | _INTEGERS,
+    **dict.fromkeys(_BYTES, _TEXTS | _BYTES),
+    **dict.fromkeys(_NUMERICS, _TO_NUMERIC),
+    **dict.fromkeys(_SECONDS, _TO_NUMERIC | _TIMESTAMPS),
+    **dict.fromkeys((_R.DATE, _R.TIME), _TIMESTAMPS | _TEXTS),
+    **dict.fromkeys(_TIMESTAMPS, _TIMESTAMPS | _TEXTS | _SECONDS | {_R.DATE, _R.TIME}),
+}
+_ONLY_TO_STRING = _TIMESTAMPS | {_R.DATE, _R.TIME}
+"""Sources whose text is only defined for a nullable STRING."""
+
+
+def can_cast(source: DataType, target: DataType, *, explicit: bool = True) -> bool:
+    """Whether a column of type `source` may become `target`.
+
+    Lengths and precisions are not looked at, except that dates and times become nothing shorter
+    than STRING: a shorter target cuts or rounds, as Paimon's casts do.
+
+    Args:
+        source: type now.
+        target: type wanted.
+        explicit: also allow casts that may lose information or fail on some values.
+    """
+    if not isinstance(target, AtomicType):
+        return False
+    if not isinstance(source, AtomicType):
+        return explicit and target.root in _TEXTS and _has_text(source)
+    if target.root in _TEXTS and source.root in _ONLY_TO_STRING:
+        return explicit and _is_string(target)
+    if source.root in _IMPLICIT[target.root]:
+        return True
+    return explicit and source.root in _EXPLICIT[target.root]
+
+
+def _is_string(target: AtomicType) -> bool:
+    return target.root is _R.VARCHAR and target.length == MAX_LENGTH and target.nullable
+
+
+def _has_text(type_: DataType) -> bool:
+    """Whether Paimon has a text form of a nested value: of all but MULTISET."""
+    match type_:
+        case AtomicType():
+            return True
+        case ArrayType(element=element):
+            return _has_text(element)
+        case MapType(key=key, value=value):
+            return _has_text(key) and _has_text(value)
+        case RowType(fields=fields):
+            return all(_has_text(field.type) for field in fields)
+        case MultisetType():
+            return False

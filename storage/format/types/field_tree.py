@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths into nested columns, and rebuilding a field tree around one changed place. Pure."""
+
+import dataclasses
+from collections.abc import Callable
+
+from storage.errors import InvalidSchemaChangeError
+from storage.format.types.types import ArrayType, DataField, DataType, MapType, RowType
+
+__all__ = ["ColumnPath", "as_path", "edit_siblings", "edit_type", "path_text"]
+
+ColumnPath = str | tuple[str, ...]
+"""A column's name, or the steps to a nested field: field names, `element` for what an ARRAY holds,
+`value` for what a MAP holds."""
+
+Siblings = tuple[DataField, ...]
+
+
+def as_path(name: ColumnPath) -> tuple[str, ...]:
+    """The steps of a path, at least one.
+
+    Raises:
+        InvalidSchemaChangeError: the path is empty.
+    """
+    path = (name,) if isinstance(name, str) else name
+    if not path:
+        raise InvalidSchemaChangeError("a column path needs at least one step")
+    return path
+
+
+def path_text(path: tuple[str, ...]) -> str:
+    """The path for messages."""
+    return ".".join(path)
+
+
+def edit_siblings(
+    fields: Siblings, path: tuple[str, ...], edit: Callable[[Siblings], Siblings]
+) -> Siblings:
+    """The fields with those that hold the last step of `path` replaced by `edit`'s result.
+
+    Args:
+        fields: columns of the table.
+        path: all steps but the last must exist.
+        edit: gets the fields among which the last step is, or will be.
+
+    Raises:
+        InvalidSchemaChangeError: a step leads nowhere, or `edit` refuses.
+    """
+    return _edit(fields, path, 0, edit)
+
+
+def edit_type(
+    fields: Siblings, path: tuple[str, ...], edit: Callable[[DataType], DataType]
+) -> Siblings:
+    """The fields with the type that `path` leads to replaced by `edit`'s result.
+
+    The last step may also be `element` or `value`, for what an ARRAY or a MAP holds.
+
+    Raises:
+        InvalidSchemaChangeError: a step leads nowhere, or `edit` refuses.
+    """
+    for index, field in enumerate(fields):
+        if field.name == path[0]:
+            type_ = _type_edited(field.type, path, 1, edit)
+            changed = dataclasses.replace(field, type=type_)
+            return (*fields[:index], changed, *fields[index + 1 :])
+    raise InvalidSchemaChangeError("no such column", column=path_text(path[:1]))
+
+
+def _type_edited(
+    type_: DataType, path: tuple[str, ...], depth: int, edit: Callable[[DataType], DataType]
+) -> DataType:
+    if depth == len(path):
+        return edit(type_)
+    match type_:
+        case RowType():
+            for index, field in enumerate(type_.fields):
+                if field.name == path[depth]:
+                    inner = _type_edited(field.type, path, depth + 1, edit)
+                    changed = dataclasses.replace(field, type=inner)
+                    fields = (*type_.fields[:index], changed, *type_.fields[index + 1 :])
+                    return dataclasses.replace(type_, fields=fields)
+        case ArrayType() if path[depth] == "element":
+            element = _type_edited(type_.element, path, depth + 1, edit)
+            return dataclasses.replace(type_, element=element)
+        case MapType() if path[depth] == "value":
+            value = _type_edited(type_.value, path, depth + 1, edit)
+            return dataclasses.replace(type_, value=value)
+    raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
+
+
+def _edit(
+    fields: Siblings, path: tuple[str, ...], depth: int, edit: Callable[[Siblings], Siblings]
+) -> Siblings:
+    if depth == len(path) - 1:
+        return edit(fields)
+    for index, field in enumerate(fields):
+        if field.name == path[depth]:
+            type_ = _edit_type(field.type, path, depth + 1, edit)
+            changed = dataclasses.replace(field, type=type_)
+            return (*fields[:index], changed, *fields[index + 1 :])
+    raise InvalidSchemaChangeError("no such column", column=path_text(path[: depth + 1]))
+
+
+def _edit_type(
+    type_: DataType, path: tuple[str, ...], depth: int, edit: Callable[[Siblings], Siblings]
+) -> DataType:
+    last = depth == len(path) - 1
+    match type_:
+        case RowType():
+            return dataclasses.replace(type_, fields=_edit(type_.fields, path, depth, edit))
+        case ArrayType() if path[depth] == "element" and not last:
+            element = _edit_type(type_.element, path, depth + 1, edit)
+            return dataclasses.replace(type_, element=element)
+        case MapType() if path[depth] == "value" and not last:
+            value = _edit_type(type_.value, path, depth + 1, edit)
+            return dataclasses.replace(type_, value=value)
+        case _:
+            raise InvalidSchemaChangeError(
+                "the path does not lead to a field of a row", column=path_text(path)
+            )

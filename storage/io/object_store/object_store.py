@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `FileIO` of object stores: S3 and what speaks its protocol, Google Cloud, Azure.
+
+Source: FORMAT.md §11.5. There is no rename, and none is used: `put_if_absent` is one conditional
+put, and the store decides which of several writers it grants. Its answer may be lost, or the
+client may have repeated a request that had gone through and been told "taken" by its own first
+try. So every such put carries a fresh token as metadata of the object: whoever is refused reads
+the object's token and knows for certain whose it is. An answer that cannot be had at all is
+`StorageUnavailableError`.
+
+An object is visible when it is complete, so outputs need no temporary names. Directories do not
+exist: one is there while something is below it.
+
+The client (`docs/adr/storage/0005`) starts threads on its first use in a process. They do not
+survive
+a fork, so a process forked after that is told to begin with `spawn`; see `_Runtime`.
+"""
+
+import collections
+import contextlib
+import itertools
+import os
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+from obstore.store import MemoryStore, ObjectStore
+
+from storage.errors import (
+    InternalError,
+    InvalidRequestError,
+    StorageUnavailableError,
+    UnsupportedFeatureError,
+)
+from storage.io.file_io import FileIO, FileStatus, note_undeleted
+from storage.io.object_store.client import connect
+from storage.io.object_store.errors import store_error, translated
+from storage.io.object_store.options import locate, redacted_options
+from storage.io.object_store.upload import PART_BYTES, ObjectUpload
+from storage.io.range_reader import TAIL_BYTES, RangeReader
+
+__all__ = ["ObjectStoreFileIO"]
+
+_TOKEN = "lakewardput"
+_PUT_TRIES = 3
+"""Requests of one conditional put whose answer is lost or contradicts what is there."""
+
+_PARTS_AT_ONCE = 4
+_CONCURRENCY = 16
+_DELETES_AT_ONCE = 1000
+
+
+class _Runtime:
+    """What all clients of a process share: the client library's threads and ours."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._used = False
+        self._broken = False
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._lock = threading.Lock()
+        self._pool = None
+        self._broken = self._used
+
+    def enter(self) -> None:
+        """Say that the client library is about to be used.
+
+        Raises:
+            InternalError: this process was forked from one that used it.
+        """
+        if self._broken:
+            raise InternalError(
+                "an object store was used before this process was forked",
+                hint="start the process with multiprocessing's `spawn` method",
+            )
+        self._used = True
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        """Threads for requests beside each other."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="object-store")
+            return self._pool
+
+
+_RUNTIME = _Runtime()
+
+
+class ObjectStoreFileIO(FileIO):
+    """One bucket. Paths are full URLs such as `s3://bucket/warehouse/db.db/t`.
+
+    Safe for several threads. Pickles with its options, secrets included, because executors need
+    them; its text form hides them. The connection is made on first use, per process.
+
+    Args:
+        location: any URL in the bucket.
+        options: see `object_store_options`.
+
+    Raises:
+        InvalidRequestError: the location names no bucket.
+        InvalidOptionError: an option is unknown or malformed.
+        UnsupportedFeatureError: a kind of store that is not tested.
+    """
+
+    distant = True
+
+    def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
+        self._location = locate(location)
+        self._options = dict(options or {})
+        self._local_store: ObjectStore | None = None
+        self._unproven = False
+        self._lock = threading.Lock()
+        connect(self._location, self._options)  # tells what is wrong with the options, now
+
+    @classmethod
+    def in_memory(cls) -> "ObjectStoreFileIO":
+        """A store of this process alone, `s3://memory`; for tests."""
+        store = cls("s3://memory")
+        store._local_store = MemoryStore()
+        return store
+
+    @property
+    def root(self) -> str:
+        """URL of the bucket."""
+        return self._location.root
+
+    def __repr__(self) -> str:
+        return f"ObjectStoreFileIO({self.root!r}, {redacted_options(self._options)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        if isinstance(self._local_store, MemoryStore):
+            raise InternalError("a store in memory cannot be sent to another process")
+        return {"location": self.root, "options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._location = locate(state["location"])
+        self._options = state["options"]
+        self._local_store = None
+        self._unproven = False
+        self._lock = threading.Lock()
+
+    def read_bytes(self, path: str) -> bytes:
+        """See `FileIO`."""
+        key = self._key(path)
+        with translated("read", path):
+            return obstore.get(self._store, key).bytes().to_bytes()
+
+    def read_many(self, paths: Sequence[str]) -> Iterator[bytes]:
+        """See `FileIO`; up to 16 are under way or wait to be taken."""
+        if len(paths) < 2:
+            return iter([self.read_bytes(path) for path in paths])
+        self._require_runtime()
+        return self._read_ahead(paths)
+
+    def _read_ahead(self, paths: Sequence[str]) -> Iterator[bytes]:
+        left = iter(paths)
+        waiting: collections.deque[Future[bytes]] = collections.deque()
+
+        def send(count: int) -> None:
+            for path in itertools.islice(left, count):
+                waiting.append(_RUNTIME.pool.submit(self.read_bytes, path))
+
+        try:
+            send(_CONCURRENCY)
+            while waiting:
+                data = waiting.popleft().result()
+                send(1)
+                yield data
+        finally:
+            for each in waiting:
+                each.cancel()
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """See `FileIO`; one request, see `RangeReader`."""
+        key = self._key(path)
+        store = self._store
+        with translated("open", path):
+            size, tail = _end_of(store, key)
+
+        def fetch(start: int, count: int) -> memoryview:
+            with translated("read", path):
+                return memoryview(obstore.get_range(store, key, start=start, length=count))
+
+        return pa.PythonFile(RangeReader(path, size, tail, fetch, _RUNTIME.pool), mode="r")
+
+    @contextlib.contextmanager
+    def open_output(self, path: str) -> Iterator[Any]:
+        """See `FileIO`; the sink is a `pyarrow.NativeFile`. Long files are sent while written.
+
+        Raises:
+            FileExistsError: something is at `path`; for a long file this is looked at when the
+                upload begins, and two writers of one name are not told apart. Names of data files
+                are unique.
+        """
+        key = self._key(path)
+
+        def open_parts() -> Any:
+            return obstore.open_writer(
+                self._store, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+            )
+
+        upload = ObjectUpload(self, path, open_parts)
+        sink = pa.PythonFile(upload, mode="w")
+        try:
+            yield sink
+            with translated("write", path):
+                upload.finish()
+        except BaseException:
+            upload.abort()
+            raise
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """See `FileIO`.
+
+        Raises:
+            FileExistsError: something is at `path`.
+        """
+        if not self._create(path, data):
+            raise FileExistsError(f"the object exists: {path}")
+
+    def overwrite_bytes(self, path: str, data: bytes) -> None:
+        """See `FileIO`."""
+        key = self._key(path)
+        with translated("overwrite", path):
+            obstore.put(self._store, key, data, use_multipart=False)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """See `FileIO`.
+
+        Raises:
+            UnsupportedFeatureError: the store replaces objects where it was asked not to.
+        """
+        self._prove(path)
+        return self._create(path, data)
+
+    def exists(self, path: str) -> bool:
+        """See `FileIO`; one request for what is a file, two for anything else."""
+        key = self._key(path)
+        store = self._store
+        with translated("look at", path):
+            if key:
+                with contextlib.suppress(FileNotFoundError):
+                    obstore.head(store, key)
+                    return True
+            return any(len(chunk) for chunk in obstore.list(store, key or None, chunk_size=1))
+
+    def is_file(self, path: str) -> bool:
+        """See `FileIO`; one request."""
+        key = self._key(path)
+        with contextlib.suppress(FileNotFoundError), translated("look at", path):
+            obstore.head(self._store, key)
+            return True
+        return False
+
+    def size(self, path: str) -> int:
+        """See `FileIO`."""
+        key = self._key(path)
+        with translated("look at", path):
+            return int(obstore.head(self._store, key)["size"])
+
+    def list(self, path: str) -> list[FileStatus]:
+        """See `FileIO`; all pages."""
+        key = self._key(path)
+        with translated("list", path):
+            found = obstore.list_with_delimiter(self._store, key or None)
+        directories = {each.rstrip("/") for each in found["common_prefixes"]}
+        entries = [
+            FileStatus(_name(each), f"{self.root}/{each}", 0, True, 0) for each in directories
+        ]
+        entries += [self._status(each) for each in found["objects"] if _is_file(each["path"], key)]
+        return sorted(entries, key=lambda status: status.name)
+
+    def walk(self, path: str) -> Iterator[FileStatus]:
+        """See `FileIO`; held in memory, because not every store lists in path order."""
+        key = self._key(path)
+        with translated("list", path):
+            stream = obstore.list(self._store, key or None, chunk_size=1000)
+            found = [self._status(each) for chunk in stream for each in chunk]
+        found.sort(key=lambda status: status.path)
+        return iter(found)
+
+    def delete(self, path: str) -> bool:
+        """See `FileIO`; two requests, because stores do not say whether there was anything."""
+        key = self._key(path)
+        store = self._store
+        with translated("delete", path):
+            try:
+                obstore.head(store, key)
+                obstore.delete(store, key)
+            except FileNotFoundError as error:
+                if isinstance(store_error("delete", path, error), FileNotFoundError):
+                    return False
+                raise
+            return True
+
+    def delete_many(self, paths: Iterable[str]) -> int:
+        """See `FileIO`; a request per 1000. Objects that were not there count as gone."""
+        keys = [self._key(path) for path in paths]
+        store = self._store
+        deleted = 0
+        for start in range(0, len(keys), _DELETES_AT_ONCE):
+            some = keys[start : start + _DELETES_AT_ONCE]
+            try:
+                with translated("delete", f"{self.root}/{some[0]}"):
+                    obstore.delete(store, some)
+            except (StorageUnavailableError, OSError) as error:
+                note_undeleted(f"{self.root}/{some[0]}", error)
+                continue
+            deleted += len(some)
+        return deleted
+
+    def prune(self, path: str) -> None:
+        """See `FileIO`; nothing to do."""
+
+    def _create(self, path: str, data: bytes) -> bool:
+        """A conditional put whose outcome is known when this returns.
+
+        Raises:
+            StorageUnavailableError: it is not known.
+        """
+        key = self._key(path)
+        token = uuid.uuid4().hex
+        failure: Exception | None = None
+        for _ in range(_PUT_TRIES):
+            try:
+                with translated("create", path):
+                    obstore.put(self._store, key, data, mode="create", attributes={_TOKEN: token})
+                return True
+            except (FileExistsError, StorageUnavailableError) as error:
+                failure = error
+                owner = self._owner(path, key, token, data)
+                if owner is not None:
+                    return owner
+        raise StorageUnavailableError(
+            "it is unknown whether an object was created",
+            detail=str(failure),
+            hint="read it back, or try again once the store answers",
+            path=path,
+        ) from failure
+
+    def _owner(self, path: str, key: str, token: str, data: bytes) -> bool | None:
+        """Whether what is there came from the put with this token; None = nothing is there.
+
+        A store that keeps no metadata is judged by the bytes: every snapshot has an id of its own.
+        """
+        try:
+            with translated("read back", path):
+                there = obstore.get(self._store, key)
+                found = there.attributes.get(_TOKEN)
+                if found is not None:
+                    return bool(found == token)
+                return there.bytes().to_bytes() == data
+        except FileNotFoundError:
+            return None
+
+    def _prove(self, path: str) -> None:
+        """Try out, once per process, whether a store of unknown make heeds the condition."""
+        store = self._store
+        if not self._unproven:
+            return
+        probe = f"{path.rpartition('/')[0]}/.probe.{uuid.uuid4()}.tmp"
+        key = self._key(probe)
+        try:
+            with translated("try out", probe):
+                obstore.put(store, key, b"1", mode="create")
+                with contextlib.suppress(AlreadyExistsError):
+                    obstore.put(store, key, b"2", mode="create")
+                    raise UnsupportedFeatureError(
+                        "the store ignores the condition of a put, so commits could be lost",
+                        hint="use a store, or a version of it, that honours `If-None-Match: *`",
+                        location=self.root,
+                    )
+        finally:
+            with contextlib.suppress(BaseError, FileNotFoundError):
+                obstore.delete(store, key)
+        self._unproven = False
+
+    @property
+    def _store(self) -> ObjectStore:
+        self._require_runtime()
+        with self._lock:
+            if self._local_store is None:
+                self._local_store, self._unproven = connect(self._location, self._options)
+            return self._local_store
+
+    def _require_runtime(self) -> None:
+        if not isinstance(self._local_store, MemoryStore):
+            _RUNTIME.enter()
+
+    def _key(self, path: str) -> str:
+        root = self.root
+        if path.startswith("s3a://"):
+            path = f"s3://{path[len('s3a://') :]}"
+        if path != root and not path.startswith(root + "/"):
+            raise InvalidRequestError(
+                "a path outside of the warehouse's bucket", path=path, bucket=root
+            )
+        return path[len(root) + 1 :].strip("/")
+
+    def _status(self, meta: Mapping[str, Any]) -> FileStatus:
+        return FileStatus(
+            name=_name(meta["path"]),
+            path=f"{self.root}/{meta['path']}",
+            size=int(meta["size"]),
+            directory=False,
+            modified_ms=int(meta["last_modified"].timestamp() * 1000),
+        )
+
+
+def _end_of(store: ObjectStore, key: str) -> tuple[int, memoryview]:
+    """Size of an object and its last bytes."""
+    try:
+        found = obstore.get(store, key, options={"range": {"suffix": TAIL_BYTES}})
+        return int(found.meta["size"]), memoryview(found.bytes())
+    except NotSupportedError:  # Azure knows no suffix ranges
+        size = int(obstore.head(store, key)["size"])
+    except BaseError:  # S3 refuses a suffix of an empty object
+        size = int(obstore.head(store, key)["size"])
+        if size:
+            raise
+    if not size:
+        return 0, memoryview(b"")
+    start = max(0, size - TAIL_BYTES)
+    return size, memoryview(obstore.get_range(store, key, start=start, end=size))
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _is_file(key: str, directory: str) -> bool:
+    """False for the marker objects by which some tools make a directory."""
+    return bool(key) and key.strip("/") != directory

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the rows of a compact unit are merged, as the producer of the table's changelog asks.
+
+Owns the choice between the kinds of merge (`merge`, `lookup_merge`, `full_merge`), and what a file
+that only changes its level needs. Source: SEMANTICS.md §C.2, §C.3, §D.6.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from storage.errors import InternalError
+from storage.format.metadata.file_meta import DataFileMeta
+from storage.lsm.bucket import BucketContext
+from storage.lsm.changelog.full_merge import FullMerge
+from storage.lsm.changelog.leveled_rows import Merged, WindowMerge, at_level
+from storage.lsm.changelog.lookup_merge import FirstRowMerge, LookupMerge
+from storage.lsm.changelog.row_changes import ChangeRule
+from storage.lsm.compaction_policy import CompactUnit
+from storage.lsm.levels import Levels, Section, SortedRun
+from storage.lsm.lookup.contract import Found
+from storage.lsm.merge import complete_windows, merge_runs
+from storage.lsm.merge_functions import merge_function_for
+from storage.lsm.upper_rows import merge_inputs
+from storage.options.options import TableOptions
+
+__all__ = ["Merging", "Upgrade", "upgrade_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What a file that may change its level without being rewritten needs.
+
+    Attributes:
+        tells: its rows are merged for the changelog, and the rows they replace marked.
+        rewrites: they are written, too.
+    """
+
+    tells: bool
+    rewrites: bool
+
+
+def upgrade_of(
+    file: DataFileMeta, unit: CompactUnit, options: TableOptions, deletion_vectors: bool
+) -> Upgrade:
+    """What moving a file to the output level of a unit takes. Pure.
+
+    Args:
+        file: alone in its section, without retractions if the output is the last level.
+        unit: the files that are merged.
+        options: of the table.
+        deletion_vectors: rows that are replaced are marked.
+    """
+    output = unit.output_level
+    if options.changelog_producer == "full-compaction":
+        return Upgrade(tells=output == unit.max_level, rewrites=False)
+    if not options.needs_lookup or file.level > 0:
+        return Upgrade(tells=False, rewrites=False)
+    formats = options.file_format_per_level
+    format_now = formats.get(file.level, options.file_format)
+    rewrites = format_now != formats.get(output, options.file_format)
+    rewrites |= deletion_vectors and file.delete_row_count != 0
+    last_row_counts = options.merge_engine == "deduplicate" and not options.sequence_field
+    rewrites |= output != unit.max_level and not last_row_counts
+    return Upgrade(tells=True, rewrites=rewrites)
+
+
+class Merging:
+    """Merges the sections of one unit.
+
+    Args:
+        unit: the files that are merged.
+        context: the bucket.
+        levels: all its files.
+        window_bytes: Arrow memory of the merge [bytes].
+    """
+
+    def __init__(
+        self, unit: CompactUnit, context: BucketContext, levels: Levels, window_bytes: int
+    ) -> None:
+        self._unit = unit
+        self._context = context
+        self._above = tuple(
+            run for run in levels.upper if run is not None and run.level > unit.output_level
+        )
+        self._window_bytes = window_bytes
+
+    @property
+    def matters(self) -> bool:
+        """Whether merging has an effect besides the rows that are written."""
+        options = self._context.options
+        return (
+            options.changelog_producer in ("lookup", "full-compaction")
+            or self._context.deletions is not None
+        )
+
+    def windows(self, group: tuple[Section, ...], drop_retractions: bool) -> Iterator[Merged]:
+        """Merge sections that follow one another in key order.
+
+        Args:
+            group: the sections.
+            drop_retractions: leave keys whose result is -U or -D out of the rows.
+
+        Yields:
+            Rows ascending by key across windows, with their changes; some may be empty.
+        """
+        options = self._context.options
+        merge: WindowMerge | None = None
+        if options.changelog_producer == "full-compaction":
+            if self._unit.output_level == self._unit.max_level:
+                merge = self._full_merge()
+        elif options.needs_lookup and _has_level_0(group):
+            merge = self._lookup_merge(drop_retractions)
+        for section in group:
+            if merge is None:
+                yield from self._plain(section, drop_retractions)
+                continue
+            batch_bytes = self._window_bytes // len(section)
+            runs = [self._leveled(run, batch_bytes) for run in section]
+            for pieces in complete_windows(
+                runs, self._context.key_names, window_bytes=self._window_bytes
+            ):
+                yield merge.merge(pieces)
+
+    def _plain(self, section: Section, drop_retractions: bool) -> Iterator[Merged]:
+        context = self._context
+        batch_bytes = self._window_bytes // len(section)
+        inputs = merge_inputs(
+            section,
+            lambda run: context.read_run(run.files, batch_bytes=batch_bytes),
+            context.key_names,
+            context.options,
+        )
+        for batch in merge_runs(
+            inputs,
+            context.key_names,
+            merge_function_for(context.options, context.schema),
+            window_bytes=self._window_bytes,
+            drop_retractions=drop_retractions,
+        ):
+            yield Merged(batch, None)
+
+    def _leveled(self, run: SortedRun, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        return itertools.chain.from_iterable(
+            at_level(self._context.read_run((file,), batch_bytes=batch_bytes), file.level)
+            for file in run.files
+        )
+
+    def _full_merge(self) -> WindowMerge:
+        context = self._context
+        return FullMerge(
+            key_names=context.key_names,
+            function=merge_function_for(context.options, context.schema),
+            last_level=self._unit.max_level,
+            lowest_only=context.options.needs_lookup,
+            rule=ChangeRule.of(context.options),
+        )
+
+    def _lookup_merge(self, drop_retractions: bool) -> WindowMerge:
+        context, options = self._context, self._context.options
+        function = merge_function_for(options, context.schema, lone_rows=True)
+        tells = options.changelog_producer == "lookup"
+        if options.merge_engine == "first-row":
+            return FirstRowMerge(
+                key_names=context.key_names, function=function, find=self._find, tells=tells
+            )
+        plain = options.merge_engine == "deduplicate" and not options.sequence_field
+        return LookupMerge(
+            key_names=context.key_names,
+            function=function,
+            find=self._find,
+            with_values=tells or not plain or context.deletions is None,
+            deletions=context.deletions,
+            rule=ChangeRule.of(options) if tells else None,
+            drop_retractions=drop_retractions,
+        )
+
+    def _find(self, keys: pa.RecordBatch, values: bool) -> Found | None:
+        if not self._above:
+            return None
+        if self._context.lookup is None:
+            raise InternalError(
+                "a table that looks up is compacted without lookups",
+                table=self._context.layout.root,
+            )
+        return self._context.lookup.find(keys, self._above, values=values)
+
+
+def _has_level_0(group: tuple[Section, ...]) -> bool:
+    return any(file.level == 0 for section in group for run in section for file in run.files)

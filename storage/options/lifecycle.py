@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of the option table about automatic tags and the end of partitions. See `option_table`."""
+
+from storage.options.values import (
+    Option,
+    boolean,
+    choice,
+    duration_ms,
+    integer,
+    option,
+    text,
+)
+
+__all__ = ["LIFE"]
+
+LIFE: tuple[Option, ...] = (
+    option(
+        "tag.automatic-creation",
+        choice("none", "process-time", "watermark", "batch"),
+        "none",
+        "Tags made after commits: one a period, by commit time or watermark, or one a batch.",
+    ),
+    option(
+        "tag.creation-period",
+        choice("daily", "hourly", "two-hours"),
+        "daily",
+        "Period of automatic tags.",
+    ),
+    option(
+        "tag.creation-period-duration",
+        duration_ms,
+        None,
+        "The period as a duration, instead of `tag.creation-period`.",
+        "ms",
+        attribute="tag_creation_period_duration_ms",
+    ),
+    option(
+        "tag.creation-delay",
+        duration_ms,
+        "0",
+        "An automatic tag is made no earlier than this after its period has ended.",
+        "ms",
+        attribute="tag_creation_delay_ms",
+    ),
+    option(
+        "tag.period-formatter",
+        choice("with-dashes", "without-dashes", "without-dashes-and-spaces"),
+        "with_dashes",
+        "Form of the names of automatic tags.",
+    ),
+    option(
+        "tag.num-retained-max",
+        integer,
+        None,
+        "Automatic tags beyond this number go, the oldest first.",
+        "tags",
+    ),
+    option(
+        "tag.default-time-retained",
+        duration_ms,
+        None,
+        "How long automatic tags live.",
+        "ms",
+        attribute="tag_default_time_retained_ms",
+    ),
+    option(
+        "tag.automatic-completion",
+        boolean,
+        "false",
+        "Periods without a snapshot get their tags from later snapshots.",
+    ),
+    option(
+        "tag.time-expire-enabled",
+        boolean,
+        "true",
+        "Tags that outlived their time go.",
+    ),
+    option(
+        "tag.batch.customized-name", text, None, "Name of the tag of a batch, instead of its day."
+    ),
+    option(
+        "sink.process-time-zone",
+        text,
+        None,
+        "Zone in which commit times count for automatic tags; the machine's unless set.",
+    ),
+    option(
+        "sink.watermark-time-zone",
+        text,
+        "UTC",
+        "Zone in which watermarks count for automatic tags.",
+    ),
+    option(
+        "partition.expiration-time",
+        duration_ms,
+        None,
+        "Partitions older than this are dropped.",
+        "ms",
+        attribute="partition_expiration_time_ms",
+    ),
+    option(
+        "partition.expiration-check-interval",
+        duration_ms,
+        "1 h",
+        "How often a process looks for partitions to drop.",
+        "ms",
+        attribute="partition_expiration_check_interval_ms",
+    ),
+    option(
+        "partition.expiration-strategy",
+        choice("values-time", "update-time"),
+        "values-time",
+        "Whether the age of a partition is that of its values or of its newest file.",
+    ),
+    option(
+        "partition.expiration-max-num",
+        integer,
+        "100",
+        "Partitions dropped at a time.",
+        "partitions",
+    ),
+    option(
+        "partition.expiration-batch-size",
+        integer,
+        None,
+        "Partitions dropped by one commit; all of them unless set.",
+        "partitions",
+    ),
+    option(
+        "partition.timestamp-formatter",
+        text,
+        None,
+        "Form of the times that partition values spell, as of Java's `DateTimeFormatter`; "
+        "`yyyy-MM-dd[ HH:mm:ss]` unless set.",
+    ),
+    option(
+        "partition.timestamp-pattern",
+        text,
+        None,
+        "How values make a time, such as `$day $hour:00:00`; the first value unless set.",
+    ),
+)
+"""Every row, in the order of table-options.md."""

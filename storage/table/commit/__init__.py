@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits: snapshots published exactly once."""

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making a commit visible exactly once, beside other writers and through every fault.
+
+Protocol of `FileStoreCommit.commit` (SEMANTICS.md §F, FORMAT.md §11.5):
+
+1. Read the newest snapshot L. Has this (user, identifier) been committed already? Then stop:
+   delete the files that only this attempt made, and say so. A compaction of such a replay is
+   dropped, because its inputs are files of the replay.
+2. Publish the APPEND snapshot (§ `Publisher`): conflict check, manifests, create-if-absent of
+   `snapshot-(L+1)`; a lost race starts over with the new L, and with the question of step 1.
+3. Publish the COMPACT snapshot the same way. If its files conflict with somebody else's, the
+   compaction is dropped and its files deleted; the append stays.
+
+What makes it safe:
+
+* Data files are deleted only where it is certain that no snapshot names them. While the outcome
+  of a publication is unknown nothing is deleted at all.
+* A process that dies between two lines leaves files nobody names, or an APPEND without its
+  COMPACT; both are legal, and step 1 tells the replay.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from storage.errors import CommitConflictError, FileConflictError
+from storage.format.metadata.file_meta import CommitMessage, ManifestEntry
+from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.table.commit.commit_changes import (
+    Changes,
+    OwnFiles,
+    changes_of,
+    compact_files,
+    compact_index_files,
+    own_files,
+    own_index_files,
+    partitions_of,
+)
+from storage.table.commit.commit_history import CommitHistory, CommitRecord
+from storage.table.commit.index_files import index_entries
+from storage.table.commit.live_files import delta_entries, list_entries
+from storage.table.commit.publish import AlreadyCommitted, BeforePublish, Publisher, Request
+from storage.table.core import TableCore
+from storage.table.inspect.statistics import Statistics, write_statistics
+from storage.table.uncommitted import delete_files
+from storage.table.write.overwritten import overwritten_partitions
+
+__all__ = ["CommitResult", "FileStoreCommit"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResult:
+    """What became of a commit.
+
+    Attributes:
+        append_snapshot_id: the snapshot with the new rows (kind APPEND or OVERWRITE); None when
+            there was nothing to append, or it has expired since.
+        compact_snapshot_id: the snapshot with the compaction, or None.
+        already_committed: an earlier attempt had committed; nothing was written now.
+        compaction_dropped: the messages held a compaction that was not committed.
+        attempts: publications tried, both snapshots together; 0 when nothing was to do.
+    """
+
+    append_snapshot_id: int | None
+    compact_snapshot_id: int | None
+    already_committed: bool
+    compaction_dropped: bool
+    attempts: int
+
+
+class FileStoreCommit:
+    """Commits of one user to one table. Not thread-safe; make one per thread.
+
+    Args:
+        table: the table.
+        commit_user: identity of the writing job; with the identifier it names a commit.
+        new_since: a snapshot from before the user was thought of, which saves looking for its
+            commits among older ones; None: it may have committed before.
+    """
+
+    def __init__(
+        self, table: TableCore, commit_user: str, *, new_since: Snapshot | None = None
+    ) -> None:
+        self._table = table
+        self._user = commit_user
+        self._history = CommitHistory(table, commit_user, new_since=new_since)
+        self._publisher = Publisher(table, commit_user, self._history)
+
+    def commit(
+        self,
+        messages: Sequence[CommitMessage],
+        identifier: int,
+        *,
+        properties: Mapping[str, str] | None = None,
+        watermark: int | None = None,
+        check_append_conflicts: bool = False,
+        before_publish: BeforePublish | None = None,
+        ignore_empty: bool = True,
+    ) -> CommitResult:
+        """Commit the work of all buckets, at most once per identifier.
+
+        Args:
+            messages: one per bucket.
+            identifier: grows with every commit of the user; `BATCH_COMMIT_IDENTIFIER` for a job
+                that commits once.
+            properties: go into the snapshots; keys that begin with `lakeward.` live on in later
+                ones until they are set anew.
+            watermark: event time reached [epoch ms]; never goes back.
+            check_append_conflicts: check also what normally cannot conflict: that new files are
+                not live already and the bucket count has not changed. For messages of a writer
+                that did not see the newest state, as in recovery.
+            before_publish: called with the newest snapshot before every publication; raises to
+                stop the commit (fencing).
+            ignore_empty: do not make an APPEND snapshot when nothing was written.
+
+        Returns:
+            What became of it.
+
+        Raises:
+            CommitConflictError: other writers were faster as often as `commit.max-retries`
+                allows; nothing was committed, the messages may be committed again.
+            FileConflictError: an overwrite, or a checked append, lost against another writer;
+                nothing was committed.
+            StorageUnavailableError: the store failed; whether the commit happened may be
+                unknown. Commit the same messages again: that is safe.
+            InvalidRequestError: the identifier is smaller than one committed before.
+        """
+        append, compact = changes_of(messages)
+        return self._commit(
+            messages,
+            append,
+            compact,
+            identifier,
+            dict(properties or {}),
+            watermark,
+            check=check_append_conflicts or append.kind is CommitKind.OVERWRITE,
+            before_publish=before_publish,
+            ignore_empty=ignore_empty,
+        )
+
+    def overwrite(
+        self,
+        messages: Sequence[CommitMessage],
+        identifier: int,
+        *,
+        partition: Mapping[str, Any] | None = None,
+        replaces: Callable[[bytes], bool] | None = None,
+        properties: Mapping[str, str] | None = None,
+        before_publish: BeforePublish | None = None,
+    ) -> CommitResult:
+        """Put new files in the place of whatever is live at commit time (SEMANTICS.md §F.4).
+
+        What is replaced, also when there are no new files:
+
+        * a partitioned table with `dynamic-partition-overwrite`: the partitions that receive new
+          files, whatever `partition` says; nothing when there are none;
+        * otherwise the partitions with the values of `partition`; without it the whole table.
+
+        Changelog files of the messages are not committed; `TableWrite` makes none then.
+
+        Args:
+            messages: of writers that started with empty buckets.
+            identifier: as for `commit`.
+            partition: values of some partition columns; None is the null partition.
+            replaces: decides instead which partitions (framed) lose their live files.
+            properties: as for `commit`.
+            before_publish: as for `commit`.
+
+        Raises:
+            InvalidRequestError: a new file does not belong to the partition, or it names a
+                column that is no partition key.
+            As `commit`.
+        """
+        append, compact = changes_of(messages)
+        wanted = replaces
+        if wanted is None:
+            wanted = overwritten_partitions(self._table, partition, partitions_of(messages))
+        if wanted is None:
+            return _result(None, None, dropped=False, attempts=0)
+        removal = dataclasses.replace(
+            append, kind=CommitKind.OVERWRITE, changelog=(), removes=wanted
+        )
+        compact = dataclasses.replace(compact, changelog=())
+        return self._commit(
+            messages,
+            removal,
+            compact,
+            identifier,
+            dict(properties or {}),
+            None,
+            check=True,
+            before_publish=before_publish,
+        )
+
+    def truncate(
+        self, identifier: int, *, partitions: Callable[[bytes], bool] | None = None
+    ) -> CommitResult:
+        """Remove all rows, or those of some partitions (framed)."""
+        return self.overwrite((), identifier, replaces=partitions or (lambda _: True))
+
+    def update_statistics(self, statistics: Statistics, identifier: int) -> CommitResult:
+        """Publish table statistics as an ANALYZE snapshot; rows stay as they are.
+
+        Args:
+            statistics: of some snapshot; later snapshots name them until the schema changes.
+            identifier: as for `commit`.
+
+        Raises:
+            InvalidRequestError: a column is not in the schema that was looked at.
+            As `commit`.
+        """
+        name = write_statistics(self._table, statistics)
+        analyze = Changes(kind=CommitKind.ANALYZE, statistics=name)
+        nothing = Changes(kind=CommitKind.COMPACT)
+        result = self._commit((), analyze, nothing, identifier, {}, None, check=False)
+        if result.already_committed:
+            self._table.delete_quietly([self._table.layout.statistics_file(name)])
+        return result
+
+    def filter_committed(self, identifiers: Sequence[int]) -> list[int]:
+        """Those that are larger than everything the user has committed."""
+        newest = self._history.newest_identifier(self._table.latest_snapshot())
+        return [one for one in identifiers if newest is None or one > newest]
+
+    def find(self, identifier: int, kind: CommitKind) -> Snapshot | None:
+        """The user's snapshot with that identifier and kind, if it is still there."""
+        latest = self._table.latest_snapshot()
+        record = CommitHistory(self._table, self._user).find(identifier, latest)
+        found = () if record is None else record.snapshots
+        return next((snapshot for snapshot in found if snapshot.commit_kind is kind), None)
+
+    def latest_of_user(self, user: str) -> Snapshot | None:
+        """The newest snapshot of a user; see `CommitHistory.newest` for expired ones."""
+        return CommitHistory(self._table, user).newest(self._table.latest_snapshot())
+
+    def _commit(
+        self,
+        messages: Sequence[CommitMessage],
+        append: Changes,
+        compact: Changes,
+        identifier: int,
+        properties: Mapping[str, str],
+        watermark: int | None,
+        *,
+        check: bool,
+        before_publish: BeforePublish | None = None,
+        ignore_empty: bool = True,
+    ) -> CommitResult:
+        latest = self._table.latest_snapshot()
+        record = self._history.find(identifier, latest)
+        if record is not None:
+            return self._replayed(messages, record, attempts=0)
+        request = Request(
+            identifier=identifier,
+            properties={**properties, **self._history.properties_of(identifier)},
+            watermark=watermark,
+            before_publish=before_publish,
+        )
+        attempts = 0
+        append_id: int | None = None
+        if not (append.empty and ignore_empty):
+            try:
+                published = self._publisher.publish(append, request, latest, check=check)
+            except AlreadyCommitted as found:
+                return self._replayed(messages, found.record, found.attempts)
+            latest, attempts = published.snapshot, published.attempts
+            append_id = published.snapshot.id
+        if compact.empty:
+            return _result(append_id, None, dropped=False, attempts=attempts)
+        try:
+            published = self._publisher.publish(
+                compact, request, latest, check=True, after_append=append_id is not None
+            )
+        except AlreadyCommitted as found:
+            return self._replayed(messages, found.record, found.attempts)
+        except (FileConflictError, CommitConflictError) as error:
+            if append_id is None and isinstance(error, CommitConflictError):
+                raise
+            return self._dropped(messages, append_id, attempts, error)
+        return _result(
+            append_id, published.snapshot.id, dropped=False, attempts=attempts + published.attempts
+        )
+
+    def _dropped(
+        self,
+        messages: Sequence[CommitMessage],
+        append_id: int | None,
+        attempts: int,
+        reason: FileConflictError | CommitConflictError,
+    ) -> CommitResult:
+        """The compaction is lost for certain: its files go, the append stays."""
+        _LOG.info(
+            "a compaction is dropped, another writer was faster",
+            extra={"table": self._table.layout.root, "reason": str(reason)},
+        )
+        delete_files(self._table, compact_files(messages), compact_index_files(messages))
+        return _result(append_id, None, dropped=True, attempts=attempts + 1)
+
+    def _replayed(
+        self, messages: Sequence[CommitMessage], record: CommitRecord, attempts: int
+    ) -> CommitResult:
+        """The commit is there already: remove what only this attempt has written.
+
+        Messages that share a file with the committed snapshots are the committed ones, sent
+        again; then nothing is deleted, since a COMPACT of unknown outcome may still name the
+        rest. Nothing is deleted either when the snapshots have expired and cannot be compared.
+        """
+        own, own_index = own_files(messages), own_index_files(messages)
+        names = {entry.file.file_name for entry in own_index}
+        committed = self._files_of(record.snapshots)
+        if (
+            record.append is not None
+            and committed is not None
+            and own.isdisjoint(committed[0])
+            and names.isdisjoint(committed[1])
+        ):
+            delete_files(self._table, own, own_index)
+        compaction = any(not message.compact.empty for message in messages)
+        return CommitResult(
+            append_snapshot_id=None if record.append is None else record.append.id,
+            compact_snapshot_id=None if record.compact is None else record.compact.id,
+            already_committed=True,
+            compaction_dropped=compaction and record.compact is None,
+            attempts=attempts,
+        )
+
+    def _files_of(self, snapshots: Iterable[Snapshot]) -> tuple[OwnFiles, set[str]] | None:
+        """Files that snapshots name in delta and changelog, and names of their index files.
+
+        None when they cannot be read.
+        """
+        entries: list[ManifestEntry] = []
+        index: set[str] = set()
+        try:
+            for snapshot in snapshots:
+                entries += delta_entries(self._table, snapshot)
+                if snapshot.changelog_manifest_list is not None:
+                    metas = self._table.manifests.read_list(snapshot.changelog_manifest_list)
+                    entries += list_entries(self._table, metas)
+                index |= {one.file.file_name for one in index_entries(self._table, snapshot)}
+        except FileNotFoundError:
+            return None
+        files = {
+            (entry.partition, entry.bucket, name)
+            for entry in entries
+            for name in (entry.file.file_name, *entry.file.extra_files)
+        }
+        return files, index
+
+
+def _result(
+    append_id: int | None, compact_id: int | None, *, dropped: bool, attempts: int
+) -> CommitResult:
+    return CommitResult(
+        append_snapshot_id=append_id,
+        compact_snapshot_id=compact_id,
+        already_committed=False,
+        compaction_dropped=dropped,
+        attempts=attempts,
+    )

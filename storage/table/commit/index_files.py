@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table index files of a snapshot: which there are, where they lie, reading and writing them.
+
+Source: FORMAT.md §4.8, §9. An index manifest is a complete list and never changes, so what was
+grouped from it is kept per process, found by its name. What one commit makes of the list is in
+`storage.format.metadata.index_manifest.combine`.
+"""
+
+import collections
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.errors import CorruptDataError
+from storage.format.files.row_selection import Bitmap
+from storage.format.index import hash_index
+from storage.format.index.deletion_vector import encode_file
+from storage.format.metadata.file_meta import IndexFileMeta, IndexManifestEntry, IndexType
+from storage.format.metadata.snapshot import Snapshot
+from storage.table.commit.live_files import BucketId
+from storage.table.core import TableCore
+
+__all__ = [
+    "by_file_name",
+    "clear_index_cache",
+    "index_entries",
+    "index_files",
+    "index_path",
+    "read_hash_index",
+    "write_deletion_vectors",
+    "write_hash_index",
+]
+
+_Grouped = Mapping[BucketId, tuple[IndexFileMeta, ...]]
+
+_HELD_MANIFESTS = 16
+"""Groupings held by a process: those of the newest snapshots of the tables it works on."""
+
+
+class _GroupCache:
+    """The newest groupings by index manifest path and index type. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._groups: collections.OrderedDict[tuple[str, str], _Grouped] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, str]) -> _Grouped | None:
+        with self._lock:
+            found = self._groups.get(key)
+            if found is not None:
+                self._groups.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[str, str], grouped: _Grouped) -> None:
+        with self._lock:
+            self._groups[key] = grouped
+            while len(self._groups) > _HELD_MANIFESTS:
+                self._groups.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._groups.clear()
+
+
+_GROUPS = _GroupCache()
+
+
+def clear_index_cache() -> None:
+    """Forget every grouping of this process; for tests and memory emergencies."""
+    _GROUPS.clear()
+
+
+def by_file_name(table: TableCore) -> bool:
+    """Whether deletion vectors lie in any number of files a bucket: append tables without buckets.
+
+    Elsewhere a bucket has one file, which a new one replaces.
+    """
+    return not table.schema.primary_keys and table.options.bucket < 0
+
+
+def index_entries(table: TableCore, snapshot: Snapshot | None) -> tuple[IndexManifestEntry, ...]:
+    """All index files of a snapshot, of types unknown to this version too.
+
+    Raises:
+        FileNotFoundError: the index manifest is gone, as after expiry.
+        CorruptDataError: it is damaged.
+    """
+    if snapshot is None or snapshot.index_manifest is None:
+        return ()
+    return table.manifests.read_index_manifest(snapshot.index_manifest)
+
+
+def index_files(table: TableCore, snapshot: Snapshot | None, index_type: IndexType) -> _Grouped:
+    """Index files of one type by (framed partition, bucket). Cheap when asked again.
+
+    Raises:
+        As `index_entries`.
+    """
+    if snapshot is None or snapshot.index_manifest is None:
+        return {}
+    key = (table.layout.manifest(snapshot.index_manifest), index_type.value)
+    found = _GROUPS.get(key)
+    if found is None:
+        grouped: dict[BucketId, list[IndexFileMeta]] = {}
+        for entry in index_entries(table, snapshot):
+            if entry.file.index_type == index_type:
+                grouped.setdefault((entry.partition, entry.bucket), []).append(entry.file)
+        found = {bucket: tuple(files) for bucket, files in grouped.items()}
+        _GROUPS.put(key, found)
+    return found
+
+
+def index_path(table: TableCore, partition: bytes, bucket: int, file: IndexFileMeta) -> str:
+    """Full path of an index file of a bucket."""
+    if file.external_path is not None:
+        return file.external_path
+    return _path(table, partition, bucket, file.file_name)
+
+
+def _path(table: TableCore, partition: bytes, bucket: int, name: str) -> str:
+    if table.options.index_file_in_data_file_dir:
+        return table.data_path(partition, bucket, name)
+    return table.layout.index_file(name)
+
+
+def read_hash_index(
+    table: TableCore, partition: bytes, bucket: int, file: IndexFileMeta
+) -> npt.NDArray[np.int32]:
+    """The key hashes of a dynamic bucket, in file order.
+
+    Raises:
+        FileNotFoundError: it is gone, as after expiry.
+        CorruptDataError: it is cut short, or has another number of hashes than recorded.
+    """
+    path = index_path(table, partition, bucket, file)
+    hashes = hash_index.decode(table.file_io.read_bytes(path), path)
+    if len(hashes) != file.row_count:
+        raise CorruptDataError(
+            "a hash index file is not as long as recorded",
+            path=path,
+            expected=file.row_count,
+            found=len(hashes),
+        )
+    return hashes
+
+
+def write_hash_index(
+    table: TableCore, partition: bytes, bucket: int, hashes: npt.NDArray[np.int32]
+) -> IndexFileMeta:
+    """Write all key hashes of a bucket: those known before and the new ones.
+
+    The commit message names the file that this one replaces in `deleted_index_files`.
+    """
+    data = hash_index.encode(hashes)
+    name = _write(table, partition, bucket, data)
+    return IndexFileMeta(
+        index_type=IndexType.HASH,
+        file_name=name,
+        file_size=len(data),
+        row_count=len(hashes),
+    )
+
+
+def write_deletion_vectors(
+    table: TableCore, partition: bytes, bucket: int, vectors: Mapping[str, Bitmap]
+) -> IndexFileMeta:
+    """Write deletion vectors as one index file; none make a file that says so.
+
+    Args:
+        table: the table.
+        partition: framed partition.
+        bucket: bucket id.
+        vectors: by data file name, each in the form it is to be written in.
+    """
+    data, metas = encode_file(vectors)
+    name = _write(table, partition, bucket, data)
+    return IndexFileMeta(
+        index_type=IndexType.DELETION_VECTORS,
+        file_name=name,
+        file_size=len(data),
+        row_count=len(metas),
+        deletion_vectors=metas,
+    )
+
+
+def _write(table: TableCore, partition: bytes, bucket: int, data: bytes) -> str:
+    name = f"index-{table.ids.uuid()}-0"
+    table.file_io.write_bytes(_path(table, partition, bucket, name), data)
+    return name

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that are live in a snapshot, per bucket, kept and advanced by deltas.
+
+State of snapshot S = fold(base list, delta list) (FORMAT.md §3.2), and because a base list holds
+the state before its snapshot, also = state of S-1 with the delta of S applied. Every task of every
+micro-batch asks for one bucket of the newest snapshot, so states are kept per process, found by
+the names of both manifest lists (which are unique), and moved forward by reading deltas only.
+"""
+
+import collections
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from storage.errors import CorruptDataError, NotFoundError
+from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
+from storage.format.metadata.manifest import ManifestFileMeta, Wanted, fold
+from storage.format.metadata.snapshot import Snapshot
+from storage.table.core import TableCore
+
+__all__ = [
+    "BucketId",
+    "LiveState",
+    "clear_live_cache",
+    "delta_entries",
+    "list_entries",
+    "live_buckets",
+    "live_entries",
+    "live_files",
+    "live_state",
+]
+
+BucketId = tuple[bytes, int]
+"""Framed partition and bucket number."""
+
+_CACHED_FILES = 300_000
+"""Live files held by all states of a process; about 1 kB each, shared with the manifest cache."""
+
+_STATES_PER_TABLE = 4
+"""States of one table that are held: the newest, and the few that readers are pinned to."""
+
+_STATES_ASKED = 256
+"""Snapshots of which is remembered that a part was read."""
+
+_STEPS = 64
+"""Snapshots a state is moved forward; beyond, reading the lists anew costs about the same."""
+
+_WHOLE_STATE_FILES = 100_000
+"""A table with more files than this is asked bucket by bucket, with manifests pruned."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LiveState:
+    """All live entries of one snapshot.
+
+    Attributes:
+        buckets: ADD entries per bucket, in the order they were added.
+        file_count: number of files.
+    """
+
+    buckets: Mapping[BucketId, tuple[ManifestEntry, ...]]
+    file_count: int
+
+    def entries(self) -> Iterator[ManifestEntry]:
+        """All entries."""
+        return itertools.chain.from_iterable(self.buckets.values())
+
+    def after(self, delta: Iterable[ManifestEntry]) -> "LiveState":
+        """The state once a delta is applied; `self` stays as it is.
+
+        Raises:
+            CorruptDataError: the delta adds a file that is live.
+        """
+        changes: dict[BucketId, list[ManifestEntry]] = collections.defaultdict(list)
+        for entry in delta:
+            changes[(entry.partition, entry.bucket)].append(entry)
+        if not changes:
+            return self
+        buckets = dict(self.buckets)
+        count = self.file_count
+        for bucket, entries in changes.items():
+            before = buckets.pop(bucket, ())
+            after = tuple(fold([*before, *entries]))
+            count += len(after) - len(before)
+            if after:
+                buckets[bucket] = after
+        return LiveState(buckets, count)
+
+
+_Key = tuple[str, str, str]
+
+
+class _StateCache:
+    """Least recently used states, bounded by their files. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._states: collections.OrderedDict[_Key, LiveState] = collections.OrderedDict()
+        self._ids: dict[str, dict[int, _Key]] = {}
+        self._asked: collections.OrderedDict[_Key, None] = collections.OrderedDict()
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: _Key) -> LiveState | None:
+        with self._lock:
+            state = self._states.get(key)
+            if state is not None:
+                self._states.move_to_end(key)
+            return state
+
+    def put(self, key: _Key, snapshot_id: int, state: LiveState) -> None:
+        with self._lock:
+            if key not in self._states:
+                self._held += state.file_count + 1
+            self._states[key] = state
+            self._states.move_to_end(key)
+            ids = self._ids.setdefault(key[0], {})
+            ids.pop(snapshot_id, None)
+            ids[snapshot_id] = key
+            while len(ids) > _STATES_PER_TABLE:
+                self._drop(ids.pop(next(iter(ids))))
+            while self._held > _CACHED_FILES and len(self._states) > 1:
+                self._drop(next(iter(self._states)))
+
+    def asked_before(self, key: _Key) -> bool:
+        """Whether part of a state was asked for before; True from the second time on."""
+        with self._lock:
+            if key in self._asked:
+                return True
+            self._asked[key] = None
+            while len(self._asked) > _STATES_ASKED:
+                self._asked.popitem(last=False)
+            return False
+
+    def nearest(self, root: str, snapshot_id: int) -> int | None:
+        """Id of the newest held snapshot of a table or branch below an id."""
+        with self._lock:
+            return max((one for one in self._ids.get(root, {}) if one < snapshot_id), default=None)
+
+    def _drop(self, key: _Key) -> None:
+        dropped = self._states.pop(key, None)
+        if dropped is not None:
+            self._held -= dropped.file_count + 1
+
+    def clear(self) -> None:
+        with self._lock:
+            self._states.clear()
+            self._ids.clear()
+            self._asked.clear()
+            self._held = 0
+
+
+_STATES = _StateCache()
+
+
+def clear_live_cache() -> None:
+    """Forget every state of this process; for tests and memory emergencies."""
+    _STATES.clear()
+
+
+def list_entries(table: TableCore, metas: Iterable[ManifestFileMeta]) -> Iterator[ManifestEntry]:
+    """Entries of manifests, in order."""
+    return itertools.chain.from_iterable(table.manifests.read_manifests(metas))
+
+
+def delta_entries(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
+    """What a snapshot changed."""
+    return list(list_entries(table, table.manifests.read_list(*snapshot.lists[1])))
+
+
+def live_state(table: TableCore, snapshot: Snapshot) -> LiveState:
+    """Everything live in a snapshot.
+
+    Raises:
+        FileNotFoundError: its manifests are gone, as after expiry.
+        CorruptDataError: a manifest is damaged, or adds a file twice.
+    """
+    key = _key(table, snapshot)
+    state = _STATES.get(key)
+    if state is None:
+        state = _advanced(table, snapshot) or _loaded(table, snapshot)
+        _STATES.put(key, snapshot.id, state)
+    return state
+
+
+def live_buckets(
+    table: TableCore,
+    snapshot: Snapshot,
+    wanted: Wanted,
+    keeps_manifest: Callable[[ManifestFileMeta], bool],
+) -> Mapping[BucketId, tuple[ManifestEntry, ...]]:
+    """Live entries of the wanted buckets, reading no more manifests than may hold some.
+
+    A state that is held, or near one that is, answers. Otherwise the manifests that are kept are
+    read. Of the first such read of a snapshot only the wanted entries are decoded, and nothing is
+    kept; from the second on whole manifests are, so that many small reads stay cheap.
+
+    Args:
+        table: the table.
+        snapshot: the state to read.
+        wanted: decides about a bucket; the same for all files of one that have one bucket count.
+        keeps_manifest: whether a manifest may hold a wanted entry.
+
+    Raises: as `live_state`.
+    """
+    key = _key(table, snapshot)
+    state = _STATES.get(key) or _advanced(table, snapshot)
+    if state is not None:
+        _STATES.put(key, snapshot.id, state)
+        return _chosen(state.buckets, wanted)
+    metas = [meta for meta in _metas(table, snapshot) if keeps_manifest(meta)]
+    entries: Iterable[ManifestEntry]
+    if _STATES.asked_before(key):
+        if len(metas) == len(_metas(table, snapshot)) and not _too_large(table, snapshot):
+            return _chosen(live_state(table, snapshot).buckets, wanted)
+        found = list_entries(table, metas)
+        entries = (e for e in found if wanted(e.partition, e.bucket, e.total_buckets))
+    else:
+        entries = itertools.chain.from_iterable(table.manifests.read_manifests(metas, wanted))
+    return _by_bucket(fold(entries))
+
+
+def _chosen(
+    buckets: Mapping[BucketId, tuple[ManifestEntry, ...]], wanted: Wanted
+) -> Mapping[BucketId, tuple[ManifestEntry, ...]]:
+    return {
+        (partition, bucket): entries
+        for (partition, bucket), entries in buckets.items()
+        if any(wanted(partition, bucket, entry.total_buckets) for entry in entries)
+    }
+
+
+def _by_bucket(entries: Iterable[ManifestEntry]) -> dict[BucketId, tuple[ManifestEntry, ...]]:
+    buckets: dict[BucketId, list[ManifestEntry]] = {}
+    for entry in entries:
+        buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
+    return {bucket: tuple(found) for bucket, found in buckets.items()}
+
+
+def live_entries(
+    table: TableCore,
+    snapshot: Snapshot,
+    *,
+    partition: bytes | None = None,
+    bucket: int | None = None,
+) -> list[ManifestEntry]:
+    """Live ADD entries, of one partition or bucket if wanted.
+
+    A table with very many files is not held whole: manifests are pruned by bucket instead.
+    """
+    if bucket is None and partition is None:
+        return list(live_state(table, snapshot).entries())
+    if _STATES.get(_key(table, snapshot)) is None and _too_large(table, snapshot):
+        buckets = None if bucket is None else (bucket,)
+        metas = [meta for meta in _metas(table, snapshot) if meta.may_hold(buckets)]
+        entries = (
+            entry
+            for entry in list_entries(table, metas)
+            if (partition is None or entry.partition == partition)
+            and (bucket is None or entry.bucket == bucket)
+        )
+        return fold(entries)
+    state = live_state(table, snapshot)
+    if partition is not None and bucket is not None:
+        return list(state.buckets.get((partition, bucket), ()))
+    return [
+        entry
+        for (part, number), entries in state.buckets.items()
+        for entry in entries
+        if (partition is None or part == partition) and (bucket is None or number == bucket)
+    ]
+
+
+def live_files(
+    table: TableCore, snapshot: Snapshot, partition: bytes, bucket: int
+) -> tuple[DataFileMeta, ...]:
+    """Live files of one bucket. Cheap: one delta a snapshot when the process knows the last."""
+    entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
+    return tuple(entry.file for entry in entries)
+
+
+def _key(table: TableCore, snapshot: Snapshot) -> _Key:
+    branch = table.layout.branch_root
+    return (branch, snapshot.base_manifest_list, snapshot.delta_manifest_list)
+
+
+def _metas(table: TableCore, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    found = table.manifests.read_lists(snapshot.lists[:2])
+    return list(itertools.chain.from_iterable(found))
+
+
+def _too_large(table: TableCore, snapshot: Snapshot) -> bool:
+    metas = _metas(table, snapshot)
+    return sum(meta.num_added_files - meta.num_deleted_files for meta in metas) > _WHOLE_STATE_FILES
+
+
+def _loaded(table: TableCore, snapshot: Snapshot) -> LiveState:
+    entries = fold(list_entries(table, _metas(table, snapshot)))
+    return LiveState(_by_bucket(entries), len(entries))
+
+
+def _advanced(table: TableCore, snapshot: Snapshot) -> LiveState | None:
+    """The state reached from an older one that is held; None when there is none near.
+
+    The snapshots between must be those the given one was built on. They are if it is unchanged
+    in the store after they were read, because a rollback removes the newest first.
+    """
+    snapshots = table.snapshots
+    known = _STATES.nearest(table.layout.branch_root, snapshot.id)
+    if known is None or snapshot.id - known > _STEPS:
+        return None
+    try:
+        state = _STATES.get(_key(table, snapshots.recall(known)))
+        if state is None:
+            return None
+        between = [*snapshots.recall_many(range(known + 1, snapshot.id)), snapshot]
+        lists = list(table.manifests.read_lists(each.lists[1] for each in between))
+        manifests = table.manifests.read_manifests(itertools.chain.from_iterable(lists))
+        for metas in lists:
+            delta = itertools.islice(manifests, len(metas))
+            state = state.after(itertools.chain.from_iterable(delta))
+    except (NotFoundError, FileNotFoundError, CorruptDataError):
+        return None  # expired, or the ids were used anew: what the lists say decides
+    return state if snapshots.read_again(snapshot.id) == snapshot else None

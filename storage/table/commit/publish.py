@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing one snapshot: the attempt, the retry, and finding out what happened.
+
+Protocol of one attempt, given the newest snapshot L (FORMAT.md §11.5):
+
+1. check conflicts of the delta with the state of L (`conflict`), where asked for; those of index
+   files always, because a writer that did not see the file it replaces would lose what is in it;
+2. write the delta's manifests once for all attempts, and for this one the base list
+   = merged(L.base ++ L.delta), the small lists and, when index files change, the complete index
+   manifest;
+3. `before_publish(L)`, then create-if-absent of `snapshot-(L+1)`;
+4. find out what happened:
+   * created: the id must still follow L. A writer that slept while others committed *and* expiry
+     removed the early ids could create an id anew behind everybody's back; so the attempt counts
+     only while L is there, or when the next snapshot builds on ours (`_follows`). Only then is
+     LATEST written;
+   * the id was taken: read it. It may be ours (an answer got lost inside the store's client);
+   * the answer got lost: ask again, with the same bytes at the same id, until it is known. A
+     request still under way can then only bring about what we want anyway;
+5. lost for certain: remove this attempt's lists, wait, read the newest snapshot, look whether the
+   commit is there by now (a twin of this process), and try again on top of it.
+
+Everything that reads L may find files gone, because snapshots expire: then L is not the newest
+any more and the attempt starts over.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from storage.errors import (
+    CommitConflictError,
+    CorruptDataError,
+    NotFoundError,
+    StorageUnavailableError,
+)
+from storage.format.metadata.file_meta import FileKind, IndexManifestEntry, ManifestEntry
+from storage.format.metadata.index_manifest import combine, removal
+from storage.format.metadata.manifest import ManifestFileMeta
+from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.table.commit.commit_changes import Changes
+from storage.table.commit.commit_history import CommitHistory, CommitRecord
+from storage.table.commit.conflict import check_conflicts, check_delta, check_vectors
+from storage.table.commit.index_files import by_file_name, index_entries
+from storage.table.commit.live_files import live_entries, live_state
+from storage.table.commit.manifest_merge import MergePolicy, merge_manifests
+from storage.table.commit.publish_outcome import Outcome, back_off
+from storage.table.commit.stale_buckets import check_buckets
+from storage.table.core import TableCore
+
+__all__ = ["AlreadyCommitted", "BeforePublish", "Published", "Publisher", "Request"]
+
+_LOG = logging.getLogger(__name__)
+
+BeforePublish = Callable[[Snapshot | None], None]
+
+CARRIED_PREFIX = "lakeward."
+"""Properties with this prefix are carried from snapshot to snapshot."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What both snapshots of a commit have in common.
+
+    Attributes:
+        identifier: commit identifier.
+        properties: to set.
+        watermark: event time [epoch ms], or None.
+        before_publish: called with the newest snapshot before each publication.
+    """
+
+    identifier: int
+    properties: Mapping[str, str]
+    watermark: int | None
+    before_publish: BeforePublish | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Published:
+    """A snapshot that is visible.
+
+    Attributes:
+        snapshot: it.
+        attempts: publications tried.
+    """
+
+    snapshot: Snapshot
+    attempts: int
+
+
+class AlreadyCommitted(Exception):
+    """A twin of this process made the commit while this one was trying."""
+
+    def __init__(self, record: CommitRecord, attempts: int) -> None:
+        super().__init__("already committed")
+        self.record = record
+        self.attempts = attempts
+
+
+@dataclasses.dataclass(slots=True)
+class _Delta:
+    """The manifests of the changes, written once and used by every attempt."""
+
+    metas: list[ManifestFileMeta]
+    list_name: str
+    list_size: int
+    changelog_metas: list[ManifestFileMeta]
+    changelog_list: str | None
+    changelog_list_size: int | None
+    record_count: int
+    changelog_record_count: int | None
+
+    def names(self) -> list[str]:
+        metas = [meta.file_name for meta in (*self.metas, *self.changelog_metas)]
+        lists = [self.list_name, *([self.changelog_list] if self.changelog_list else [])]
+        return [*lists, *metas]
+
+
+@dataclasses.dataclass(slots=True)
+class _Attempt:
+    """Metadata files of one attempt, to be removed if it is lost."""
+
+    names: list[str]
+    delta: _Delta | None = None
+    sent: bool = False
+
+    def all_names(self) -> list[str]:
+        return self.names if self.delta is None else [*self.names, *self.delta.names()]
+
+
+class Publisher:
+    """Publishes snapshots of one commit user; see the module for the protocol.
+
+    Args:
+        table: the table.
+        user: commit user.
+        history: answers whether a commit is there.
+    """
+
+    def __init__(self, table: TableCore, user: str, history: CommitHistory) -> None:
+        self._table = table
+        self._user = user
+        self._history = history
+        self._outcome = Outcome(table)
+
+    def publish(
+        self,
+        changes: Changes,
+        request: Request,
+        latest: Snapshot | None,
+        *,
+        check: bool,
+        after_append: bool = False,
+    ) -> Published:
+        """Publish one snapshot on top of the newest.
+
+        Args:
+            changes: its content.
+            request: what the commit asks for.
+            latest: the newest snapshot as far as known; tried first.
+            check: whether to look for conflicts.
+            after_append: this is the COMPACT of a commit whose APPEND is there.
+
+        Raises:
+            AlreadyCommitted: a twin was faster.
+            CommitConflictError: too many lost races; nothing was published.
+            FileConflictError: nothing was published.
+            StorageUnavailableError: unknown whether it was published.
+        """
+        check_delta(changes.entries)
+        last = self._table.options.commit_max_retries
+        delta: _Delta | None = None
+        started_s = self._table.clock.monotonic_s()
+        for number in range(last + 1):
+            attempt = _Attempt([], delta)
+            done = False
+            try:
+                if number:
+                    back_off(self._table, number)
+                    latest = self._table.latest_snapshot()
+                    self._ask_history(request, latest, after_append, attempts=number)
+                published = self._try(attempt, changes, request, latest, check, first=number == 0)
+                done = True
+            except StorageUnavailableError as error:
+                if attempt.sent or number == last:
+                    raise
+                _LOG.warning("a commit attempt failed, trying again", exc_info=error)
+                published, done = None, True
+                self._forget(attempt.names)
+            finally:
+                if not done and not attempt.sent:
+                    self._forget(attempt.all_names())
+            delta = attempt.delta
+            if published is not None:
+                return Published(published, number + 1)
+            if self._timed_out(started_s):
+                break
+        if delta is not None:
+            self._forget(delta.names())
+        raise CommitConflictError(
+            "commit failed: other writers were faster each time",
+            hint="commit again, or raise `commit.max-retries`",
+            table=self._table.layout.root,
+            user=self._user,
+            identifier=request.identifier,
+            kind=changes.kind.value,
+        )
+
+    def _ask_history(
+        self, request: Request, latest: Snapshot | None, after_append: bool, *, attempts: int
+    ) -> None:
+        record = self._history.find(request.identifier, latest)
+        if record is not None and not (after_append and record.compact is None):
+            raise AlreadyCommitted(record, attempts)
+
+    def _try(
+        self,
+        attempt: _Attempt,
+        changes: Changes,
+        request: Request,
+        latest: Snapshot | None,
+        check: bool,
+        *,
+        first: bool,
+    ) -> Snapshot | None:
+        """One attempt; None when it is lost for certain, its own files removed."""
+        try:
+            entries = self._entries(changes, latest)
+            if check and latest is not None:
+                self._check(latest, entries, changes.kind)
+            elif latest is not None and latest.schema_id > self._table.schema.id:
+                check_buckets(self._table, latest, entries)
+            index = self._index(changes, latest, entries)
+            if attempt.delta is None or changes.removes is not None:
+                attempt.delta = self._write_delta(attempt, entries, changes)
+            snapshot = self._prepare(
+                attempt, attempt.delta, changes, request, latest, first=first, index=index
+            )
+        except (FileNotFoundError, NotFoundError) as error:
+            if not self._moved_on(latest):
+                raise CorruptDataError(
+                    "the newest snapshot names a file that is gone",
+                    detail=str(error),
+                    table=self._table.layout.root,
+                    snapshot=None if latest is None else latest.id,
+                ) from error
+            self._forget(attempt.names)
+            return None
+        if request.before_publish is not None:
+            request.before_publish(latest)
+        attempt.sent = True
+        if self._outcome.published(snapshot, latest):
+            self._table.snapshots.announce(snapshot)
+            return snapshot
+        attempt.sent = False
+        self._forget(attempt.names)
+        return None
+
+    def _entries(self, changes: Changes, latest: Snapshot | None) -> tuple[ManifestEntry, ...]:
+        if changes.removes is None or latest is None:
+            return changes.entries
+        removed = (
+            dataclasses.replace(entry, kind=FileKind.DELETE)
+            for entry in live_state(self._table, latest).entries()
+            if changes.removes(entry.partition)
+        )
+        return (*removed, *changes.entries)
+
+    def _index(
+        self, changes: Changes, latest: Snapshot | None, entries: tuple[ManifestEntry, ...]
+    ) -> tuple[IndexManifestEntry, ...] | None:
+        """All index files of the snapshot to be; None: those of the newest snapshot.
+
+        Raises:
+            FileConflictError: others changed an index file, or files that its vectors are of.
+        """
+        table = self._table
+        removing = any(entry.kind is FileKind.DELETE for entry in entries)
+        if not changes.index and changes.removes is None and not removing:
+            return None
+        before = index_entries(table, latest)
+        removed = [
+            removal(entry)
+            for entry in before
+            if changes.removes is not None and changes.removes(entry.partition)
+        ]
+        delta = (*removed, *changes.index)
+        after = combine(before, delta, by_file_name=by_file_name(table)) if delta else before
+        check_vectors(self._live(latest), entries, before, after)
+        return after if delta else None
+
+    def _live(self, latest: Snapshot | None) -> Callable[[bytes, int], list[ManifestEntry]]:
+        def live(partition: bytes, bucket: int) -> list[ManifestEntry]:
+            if latest is None:
+                return []
+            return live_entries(self._table, latest, partition=partition, bucket=bucket)
+
+        return live
+
+    def _check(
+        self, latest: Snapshot, entries: tuple[ManifestEntry, ...], kind: CommitKind
+    ) -> None:
+        check_conflicts(
+            self._live(latest),
+            entries,
+            key_of=self._table.key_of,
+            overwrite=kind is CommitKind.OVERWRITE,
+        )
+
+    def _write_delta(
+        self, attempt: _Attempt, entries: tuple[ManifestEntry, ...], changes: Changes
+    ) -> _Delta:
+        """Write the manifests of the changes; they serve every attempt unless overwriting."""
+        store = self._table.manifests
+        target = self._table.options.manifest_target_size
+        if attempt.delta is not None:
+            self._forget(attempt.delta.names())
+            attempt.delta = None
+        metas = store.write_manifests(entries, target)
+        list_name, list_size = store.write_list(metas)
+        changelog_metas: list[ManifestFileMeta] = []
+        changelog_list: str | None = None
+        changelog_size: int | None = None
+        if changes.changelog:
+            changelog_metas = store.write_manifests(changes.changelog, target)
+            changelog_list, changelog_size = store.write_list(changelog_metas)
+        added = sum(e.file.row_count for e in entries if e.kind is FileKind.ADD)
+        removed = sum(e.file.row_count for e in entries if e.kind is FileKind.DELETE)
+        return _Delta(
+            metas=metas,
+            list_name=list_name,
+            list_size=list_size,
+            changelog_metas=changelog_metas,
+            changelog_list=changelog_list,
+            changelog_list_size=changelog_size,
+            record_count=added - removed,
+            changelog_record_count=sum(e.file.row_count for e in changes.changelog)
+            if changes.changelog
+            else None,
+        )
+
+    def _prepare(
+        self,
+        attempt: _Attempt,
+        delta: _Delta,
+        changes: Changes,
+        request: Request,
+        latest: Snapshot | None,
+        *,
+        first: bool,
+        index: tuple[IndexManifestEntry, ...] | None,
+    ) -> Snapshot:
+        """Write this attempt's base list and index manifest, and make the snapshot document."""
+        table = self._table
+        base = self._base(attempt, latest, merging=first)
+        base_name, base_size = table.manifests.write_list(base)
+        attempt.names.append(base_name)
+        index_manifest = None if latest is None else latest.index_manifest
+        if index is not None:
+            index_manifest = table.manifests.write_index_manifest(index)
+            attempt.names.append(index_manifest)
+        now_ms = table.clock.now_ms()
+        schema_id = table.schema.id
+        carried: dict[str, str] = {}
+        if latest is not None:
+            now_ms = max(now_ms, latest.time_ms)
+            schema_id = max(schema_id, latest.schema_id)
+            known = latest.properties or {}
+            carried = {k: v for k, v in known.items() if k.startswith(CARRIED_PREFIX)}
+        properties = {**carried, **request.properties}
+        marks = (request.watermark, None if latest is None else latest.watermark)
+        same_schema = latest is not None and latest.schema_id == schema_id
+        carried_statistics = latest.statistics if latest is not None and same_schema else None
+        return Snapshot(
+            id=1 if latest is None else latest.id + 1,
+            schema_id=schema_id,
+            base_manifest_list=base_name,
+            base_manifest_list_size=base_size,
+            delta_manifest_list=delta.list_name,
+            delta_manifest_list_size=delta.list_size,
+            changelog_manifest_list=delta.changelog_list,
+            changelog_manifest_list_size=delta.changelog_list_size,
+            index_manifest=index_manifest,
+            commit_user=self._user,
+            commit_identifier=request.identifier,
+            commit_kind=changes.kind,
+            time_ms=now_ms,
+            total_record_count=(0 if latest is None else latest.total_record_count)
+            + delta.record_count,
+            delta_record_count=delta.record_count,
+            changelog_record_count=delta.changelog_record_count,
+            watermark=max((mark for mark in marks if mark is not None), default=None),
+            statistics=changes.statistics or carried_statistics,
+            properties=properties or None,
+            next_row_id=None if latest is None else latest.next_row_id,
+            uuid=table.ids.uuid(),
+        )
+
+    def _base(
+        self, attempt: _Attempt, latest: Snapshot | None, *, merging: bool
+    ) -> list[ManifestFileMeta]:
+        if latest is None:
+            return []
+        store = self._table.manifests
+        lists = store.read_lists(latest.lists[:2])
+        metas = [meta for found in lists for meta in found]
+        if not merging:  # in a race others merge; doing it again each time would lose it
+            return metas
+        options = self._table.options
+        policy = MergePolicy(
+            target_size=options.manifest_target_size,
+            full_threshold=options.manifest_full_compaction_threshold,
+            min_count=options.manifest_merge_min_count,
+        )
+        merged, written = merge_manifests(metas, store, policy)
+        attempt.names.extend(written)
+        return merged
+
+    def _moved_on(self, latest: Snapshot | None) -> bool:
+        """Whether there is a newer snapshot than the one an attempt was built on."""
+        newest = self._table.snapshots.latest_id()
+        return newest is not None and (latest is None or newest > latest.id)
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Remove metadata files that no snapshot names, for certain."""
+        layout = self._table.layout
+        self._table.delete_quietly(layout.manifest(name) for name in names)
+
+    def _timed_out(self, started_s: float) -> bool:
+        limit = self._table.options.commit_timeout_ms
+        return limit is not None and self._table.clock.monotonic_s() - started_s > limit / 1000

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dedicated compaction of one table, safe beside whatever else writes it.
+
+Buckets are compacted by the workers of an executor, each for itself and from the newest snapshot
+when its turn comes, so memory is bounded by the number of workers. What is finished is committed
+in groups, each by a commit user of its own.
+
+A race that is lost costs compactions and nothing else. Before a group is committed the buckets
+whose files somebody else has taken away are left out; if the commit still loses, the group is
+dropped. The files of a dropped compaction are removed, its buckets are compacted again from the
+newest snapshot, each committed by itself, and given up after a few tries. Killed at any moment, a
+compaction leaves whole commits and files that no snapshot names.
+"""
+
+import collections
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+
+from storage.errors import (
+    CommitConflictError,
+    LakewardError,
+    StorageUnavailableError,
+)
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
+from storage.table.commit.commit import CommitResult, FileStoreCommit
+from storage.table.commit.live_files import live_entries
+from storage.table.compaction.compact_bucket import BucketOutcome, compact_bucket
+from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
+from storage.table.table import FileStoreTable
+from storage.table.uncommitted import delete_uncommitted
+
+__all__ = [
+    "BucketFailure",
+    "CompactProgress",
+    "CompactReport",
+    "compact_table",
+]
+
+_LOG = logging.getLogger(__name__)
+
+_GROUP_BUCKETS = 32
+"""Buckets in one commit: fewer would make more snapshots than a table wants."""
+
+_GROUP_S = 5.0
+"""How long a finished bucket waits for others [s]: the longer, the more races are lost."""
+
+_TRIES = 4
+"""How often a bucket is compacted before it is left to a later run; the first try included."""
+
+_COMMIT_TRIES = 3
+"""How often a commit of unknown outcome, or one that others outran, is repeated."""
+
+_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
+"""A dedicated compaction does what the table's writers may leave to it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BucketFailure:
+    """A bucket that could not be compacted.
+
+    Attributes:
+        partition: directory part of its partition; empty when unpartitioned.
+        bucket: bucket id.
+        error: why.
+    """
+
+    partition: str
+    bucket: int
+    error: BaseException
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CompactProgress:
+    """How far a compaction is.
+
+    Attributes:
+        buckets: pieces of work planned.
+        done: of these committed, found to need nothing, or given up.
+        size: planned input [bytes].
+        done_size: of this worked off [bytes].
+        rows: planned input, in rows of the buckets.
+        done_rows: of this worked off.
+        files_before: live files of the buckets covered.
+        files_after: what there is now.
+        dropped: compactions that lost a race so far.
+        elapsed_s: since the start [s].
+        eta_s: until the end, as far as can be told [s]; None at first.
+    """
+
+    buckets: int
+    done: int
+    size: int
+    done_size: int
+    rows: int
+    done_rows: int
+    files_before: int
+    files_after: int
+    dropped: int
+    elapsed_s: float
+    eta_s: float | None
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class CompactReport:
+    """What became of a compaction.
+
+    Attributes:
+        buckets: buckets covered by the request.
+        planned: pieces of work planned.
+        compacted: pieces whose compaction was committed.
+        unchanged: pieces that turned out to need nothing.
+        dropped: compactions that lost a race and were made again or given up.
+        lost: pieces that were given up, because every try lost a race.
+        skipped: pieces not begun because a stop was asked for.
+        failures: buckets that could not be compacted.
+        snapshots: ids of the snapshots made.
+        files_before: live files of the buckets covered, at the start.
+        files_after: the same now, as far as this compaction changed it.
+        read_bytes: input of the committed compactions [bytes].
+        written_bytes: their output [bytes].
+        changelog_rows: rows of the changelog they made.
+        bucket_seconds: time of all pieces, also of those that were dropped [s].
+        seconds: wall time [s].
+    """
+
+    buckets: int = 0
+    planned: int = 0
+    compacted: int = 0
+    unchanged: int = 0
+    dropped: int = 0
+    lost: int = 0
+    skipped: int = 0
+    failures: list[BucketFailure] = dataclasses.field(default_factory=list)
+    snapshots: list[int] = dataclasses.field(default_factory=list)
+    files_before: int = 0
+    files_after: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    changelog_rows: int = 0
+    bucket_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was asked for is done."""
+        return not (self.lost or self.skipped or self.failures)
+
+
+@dataclasses.dataclass(slots=True)
+class _Task:
+    work: BucketWork
+    tries: int = 0
+
+
+def compact_table(
+    table: FileStoreTable,
+    request: CompactRequest,
+    executor: Executor,
+    *,
+    parallelism: int = 1,
+    user_prefix: str = "compact",
+    on_progress: Callable[[CompactProgress], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> CompactReport:
+    """Compact the buckets of a table that need it; also of a table that is `write-only`.
+
+    Args:
+        table: any kind of table.
+        request: what is wanted.
+        executor: carries out the buckets: threads, or processes (the table pickles).
+        parallelism: buckets in work at a time; memory grows with it.
+        user_prefix: begins the names of the commit users; each commit has a user of its own.
+        on_progress: told after every finished piece and every commit.
+        stopping: asked now and then; once it says yes no bucket is begun any more, those in work
+            are finished and committed.
+
+    Returns:
+        What was done. A lost race and a bucket that fails do not raise: the others go on.
+
+    Raises:
+        InvalidRequestError: a partition column is unknown or cannot have the value.
+        UnsupportedFeatureError: the table cannot be compacted; names the option.
+        StorageUnavailableError: the store failed at planning or at a commit. What is committed
+            stays; of the commit in question the outcome may be unknown.
+    """
+    compactable = table.with_options(_WRITER_OPTIONS)
+    job = _Job(compactable, request, executor, parallelism, user_prefix, on_progress, stopping)
+    return job.run()
+
+
+class _Job:
+    """One run of `compact_table`."""
+
+    def __init__(
+        self,
+        table: FileStoreTable,
+        request: CompactRequest,
+        executor: Executor,
+        parallelism: int,
+        prefix: str,
+        on_progress: Callable[[CompactProgress], None],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._table = table
+        self._request = request
+        self._executor = executor
+        self._slots = max(1, parallelism)
+        self._prefix = prefix
+        self._on_progress = on_progress
+        self._stopping = stopping
+        self._clock = table.clock
+        self._began_s = table.clock.monotonic_s()
+        self._todo: collections.deque[_Task] = collections.deque()
+        self._running: dict[Future[BucketOutcome], _Task] = {}
+        self._ready: list[tuple[_Task, BucketOutcome]] = []
+        self._ready_since_s = 0.0
+        self._report = CompactReport()
+        self._size = self._done_size = 0
+        self._rows = self._done_rows = 0
+
+    def run(self) -> CompactReport:
+        plan = plan_compaction(self._table, self._request)
+        report = self._report
+        report.buckets, report.planned = plan.buckets, len(plan.work)
+        report.files_before = report.files_after = plan.files
+        self._size = sum(work.taken_size for work in plan.work)
+        self._rows = sum(work.rows for work in plan.work)
+        self._todo.extend(map(_Task, plan.work))
+        if plan.work:
+            self._tell()
+        finished = False
+        try:
+            while self._todo or self._running or self._ready:
+                self._step()
+            finished = True
+        finally:
+            if not finished:
+                self._abandon()
+            report.seconds = self._clock.monotonic_s() - self._began_s
+        return report
+
+    def _step(self) -> None:
+        if self._stopping():
+            self._report.skipped += len(self._todo)
+            self._todo.clear()
+        while self._todo and len(self._running) < self._slots:
+            task = self._todo.popleft()
+            task.tries += 1
+            try:
+                future = self._executor.submit(
+                    compact_bucket, self._table, task.work, full=self._request.full
+                )
+            except BrokenExecutor as error:
+                self._failed(task, error)
+                continue
+            self._running[future] = task
+        if self._running:
+            done, _ = wait(self._running, timeout=_GROUP_S / 4, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._collect(self._running.pop(future), future)
+        if self._due():
+            while self._ready:
+                self._commit(self._next_group())
+                self._tell()
+
+    def _collect(self, task: _Task, future: Future[BucketOutcome]) -> None:
+        try:
+            outcome = future.result()
+        except (LakewardError, OSError, BrokenExecutor) as error:
+            self._failed(task, error)
+            return
+        self._report.bucket_seconds += outcome.seconds
+        if outcome.stale:
+            self._again(task)
+        elif outcome.message is None:
+            self._report.unchanged += 1
+            self._settled(task)
+        else:
+            if not self._ready:
+                self._ready_since_s = self._clock.monotonic_s()
+            self._ready.append((task, outcome))
+
+    def _due(self) -> bool:
+        """Whether what is ready is to be committed now."""
+        if not self._ready:
+            return False
+        waited = self._clock.monotonic_s() - self._ready_since_s
+        idle = not (self._todo or self._running)
+        return idle or waited >= _GROUP_S or len(self._ready) >= _GROUP_BUCKETS
+
+    def _next_group(self) -> list[tuple[_Task, BucketOutcome]]:
+        """Taken from what is ready: all at their first try, then each that lost before."""
+        group = [one for one in self._ready if one[0].tries == 1]
+        rest = [one for one in self._ready if one[0].tries > 1]
+        self._ready = rest if group else rest[1:]
+        return group or rest[:1]
+
+    def _commit(self, group: Sequence[tuple[_Task, BucketOutcome]]) -> None:
+        """Commit what of a group is still possible; the rest is compacted again."""
+        snapshot = self._table.latest_snapshot()
+        stale = [self._stale(snapshot, *one) for one in group]
+        chosen = [one for one, lost in zip(group, stale, strict=True) if not lost]
+        late = [one for one, lost in zip(group, stale, strict=True) if lost]
+        messages = [one.message for _, one in chosen if one.message is not None]
+        self._drop(late)
+        if not messages:
+            return
+        # a user for each commit: batch commits leave nothing behind that later snapshots carry
+        table, user = self._table.latest(), f"{self._prefix}-{self._table.ids.uuid()}"
+        commit = FileStoreCommit(table, user, new_since=snapshot)
+        result: CommitResult | None = None
+        for number in range(1, _COMMIT_TRIES + 1):
+            try:
+                result = commit.commit(messages, BATCH_COMMIT_IDENTIFIER)
+                break
+            except CommitConflictError:
+                if number == _COMMIT_TRIES:  # certain not to be there
+                    self._drop(chosen)
+                    return
+            except StorageUnavailableError:
+                if number == _COMMIT_TRIES:
+                    raise
+        if result is None or result.compaction_dropped:
+            self._drop(chosen, deleted=True)
+            return
+        if result.compact_snapshot_id is not None:
+            self._report.snapshots.append(result.compact_snapshot_id)
+        for task, outcome in chosen:
+            self._report.compacted += 1
+            self._report.read_bytes += outcome.read_bytes
+            self._report.written_bytes += outcome.written_bytes
+            self._report.changelog_rows += outcome.changelog_rows
+            self._report.files_after += outcome.written_files - outcome.read_files
+            self._settled(task, tell=False)
+
+    def _stale(self, snapshot: Snapshot | None, task: _Task, outcome: BucketOutcome) -> bool:
+        """Whether a compaction has lost its race already."""
+        if snapshot is None or outcome.message is None:
+            return True
+        work = task.work
+        entries = live_entries(self._table, snapshot, partition=work.partition, bucket=work.bucket)
+        live = {(entry.file.level, entry.file.file_name) for entry in entries}
+        before = outcome.message.compact.compact_before
+        return any((file.level, file.file_name) not in live for file in before)
+
+    def _drop(self, lost: Iterable[tuple[_Task, BucketOutcome]], *, deleted: bool = False) -> None:
+        """Compactions that lost: their files go, their buckets get another try."""
+        lost = tuple(lost)
+        if not deleted:
+            messages = [one.message for _, one in lost if one.message is not None]
+            delete_uncommitted(self._table, messages)
+        for task, _ in lost:
+            self._again(task)
+
+    def _again(self, task: _Task) -> None:
+        self._report.dropped += 1
+        _LOG.info(
+            "a compaction lost its race",
+            extra={
+                "event": "compaction_dropped",
+                "table": self._table.layout.root,
+                "partition": self._table.partition_path(task.work.partition),
+                "bucket": task.work.bucket,
+                "tries": task.tries,
+            },
+        )
+        # the files of a pack are gone for good: a later plan makes other packs
+        if task.tries >= _TRIES or task.work.pack is not None:
+            self._report.lost += 1
+            self._settled(task)
+        else:
+            self._todo.appendleft(task)
+
+    def _failed(self, task: _Task, error: BaseException) -> None:
+        self._report.failures.append(
+            BucketFailure(
+                partition=self._table.partition_path(task.work.partition),
+                bucket=task.work.bucket,
+                error=error,
+            )
+        )
+        self._settled(task)
+
+    def _settled(self, task: _Task, *, tell: bool = True) -> None:
+        self._done_size += task.work.taken_size
+        self._done_rows += task.work.rows
+        if tell:
+            self._tell()
+
+    def _tell(self) -> None:
+        report = self._report
+        elapsed = self._clock.monotonic_s() - self._began_s
+        done = report.compacted + report.unchanged + report.lost + len(report.failures)
+        eta: float | None = None
+        if self._done_size:
+            eta = elapsed * max(0, self._size - self._done_size) / self._done_size
+        self._on_progress(
+            CompactProgress(
+                buckets=report.planned,
+                done=done,
+                size=self._size,
+                done_size=self._done_size,
+                rows=self._rows,
+                done_rows=self._done_rows,
+                files_before=report.files_before,
+                files_after=report.files_after,
+                dropped=report.dropped,
+                elapsed_s=elapsed,
+                eta_s=eta,
+            )
+        )
+
+    def _abandon(self) -> None:
+        """After an error: let the running buckets end and remove what nobody will commit."""
+        messages = [one.message for _, one in self._ready if one.message is not None]
+        for future in self._running:
+            future.cancel()
+        for future in self._running:
+            if not future.cancelled() and future.exception() is None:
+                message = future.result().message
+                if message is not None:
+                    messages.append(message)
+        delete_uncommitted(self._table, messages)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changing the number of buckets of a table, with the rows that are there.
+
+Source: SEMANTICS.md §F.15. First option `bucket` changes, then each partition is read and written
+anew by one OVERWRITE commit, which counts only if nobody changed the partition meanwhile: else the
+partition is read again. So rows of others never get lost, and a rescale that was cut off is
+finished by the next. Partitions that still have the old number can be read, not written; a writer
+that opened the table before is stopped by its commit (`publish`) and must open it anew.
+
+Rows are written as they are read: merged, with new sequence numbers. No changelog is told; where
+compaction tells it, or reads leave out what compaction has not seen, everything is compacted first.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from storage.errors import CommitConflictError, FileConflictError, InvalidRequestError
+from storage.format.metadata.file_meta import CommitMessage, CompactIncrement, DataIncrement
+from storage.format.metadata.schema_changes import SetOption
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
+from storage.table.bucket_mode import BucketMode, bucket_mode
+from storage.table.commit.index_files import index_entries
+from storage.table.commit.live_files import live_entries
+from storage.table.compaction.compact_plan import CompactRequest
+from storage.table.compaction.compact_table import compact_table
+from storage.table.core import TableCore
+from storage.table.scan.scan import Split
+from storage.table.table import FileStoreTable
+from storage.table.uncommitted import delete_files, delete_uncommitted
+from storage.table.write.drop_partitions import PartitionFiles, live_partitions
+
+__all__ = ["RescaleProgress", "RescaledPartition", "rescale", "rescaled_partitions"]
+
+_TRIES = 5
+_WRITER_OPTIONS: dict[str, str | None] = {"write-only": "false", "lookup-wait": "true"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RescaledPartition:
+    """A partition that has, or had, another number of buckets.
+
+    Attributes:
+        files: what it has.
+        before: number of its buckets.
+        buckets: wanted number.
+    """
+
+    files: PartitionFiles
+    before: int
+    buckets: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleProgress:
+    """How far a rescale is.
+
+    Attributes:
+        partitions: to be written anew.
+        done: of these.
+        rows: to be written, before merging.
+        done_rows: of these read.
+        retries: how often a partition changed meanwhile and was read again.
+    """
+
+    partitions: int
+    done: int
+    rows: int
+    done_rows: int
+    retries: int
+
+
+def rescaled_partitions(
+    table: FileStoreTable, buckets: int, partitions: Sequence[Mapping[str, Any]] = ()
+) -> list[RescaledPartition]:
+    """The partitions that `rescale` would write anew. Arguments and errors as there."""
+    mode = bucket_mode(table.schema, table.options)
+    if mode is not BucketMode.FIXED:
+        raise InvalidRequestError(
+            "only a table with a fixed number of buckets can have another one",
+            hint="dynamic buckets grow by themselves; append tables without buckets have none",
+            table=table.layout.root,
+            buckets=mode.value,
+        )
+    if buckets < 1:
+        raise InvalidRequestError("a table has at least one bucket", buckets=buckets)
+    snapshot = table.latest_snapshot()
+    if snapshot is None:
+        return []
+    before = {e.partition: e.total_buckets for e in live_entries(table, snapshot)}
+    return [
+        RescaledPartition(files=one, before=before[one.partition], buckets=buckets)
+        for one in live_partitions(table, partitions)
+        if before[one.partition] != buckets
+    ]
+
+
+def rescale(
+    table: FileStoreTable,
+    buckets: int,
+    partitions: Sequence[Mapping[str, Any]] = (),
+    *,
+    on_progress: Callable[[RescaleProgress], None] = lambda _: None,
+) -> list[RescaledPartition]:
+    """Give a table another number of buckets, and its rows their new place.
+
+    Args:
+        table: the table, at a branch.
+        buckets: their new number.
+        partitions: values of some partition columns each: only partitions that have all values of
+            one of them; the others cannot be written until they are rescaled too. Empty: all.
+        on_progress: told now and then.
+
+    Returns:
+        What was written anew.
+
+    Raises:
+        InvalidRequestError: the table has no fixed number of buckets, the number is not positive,
+            or a column is no partition key or cannot have the value.
+        CommitConflictError: others changed a partition each time it was read; call again.
+        As `FileStoreCommit.overwrite`.
+    """
+    work = rescaled_partitions(table, buckets, partitions)
+    if table.options.bucket != buckets:
+        table = table.alter([SetOption("bucket", str(buckets))])
+    done: list[RescaledPartition] = []
+    while work:
+        job = _Rescale(table.with_options(_WRITER_OPTIONS), work, tuple(partitions), on_progress)
+        for one in work:
+            job.partition(one)
+        done += work
+        # a writer that did not know may have begun a partition meanwhile
+        work = rescaled_partitions(table, buckets, partitions)
+    return done
+
+
+class _Rescale:
+    """See `rescale`."""
+
+    def __init__(
+        self,
+        table: FileStoreTable,
+        work: Sequence[RescaledPartition],
+        partitions: tuple[Mapping[str, Any], ...],
+        on_progress: Callable[[RescaleProgress], None],
+    ) -> None:
+        self._partitions = partitions
+        self._table = table
+        self._work = work
+        self._on_progress = on_progress
+        self._rows = sum(one.files.rows for one in work)
+        self._snapshot: Snapshot | None = None
+        self._splits: dict[bytes, list[Split]] = {}
+        self._done = 0
+        self._done_rows = 0
+        self._retries = 0
+
+    def partition(self, one: RescaledPartition) -> None:
+        """Write a partition anew."""
+        for number in range(_TRIES):
+            done_rows = self._done_rows
+            try:
+                self._written(one.files.partition, again=number > 0)
+            except _ChangedError as error:
+                self._done_rows = done_rows
+                self._retries += 1
+                if number == _TRIES - 1:
+                    raise CommitConflictError(
+                        "others changed the partition each time it was read",
+                        hint="let its writers pause (`lakeward pause`), then rescale again",
+                        table=self._table.layout.root,
+                        partition=one.files.name,
+                    ) from error
+            else:
+                break
+        self._done += 1
+        self._tell()
+
+    def _written(self, partition: bytes, *, again: bool) -> None:
+        table = self._table
+        if self._snapshot is None or again:
+            self._plan()
+        snapshot = self._snapshot
+        assert snapshot is not None
+        if not self._told(snapshot, partition):
+            raise _ChangedError
+        read = table.new_read()
+        user = f"rescale-{table.ids.uuid()}"
+        with table.new_write(user, overwrite=True) as writer:
+            for split in self._splits.get(partition, ()):
+                for batch in read.to_batches(split):
+                    writer.write(batch)
+                self._done_rows += split.row_count
+                self._tell()
+            writer.compact(full=True)
+            messages = [_settled(table, one) for one in writer.prepare_commit()]
+        known = _state(table, snapshot, partition)
+
+        def unchanged(latest: Snapshot | None) -> None:
+            if latest is None or (
+                latest.id != snapshot.id and _state(table, latest, partition) != known
+            ):
+                raise _ChangedError
+
+        try:
+            table.new_commit(user).overwrite(
+                messages,
+                BATCH_COMMIT_IDENTIFIER,
+                replaces=frozenset([partition]).__contains__,
+                before_publish=unchanged,
+            )
+        except (_ChangedError, FileConflictError, CommitConflictError):  # certain not to be there
+            delete_uncommitted(table, messages)
+            raise
+
+    def _told(self, snapshot: Snapshot, partition: bytes) -> bool:
+        """Whether compaction has seen all rows of a partition.
+
+        Where it makes the changelog, or reads leave out what it has not seen, rows would be lost.
+        """
+        options = self._table.options
+        least = 0
+        if options.changelog_producer == "full-compaction":
+            least = options.num_levels - 1
+        elif options.needs_lookup:
+            least = 1
+        entries = live_entries(self._table, snapshot, partition=partition)
+        return all(entry.file.level >= least for entry in entries)
+
+    def _plan(self) -> None:
+        """Read on from the newest snapshot, in which compaction has seen what it must."""
+        options = self._table.options
+        if options.needs_lookup or options.changelog_producer == "full-compaction":
+            with ThreadPoolExecutor(1, "rescale") as worker:
+                compact_table(self._table, CompactRequest(partitions=self._partitions), worker)
+        snapshot = self._table.latest_snapshot()
+        assert snapshot is not None, "there were partitions"
+        self._snapshot, self._splits = snapshot, {}
+        for split in self._table.new_scan().plan(snapshot).splits:
+            self._splits.setdefault(split.partition, []).append(split)
+
+    def _tell(self) -> None:
+        self._on_progress(
+            RescaleProgress(
+                partitions=len(self._work),
+                done=self._done,
+                rows=self._rows,
+                done_rows=self._done_rows,
+                retries=self._retries,
+            )
+        )
+
+
+class _ChangedError(Exception):
+    """Somebody changed the partition since it was read."""
+
+
+_State = tuple[frozenset[tuple[int, int, str]], frozenset[tuple[int, str]]]
+
+
+def _state(table: TableCore, snapshot: Snapshot, partition: bytes) -> _State:
+    """The files and index files of a partition."""
+    entries = live_entries(table, snapshot, partition=partition)
+    index = index_entries(table, snapshot)
+    return (
+        frozenset((one.bucket, one.file.level, one.file.file_name) for one in entries),
+        frozenset((o.bucket, o.file.file_name) for o in index if o.partition == partition),
+    )
+
+
+def _settled(table: TableCore, message: CommitMessage) -> CommitMessage:
+    """The message with what compaction left as its new files, so that one commit makes it all.
+
+    Between two commits the rows would be in level 0, which some tables do not read.
+    """
+    compact = message.compact
+    before = {file.file_name for file in compact.compact_before}
+    after = {file.file_name for file in compact.compact_after}
+    kept = tuple(file for file in message.data.new_files if file.file_name not in before)
+    gone = {
+        (message.partition, message.bucket, name)
+        for file in compact.compact_before
+        if file.file_name not in after
+        for name in (file.file_name, *file.extra_files)
+    }
+    delete_files(table, gone, ())
+    data = DataIncrement(
+        new_files=(*kept, *compact.compact_after),
+        new_index_files=(*message.data.new_index_files, *compact.new_index_files),
+    )
+    return dataclasses.replace(message, data=data, compact=CompactIncrement())

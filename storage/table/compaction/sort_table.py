@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compaction of append tables that puts rows near each other which filters ask for together.
+
+Source: the sort types of the `compact` procedure (SEMANTICS.md §G.5). Only for tables without
+buckets: elsewhere the order of rows means something. Each partition is rewritten whole, as one
+COMPACT snapshot: rows that come meanwhile stay as they are, and a commit that lost a file to
+somebody else is dropped and the partition sorted again.
+
+Memory is bounded: a partition larger than `_IN_MEMORY` is cut by sort code into ranges, which lie
+in local files until their turn; only rows of one code cannot be cut further.
+"""
+
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import CommitConflictError, InvalidRequestError
+from storage.format.files.data_file import BATCH_ROWS, RowFileWriter, read_rows
+from storage.format.files.data_file_options import DataFileNames, DataFileOptions
+from storage.format.files.row_selection import RowSelection
+from storage.format.metadata.file_meta import (
+    CommitMessage,
+    CompactIncrement,
+    DataFileMeta,
+    FileSource,
+)
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
+from storage.format.types.types import AtomicType
+from storage.lsm.bucket import BucketContext
+from storage.lsm.key_order import sort_permutation
+from storage.options.options import require_writable
+from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
+from storage.table.commit.commit import FileStoreCommit
+from storage.table.commit.live_files import live_entries
+from storage.table.compaction.compact_plan import BucketWork, CompactionPlan, CompactRequest
+from storage.table.compaction.compact_table import CompactProgress, CompactReport
+from storage.table.compaction.sort_codes import SortCodes, SortOrder
+from storage.table.table import FileStoreTable
+from storage.table.uncommitted import delete_uncommitted
+from storage.table.write.append_write import BucketDeletions
+from storage.table.write.bucket_writers import bucket_context
+from storage.table.write.drop_partitions import live_partitions
+
+__all__ = ["check_sortable", "plan_sort", "sort_table"]
+
+_IN_MEMORY = 256 << 20
+"""Rows sorted at a time, in Arrow [bytes]."""
+
+_UNPACKED = 4
+"""How much larger rows are in Arrow than in a file."""
+
+_SAMPLE = 1 << 17
+"""Rows of a partition that decide where ranges end."""
+
+_TRIES = 4
+
+
+def check_sortable(table: FileStoreTable, columns: Sequence[str]) -> None:
+    """Check that a table can be sorted by some columns.
+
+    Raises:
+        InvalidRequestError: it cannot; says why.
+    """
+    require_writable(table.options)
+    if bucket_mode(table.schema, table.options) is not BucketMode.UNAWARE:
+        raise InvalidRequestError(
+            "only append tables without buckets can be sorted",
+            hint="files of other tables are in the order of their keys, or of their arrival",
+            table=table.layout.root,
+        )
+    known = {field.name: field for field in table.schema.fields}
+    for name in columns:
+        if name not in known or not isinstance(known[name].type, AtomicType):
+            raise InvalidRequestError(
+                "no such column to sort by", hint=f"the table has {', '.join(known)}", column=name
+            )
+    if not columns:
+        raise InvalidRequestError("no column is named to sort by")
+
+
+def plan_sort(
+    table: FileStoreTable, columns: Sequence[str], request: CompactRequest
+) -> CompactionPlan:
+    """What `sort_table` would do: each partition as one bucket.
+
+    Raises: as `sort_table`.
+    """
+    check_sortable(table, columns)
+    snapshot = table.latest_snapshot()
+    work = tuple(
+        BucketWork(
+            partition=one.partition,
+            bucket=UNAWARE_BUCKET,
+            total_buckets=table.options.bucket,
+            files=one.files,
+            rows=one.rows,
+            size=one.size,
+            runs=one.files,
+            taken_files=one.files,
+            taken_size=one.size,
+        )
+        for one in live_partitions(table, request.partitions)
+    )
+    return CompactionPlan(
+        snapshot_id=None if snapshot is None else snapshot.id,
+        work=work,
+        buckets=len(work),
+        files=sum(one.files for one in work),
+        size=sum(one.size for one in work),
+    )
+
+
+def sort_table(
+    table: FileStoreTable,
+    columns: Sequence[str],
+    order: SortOrder = SortOrder.ORDER,
+    request: CompactRequest | None = None,
+    *,
+    on_progress: Callable[[CompactProgress], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> CompactReport:
+    """Rewrite partitions with their rows in an order.
+
+    Args:
+        table: an append table without buckets, at a branch.
+        columns: to sort by.
+        order: how.
+        request: which partitions; None: all.
+        on_progress: told after every partition; it counts as one bucket.
+        stopping: asked before every partition.
+
+    Returns:
+        What was done. A partition that lost each race is counted as lost.
+
+    Raises:
+        InvalidRequestError: the table cannot be sorted, or not by these columns.
+        As `FileStoreCommit.commit`.
+    """
+    check_sortable(table, columns)
+    request = request or CompactRequest()
+    work = live_partitions(table, request.partitions)
+    report = CompactReport(buckets=len(work), planned=len(work))
+    report.files_before = report.files_after = sum(one.files for one in work)
+    size, rows = sum(one.size for one in work), sum(one.rows for one in work)
+    began_s, done_size, done_rows = table.clock.monotonic_s(), 0, 0
+    for number, one in enumerate(work):
+        if stopping():
+            report.skipped = len(work) - number
+            break
+        _sort_partition(table, one.partition, columns, order, report)
+        done_size, done_rows = done_size + one.size, done_rows + one.rows
+        report.seconds = report.bucket_seconds = table.clock.monotonic_s() - began_s
+        left = report.seconds * (size - done_size) / done_size if done_size else None
+        on_progress(
+            CompactProgress(
+                buckets=len(work),
+                done=number + 1,
+                size=size,
+                done_size=done_size,
+                rows=rows,
+                done_rows=done_rows,
+                files_before=report.files_before,
+                files_after=report.files_after,
+                dropped=report.dropped,
+                elapsed_s=report.seconds,
+                eta_s=left,
+            )
+        )
+    return report
+
+
+def _sort_partition(
+    table: FileStoreTable,
+    partition: bytes,
+    columns: Sequence[str],
+    order: SortOrder,
+    report: CompactReport,
+) -> None:
+    for _ in range(_TRIES):
+        snapshot = table.latest_snapshot()
+        newest = table.latest()
+        message = None if snapshot is None else _sorted(newest, snapshot, partition, columns, order)
+        if message is None:
+            report.unchanged += 1
+            return
+        commit = FileStoreCommit(newest, f"sort-{table.ids.uuid()}", new_since=snapshot)
+        try:
+            result = commit.commit([message], BATCH_COMMIT_IDENTIFIER)
+        except CommitConflictError:  # certain not to be there
+            delete_uncommitted(table, [message])
+            report.dropped += 1
+            continue
+        if result.compaction_dropped:
+            report.dropped += 1
+            continue
+        report.compacted += 1
+        before, after = message.compact.compact_before, message.compact.compact_after
+        report.read_bytes += sum(file.file_size for file in before)
+        report.written_bytes += sum(file.file_size for file in after)
+        report.files_after += len(after) - len(before)
+        if result.compact_snapshot_id is not None:
+            report.snapshots.append(result.compact_snapshot_id)
+        return
+    report.lost += 1
+
+
+def _sorted(
+    table: FileStoreTable,
+    snapshot: Snapshot,
+    partition: bytes,
+    columns: Sequence[str],
+    order: SortOrder,
+) -> CommitMessage | None:
+    """Sorted files in the place of all that a partition has."""
+    entries = live_entries(table, snapshot, partition=partition)
+    files = sorted((entry.file for entry in entries), key=lambda file: file.min_sequence_number)
+    if not files:
+        return None
+    rows = _Rows(
+        bucket_context(table, partition, UNAWARE_BUCKET),
+        files,
+        BucketDeletions.of(table, snapshot, partition, UNAWARE_BUCKET),
+    )
+    after = rows.written(columns, order)
+    increment = CompactIncrement(compact_before=tuple(files), compact_after=after)
+    if rows.deletions is not None:
+        change = rows.deletions.without([file.file_name for file in files])
+        increment = dataclasses.replace(
+            increment, new_index_files=change.new, deleted_index_files=change.deleted
+        )
+    return CommitMessage(
+        partition=partition,
+        bucket=UNAWARE_BUCKET,
+        total_buckets=table.options.bucket,
+        compact=increment,
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a partition."""
+
+    context: BucketContext
+    files: Sequence[DataFileMeta]
+    deletions: BucketDeletions | None
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """In the order of the files; without deleted rows."""
+        context = self.context
+        kept: Mapping[str, RowSelection] = {}
+        if self.deletions is not None:
+            kept = self.deletions.selections(file.file_name for file in self.files)
+        for file in self.files:
+            yield from read_rows(
+                context.file_io,
+                file.external_path or context.path_of(file),
+                file,
+                context.schemas(file.schema_id),
+                context.schema,
+                columns,
+                batch_rows=BATCH_ROWS,
+                selection=kept.get(file.file_name),
+            )
+
+    def written(self, columns: Sequence[str], order: SortOrder) -> tuple[DataFileMeta, ...]:
+        """New files with the rows in order."""
+        context = self.context
+        writer = RowFileWriter(
+            context.file_io,
+            context.directory,
+            context.schema,
+            id_source=context.id_source,
+            clock=context.clock,
+            options=DataFileOptions.of(context.options),
+            names=DataFileNames(context.id_source),
+            first_sequence=self.files[0].min_sequence_number,
+            source=FileSource.COMPACT,
+        )
+        done = False
+        try:
+            codes = self._codes(columns, order)
+            for part in self._ranges(columns, codes):
+                for batch in _in_order(part, columns, codes):
+                    writer.write(batch)
+            written = writer.close()
+            done = True
+        finally:
+            if not done:
+                writer.abort()
+        return written
+
+    def _codes(self, columns: Sequence[str], order: SortOrder) -> SortCodes:
+        count = max(1, sum(file.row_count for file in self.files))
+        step = max(1, count // _SAMPLE)
+        schema = pa.schema([self.context.schema.arrow_schema.field(name) for name in columns])
+        samples = [
+            batch.take(pa.array(np.arange(0, batch.num_rows, step)))
+            for batch in self.batches(columns)
+        ]
+        sample = pa.Table.from_batches(samples, schema).combine_chunks()
+        return SortCodes(order, [_array(sample.column(name)) for name in columns])
+
+    def _ranges(self, columns: Sequence[str], codes: SortCodes) -> Iterator[pa.Table]:
+        """The rows, cut by code into parts that fit into memory; in the order of the codes."""
+        schema = self.context.schema.arrow_schema
+        size = sum(file.file_size for file in self.files) * _UNPACKED
+        if size <= _IN_MEMORY:
+            yield pa.Table.from_batches(self.batches(), schema)
+            return
+        ends = self._ends(columns, codes, -(-size // _IN_MEMORY))
+        with tempfile.TemporaryDirectory(prefix="lakeward-sort-") as directory:
+            paths = [pathlib.Path(directory) / f"{number}.arrow" for number in range(len(ends) + 1)]
+            writers = [pa.ipc.new_file(str(path), schema) for path in paths]
+            for batch in self.batches():
+                of = np.searchsorted(ends, _codes_of(batch, columns, codes), side="right")
+                for number in np.unique(of):
+                    chosen = batch.take(pa.array(np.flatnonzero(of == number)))
+                    writers[number].write_batch(chosen)
+            for writer in writers:
+                writer.close()
+            for path in paths:
+                with pa.memory_map(str(path)) as source:
+                    yield pa.ipc.open_file(source).read_all()
+                path.unlink()
+
+    def _ends(self, columns: Sequence[str], codes: SortCodes, parts: int) -> np.ndarray:
+        """Codes at which parts begin, after the first."""
+        found = [_codes_of(batch, columns, codes) for batch in self.batches(columns)]
+        every = np.sort(np.concatenate(found))
+        places = np.arange(1, parts) * len(every) // parts
+        return np.unique(every[places])
+
+
+def _codes_of(batch: pa.RecordBatch, columns: Sequence[str], codes: SortCodes) -> np.ndarray:
+    return codes.of([batch.column(name) for name in columns])
+
+
+def _in_order(rows: pa.Table, columns: Sequence[str], codes: SortCodes) -> Iterator[pa.RecordBatch]:
+    if not rows.num_rows:
+        return
+    by = pa.RecordBatch.from_arrays([_array(rows.column(name)) for name in columns], columns)
+    if codes.exact:
+        found = sort_permutation(by, columns)
+    else:
+        found = np.argsort(_codes_of(by, columns, codes), kind="stable")
+    places = pa.array(found)
+    for start in range(0, rows.num_rows, BATCH_ROWS):
+        part = rows.take(places.slice(start, BATCH_ROWS)).combine_chunks()
+        yield from part.to_batches()
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computing the statistics of a table and its columns, and committing them.
+
+Source: SEMANTICS.md §F.16, FORMAT.md §11.4. What is computed of a column is what Apache Paimon's
+ANALYZE on Spark computes: bounds of numbers, truth values, dates and times; of texts and bytes
+their mean and largest length; the number of different values, about, where they are many. Rows are
+read batch by batch, only the columns asked for.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.errors import InvalidRequestError
+from storage.format.index.hashing import BLOOM_ROOTS, hash_column, xxh64
+from storage.format.index.values import byte_view
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
+from storage.format.types.cast_columns import column_cast
+from storage.format.types.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
+from storage.table.commit.live_files import live_entries
+from storage.table.inspect.distinct_count import DistinctCount
+from storage.table.inspect.statistics import ColumnStatistics, Statistics
+from storage.table.table import FileStoreTable
+
+__all__ = ["Analysis", "analyze", "compute_statistics"]
+
+_TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
+_BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
+_SIZES = {
+    **dict.fromkeys((TypeRoot.BOOLEAN, TypeRoot.TINYINT), 1),
+    TypeRoot.SMALLINT: 2,
+    **dict.fromkeys((TypeRoot.INT, TypeRoot.FLOAT, TypeRoot.DATE, TypeRoot.TIME), 4),
+    **dict.fromkeys((TypeRoot.BIGINT, TypeRoot.DOUBLE), 8),
+    **dict.fromkeys((TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ), 8),
+    **dict.fromkeys(_TEXTS, 20),
+    **dict.fromkeys(_BYTES, 100),
+}
+"""What a value takes where it cannot be told from the values [bytes], as Spark has it."""
+
+_LONG_DECIMAL = 18
+_STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """What became of an ANALYZE.
+
+    Attributes:
+        snapshot_id: the ANALYZE snapshot.
+        statistics: what it names.
+    """
+
+    snapshot_id: int
+    statistics: Statistics
+
+
+def analyze(
+    table: FileStoreTable,
+    columns: Sequence[str] | None = (),
+    *,
+    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> Analysis | None:
+    """Compute the statistics of the newest snapshot and commit them.
+
+    Safe beside other writers: statistics say of which snapshot they are.
+
+    Args:
+        table: the table, at a branch.
+        columns: of which statistics are wanted besides the number of rows; None = of all columns
+            that can have any.
+        on_progress: told splits read, and splits to read.
+
+    Returns:
+        None on a table without snapshots.
+
+    Raises:
+        InvalidRequestError: a column is unknown, or cannot have statistics.
+        As `FileStoreCommit.commit`.
+    """
+    snapshot = table.latest_snapshot()
+    if snapshot is None:
+        return None
+    statistics = compute_statistics(table, snapshot, columns, on_progress=on_progress)
+    commit = table.new_commit(table.ids.uuid())
+    result = commit.update_statistics(statistics, BATCH_COMMIT_IDENTIFIER)
+    return Analysis(snapshot_id=result.append_snapshot_id or 0, statistics=statistics)
+
+
+def compute_statistics(
+    table: FileStoreTable,
+    snapshot: Snapshot,
+    columns: Sequence[str] | None = (),
+    *,
+    on_progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> Statistics:
+    """The statistics of a snapshot, in its schema. Arguments and errors as of `analyze`."""
+    table = table.with_schema(snapshot.schema_id)
+    fields = _chosen(table, columns)
+    running = [_RunningColumn(field) for field in fields]
+    names = [field.name for field in fields] or [_narrowest(table)]
+    plan = table.new_scan().plan(snapshot)
+    read = table.new_read(names)
+    count = 0
+    for number, split in enumerate(plan.splits):
+        on_progress(number, len(plan.splits))
+        for batch in read.to_batches(split):
+            count += batch.num_rows
+            for one in running:
+                one.add(batch.column(one.field.name))
+    on_progress(len(plan.splits), len(plan.splits))
+    size = sum(entry.file.file_size for entry in live_entries(table, snapshot))
+    total = snapshot.total_record_count or 0
+    return Statistics(
+        snapshot_id=snapshot.id,
+        schema_id=snapshot.schema_id,
+        merged_record_count=count,
+        merged_record_size=round(size * min(1.0, count / total)) if total else 0,
+        columns={one.field.name: one.statistics() for one in running},
+    )
+
+
+def _chosen(table: FileStoreTable, columns: Sequence[str] | None) -> list[DataField]:
+    if columns is None:
+        return [field for field in table.schema.fields if isinstance(field.type, AtomicType)]
+    known = {field.name: field for field in table.schema.fields}
+    for name in columns:
+        if name not in known:
+            raise InvalidRequestError(
+                "no such column", hint=f"the table has {', '.join(known)}", column=name
+            )
+        if not isinstance(known[name].type, AtomicType):
+            raise InvalidRequestError("a column of this type has no statistics", column=name)
+    return [known[name] for name in dict.fromkeys(columns)]
+
+
+def _narrowest(table: FileStoreTable) -> str:
+    """A column to count rows by; a key column, which merging reads anyway."""
+    return (*table.schema.trimmed_primary_keys, *table.schema.field_names)[0]
+
+
+class _RunningColumn:
+    """Statistics of one column on their way."""
+
+    def __init__(self, field: DataField) -> None:
+        assert isinstance(field.type, AtomicType)
+        self.field = field
+        self._type = field.type
+        self._bounded = field.type.root not in (*_TEXTS, *_BYTES)
+        self._nulls = 0
+        self._values = 0
+        self._bounds: list[pa.Array] = []
+        self._length = 0
+        self._longest = 0
+        self._distinct = DistinctCount()
+
+    def add(self, column: pa.Array) -> None:
+        self._nulls += column.null_count
+        values = column.drop_null()
+        self._values += len(values)
+        if not len(values):
+            return
+        self._distinct.add(_hashes(values, self._type))
+        if self._bounded:
+            self._bounds.append(_bounds(values))
+            return
+        texts = self._type.root in _TEXTS
+        lengths = pc.utf8_length(values) if texts else pc.binary_length(values)
+        self._length += pc.sum(lengths).as_py()
+        self._longest = max(self._longest, pc.max(lengths).as_py())
+
+    def statistics(self) -> ColumnStatistics:
+        low = high = None
+        if self._bounds:
+            low, high = self._shown(_bounds(pa.concat_arrays(self._bounds)))
+        mean = longest = self._default_size()
+        if self._values and not self._bounded:
+            mean, longest = math.ceil(self._length / self._values), self._longest
+        return ColumnStatistics(
+            column_id=self.field.id,
+            distinct_count=min(self._distinct.estimate(), self._values),
+            min=low,
+            max=high,
+            null_count=self._nulls,
+            avg_len=mean,
+            max_len=longest,
+        )
+
+    def _shown(self, bounds: pa.Array) -> list[Any]:
+        if self._type.root is TypeRoot.DATE:
+            return [str(day) for day in bounds.view(pa.int32()).to_pylist()]
+        return list(column_cast(self._type, _STRING)(bounds).to_pylist())
+
+    def _default_size(self) -> int:
+        if self._type.root is TypeRoot.DECIMAL:
+            return 8 if self._type.precision <= _LONG_DECIMAL else 16
+        return _SIZES[self._type.root]
+
+
+def _bounds(values: pa.Array) -> pa.Array:
+    """Smallest and largest value; NaN is the largest, as Spark orders it."""
+    found = pc.min_max(values)
+    most = found["max"]
+    if pa.types.is_floating(values.type):
+        numbers = values.to_numpy(zero_copy_only=False)
+        if np.isnan(numbers).any():
+            most = pa.scalar(float("nan"), values.type)
+            if np.isnan(numbers).all():
+                return pa.array([most.as_py()] * 2, values.type)
+            found = pc.min_max(pa.array(numbers[~np.isnan(numbers)], values.type))
+    return pa.array([found["min"], most], values.type)
+
+
+def _hashes(values: pa.Array, type_: AtomicType) -> Any:
+    if type_.root in BLOOM_ROOTS:
+        return hash_column(values, type_)[0]
+    return xxh64(*byte_view(column_cast(type_, _STRING)(values)))

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletion vectors of buckets: finding them for a read, and changing them for a commit.
+
+Source: SEMANTICS.md §E, FORMAT.md §9.2. Where a table has fixed or dynamic buckets, one index file
+holds all vectors of a bucket and a change writes the whole file anew. Append tables without
+buckets have any number of index files, and a change writes anew those it touches.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyroaring
+
+from storage.errors import CorruptDataError
+from storage.format.files.row_selection import Bitmap, Except
+from storage.format.index.deletion_vector import bin_bytes, decode, in_form, roll, widened
+from storage.format.metadata.file_meta import DeletionVectorMeta, IndexFileMeta, IndexType
+from storage.format.metadata.snapshot import Snapshot
+from storage.io.file_io import FileIO
+from storage.table.commit.index_files import (
+    by_file_name,
+    index_files,
+    index_path,
+    write_deletion_vectors,
+)
+from storage.table.commit.live_files import BucketId
+from storage.table.core import TableCore
+
+__all__ = [
+    "BucketVectors",
+    "DeletionFile",
+    "VectorChange",
+    "deletion_files",
+    "drop_vectors",
+    "load_vectors",
+    "selections",
+]
+
+_SPAN_BYTES = 4 * 1024 * 1024
+"""Vectors of one index file this near to each other are read at once: two files of the default
+target size. Requests to an object store cost more than the bytes between."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeletionFile:
+    """Where the deletion vector of a data file lies. Picklable.
+
+    Attributes:
+        path: of the index file.
+        offset: of the vector in it [bytes].
+        length: as the index manifest records it [bytes].
+        cardinality: deleted rows; None when unknown.
+    """
+
+    path: str
+    offset: int
+    length: int
+    cardinality: int | None = None
+
+
+def deletion_files(
+    table: TableCore, snapshot: Snapshot | None
+) -> Callable[[BucketId], Mapping[str, DeletionFile]]:
+    """Gives the deletion vectors of a bucket in a snapshot, by data file name.
+
+    Raises:
+        FileNotFoundError: the index manifest is gone, as after expiry.
+        CorruptDataError: it is damaged, or names two vectors of one data file.
+    """
+    grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+
+    def of_bucket(bucket: BucketId) -> Mapping[str, DeletionFile]:
+        found: dict[str, DeletionFile] = {}
+        for file in grouped.get(bucket, ()):
+            path = index_path(table, *bucket, file)
+            for vector in file.deletion_vectors or ():
+                if vector.data_file_name in found:
+                    raise CorruptDataError(
+                        "a data file has two deletion vectors",
+                        path=path,
+                        offset=vector.offset,
+                        file=vector.data_file_name,
+                    )
+                found[vector.data_file_name] = _located(path, vector)
+        return found
+
+    return of_bucket
+
+
+def _located(path: str, vector: DeletionVectorMeta) -> DeletionFile:
+    return DeletionFile(path, vector.offset, vector.length, vector.cardinality)
+
+
+def load_vectors(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str, Bitmap]:
+    """Read vectors, each index file once.
+
+    Args:
+        file_io: the store.
+        files: by data file name.
+
+    Raises:
+        FileNotFoundError: an index file is gone, as after expiry.
+        CorruptDataError: a vector is damaged, or holds another number of rows than recorded.
+    """
+    loaded: dict[str, Bitmap] = {}
+    ordered = sorted(files.items(), key=lambda item: (item[1].path, item[1].offset))
+    for path, group in itertools.groupby(ordered, key=lambda item: item[1].path):
+        wanted = list(group)
+        start = wanted[0][1].offset
+        end = max(one.offset + bin_bytes(one.length) for _, one in wanted)
+        with file_io.open_input(path) as source:
+            whole = _read(source, start, end - start) if end - start <= _SPAN_BYTES else None
+            for name, one in wanted:
+                size = bin_bytes(one.length)
+                at = one.offset - start
+                data = _read(source, one.offset, size) if whole is None else whole[at : at + size]
+                loaded[name] = _checked(decode(data, path, one.offset, length=one.length), one)
+    return loaded
+
+
+def _read(source: pa.NativeFile, offset: int, size: int) -> bytes:
+    """What the file has of a range; the last vector of a file is asked for with room to spare."""
+    size = min(size, source.size() - offset)
+    return bytes(source.read_at(size, offset)) if size > 0 else b""
+
+
+def _checked(bitmap: Bitmap, file: DeletionFile) -> Bitmap:
+    if file.cardinality is not None and len(bitmap) != file.cardinality:
+        raise CorruptDataError(
+            "a deletion vector holds another number of rows than recorded",
+            path=file.path,
+            offset=file.offset,
+            expected=file.cardinality,
+            found=len(bitmap),
+        )
+    return bitmap
+
+
+def selections(file_io: FileIO, files: Iterable[tuple[str, DeletionFile]]) -> dict[str, Except]:
+    """What vectors leave of their data files, by data file name. Raises as `load_vectors`."""
+    vectors = load_vectors(file_io, dict(files))
+    return {name: Except(bitmap) for name, bitmap in vectors.items() if bitmap}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class VectorChange:
+    """Index files for an increment of a commit message; both empty when nothing changed.
+
+    Attributes:
+        new: written; whoever does not commit them removes them.
+        deleted: the live ones that they replace. The commit fails when others replaced them.
+    """
+
+    new: tuple[IndexFileMeta, ...] = ()
+    deleted: tuple[IndexFileMeta, ...] = ()
+
+
+class BucketVectors:
+    """The deletion vectors of one bucket, being changed. Not thread-safe.
+
+    Protocol: `mark` rows and `drop` data files in any order, then `changes`, and so on. Whoever
+    gets the changes commits them before the next ones, or removes the new files and starts over
+    from the newest snapshot. Vectors are read when they are needed.
+
+    Args:
+        table: the table.
+        partition: framed partition.
+        bucket: bucket id.
+        files: the live index files of the bucket, as `index_files` gives them.
+    """
+
+    def __init__(
+        self, table: TableCore, partition: bytes, bucket: int, files: Sequence[IndexFileMeta]
+    ) -> None:
+        self._table = table
+        self._bucket: BucketId = (partition, bucket)
+        self._files = {file.file_name: file for file in files}
+        self._held_by = _holders(files)
+        self._vectors: dict[str, Bitmap] = {}
+        self._loaded: set[str] = set()
+        self._changed: set[str] = set()
+
+    @staticmethod
+    def of(
+        table: TableCore, snapshot: Snapshot | None, partition: bytes, bucket: int
+    ) -> "BucketVectors":
+        """The vectors of a bucket in a snapshot."""
+        grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
+        return BucketVectors(table, partition, bucket, grouped.get((partition, bucket), ()))
+
+    def vector_of(self, data_file: str) -> Bitmap | None:
+        """The deleted rows of a data file; not to be changed."""
+        if data_file in self._held_by and data_file not in self._changed:
+            self._load(self._held_by[data_file])
+        return self._vectors.get(data_file)
+
+    def mark(self, data_file: str, positions: npt.NDArray[np.integer] | Iterable[int]) -> int:
+        """Mark rows of a data file as deleted.
+
+        Args:
+            data_file: its name.
+            positions: 0-based, in any order; also some that are marked already.
+
+        Returns:
+            How many were not marked before.
+        """
+        known = self.vector_of(data_file)
+        if isinstance(positions, np.ndarray):
+            rows = pyroaring.BitMap64(positions.astype(np.uint64))
+        else:
+            rows = pyroaring.BitMap64(positions)
+        if known is not None:
+            rows |= widened(known)
+        marked = len(rows) - (0 if known is None else len(known))
+        if marked:
+            self._changed.add(data_file)
+            bitmap64 = self._table.options.deletion_vectors_bitmap64
+            self._vectors[data_file] = in_form(rows, bitmap64)
+        return marked
+
+    def drop(self, data_file: str) -> None:
+        """Forget the vector of a data file that leaves the table."""
+        if self.vector_of(data_file) is not None:
+            self._changed.add(data_file)
+            del self._vectors[data_file]
+
+    def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
+        """Write what changed since the last call: the new index files, and those they replace.
+
+        The changes count as made: the next call tells only of later ones. A bucket that had an
+        index file and has no vectors any more gets a file without vectors where one file stands
+        for the bucket (Java's readers and writers expect one).
+        """
+        changed = {name for name in self._changed if name in self._vectors or name in self._held_by}
+        if not changed:
+            self._changed = set()
+            return (), ()
+        if by_file_name(self._table):
+            replaced = {self._held_by[name] for name in changed if name in self._held_by}
+        else:
+            replaced = set(self._files)
+        for name in replaced:
+            self._load(name)
+        vectors = {
+            name: bitmap
+            for name, bitmap in self._vectors.items()
+            if name in changed or self._held_by[name] in replaced
+        }
+        new = self._write(vectors)
+        deleted = tuple(self._files.pop(name) for name in sorted(replaced))
+        self._files |= {file.file_name: file for file in new}
+        self._held_by = _holders(self._files.values())
+        self._loaded = (self._loaded - replaced) | {file.file_name for file in new}
+        self._changed = set()
+        return new, deleted
+
+    def finish(self) -> VectorChange:
+        """The same as `changes`."""
+        return VectorChange(*self.changes())
+
+    def _write(self, vectors: Mapping[str, Bitmap]) -> tuple[IndexFileMeta, ...]:
+        groups: list[Mapping[str, Bitmap]] = [vectors]
+        if by_file_name(self._table):
+            target = self._table.options.deletion_vector_index_file_target_size
+            groups = list(roll(vectors, target))
+        new: list[IndexFileMeta] = []
+        done = False
+        try:
+            new.extend(write_deletion_vectors(self._table, *self._bucket, one) for one in groups)
+            done = True
+        finally:
+            if not done:
+                paths = [index_path(self._table, *self._bucket, file) for file in new]
+                self._table.delete_quietly(paths)
+        return tuple(new)
+
+    def _load(self, name: str) -> None:
+        """Read the vectors of an index file that were not changed since."""
+        if name in self._loaded:
+            return
+        self._loaded.add(name)
+        file = self._files[name]
+        path = index_path(self._table, *self._bucket, file)
+        wanted = {
+            one.data_file_name: _located(path, one)
+            for one in file.deletion_vectors or ()
+            if one.data_file_name not in self._changed
+        }
+        self._vectors |= load_vectors(self._table.file_io, wanted)
+
+
+def _holders(files: Iterable[IndexFileMeta]) -> dict[str, str]:
+    """Name of the index file of each data file that has a vector."""
+    return {
+        vector.data_file_name: file.file_name
+        for file in files
+        for vector in file.deletion_vectors or ()
+    }
+
+
+def drop_vectors(
+    table: TableCore,
+    snapshot: Snapshot | None,
+    partition: bytes,
+    bucket: int,
+    data_files: Iterable[str],
+) -> VectorChange:
+    """Index files without the vectors of data files that a compaction or overwrite removes.
+
+    For the increment of the message that removes the data files: the commit fails when rows of
+    them were deleted since the snapshot.
+
+    Args:
+        table: the table.
+        snapshot: the one that the data files were read from.
+        partition: framed partition.
+        bucket: bucket id.
+        data_files: names of the data files that go.
+    """
+    vectors = BucketVectors.of(table, snapshot, partition, bucket)
+    for name in data_files:
+        vectors.drop(name)
+    return vectors.finish()

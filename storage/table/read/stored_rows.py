@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a table holds for some keys, for a writer that needs to know before it writes.
+
+Where the newest row of a key is the row (deduplicate by arrival), keys are searched in local copies
+of the data files, newest run first, and nothing is merged: the cost grows with the keys. Elsewhere
+the rows of the bucket are read and merged.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.lsm.key_order import sort_and_group
+from storage.lsm.levels import Levels
+from storage.lsm.lookup.bucket_lookup import BucketLookup
+from storage.lsm.lookup.store import LookupStore, process_store
+from storage.table.commit.live_files import live_entries
+from storage.table.core import TableCore
+from storage.table.read.deletion_vectors import BucketVectors
+from storage.table.read.read import TableRead
+from storage.table.scan.predicate import Between, Predicate
+from storage.table.scan.scan import TableScan
+from storage.table.write.bucket_writers import bucket_context
+
+__all__ = ["StoredRows", "stored_rows"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows found for some of the keys that were asked for.
+
+    Attributes:
+        keys: numbers of the keys with a row, ascending.
+        rows: their rows in the same order: the columns of the table.
+    """
+
+    keys: npt.NDArray[np.int64]
+    rows: pa.RecordBatch
+
+
+def stored_rows(
+    table: TableCore,
+    snapshot: Snapshot,
+    partition: bytes | None,
+    bucket: int | None,
+    keys: pa.RecordBatch,
+    *,
+    store: LookupStore | None = None,
+) -> StoredRows:
+    """The rows that a snapshot holds for keys of one partition, or of the whole table.
+
+    Args:
+        table: with a primary key.
+        snapshot: whose state.
+        partition: framed; None: keys are in one partition each, any of the table.
+        bucket: where the keys are; None: in any bucket of the partition.
+        keys: the columns of the trimmed primary key, strictly ascending by key.
+        store: local copies of data files; None: those of the process.
+
+    Raises:
+        StorageUnavailableError: a file could not be read.
+        CorruptDataError: a file violates the format.
+    """
+    if partition is not None and bucket is not None and _newest_row_wins(table):
+        return _searched(table, snapshot, partition, bucket, keys, store or process_store())
+    return _merged(table, snapshot, partition, bucket, keys)
+
+
+def _newest_row_wins(table: TableCore) -> bool:
+    options = table.options
+    return options.merge_engine == "deduplicate" and not options.sequence_field
+
+
+def _searched(
+    table: TableCore,
+    snapshot: Snapshot,
+    partition: bytes,
+    bucket: int,
+    keys: pa.RecordBatch,
+    store: LookupStore,
+) -> StoredRows:
+    context = bucket_context(table, partition, bucket)
+    if table.options.deletion_vectors_enabled:
+        vectors = BucketVectors.of(table, snapshot, partition, bucket)
+        context = dataclasses.replace(context, deletions=vectors)
+    entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
+    levels = Levels.of((entry.file for entry in entries), 1, context.key_of)
+    found = BucketLookup.of(context, store).find(keys, levels.runs())
+    if found.rows is None:
+        return _nothing(table)
+    kinds = found.rows.column(VALUE_KIND).to_numpy()
+    alive = np.flatnonzero(~np.isin(kinds, [kind.value for kind in RowKind if kind.retracts]))
+    rows = found.rows.select(list(table.schema.field_names)).take(pa.array(alive))
+    return StoredRows(found.keys[alive], rows)
+
+
+def _merged(
+    table: TableCore,
+    snapshot: Snapshot,
+    partition: bytes | None,
+    bucket: int | None,
+    keys: pa.RecordBatch,
+) -> StoredRows:
+    scan = TableScan(table).with_snapshot(snapshot.id).with_all_levels()
+    scan = scan.with_filter(_key_range(keys))
+    if bucket is not None:
+        scan = scan.with_bucket(bucket)
+    names = list(table.schema.trimmed_primary_keys)
+    read = TableRead(table)
+    numbers: list[npt.NDArray[np.int64]] = []
+    parts: list[pa.RecordBatch] = []
+    for split in scan.plan().splits:
+        if partition is not None and split.partition != partition:
+            continue
+        for batch in read.to_batches(split):
+            chosen, places = _common(keys, batch.select(names), names)
+            if len(chosen):
+                numbers.append(chosen)
+                parts.append(batch.take(pa.array(places)))
+    if not parts:
+        return _nothing(table)
+    chosen, rows = np.concatenate(numbers), pa.concat_batches(parts)
+    order = np.argsort(chosen, kind="stable")
+    return StoredRows(chosen[order], rows.take(pa.array(order)))
+
+
+def _key_range(keys: pa.RecordBatch) -> Predicate | None:
+    """Where the keys lie, for those types that files can be told apart by."""
+    first = keys.column(0)
+    if not keys.num_rows or not (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
+        return None
+    ends = pc.min_max(first)
+    return Between(keys.schema.names[0], ends["min"].as_py(), ends["max"].as_py())
+
+
+def _common(
+    keys: pa.RecordBatch, others: pa.RecordBatch, names: list[str]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Pairs of row numbers with equal keys; keys are distinct on both sides."""
+    columns = [
+        pa.concat_arrays([pc.cast(keys.column(n), others.column(n).type), others.column(n)])
+        for n in names
+    ]
+    both = pa.RecordBatch.from_arrays(columns, names=names)
+    groups = sort_and_group(both, names)
+    order = np.arange(both.num_rows) if groups.order is None else groups.order
+    pairs = groups.starts[np.diff(np.r_[groups.starts, both.num_rows]) == 2]
+    return order[pairs], order[pairs + 1] - keys.num_rows
+
+
+def _nothing(table: TableCore) -> StoredRows:
+    schema = table.schema.arrow_schema
+    return StoredRows(np.empty(0, np.int64), pa.RecordBatch.from_pylist([], schema=schema))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Putting the hints of a table or branch right: LATEST and EARLIEST, of snapshots and changelogs.
+
+Source: FORMAT.md §3.3. Readers and writers of this implementation check a hint before they use it;
+others believe a LATEST whose successor does not exist. What is right is found by listing. Safe
+beside commits and expiry: after a hint is written the directory is looked at again.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from storage.format.metadata.numbered_files import listed_ids, read_hint
+from storage.table.core import TableCore
+
+__all__ = ["HintRepair", "repair_hints"]
+
+_TRIES = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HintRepair:
+    """One hint that was wrong.
+
+    Attributes:
+        path: of the hint file.
+        found: what it said; None: it was missing, or said nothing sensible.
+        right: what it says now; None: there is nothing to point at, so it is gone.
+    """
+
+    path: str
+    found: int | None
+    right: int | None
+
+
+def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]:
+    """Write the hints that are missing or wrong.
+
+    Args:
+        table: the table, at a branch.
+        dry_run: only tell.
+
+    Returns:
+        What was wrong; nothing when all is well.
+
+    Raises:
+        StorageUnavailableError: the store failed; call again.
+    """
+    layout = table.layout
+    snapshots, changelogs = (layout.snapshot_dir, "snapshot-"), (layout.changelog_dir, "changelog-")
+    hints = (
+        (layout.latest_hint, snapshots, _largest),
+        (layout.earliest_hint, snapshots, _smallest),
+        (layout.changelog_latest_hint, changelogs, _largest),
+        (layout.changelog_earliest_hint, changelogs, _smallest),
+    )
+    found = (_repaired(table, *one, dry_run=dry_run) for one in hints)
+    return [one for one in found if one is not None]
+
+
+def _largest(ids: Sequence[int]) -> int | None:
+    return max(ids, default=None)
+
+
+def _smallest(ids: Sequence[int]) -> int | None:
+    return min(ids, default=None)
+
+
+def _repaired(
+    table: TableCore,
+    hint: str,
+    named: tuple[str, str],
+    end: Callable[[Sequence[int]], int | None],
+    *,
+    dry_run: bool,
+) -> HintRepair | None:
+    first = read_hint(table.file_io, hint)
+    right = end(listed_ids(table.file_io, *named))
+    if first == right and not (right is None and table.file_io.exists(hint)):
+        return None
+    for _ in range(0 if dry_run else _TRIES):
+        if right is None:
+            table.file_io.delete(hint)
+        else:
+            table.file_io.overwrite_bytes(hint, str(right).encode())
+        before, right = right, end(listed_ids(table.file_io, *named))
+        if right == before:
+            break
+    return HintRepair(path=hint, found=first, right=right)

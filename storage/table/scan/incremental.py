@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch reads of what changed between two snapshots, tags or times, as table options ask for it.
+
+Source: SEMANTICS.md §C.9. The start is exclusive, the end inclusive. Where the option says `auto`
+the changes are those of the changelog, on tables without a producer those that were written.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
+from storage.format.metadata.snapshot import CommitKind, Snapshot
+from storage.options.options import option_value
+from storage.table.core import TableCore
+from storage.table.read.change_read import ChangeRead
+from storage.table.retention.auto_tags import TagPeriod
+from storage.table.scan.change_plan import ChangePlanner, ChangeSplit
+from storage.table.scan.predicate import Predicate
+from storage.table.scan.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
+from storage.table.tags import all_tags, get_tag
+
+__all__ = ["incremental_changes", "incremental_splits", "is_incremental"]
+
+_BETWEEN = "incremental-between"
+_BETWEEN_TIMES = "incremental-between-timestamp"
+_TO_AUTO_TAG = "incremental-to-auto-tag"
+_DIFF = "diff"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Range:
+    """What is read: ids `start` (exclusive) to `end`, or the difference of two states.
+
+    Attributes:
+        start: snapshot id before the first one that counts.
+        end: id of the last one.
+        states: the two states, where they are compared; the first None: before the first snapshot.
+    """
+
+    start: int = 0
+    end: int = 0
+    states: tuple[Snapshot | None, Snapshot] | None = None
+
+
+_NOTHING = _Range()
+
+
+def is_incremental(table: TableCore) -> bool:
+    """Whether the table's options ask for changes and not for a state.
+
+    Raises:
+        InvalidOptionError: the scan options contradict each other.
+    """
+    mode, _ = scan_mode_of(table.schema.options)
+    return mode in (ScanMode.INCREMENTAL, ScanMode.LATEST_DELTA)
+
+
+def incremental_splits(
+    table: TableCore,
+    predicate: Predicate | None = None,
+    buckets: frozenset[int] | None = None,
+) -> tuple[ChangeSplit, ...]:
+    """The files that hold what the table's options ask for, oldest snapshot first.
+
+    Args:
+        table: the table with the options `incremental-…`, or `scan.mode` latest-delta.
+        predicate: rows wanted; what the plan cannot decide is left to `ChangeRead`.
+        buckets: buckets wanted; None = all.
+
+    Returns:
+        Splits for `ChangeRead`; none where nothing lies between.
+
+    Raises:
+        InvalidOptionError: the options contradict each other, or an end cannot be read.
+        InvalidRequestError: the end lies before the start, or either is out of range.
+        NotFoundError: a snapshot expired meanwhile.
+    """
+    planner = ChangePlanner(table, predicate, buckets)
+    found = _range_of(table)
+    if found.states is not None:
+        return planner.compared(*found.states)
+    plan, skips = _by_kind(table, planner)
+    splits: list[ChangeSplit] = []
+    for snapshot in table.snapshots.recall_many(range(found.start + 1, found.end + 1)):
+        if not skips(snapshot):
+            splits += plan(snapshot)
+    return tuple(splits)
+
+
+def incremental_changes(
+    table: TableCore,
+    columns: Sequence[str] | None = None,
+    predicate: Predicate | None = None,
+    *,
+    sequence_numbers: bool = False,
+) -> pa.Table:
+    """The changes that the table's options ask for, with their kinds.
+
+    Returns:
+        `_VALUE_KIND` (int8, `RowKind`), then the columns in the table's schema, with the sequence
+        number between them where `sequence_numbers` is set. Nothing is merged: a key has as many
+        rows as it had changes, in the order in which they happened.
+
+    Raises: as `incremental_splits` and `ChangeRead.to_batches`.
+    """
+    read = ChangeRead(table, columns, predicate, sequence_numbers=sequence_numbers)
+    return read.to_table(incremental_splits(table, predicate))
+
+
+_Plan = Callable[[Snapshot], tuple[ChangeSplit, ...]]
+
+
+def _by_kind(table: TableCore, planner: ChangePlanner) -> tuple[_Plan, Callable[[Snapshot], bool]]:
+    """How the changes of a snapshot are planned, and which snapshots do not count."""
+    kind = table.options.incremental_between_scan_mode
+    if kind == "auto":
+        kind = "delta" if table.options.changelog_producer == "none" else "changelog"
+    if scan_mode_of(table.schema.options)[0] is ScanMode.LATEST_DELTA or kind == "delta":
+        return planner.delta, lambda snapshot: snapshot.commit_kind is not CommitKind.APPEND
+    return planner.changelog, lambda snapshot: snapshot.commit_kind is CommitKind.OVERWRITE
+
+
+def _range_of(table: TableCore) -> _Range:
+    options = table.schema.options
+    mode, key = scan_mode_of(options)
+    if mode is ScanMode.LATEST_DELTA:
+        latest = table.snapshots.latest_id()
+        return _NOTHING if latest is None else _Range(latest - 1, latest)
+    if key == _TO_AUTO_TAG:
+        return _to_auto_tag(table, option_value(options, _TO_AUTO_TAG))
+    if key == _BETWEEN_TIMES:
+        return _between_times(table, *_ends(_BETWEEN_TIMES, option_value(options, _BETWEEN_TIMES)))
+    if key == _BETWEEN:
+        return _between(table, *_ends(_BETWEEN, option_value(options, _BETWEEN)))
+    raise InvalidOptionError(
+        "no incremental read is asked for", hint=f"set `{_BETWEEN}` to `<start>,<end>`"
+    )
+
+
+def _ends(key: str, text: str) -> tuple[str, str]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise InvalidOptionError(
+            f"The {key} must specific start(exclusive) and end",
+            hint="write it as `<start>,<end>`",
+            value=text,
+        )
+    return parts[0], parts[1]
+
+
+def _between(table: TableCore, start: str, end: str) -> _Range:
+    options = table.options
+    tags = [_tagged(table, name) for name in (start, end)]
+    if tags[0] is not None and tags[1] is not None:
+        if options.incremental_between_tag_to_snapshot:
+            return _ids(table, tags[0].id, tags[1].id)
+        if tags[1].id < tags[0].id:
+            raise InvalidRequestError(
+                f"Tag end {end} with snapshot id {tags[1].id} should be >= tag start {start} with "
+                f"snapshot id {tags[0].id}",
+                hint="name the older tag first",
+            )
+        same = tags[0].id == tags[1].id
+        return _NOTHING if same else _Range(states=(tags[0], tags[1]))
+    if not (_is_number(start) and _is_number(end)):
+        raise InvalidRequestError(
+            f"Didn't find two tags for start '{start}' and end '{end}', "
+            "and they are not two snapshot Ids.",
+            hint="Please set two tags or two snapshot Ids.",
+            table=table.layout.root,
+        )
+    first, last = int(start), int(end)
+    if last < first:
+        raise InvalidRequestError(
+            f"Ending snapshotId should >= starting snapshotId {first}.",
+            hint="name the older snapshot first",
+            start=first,
+            end=last,
+        )
+    if first == last or table.snapshots.latest_id() is None:
+        return _NOTHING
+    if options.incremental_between_scan_mode == _DIFF:
+        return _Range(states=(table.snapshots.read(first), table.snapshots.read(last)))
+    return _ids(table, first, last)
+
+
+def _ids(table: TableCore, start: int, end: int) -> _Range:
+    earliest, latest = table.snapshots.earliest_id(), table.snapshots.latest_id()
+    if earliest is None or latest is None:
+        return _NOTHING
+    if start < earliest - 1 or end > latest:
+        raise InvalidRequestError(
+            f"The specified scan snapshotId range [{start}, {end}] is out of available snapshotId "
+            f"range [{earliest}, {latest}].",
+            hint="a tag or a consumer keeps snapshots from expiring",
+            table=table.layout.root,
+        )
+    return _Range(start, end)
+
+
+def _between_times(table: TableCore, start: str, end: str) -> _Range:
+    first, last = _time_ms(start), _time_ms(end)
+    ids = table.snapshots.ids()
+    if not ids:
+        return _NOTHING
+    if last < first:
+        raise InvalidRequestError(
+            f"Ending timestamp {last} should be >= starting timestamp {first}.",
+            hint="name the earlier time first",
+        )
+    earliest, latest = table.snapshots.read(ids[0]), table.snapshots.read(ids[-1])
+    if first == last or first > latest.time_ms or last < earliest.time_ms:
+        return _NOTHING
+    before, after = table.snapshots.at_time(first), table.snapshots.at_time(last) or latest
+    if table.options.incremental_between_scan_mode != _DIFF:
+        return _Range(earliest.id - 1 if before is None else before.id, after.id)
+    if before is None and earliest.id > 1:
+        before = earliest
+    return _Range(states=(before, after))
+
+
+def _time_ms(text: str) -> int:
+    if _is_number(text):
+        return option_number(_BETWEEN_TIMES, text)
+    return local_time_ms(_BETWEEN_TIMES, text)
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()
+
+
+def _tagged(table: TableCore, name: str) -> Snapshot | None:
+    try:
+        return get_tag(table, name).snapshot
+    except (NotFoundError, InvalidRequestError):
+        return None
+
+
+def _to_auto_tag(table: TableCore, name: str) -> _Range:
+    """From the automatic tag before a tag to it; nothing where either is missing."""
+    period = TagPeriod.of(table.options)
+    time = period.start(name)
+    if time is None:
+        raise InvalidRequestError(
+            f"Specified tag '{name}' is not an auto-created tag.",
+            hint="set `tag.creation-period` and `tag.period-formatter` as when it was made",
+            table=table.layout.root,
+        )
+    end = _tagged(table, name)
+    times = {tag.name: period.start(tag.name) for tag in all_tags(table)}
+    earlier = [(one, tag) for tag, one in times.items() if one is not None and one < time]
+    if end is None or not earlier:
+        return _NOTHING
+    start = _tagged(table, max(earlier)[1])
+    return _NOTHING if start is None else _Range(states=(start, end))

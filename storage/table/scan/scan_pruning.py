@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A predicate taken apart by what it can prune of a snapshot.
+
+Which step is sound for which files is decided in `scan`; what a range says in `prune`.
+Source: SEMANTICS.md §J.
+"""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from storage.format.files.column_mapping import keeps_values
+from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.metadata.manifest import ManifestFileMeta
+from storage.format.metadata.schema import TableSchema
+from storage.format.row.binary_row import decode_row
+from storage.format.row.bucket import assign_buckets
+from storage.format.types.arrow_types import arrow_type
+from storage.format.types.default_values import read_defaults
+from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.lsm.levels import Section
+from storage.table.core import TableCore
+from storage.table.scan.file_index import FileIndexFilter
+from storage.table.scan.predicate import (
+    And,
+    Compare,
+    In,
+    Op,
+    Predicate,
+    columns_of,
+    conjuncts,
+)
+from storage.table.scan.prune import Range, could_match
+
+__all__ = ["Pruning"]
+
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_PICKS_A_ROW = frozenset({"deduplicate", "first-row"})
+
+
+class Pruning:
+    """A predicate taken apart by what it can prune."""
+
+    def __init__(self, table: TableCore, predicate: Predicate | None) -> None:
+        schema = table.schema
+        self._table = table
+        self._schema = schema
+        defaults = read_defaults(schema)  # shown instead of null, which statistics do not know
+        parts = [part for part in conjuncts(predicate) if not columns_of(part) & defaults.keys()]
+        self._types = {field.name: arrow_type(field.type) for field in schema.fields}
+        self._partition = _within(parts, schema.partition_keys)
+        self._key = _within(parts, schema.trimmed_primary_keys if schema.primary_keys else ())
+        self._values = tuple(part for part in parts if part not in self._partition)
+        self._index = FileIndexFilter(table, And(self._values))
+        self._wanted_buckets: dict[int, frozenset[int] | None] = {}
+        self._bucket_keys = _equal_values(parts, schema.bucket_keys, self._types) if parts else None
+
+    def keeps_partition(self, partition: bytes) -> bool:
+        """Whether a partition may hold a wanted row."""
+        if not self._partition:
+            return True
+        fields = self._schema.partition_fields
+        values = decode_row(partition, [field.type for field in fields])
+        ranges = {
+            field.name: Range(low=value, high=value, null_count=int(value is None), row_count=1)
+            for field, value in zip(fields, values, strict=True)
+        }
+        return all(could_match(part, ranges.get, self._types) for part in self._partition)
+
+    @property
+    def chooses_buckets(self) -> bool:
+        """Whether there are conditions on partitions or on all bucket-key columns."""
+        return bool(self._partition) or self._bucket_keys is not None
+
+    def keeps_manifest(self, meta: ManifestFileMeta) -> bool:
+        """Whether a manifest may hold files of a partition with a wanted row."""
+        fields = self._schema.partition_fields
+        stats = meta.partition_stats
+        if not self._partition or len(stats.null_counts) != len(fields):
+            return True
+        types = [field.type for field in fields]
+        lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
+        count = meta.num_added_files + meta.num_deleted_files
+        ranges = {
+            field.name: Range(low=low, high=high, null_count=nulls, row_count=count)
+            for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True)
+        }
+        return all(could_match(part, ranges.get, self._types) for part in self._partition)
+
+    def keeps_bucket(self, bucket: int, total_buckets: int) -> bool:
+        """Whether a bucket may hold a wanted row, by equality on all bucket-key columns."""
+        if self._bucket_keys is None or total_buckets <= 1:
+            return True
+        if total_buckets not in self._wanted_buckets:
+            self._wanted_buckets[total_buckets] = self._buckets_of(total_buckets)
+        wanted = self._wanted_buckets[total_buckets]
+        return wanted is None or bucket in wanted
+
+    def _buckets_of(self, total_buckets: int) -> frozenset[int] | None:
+        fields = [self._schema.field(name) for name in self._schema.bucket_keys]
+        rows = list(itertools.product(*(self._bucket_keys or ())))
+        try:
+            columns = [
+                _as_column([row[position] for row in rows], self._types[field.name])
+                for position, field in enumerate(fields)
+            ]
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            return None  # not a value of the column; evaluation decides
+        found = assign_buckets(
+            columns,
+            [field.type for field in fields],
+            total_buckets,
+            self._table.options.bucket_function,
+        )
+        return frozenset(found.tolist())
+
+    def keeps_by_key(self, file: DataFileMeta) -> bool:
+        """Whether a file may hold a wanted key."""
+        if not self._key:
+            return True
+        fields = self._schema.key_fields
+        types = [field.type for field in fields]
+        lows, highs = decode_row(file.min_key, types), decode_row(file.max_key, types)
+        # only a prefix of equal values bounds the next key column
+        ranges: dict[str, Range] = {}
+        for field, low, high in zip(fields, lows, highs, strict=True):
+            if low is None or high is None:
+                break
+            lowest = _low(low, field.type)
+            ranges[field.name] = Range(
+                low=lowest, high=high, null_count=0, row_count=file.row_count
+            )
+            if lowest != high or isinstance(low, float):  # there are two zeros, which are equal
+                break
+        ranges |= {
+            name: known
+            for name, known in _key_ranges(file, self._schema).items()
+            if name not in ranges
+        }
+        return all(could_match(part, ranges.get, self._types) for part in self._key)
+
+    def keeps_section(self, section: Section) -> bool:
+        """Whether a section of several runs may hold a wanted row.
+
+        Where merging picks one of the versions of a row, a section goes if no version can match.
+        """
+        if not self._values or self._table.options.merge_engine not in _PICKS_A_ROW:
+            return True
+        return any(self.keeps_by_values(file) for run in section for file in run.files)
+
+    def keeps_by_values(self, file: DataFileMeta) -> bool:
+        """Whether a file that is alone in its section may hold a wanted row."""
+        if not self._values:
+            return True
+        file_schema = self._table.schemas.read(file.schema_id)
+        ranges = _value_ranges(file, file_schema, self._schema)
+        if not all(could_match(part, ranges, self._types) for part in self._values):
+            return False
+        return self._index.keeps_embedded(file)
+
+
+def _within(parts: Sequence[Predicate], names: Iterable[str]) -> tuple[Predicate, ...]:
+    allowed = frozenset(names)
+    return tuple(part for part in parts if columns_of(part) <= allowed)
+
+
+def _equal_values(
+    parts: Sequence[Predicate], columns: Sequence[str], types: Mapping[str, pa.DataType]
+) -> tuple[tuple[Any, ...], ...] | None:
+    """Per column the values that `=` or `IN` allow; None when a column is not so bound.
+
+    Floats are equal that have other bits, and so another bucket: both zeros, and NaN of any kind.
+    """
+    bound: dict[str, tuple[Any, ...]] = {}
+    for part in parts:
+        if isinstance(part, Compare) and part.op is Op.EQ and part.literal is not None:
+            bound[part.column] = (part.literal,)
+        elif isinstance(part, In) and None not in part.literals:
+            bound.setdefault(part.column, part.literals)
+    if not columns or any(name not in bound for name in columns):
+        return None
+    for name in columns:
+        if pa.types.is_floating(types[name]):
+            if any(isinstance(value, str) or value != value for value in bound[name]):
+                return None
+            if any(value == 0 for value in bound[name]):
+                bound[name] = (*bound[name], -0.0, 0.0)
+    return tuple(bound[name] for name in columns)
+
+
+def _low(bound: Any, type_: DataType) -> Any:
+    """A lower bound of what a column shows.
+
+    Java's bounds of a CHAR in ORC are of values filled up with blanks, which are not shown. A
+    value that ends where a control character stands in the bound is below the bound, too.
+    """
+    if isinstance(bound, str) and isinstance(type_, AtomicType) and type_.root is TypeRoot.CHAR:
+        return _CONTROL.split(bound, maxsplit=1)[0].rstrip(" ")
+    return bound
+
+
+def _as_column(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    if all(isinstance(value, str) for value in values):
+        return pa.array(values, pa.string()).cast(type_)
+    return pa.array(values, type_)
+
+
+def _key_ranges(file: DataFileMeta, schema: TableSchema) -> dict[str, Range]:
+    """Ranges of key columns from the key statistics, whose bounds may be cut but stay bounds."""
+    fields = schema.key_fields
+    stats = file.key_stats
+    if len(stats.null_counts) != len(fields):
+        return {}
+    types = [field.type for field in fields]
+    lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
+    return {
+        field.name: Range(
+            low=_low(low, field.type), high=high, null_count=nulls, row_count=file.row_count
+        )
+        for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True)
+    }
+
+
+def _value_ranges(
+    file: DataFileMeta, file_schema: TableSchema, schema: TableSchema
+) -> Callable[[str], Range | None]:
+    """Ranges of value columns, mapped by field id from the file's schema to the read schema."""
+    names = file.value_stats_cols
+    if names is None:
+        names = file_schema.field_names if file.write_cols is None else file.write_cols
+    stats = file.value_stats
+    found: dict[int, tuple[Any, Range]] = {}
+    if len(stats.null_counts) == len(names) > 0:
+        fields = [file_schema.field(name) for name in names]
+        types = [field.type for field in fields]
+        lows, highs = decode_row(stats.min_values, types), decode_row(stats.max_values, types)
+        for field, low, high, nulls in zip(fields, lows, highs, stats.null_counts, strict=True):
+            lowest = _low(low, field.type)
+            known = Range(low=lowest, high=high, null_count=nulls, row_count=file.row_count)
+            found[field.id] = (field.type, known)
+    in_file = {field.id for field in file_schema.fields}
+
+    def ranges(name: str) -> Range | None:
+        field = schema.field(name)
+        if field.id not in in_file:
+            return Range(null_count=file.row_count, row_count=file.row_count)
+        type_, known = found.get(field.id, (None, None))
+        if known is None or type_ is None:
+            return None
+        if not keeps_values(type_, field.type):  # cast at read: bounds may not carry over
+            return Range(null_count=None, row_count=None)
+        return known
+
+    return ranges

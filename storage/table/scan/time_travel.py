@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which snapshot a batch read sees: the newest, or the one that options or arguments choose.
+
+Source: SEMANTICS.md §C.8 ("Batch meaning"), §I. At most one way of choosing may be used; the mode
+that `scan.mode` names, or that the options imply, says which options may stand beside each other.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from storage.errors import InvalidRequestError, NotFoundError, UnsupportedFeatureError
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from storage.options.options import option_value
+from storage.table.core import TableCore
+from storage.table.scan.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
+from storage.table.tags import get_tag
+
+__all__ = [
+    "TimeTravel",
+    "chosen_snapshot",
+    "first_since",
+    "newest_compacted",
+    "travel_of",
+]
+
+_VERSION = "scan.version"
+_WATERMARK_PREFIX = "watermark-"
+_CHANGES = (ScanMode.INCREMENTAL, ScanMode.LATEST_DELTA)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TimeTravel:
+    """One way of choosing a snapshot; all None: the newest.
+
+    Attributes:
+        snapshot_id: that one.
+        tag: the tag's, which may have expired.
+        timestamp_ms: the newest committed at or before this time [epoch ms].
+        watermark: the first whose watermark has reached this [epoch ms].
+        version: a tag of this name, else `watermark-<n>`, else a snapshot id.
+        compacted: the newest made by a compaction, else the newest.
+        files_since_ms: the newest, and of it only files made at or after this time [epoch ms].
+        since_ms: the first committed at or after this time [epoch ms]; where that is not known,
+            what `files_since_ms` means.
+    """
+
+    snapshot_id: int | None = None
+    tag: str | None = None
+    timestamp_ms: int | None = None
+    watermark: int | None = None
+    version: str | None = None
+    compacted: bool = False
+    files_since_ms: int | None = None
+    since_ms: int | None = None
+
+    @property
+    def to_newest(self) -> bool:
+        """Whether nothing is chosen."""
+        return self == TimeTravel()
+
+    def oldest_file_ms(self, table: TableCore) -> int | None:
+        """Only files made at or after this time are read [epoch ms]; None: all."""
+        if self.since_ms is not None and _since(table, self.since_ms) is None:
+            return self.since_ms
+        return self.files_since_ms
+
+    def resolve(self, table: TableCore) -> Snapshot | None:
+        """The snapshot; None only for the newest of a table without snapshots.
+
+        Raises:
+            InvalidRequestError: more than one way is given.
+            NotFoundError: there is no such snapshot or tag.
+        """
+        given = [
+            field.name
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) not in (None, False)
+        ]
+        if len(given) > 1:
+            raise InvalidRequestError(
+                "only one way of time travel may be used at a time", given=", ".join(given)
+            )
+        if self.snapshot_id is not None:
+            return table.snapshots.read(self.snapshot_id)
+        if self.tag is not None:
+            return get_tag(table, self.tag).snapshot
+        if self.timestamp_ms is not None:
+            return _at_time(table, self.timestamp_ms)
+        if self.watermark is not None:
+            return _at_watermark(table, self.watermark)
+        if self.version is not None:
+            return _at_version(table, self.version)
+        if self.compacted:
+            return newest_compacted(table)
+        if self.since_ms is not None:
+            return _since(table, self.since_ms) or table.latest_snapshot()
+        return table.latest_snapshot()
+
+
+def travel_of(options: Mapping[str, str]) -> TimeTravel:
+    """What table options choose.
+
+    Raises:
+        InvalidOptionError: options that contradict each other, or a value that does not parse.
+    """
+    mode, key = scan_mode_of(options)
+    if key is None or mode in _CHANGES:
+        return TimeTravel(compacted=mode is ScanMode.COMPACTED_FULL)
+    value = option_value(options, key)
+    match key:
+        case "scan.tag-name":
+            return TimeTravel(tag=value)
+        case "scan.version":
+            return TimeTravel(version=value)
+        case "scan.timestamp":
+            return TimeTravel(timestamp_ms=local_time_ms(key, value))
+        case "scan.timestamp-millis":
+            return TimeTravel(timestamp_ms=value)
+        case "scan.watermark":
+            return TimeTravel(watermark=value)
+        case "scan.file-creation-time-millis":
+            return TimeTravel(files_since_ms=value)
+        case "scan.creation-time-millis":
+            return TimeTravel(since_ms=value)
+        case _:
+            return TimeTravel(snapshot_id=value)
+
+
+def chosen_snapshot(table: TableCore) -> tuple[Snapshot | None, int | None]:
+    """The snapshot that the table's options choose, and the age of the oldest file read of it.
+
+    Returns:
+        The snapshot, None on a table without snapshots; and the time at or after which its files
+        were made that are read [epoch ms], None: all.
+
+    Raises:
+        UnsupportedFeatureError: they choose changes, which are no state of the table.
+        InvalidOptionError, InvalidRequestError, NotFoundError: as `travel_of` and
+            `TimeTravel.resolve`.
+    """
+    options = table.schema.options
+    mode, key = scan_mode_of(options)
+    if mode in _CHANGES:
+        raise UnsupportedFeatureError(
+            "these options choose changes and not a state of the table",
+            hint="read with `to_arrow`, or plan with `storage.table.scan.incremental`",
+            option=key or "scan.mode",
+        )
+    travel = travel_of(options)
+    return travel.resolve(table), travel.oldest_file_ms(table)
+
+
+def first_since(table: TableCore, time_ms: int) -> int | None:
+    """Id of the first snapshot or long-lived changelog committed at or after a time [epoch ms].
+
+    Returns:
+        The id; the next after the newest when all are older; None on a table without snapshots.
+    """
+    snapshots = table.snapshots.ids()
+    if not snapshots:
+        return None
+    ids = [*(one for one in table.changelogs.ids() if one < snapshots[0]), *snapshots]
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        if _either(table, ids[middle], snapshots[0]).time_ms < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return ids[low] if low < len(ids) else ids[-1] + 1
+
+
+def _either(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
+    if snapshot_id < earliest:
+        return table.changelogs.read(snapshot_id)
+    found = table.snapshots.read_again(snapshot_id)
+    return table.changelogs.read(snapshot_id) if found is None else found
+
+
+def _since(table: TableCore, time_ms: int) -> Snapshot | None:
+    """The first snapshot committed at or after a time; None where the history does not tell."""
+    ids = table.snapshots.ids()
+    if not ids or table.snapshots.read(ids[0]).time_ms >= time_ms:
+        return None
+    found = first_since(table, time_ms)
+    return None if found is None else table.snapshots.read_again(found)
+
+
+def _at_time(table: TableCore, time_ms: int) -> Snapshot:
+    found = table.snapshots.at_time(time_ms)
+    if found is None:
+        raise NotFoundError(
+            f"There is currently no snapshot earlier than or equal to timestamp[{time_ms}]",
+            table=table.layout.root,
+        )
+    return found
+
+
+def _at_watermark(table: TableCore, watermark: int) -> Snapshot:
+    """Watermarks never go back, but snapshots before the first may have none."""
+    ids = table.snapshots.ids()
+    low, high = 0, len(ids)
+    while low < high:
+        middle = (low + high) // 2
+        mark = table.snapshots.read(ids[middle]).watermark
+        if mark is None or mark < watermark:
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(ids):
+        raise NotFoundError(
+            f"There is currently no snapshot later than or equal to watermark[{watermark}]",
+            table=table.layout.root,
+        )
+    return table.snapshots.read(ids[low])
+
+
+def _at_version(table: TableCore, version: str) -> Snapshot:
+    if table.file_io.exists(table.layout.tag_file(version)):
+        return get_tag(table, version).snapshot
+    if version.startswith(_WATERMARK_PREFIX):
+        number = version.removeprefix(_WATERMARK_PREFIX)
+        return _at_watermark(table, option_number(_VERSION, number))
+    if version.isascii() and version.isdigit():
+        return table.snapshots.read(int(version))
+    raise NotFoundError(
+        f"Cannot find a time travel version for {version}",
+        detail="there is no tag of that name, and it is no snapshot id",
+        table=table.layout.root,
+    )
+
+
+def newest_compacted(table: TableCore) -> Snapshot | None:
+    """The newest snapshot made by a compaction, of tables with regular full ones by such a one.
+
+    Returns:
+        It, else the newest snapshot; None on a table without snapshots.
+    """
+    latest = table.latest_snapshot()
+    if latest is None:
+        return None
+    wanted = _compaction(table)
+    with contextlib.suppress(NotFoundError):
+        for snapshot in table.snapshots.recall_many(range(latest.id, 0, -1)):
+            if snapshot.commit_kind is CommitKind.COMPACT and wanted(snapshot.commit_identifier):
+                return snapshot
+    return latest
+
+
+def _compaction(table: TableCore) -> Callable[[int], bool]:
+    """Whether a commit identifier of a compaction is that of a full one."""
+    commits = table.options.full_compaction_delta_commits
+    if commits is None and table.options.changelog_producer != "full-compaction":
+        return lambda identifier: True
+    commits = max(1, 1 if commits is None else commits)
+    return lambda identifier: identifier % commits == 0 or identifier == BATCH_COMMIT_IDENTIFIER

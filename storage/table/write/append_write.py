@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The writer of one bucket of an append table: rows as they come, no keys, no merging.
+
+Source: SEMANTICS.md §G.5, FORMAT.md §7.1. Rows go straight into data files. In a fixed bucket
+their sequence numbers continue those of the bucket and small files that follow one another are
+merged in place; without buckets every writer counts from 0, and merging small files is a job of
+its own (`append_compact`).
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import InvalidRequestError
+from storage.format.files.data_file import BATCH_ROWS, RowFileWriter, read_rows
+from storage.format.files.data_file_options import DataFileNames, DataFileOptions
+from storage.format.files.row_selection import RowSelection
+from storage.format.metadata.file_meta import (
+    CommitMessage,
+    CompactIncrement,
+    DataFileMeta,
+    DataIncrement,
+    FileSource,
+)
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.types.types import RowKind
+from storage.lsm.bucket import BucketContext
+from storage.lsm.commit_cadence import merges_everything
+from storage.lsm.write_rules import accept_rows
+from storage.table.compaction.append_picks import pick_all, pick_ordered
+from storage.table.core import TableCore
+from storage.table.read.deletion_vectors import (
+    DeletionFile,
+    VectorChange,
+    deletion_files,
+    drop_vectors,
+    selections,
+)
+
+__all__ = ["AppendWriter", "BucketDeletions", "rewrite_files"]
+
+_ACCEPTED = (RowKind.INSERT.value, RowKind.UPDATE_AFTER.value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BucketDeletions:
+    """The deletion vectors of one bucket in one snapshot.
+
+    Attributes:
+        table: the table.
+        snapshot: the snapshot.
+        partition: framed.
+        bucket: bucket id.
+        files: where the vectors are, by data file name.
+    """
+
+    table: TableCore
+    snapshot: Snapshot
+    partition: bytes
+    bucket: int
+    files: Mapping[str, DeletionFile]
+
+    @staticmethod
+    def of(
+        table: TableCore, snapshot: Snapshot | None, partition: bytes, bucket: int
+    ) -> "BucketDeletions | None":
+        """Those of a bucket; None on a table without deletion vectors."""
+        if snapshot is None or not table.options.deletion_vectors_enabled:
+            return None
+        files = deletion_files(table, snapshot)((partition, bucket))
+        return BucketDeletions(table, snapshot, partition, bucket, files)
+
+    def selections(self, names: Iterable[str]) -> Mapping[str, RowSelection]:
+        """What is left of those data files that lost rows."""
+        wanted = [(name, self.files[name]) for name in names if name in self.files]
+        return selections(self.table.file_io, wanted)
+
+    def without(self, names: Collection[str]) -> VectorChange:
+        """Index files without the vectors of data files that go."""
+        gone = [name for name in names if name in self.files]
+        if not gone:
+            return VectorChange()
+        return drop_vectors(self.table, self.snapshot, self.partition, self.bucket, gone)
+
+
+class AppendWriter:
+    """Takes rows of one bucket in arrival order and turns them into files.
+
+    Protocol: as `MergeTreeWriter`. Files are kept in the order of their rows.
+
+    Args:
+        context: the bucket and its ports.
+        restored_files: live files of the bucket, any order; none without buckets.
+        compaction: whether small files are merged at the end of a commit interval.
+        deletions: deletion vectors of the restored files; None on tables without any. Files
+            that are rewritten lose their deleted rows and their vectors.
+    """
+
+    def __init__(
+        self,
+        context: BucketContext,
+        restored_files: Sequence[DataFileMeta],
+        *,
+        compaction: bool = True,
+        deletions: BucketDeletions | None = None,
+    ) -> None:
+        options = context.options
+        self._context = context
+        self._compacts = compaction and not options.write_only
+        self._file_options = DataFileOptions.of(options)
+        self._names = DataFileNames(context.id_source)
+        self._deletions = deletions
+        self._next_sequence = 1 + max((f.max_sequence_number for f in restored_files), default=-1)
+        self._candidates = sorted(restored_files, key=lambda file: file.min_sequence_number)
+        self._rows: RowFileWriter | None = None
+        self._new_files: list[DataFileMeta] = []
+        self._before: dict[str, DataFileMeta] = {}
+        self._after: dict[str, DataFileMeta] = {}
+
+    @property
+    def next_sequence_number(self) -> int:
+        """Sequence number of the next row."""
+        return self._next_sequence
+
+    def skip_sequence_numbers(self, count: int) -> None:
+        """Leave numbers to other writers of this bucket whose rows come before this one's."""
+        self._next_sequence += count
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows.
+
+        Args:
+            batch: value columns and `_VALUE_KIND`, all of this bucket, in arrival order.
+
+        Raises:
+            InvalidRequestError: a row is no insert, a NOT NULL column holds null, or a value
+                does not fit.
+            StorageUnavailableError: the store failed.
+        """
+        context = self._context
+        kinds, columns = accept_rows(batch, context.schema, context.options)
+        _check_kinds(kinds)
+        if len(kinds) == 0:
+            return
+        rows = pa.RecordBatch.from_arrays(columns, schema=context.schema.arrow_schema)
+        if self._rows is None:
+            self._rows = RowFileWriter(
+                context.file_io,
+                context.directory,
+                context.schema,
+                id_source=context.id_source,
+                clock=context.clock,
+                options=self._file_options,
+                names=self._names,
+                first_sequence=self._next_sequence,
+            )
+        self._rows.write(rows)
+        self._next_sequence += rows.num_rows
+
+    def flush(self) -> None:
+        """Finish the open file."""
+        if self._rows is None:
+            return
+        writer, self._rows = self._rows, None
+        done = False
+        try:
+            files = writer.close()
+            done = True
+        finally:
+            if not done:
+                writer.abort()
+        self._new_files.extend(files)
+        self._candidates.extend(files)
+
+    def compact(self, *, full: bool = False) -> bool:
+        """Flush, then merge small files; also for a writer that does not compact by itself.
+
+        Args:
+            full: all files from the first small one on, if most of them are small; otherwise
+                `compaction.min.file-num` neighbours at a time.
+
+        Returns:
+            Whether any file was rewritten.
+        """
+        self.flush()
+        return self._compact_all() if full else self._compact_while_due()
+
+    def prepare_commit(self, identifier: int | None = None) -> CommitMessage:
+        """Flush, merge small files, and hand over what changed.
+
+        Args:
+            identifier: of the commit, on which periodic full compactions depend; None = of no
+                stream.
+        """
+        self.flush()
+        if self._compacts and merges_everything(self._context.options, identifier):
+            self.compact(full=True)
+        elif self._compacts:
+            self._compact_while_due()
+        change = VectorChange()
+        if self._deletions is not None:
+            change = self._deletions.without(self._before)
+        message = CommitMessage(
+            partition=self._context.partition,
+            bucket=self._context.bucket,
+            total_buckets=self._context.options.bucket,
+            data=DataIncrement(new_files=tuple(self._new_files)),
+            compact=CompactIncrement(
+                compact_before=tuple(self._before.values()),
+                compact_after=tuple(self._after.values()),
+                new_index_files=change.new,
+                deleted_index_files=change.deleted,
+            ),
+        )
+        self._new_files, self._before, self._after = [], {}, {}
+        return message
+
+    def close(self) -> None:
+        """Remove files that were not handed over. May be called twice."""
+        writer, self._rows = self._rows, None
+        if writer is not None:
+            writer.abort()
+        files = [*self._new_files, *self._after.values()]
+        self._new_files, self._before, self._after = [], {}, {}
+        self._context.delete_files(files)
+
+    def _compact_while_due(self) -> bool:
+        any_done = False
+        target = self._file_options.target_file_size
+        while True:
+            picked, self._candidates = pick_ordered(
+                self._candidates, self._context.options.compaction_min_file_num, target
+            )
+            if not picked:
+                return any_done
+            self._rewrite(picked)
+            any_done = True
+
+    def _compact_all(self) -> bool:
+        picked = pick_all(
+            self._candidates,
+            self._file_options.target_file_size,
+            deleted=None if self._deletions is None else self._deletions.files,
+            force=self._context.options.compaction_force_rewrite_all_files,
+        )
+        if not picked:
+            return False
+        chosen = {file.file_name for file in picked}
+        self._candidates = [file for file in self._candidates if file.file_name not in chosen]
+        self._rewrite(picked)
+        return True
+
+    def _rewrite(self, files: Sequence[DataFileMeta]) -> None:
+        """Merge files that follow one another; the result takes their place."""
+        written = rewrite_files(
+            self._context, files, self._file_options, self._names, self._deletions
+        )
+        garbage = []
+        for file in files:
+            if self._after.pop(file.file_name, None) is None:
+                self._before[file.file_name] = file
+            else:
+                garbage.append(file)  # made and replaced in one interval: nobody will name it
+        self._after.update((file.file_name, file) for file in written)
+        self._context.delete_files(garbage)
+        if written and written[-1].file_size < self._file_options.target_file_size:
+            self._candidates.append(written[-1])
+            self._candidates.sort(key=lambda file: file.min_sequence_number)
+
+
+def rewrite_files(
+    context: BucketContext,
+    files: Sequence[DataFileMeta],
+    options: DataFileOptions,
+    names: DataFileNames,
+    deletions: BucketDeletions | None,
+) -> tuple[DataFileMeta, ...]:
+    """Write the rows of files anew, one after another.
+
+    Args:
+        context: the bucket.
+        files: in the order of their rows; the first gives the first sequence number.
+        options: of the new files.
+        names: of the new files.
+        deletions: rows to leave out.
+
+    Returns:
+        The new files; none if no row is left.
+    """
+    writer = RowFileWriter(
+        context.file_io,
+        context.directory,
+        context.schema,
+        id_source=context.id_source,
+        clock=context.clock,
+        options=options,
+        names=names,
+        first_sequence=files[0].min_sequence_number,
+        source=FileSource.COMPACT,
+    )
+    kept = {} if deletions is None else deletions.selections(file.file_name for file in files)
+    done = False
+    try:
+        for file in files:
+            for batch in read_rows(
+                context.file_io,
+                file.external_path or context.path_of(file),
+                file,
+                context.schemas(file.schema_id),
+                context.schema,
+                batch_rows=BATCH_ROWS,
+                selection=kept.get(file.file_name),
+            ):
+                writer.write(batch)
+        written = writer.close()
+        done = True
+    finally:
+        if not done:
+            writer.abort()
+    return written
+
+
+def _check_kinds(kinds: pa.Array) -> None:
+    found = kinds.to_numpy(zero_copy_only=False)
+    wrong = np.flatnonzero(~np.isin(found, _ACCEPTED))
+    if len(wrong):
+        kind = RowKind(int(found[wrong[0]]))
+        raise InvalidRequestError(
+            "Append-only writer can only accept insert or update_after row kind, but current row "
+            f"kind is: {kind.short}",
+            hint="You can configure 'ignore-delete' to ignore retract records, or give the table "
+            "a primary key",
+            row=int(wrong[0]),
+        )

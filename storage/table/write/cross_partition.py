@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-partition upserts: a key lives in one partition of the table, whichever row came last.
+
+Source: SEMANTICS.md §G.3. The primary key lacks a partition key, so an index of all keys of the
+table says where each one is. It is built from the table when a writer opens and kept on local
+disk. A row whose key is in another partition than its own is handled as the merge engine
+demands (`MovedRow`); deduplicate takes the row there away and then inserts the new one. A delete
+takes away the row of its key wherever that is: its partition columns may be null, as the source may
+send the key alone. (Java writes it to the partition that it names, too, where it finds nothing.)
+
+A key that comes back, before the commit, to a partition that it left in the same commit goes to
+the bucket that it left. Java gives it any bucket with room; but the changes of one snapshot, read
+bucket by bucket, would then tell of the same key in two buckets of one partition, and who applies
+the -D of one after the +U of the other loses the row. Such a bucket may get a little more rows
+than its target, when others took the room meanwhile. Across commits keys are placed as in Java:
+where compactions lag behind and tell the changes of several commits at once, a follower of such
+a table has to take the changes of a snapshot in an order that fits what it has.
+"""
+
+import concurrent.futures
+import enum
+import logging
+import pathlib
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from storage.errors import InvalidRequestError
+from storage.format.row.key_hash import KeyHashes, key_hashes
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.options.options import TableOptions
+from storage.table.core import TableCore
+from storage.table.read.read import TableRead
+from storage.table.scan.scan import Split, TableScan
+from storage.table.write.key_index import ABSENT, KeyIndex
+from storage.table.write.key_stays import (
+    BUCKET_BITS,
+    BUCKET_MASK,
+    Chains,
+    LeftPlaces,
+    Stays,
+    homes_of,
+    homes_of_deletes,
+    left_places,
+    lost_deletes,
+    stays_of,
+)
+from storage.table.write.rows_by_bucket import key_column, partition_codes, split_codes
+
+__all__ = ["CrossPartitionBuckets", "MovedRow", "PlacedRows"]
+
+_LOG = logging.getLogger(__name__)
+
+PlacedRows = tuple[bytes, int, pa.RecordBatch]
+"""Rows of one (framed partition, bucket), in the order in which they are to be written."""
+
+
+class MovedRow(enum.Enum):
+    """What becomes of a row whose key is in another partition."""
+
+    DELETE_OLD = "delete the old row, insert the new one"
+    KEEP_OLD_PLACE = "move the new row to the partition of the old one"
+    DROP_NEW = "drop the new row"
+
+    @staticmethod
+    def of(options: TableOptions) -> "MovedRow":
+        """What the merge engine of a table demands."""
+        if options.merge_engine == "deduplicate":
+            return MovedRow.DELETE_OLD
+        if options.merge_engine == "first-row":
+            return MovedRow.DROP_NEW
+        return MovedRow.KEEP_OLD_PLACE
+
+
+class CrossPartitionBuckets:
+    """Gives rows their partition and bucket by an index of all keys of the table.
+
+    Protocol: `bootstrap` from the newest snapshot, then `place` batches in arrival order, and
+    `end_commit` when the next batch belongs to another commit. The index follows what is placed;
+    when that is not committed, or others wrote, `bootstrap` anew. `close` removes the index.
+    Belongs to one process; only one job may write such a table.
+
+    Args:
+        table: the table.
+        directory: for the index; is made and removed. None: below the system's temporary one.
+    """
+
+    def __init__(self, table: TableCore, directory: pathlib.Path | None = None) -> None:
+        self._table = table
+        self._moved = MovedRow.of(table.options)
+        schema = table.schema
+        self._keys = tuple(schema.trimmed_primary_keys)
+        self._key_types = [schema.field(name).type for name in self._keys]
+        self._partition_names = tuple(schema.partition_keys)
+        uuid = table.ids.uuid().replace("-", "")
+        self._seed = (int(uuid[:16], 16), int(uuid[16:], 16))
+        base = pathlib.Path(tempfile.gettempdir()) if directory is None else directory
+        self._directory = base / f"lakeward-keys-{uuid}"
+        ttl_ms = table.options.cross_partition_index_ttl_ms
+        self._ttl_ms = ttl_ms
+        self._ttl_s = None if ttl_ms is None else -(-ttl_ms // 1000)
+        self._target_rows = table.options.dynamic_bucket_target_row_num
+        self._index = KeyIndex(self._directory, ttl_s=self._ttl_s)
+        self._left = LeftPlaces(base / f"lakeward-left-{uuid}")
+        self._partitions = _Partitions()
+
+    @property
+    def index(self) -> KeyIndex:
+        """The index of all keys."""
+        return self._index
+
+    @property
+    def lost(self) -> bool:
+        """Whether files of the index are gone: `bootstrap` anew before the next batch."""
+        return self._index.lost
+
+    def bootstrap(self, snapshot_id: int | None) -> int:
+        """Build the index from the keys of a snapshot; what it held before is forgotten.
+
+        Args:
+            snapshot_id: None: the table is taken to be empty.
+
+        Returns:
+            Number of keys.
+
+        Raises:
+            InvalidRequestError: a key is there twice.
+        """
+        self.close()
+        self._index = KeyIndex(self._directory, ttl_s=self._ttl_s)
+        self._partitions = _Partitions()
+        if snapshot_id is None:
+            return 0
+        table, now_s = self._table, self._now_s()
+        splits = TableScan(table).with_snapshot(snapshot_id).with_all_levels().plan().splits
+        splits = tuple(split for split in splits if self._is_young(split))
+        wanted = {*self._keys, *self._partition_names}
+        columns = [name for name in table.schema.field_names if name in wanted]
+        read = TableRead(table, columns)
+        total = 0
+        threads = min(len(splits), table.options.cross_partition_bootstrap_parallelism)
+        with concurrent.futures.ThreadPoolExecutor(max(1, threads), "keys") as pool:
+            pending = (pool.submit(self._keys_of, read, split) for split in splits)
+            for split, future in zip(splits, _ahead(pending, 2 * max(1, threads)), strict=True):
+                hashes, values = future.result()
+                total += len(hashes)
+                if len(hashes):
+                    number = self._partitions.number(split.partition, values)
+                    self._partitions.count(number, split.bucket, len(hashes))
+                    places = np.full(len(hashes), _place(number, split.bucket), np.int64)
+                    self._index.put(hashes, places, now_s)
+        self._index.merge_all(now_s)
+        if len(self._index) < total and self._ttl_s is None:
+            raise InvalidRequestError(
+                "the table holds a key in more than one place",
+                hint="a table of this kind takes one writing job at a time; remove the duplicates "
+                "and write again",
+                table=table.layout.root,
+                keys=total - len(self._index),
+            )
+        _LOG.info(
+            "key index built",
+            extra={"table": table.layout.root, "keys": len(self._index), "splits": len(splits)},
+        )
+        return len(self._index)
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
+        """Rows with those that take their old versions away, by partition and bucket.
+
+        Args:
+            batch: value columns and `_VALUE_KIND`, in arrival order.
+
+        Yields:
+            Everything to write, each (partition, bucket) once.
+        """
+        now_s = self._now_s()
+        batch = self._without_lost(self._typed(batch), now_s)
+        if not batch.num_rows:
+            return
+        codes, partitions, values = partition_codes(batch, self._table)
+        numbers = np.array(
+            [
+                self._partitions.number(partition, values.slice(i, 1))
+                for i, partition in enumerate(partitions)
+            ],
+            np.int64,
+        )[codes]
+        hashes = self._hashes(batch)
+        chains = Chains.of(hashes)
+        before = self._index.find(hashes[chains.first_rows], now_s)
+        if self._moved is MovedRow.DELETE_OLD:
+            homes = homes_of_deletes(chains, numbers, before, _deletes(batch))
+        else:
+            homes = homes_of(chains, numbers, before)
+        strays, numbers = np.flatnonzero(homes != numbers), homes
+        stays = stays_of(chains, numbers, before, hashes, self._left)
+        places = self._places(stays, numbers)
+        lasts = chains.last_rows
+        changed = places[lasts] != before
+        self._index.put(hashes[lasts[changed]], places[lasts[changed]], now_s)
+        left = left_places(chains, places, before)
+        moved = np.flatnonzero(left != ABSENT)
+        if len(moved):
+            self._left.put(hashes[moved], left[moved])
+        if self._moved is MovedRow.DROP_NEW:
+            kept = np.delete(np.arange(batch.num_rows), strays)
+            batch, places, left = batch.take(pa.array(kept)), places[kept], left[kept]
+        elif len(strays):
+            batch = self._brought_home(batch, strays, numbers)
+        yield from self._rows(batch, places, left)
+
+    def _hashes(self, batch: pa.RecordBatch) -> KeyHashes:
+        columns = [batch.column(name) for name in self._keys]
+        return key_hashes(columns, self._key_types, self._seed)
+
+    def _without_lost(self, batch: pa.RecordBatch, now_s: int) -> pa.RecordBatch:
+        """The rows without deletes that tell no partition, of keys that are nowhere.
+
+        A source may send the key alone; the null in place of a partition column says nothing then.
+        """
+        nameless = np.zeros(batch.num_rows, bool)
+        for name in self._partition_names:
+            column = batch.column(name)
+            if column.null_count:
+                nameless |= column.is_null().to_numpy(zero_copy_only=False)
+        deletes = _deletes(batch)
+        if self._ttl_s is not None or not (nameless & deletes).any():
+            return batch
+        hashes = self._hashes(batch)
+        chains = Chains.of(hashes)
+        before = self._index.find(hashes[chains.first_rows], now_s)
+        lost = lost_deletes(chains, before, deletes) & nameless
+        return batch.filter(pa.array(~lost)) if lost.any() else batch
+
+    def end_commit(self) -> None:
+        """The next batch belongs to another commit."""
+        self._left.clear()
+
+    def close(self) -> None:
+        """Remove the index. May be called twice."""
+        self._index.close()
+        self._left.clear()
+
+    def _places(self, stays: Stays, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Place of each row: one that its key is or was in, or one with room."""
+        buckets, fresh = stays.inherited.copy(), stays.fresh_rows
+        for number in np.unique(numbers[fresh]).tolist():
+            rows = fresh[numbers[fresh] == number]
+            buckets[rows] = self._partitions.assign(number, len(rows), self._target_rows)
+        places = (numbers << BUCKET_BITS) | buckets[stays.source]
+        self._partitions.count_places(places[stays.return_rows], 1)
+        return places
+
+    def _rows(
+        self,
+        batch: pa.RecordBatch,
+        places: npt.NDArray[np.int64],
+        left: npt.NDArray[np.int64],
+    ) -> Iterator[PlacedRows]:
+        moved = np.flatnonzero(left != ABSENT)
+        order = np.arange(batch.num_rows, dtype=np.int64)
+        if len(moved):
+            self._partitions.count_places(left[moved], -1)
+            batch = pa.concat_batches([batch, self._retractions(batch, moved, left[moved])])
+            places = np.concatenate([places, left[moved]])
+            # a row that takes an old version away comes right before the row that replaces it
+            order = np.concatenate([2 * order + 1, 2 * moved]).argsort()
+        for place, rows in split_codes(places[order]):
+            part = batch.take(pa.array(order if rows is None else order[rows]))
+            partition = self._partitions.framed(place >> BUCKET_BITS)
+            yield partition, place & BUCKET_MASK, part
+
+    def _brought_home(
+        self,
+        batch: pa.RecordBatch,
+        rows: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
+    ) -> pa.RecordBatch:
+        """The batch with the partition values of some rows replaced by those of their keys."""
+        source = np.arange(batch.num_rows, dtype=np.int64)
+        source[rows] = batch.num_rows + np.arange(len(rows), dtype=np.int64)
+        homes = self._partitions.values(numbers[rows])
+        for name in self._partition_names:
+            position = batch.schema.get_field_index(name)
+            both = pa.concat_arrays([batch.column(position), homes.column(name)])
+            field = batch.schema.field(position)
+            batch = batch.set_column(position, field, both.take(pa.array(source)))
+        return batch
+
+    def _retractions(
+        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """The rows as -D of the partitions that they leave."""
+        taken = batch.take(pa.array(rows))
+        numbers = places >> BUCKET_BITS
+        old = self._partitions.values(numbers)
+        columns = list(taken.columns)
+        for name in self._partition_names:
+            position = batch.schema.get_field_index(name)
+            columns[position] = old.column(name)
+        kinds = np.full(len(rows), RowKind.DELETE.value, np.int8)
+        columns[batch.schema.get_field_index(VALUE_KIND)] = pa.array(kinds)
+        kind_column = self._table.options.rowkind_field
+        if kind_column is not None:
+            position = batch.schema.get_field_index(kind_column)
+            columns[position] = pa.repeat(RowKind.DELETE.short, len(rows)).cast(
+                columns[position].type
+            )
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with key and partition columns in the types of the table."""
+        for name in (*self._keys, *self._partition_names):
+            column = key_column(batch, name, self._table)
+            position = batch.schema.get_field_index(name)
+            batch = batch.set_column(position, pa.field(name, column.type), column)
+        return batch
+
+    def _keys_of(self, read: TableRead, split: Split) -> tuple[KeyHashes, pa.RecordBatch]:
+        """Key hashes of a split, and one row with its partition values."""
+        found = [np.empty((0, 2), np.uint64)]
+        values = None
+        for batch in read.to_batches(split):
+            columns = [batch.column(name) for name in self._keys]
+            found.append(key_hashes(columns, self._key_types, self._seed))
+            if values is None:
+                values = batch.slice(0, 1).select(list(self._partition_names))
+        return np.concatenate(found), values
+
+    def _is_young(self, split: Split) -> bool:
+        """Whether the newest file of a split has not reached the end of life of its keys."""
+        if self._ttl_ms is None:
+            return True
+        now_ms = self._table.clock.local_wall_ms()
+        return any(now_ms <= (file.creation_time_ms or 0) + self._ttl_ms for file in split.files)
+
+    def _now_s(self) -> int:
+        return self._table.clock.now_ms() // 1000
+
+
+class _Partitions:
+    """Numbers of partitions, their values, and how many keys each of their buckets has."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._framed: list[bytes] = []
+        self._rows: list[pa.RecordBatch] = []
+        self._counts: list[dict[int, int]] = []
+
+    def number(self, partition: bytes, values: pa.RecordBatch) -> int:
+        """Number of a partition; `values` is one row with its values."""
+        number = self._numbers.get(partition)
+        if number is None:
+            number = len(self._framed)
+            self._numbers[partition] = number
+            self._framed.append(partition)
+            columns = pa.RecordBatch.from_arrays(values.columns, names=values.schema.names)
+            self._rows.append(columns)
+            self._counts.append({})
+        return number
+
+    def framed(self, number: int) -> bytes:
+        """The partition."""
+        return self._framed[number]
+
+    def values(self, numbers: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Partition values of each number."""
+        distinct, rows = np.unique(numbers, return_inverse=True)
+        table = pa.concat_batches([self._rows[number] for number in distinct.tolist()])
+        return table.take(pa.array(rows))
+
+    def count(self, number: int, bucket: int, more: int) -> None:
+        """Note that a bucket has more or fewer keys."""
+        counts = self._counts[number]
+        counts[int(bucket)] = max(0, counts.get(int(bucket), 0) + int(more))
+
+    def count_places(self, places: npt.NDArray[np.int64], more: int) -> None:
+        """Note so many more or fewer keys for each time that a place is named."""
+        for place, times in zip(*np.unique(places, return_counts=True), strict=True):
+            self.count(place >> BUCKET_BITS, place & BUCKET_MASK, more * times)
+
+    def assign(self, number: int, keys: int, target_rows: int) -> npt.NDArray[np.int64]:
+        """Buckets for new keys of a partition: the first with room, else new ones."""
+        counts = self._counts[number]
+        out = np.empty(keys, np.int64)
+        done, bucket = 0, 0
+        while done < keys:
+            room = max(0, target_rows - counts.get(bucket, 0))
+            end = min(keys, done + room)
+            if end > done:
+                out[done:end] = bucket
+                counts[bucket] = counts.get(bucket, 0) + end - done
+            done, bucket = end, bucket + 1
+        return out
+
+
+def _deletes(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    kinds = batch.column(VALUE_KIND).to_numpy()
+    retracts: npt.NDArray[np.bool_] = np.isin(kinds, [k.value for k in RowKind if k.retracts])
+    return retracts
+
+
+def _place(number: int, bucket: int) -> int:
+    return number << BUCKET_BITS | bucket
+
+
+def _ahead(
+    futures: Iterator[concurrent.futures.Future[tuple[KeyHashes, pa.RecordBatch]]], count: int
+) -> Iterator[concurrent.futures.Future[tuple[KeyHashes, pa.RecordBatch]]]:
+    """The futures in order, only so many of them started before the first is wanted."""
+    started = []
+    for future in futures:
+        started.append(future)
+        if len(started) >= count:
+            yield started.pop(0)
+    yield from started

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dynamic buckets: the HASH index of a partition decides, and grows with every new key.
+
+Source: SEMANTICS.md §G.2, FORMAT.md §9.1. A key stays in the bucket that its hash went to first.
+A new hash goes to the first bucket with room; when there is none, to a new bucket. Data plane:
+whole arrays of hashes. Only one job may write such a table at a time; its processes share the
+keys by hash and the buckets by number (`AssignerShare`). `dynamic-bucket.initial-buckets` = n
+divides keys and buckets of a partition in the same way by n, though one process assigns them all.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.errors import InvalidRequestError
+from storage.format.metadata.file_meta import IndexFileMeta
+from storage.format.row.bucket import murmur_rows
+from storage.options.options import MAX_DYNAMIC_BUCKETS
+from storage.table.commit.index_files import index_path, read_hash_index, write_hash_index
+from storage.table.commit.live_files import BucketId
+from storage.table.core import TableCore
+
+__all__ = [
+    "AssignerShare",
+    "DynamicBuckets",
+    "IndexChange",
+    "PartitionIndex",
+    "assigners_of",
+]
+
+Hashes = npt.NDArray[np.int32]
+Buckets = npt.NDArray[np.int32]
+
+_BUCKET_BITS = np.int64(16)
+_BUCKET_MASK = np.int64(0xFFFF)
+_LOW_WORD = np.int64(0xFFFFFFFF)
+_FRAME_BYTES = 4
+"""Before the row of a framed partition."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AssignerShare:
+    """The part of the keys and buckets that one of several processes assigns.
+
+    Attributes:
+        number: of this process, from 0.
+        channels: processes, at least 1.
+        assigners: processes that share the keys of one partition, at most `channels`.
+    """
+
+    number: int = 0
+    channels: int = 1
+    assigners: int = 1
+
+    def owns_bucket(self, bucket: int) -> bool:
+        """Whether this process may open the bucket, and rewrites its index file."""
+        return bucket % self.assigners == self.number % self.assigners
+
+
+def assigners_of(
+    partition_hashes: Hashes, key_hashes: Hashes, *, channels: int, assigners: int
+) -> Buckets:
+    """Which process assigns the bucket of each row.
+
+    Args:
+        partition_hashes: of each row's partition (`bucket.hash_rows`); or one for all.
+        key_hashes: of each row's trimmed primary key.
+        channels: processes.
+        assigners: processes that share the keys of one partition.
+
+    Returns:
+        0 to `channels` - 1 per row.
+    """
+    start = np.abs(np.fmod(partition_hashes.astype(np.int64), channels))
+    step = np.abs(np.fmod(key_hashes.astype(np.int64), assigners))
+    return ((start + step) % channels).astype(np.int32)
+
+
+class PartitionIndex:
+    """The HASH index of one partition in memory: 4 bytes a key, 5 or 6 with several buckets.
+
+    Entries are kept in a few sorted runs whose sizes at least double from newest to oldest.
+
+    Args:
+        target_rows: hashes after which a bucket is full.
+        max_buckets: buckets that may be opened; -1: as many as there are numbers.
+        share: which buckets may be opened here.
+        initial_buckets: among which the first keys are spread; where several processes share
+            the keys, each has one.
+    """
+
+    def __init__(
+        self,
+        target_rows: int,
+        max_buckets: int = -1,
+        share: AssignerShare | None = None,
+        *,
+        initial_buckets: int = 1,
+    ) -> None:
+        if max_buckets != -1 and not 0 < max_buckets <= MAX_DYNAMIC_BUCKETS:
+            raise InvalidRequestError(
+                f"'dynamic-bucket.max-buckets' must be -1 or between 1 and {MAX_DYNAMIC_BUCKETS}",
+                value=max_buckets,
+            )
+        self._target_rows = target_rows
+        self._unbounded = max_buckets == -1
+        self._limit = MAX_DYNAMIC_BUCKETS if self._unbounded else max_buckets
+        self._share = share or AssignerShare()
+        self._spread = min(initial_buckets, self._limit) if self._share.channels == 1 else 1
+        self._counts: dict[int, int] = {}
+        self._runs: list[_Run] = []
+        self.changed: set[int] = set()
+
+    def __len__(self) -> int:
+        return sum(len(run.hashes) for run in self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the entries [bytes]."""
+        return sum(run.nbytes for run in self._runs)
+
+    @property
+    def bucket_counts(self) -> Mapping[int, int]:
+        """Hashes of each bucket that belongs to this share."""
+        return self._counts
+
+    def load(self, buckets: Mapping[int, Hashes]) -> None:
+        """Take in what the index files of the buckets hold; before anything else."""
+        for bucket, hashes in sorted(buckets.items()):
+            if self._share.owns_bucket(bucket):
+                self._counts[bucket] = self._counts.get(bucket, 0) + len(hashes)
+        entries = [_packed(hashes, np.int64(bucket)) for bucket, hashes in buckets.items()]
+        if any(map(len, entries)):
+            self._add(np.concatenate(entries))
+
+    def assign(self, hashes: Hashes) -> Buckets:
+        """Buckets of keys; hashes that are new get one now.
+
+        Args:
+            hashes: of keys in arrival order, with repeats.
+
+        Returns:
+            One bucket per hash.
+
+        Raises:
+            InvalidRequestError: all bucket numbers are taken.
+        """
+        distinct, first, inverse = _distinct(hashes)
+        buckets = self._find(distinct)
+        new = np.flatnonzero(buckets < 0)
+        if len(new):
+            arrival = new[np.argsort(first[new], kind="stable")]
+            given = self._place(distinct[arrival])
+            buckets[arrival] = given
+            self._add(_packed(distinct[arrival], given.astype(np.int64)))
+            self.changed.update(np.unique(given).tolist())
+        return buckets[inverse]
+
+    def hashes_of(self, bucket: int) -> Hashes:
+        """All hashes of a bucket, for its index file."""
+        found = [run.of_bucket(bucket) for run in self._runs]
+        return np.concatenate(found) if found else np.empty(0, np.int32)
+
+    def _find(self, distinct: Hashes) -> Buckets:
+        """Buckets of ascending hashes; -1 where there is none."""
+        out = np.full(len(distinct), -1, np.int32)
+        for run in self._runs:
+            at = np.minimum(np.searchsorted(run.hashes, distinct), len(run.hashes) - 1)
+            there = run.hashes[at] == distinct
+            out[there] = run.buckets[at[there]] if run.buckets is not None else run.bucket
+        return out
+
+    def _place(self, new: Hashes) -> Buckets:
+        """Buckets for new hashes, in their order."""
+        if self._spread == 1:
+            return self._place_in(new, self._share.number, self._share.assigners)
+        out = np.empty(len(new), np.int32)
+        numbers = np.abs(np.fmod(new.astype(np.int64), self._spread))
+        for number in np.unique(numbers).tolist():
+            mine = numbers == number
+            out[mine] = self._place_in(new[mine], number, self._spread)
+        return out
+
+    def _place_in(self, new: Hashes, number: int, step: int) -> Buckets:
+        """Buckets for new hashes among those that are `number` modulo `step`."""
+        number %= step
+        out = np.empty(len(new), np.int32)
+        done = 0
+        own = [bucket for bucket in sorted(self._counts) if bucket % step == number]
+        for bucket in own:
+            done = self._fill(out, done, bucket)
+        while done < len(out) and number < self._limit:
+            if number not in self._counts:
+                self._counts[number] = 0
+                own.append(number)
+                done = self._fill(out, done, number)
+            number += step
+        if done < len(out):
+            self._overfill(out, new, done, own)
+        return out
+
+    def _fill(self, out: Buckets, done: int, bucket: int) -> int:
+        room = max(0, self._target_rows - self._counts[bucket])
+        end = min(len(out), done + room)
+        out[done:end] = bucket
+        self._counts[bucket] += end - done
+        return end
+
+    def _overfill(self, out: Buckets, new: Hashes, done: int, own: Sequence[int]) -> None:
+        """Spread what has no room over some buckets; the hash itself is the dice."""
+        if self._unbounded or not own:
+            raise InvalidRequestError(
+                f"Too more bucket {MAX_DYNAMIC_BUCKETS - 1}, you should increase target bucket "
+                f"row number {self._target_rows}.",
+                hint="raise `dynamic-bucket.target-row-num`",
+            )
+        known = np.array(sorted(own), np.int32)
+        out[done:] = known[new[done:].view(np.uint32) % np.uint32(len(known))]
+
+    def _add(self, packed: npt.NDArray[np.int64]) -> None:
+        packed.sort()
+        while self._runs and 2 * len(packed) > len(self._runs[-1].hashes):
+            packed = np.concatenate([self._runs.pop().packed(), packed])
+            packed.sort(kind="stable")  # two sorted runs: merged, not sorted
+        self._runs.append(_Run.of(packed))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Run:
+    """Hashes ascending, and their buckets, which are one for all or narrow integers."""
+
+    hashes: Hashes
+    bucket: int
+    buckets: npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | None
+
+    @staticmethod
+    def of(packed: npt.NDArray[np.int64]) -> "_Run":
+        hashes = (packed >> _BUCKET_BITS).astype(np.int32)
+        buckets = (packed & _BUCKET_MASK).astype(np.uint16)
+        low, high = int(buckets.min()), int(buckets.max())
+        if low == high:
+            return _Run(hashes, low, None)
+        return _Run(
+            hashes, -1, buckets if high > np.iinfo(np.uint8).max else buckets.astype(np.uint8)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return self.hashes.nbytes + (0 if self.buckets is None else self.buckets.nbytes)
+
+    def packed(self) -> npt.NDArray[np.int64]:
+        buckets = np.int64(self.bucket) if self.buckets is None else self.buckets.astype(np.int64)
+        return _packed(self.hashes, buckets)
+
+    def of_bucket(self, bucket: int) -> Hashes:
+        if self.buckets is None:
+            return self.hashes if self.bucket == bucket else self.hashes[:0]
+        return self.hashes[self.buckets == bucket]
+
+
+def _packed(hashes: Hashes, buckets: npt.NDArray[np.int64] | np.int64) -> npt.NDArray[np.int64]:
+    """Hash and bucket in one number that sorts by hash."""
+    return (hashes.astype(np.int64) << _BUCKET_BITS) | buckets
+
+
+def _distinct(
+    hashes: Hashes,
+) -> tuple[Hashes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Ascending distinct hashes, where each is met first, and for each hash its number there."""
+    count = len(hashes)
+    # hash and row number in one word: one sort of plain integers instead of an argsort
+    words = (hashes.astype(np.int64) << np.int64(32)) | np.arange(count, dtype=np.int64)
+    words.sort()
+    ordered, rows = (words >> np.int64(32)).astype(np.int32), words & _LOW_WORD
+    starts = np.empty(count, bool)
+    starts[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=starts[1:])
+    inverse = np.empty(count, np.int64)
+    inverse[rows] = np.cumsum(starts) - 1
+    return ordered[starts], rows[starts], inverse
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IndexChange:
+    """The index file of one bucket after it got new keys.
+
+    Attributes:
+        new: holds all hashes of the bucket.
+        replaced: the file that it takes the place of, if there was one.
+    """
+
+    new: IndexFileMeta
+    replaced: IndexFileMeta | None
+
+
+class DynamicBuckets:
+    """The HASH indexes of the partitions that one writer touches.
+
+    Protocol: `begin` with the index files of the snapshot that the next commit builds on,
+    `assign` any number of times, `write_index_files` at the end of the commit interval, and so
+    on. An index is kept in memory while its partition is written and the table holds what was
+    handed over.
+
+    Args:
+        table: the table.
+        share: of the keys and buckets; the rows of one bucket must reach one writer.
+        fresh: start without the indexes of the table, for an overwrite.
+    """
+
+    def __init__(
+        self, table: TableCore, share: AssignerShare | None = None, *, fresh: bool = False
+    ) -> None:
+        self._table = table
+        self._share = share or AssignerShare()
+        self._fresh = fresh
+        self._indexes: dict[bytes, PartitionIndex] = {}
+        self._files: dict[bytes, dict[int, IndexFileMeta]] = {}
+        self._live: dict[bytes, dict[int, IndexFileMeta]] = {}
+        self._used: set[bytes] = set()
+
+    def begin(self, files: Mapping[BucketId, Sequence[IndexFileMeta]]) -> None:
+        """Start a commit interval.
+
+        Indexes that are not what the table has now are forgotten: others wrote, or what was
+        handed over was not committed. So are those not used in the last interval.
+
+        Args:
+            files: the HASH index files of the newest snapshot.
+        """
+        self._live = {}
+        for (partition, bucket), metas in () if self._fresh else files.items():
+            self._live.setdefault(partition, {})[bucket] = metas[-1]
+        for partition in list(self._indexes):
+            stays = partition in self._used and _names(self._files[partition]) == _names(
+                self._live.get(partition, {})
+            )
+            if not stays:
+                del self._indexes[partition], self._files[partition]
+        self._used.clear()
+
+    def assign(self, partition: bytes, hashes: Hashes) -> Buckets:
+        """Buckets of rows of one partition.
+
+        Args:
+            partition: framed.
+            hashes: of the trimmed primary keys, in arrival order.
+
+        Raises:
+            InvalidRequestError: rows of another process's share, or no bucket number is left.
+        """
+        if not self._mine(partition, hashes).all():
+            raise InvalidRequestError(
+                "rows came to a process that does not assign their buckets",
+                hint="send each row to the process that `assigners_of` names",
+                process=self._share.number,
+                processes=self._share.channels,
+            )
+        index = self._indexes.get(partition)
+        if index is None:
+            index = self._load(partition)
+            self._indexes[partition] = index
+        self._used.add(partition)
+        return index.assign(hashes)
+
+    def write_index_files(self) -> dict[BucketId, IndexChange]:
+        """Rewrite the index file of every bucket that got new keys.
+
+        Returns:
+            What changes per bucket. The caller owns the new files: they must be committed, or
+            removed by `delete`.
+        """
+        written: dict[BucketId, IndexChange] = {}
+        done = False
+        try:
+            for partition, index in sorted(self._indexes.items()):
+                for bucket in sorted(index.changed):
+                    hashes = index.hashes_of(bucket)
+                    new = write_hash_index(self._table, partition, bucket, hashes)
+                    replaced = self._files[partition].get(bucket)
+                    written[(partition, bucket)] = IndexChange(new, replaced)
+            done = True
+        finally:
+            if not done:
+                self.delete(written)
+        for (partition, bucket), change in written.items():
+            self._files[partition][bucket] = change.new
+            self._indexes[partition].changed.clear()
+        return written
+
+    def delete(self, written: Mapping[BucketId, IndexChange]) -> None:
+        """Remove new index files that will not be committed."""
+        self._table.delete_quietly(
+            index_path(self._table, *bucket, change.new) for bucket, change in written.items()
+        )
+
+    def _load(self, partition: bytes) -> PartitionIndex:
+        options = self._table.options
+        index = PartitionIndex(
+            options.dynamic_bucket_target_row_num,
+            options.dynamic_bucket_max_buckets,
+            self._share,
+            initial_buckets=options.dynamic_bucket_initial_buckets or 1,
+        )
+        files = dict(self._live.get(partition, {}))
+        found: dict[int, Hashes] = {}
+        for bucket, file in files.items():
+            hashes = read_hash_index(self._table, partition, bucket, file)
+            if not self._share.owns_bucket(bucket):
+                hashes = hashes[self._mine(partition, hashes)]
+            found[bucket] = hashes
+        index.load(found)
+        self._files[partition] = files
+        return index
+
+    def _mine(self, partition: bytes, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Which keys of a partition this process assigns."""
+        share = self._share
+        if share.channels == 1:
+            return np.ones(len(hashes), bool)
+        row = np.frombuffer(partition, np.uint8, offset=_FRAME_BYTES)
+        assigners = assigners_of(
+            murmur_rows(row.reshape(1, -1)),
+            hashes,
+            channels=share.channels,
+            assigners=share.assigners,
+        )
+        return assigners == share.number
+
+
+def _names(files: Mapping[int, IndexFileMeta]) -> set[tuple[int, str]]:
+    return {(bucket, file.file_name) for bucket, file in files.items()}

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An on-disk map from key hashes to places, looked up and changed by whole arrays.
+
+A small log-structured tree of sorted arrays (docs/adr/storage/0006): new entries become a
+run in memory; a run that has reached the size of its older neighbour is merged into it; a run
+too large for memory lives in mapped files. A look-up sorts its hashes once and searches them in
+each run, newest first. Knows nothing of tables; `cross_partition` gives places their meaning.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.format.row.key_hash import KeyHashes
+
+__all__ = ["ABSENT", "KeyIndex", "sorted_order"]
+
+Places = npt.NDArray[np.int64]
+
+ABSENT = -1
+"""Place of a key that the index does not have."""
+
+_MEMORY_ENTRIES = 2_000_000
+"""Entries of a run kept in memory, 24 bytes each; larger runs go to disk."""
+
+_MERGED_ENTRIES = 2_000_000
+"""Entries of both runs merged at a time; bounds memory to some 200 MB."""
+
+_FEW = 1 << 18
+"""Hashes whose order is found by their first bits; with more, too many of these are alike."""
+
+_ENTRY = np.dtype([("high", np.uint64), ("low", np.uint64), ("place", np.int64)])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Run:
+    """Entries ascending by (high, low), each key once. Arrays, or maps of files.
+
+    Attributes:
+        high: first half of the hashes; kept apart so that searching touches nothing else.
+        low: second half.
+        place: where the key is.
+        time_s: when the entry was made [s since the epoch]; None in an index without end of life.
+        files: what holds them; empty in memory.
+    """
+
+    high: npt.NDArray[np.uint64]
+    low: npt.NDArray[np.uint64]
+    place: Places
+    time_s: npt.NDArray[np.uint32] | None
+    files: tuple[pathlib.Path, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    @property
+    def columns(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays in file order."""
+        found = (self.high, self.low, self.place)
+        return found if self.time_s is None else (*found, self.time_s)
+
+    def between(self, start: int, end: int) -> "_Run":
+        """Some of the entries, in memory."""
+        return _run([np.asarray(column[start:end]) for column in self.columns])
+
+
+def _run(columns: list[npt.NDArray[Any]], files: tuple[pathlib.Path, ...] = ()) -> _Run:
+    time_s = columns[3] if len(columns) > 3 else None
+    return _Run(columns[0], columns[1], columns[2], time_s, files)
+
+
+class KeyIndex:
+    """See the module. Not thread-safe; belongs to one process.
+
+    Invariants: among runs of one key the newest decides; the sizes of the runs at least double
+    from newest to oldest, so that there are few.
+
+    Args:
+        directory: is made when the first run goes to disk, and removed by `close`.
+        ttl_s: entries older than this are as if they were not there; None: they stay.
+        memory_entries: runs up to this length stay in memory.
+    """
+
+    def __init__(
+        self,
+        directory: pathlib.Path,
+        *,
+        ttl_s: int | None = None,
+        memory_entries: int = _MEMORY_ENTRIES,
+    ) -> None:
+        self._directory = directory
+        self._ttl_s = ttl_s
+        self._memory_entries = memory_entries
+        self._runs: list[_Run] = []
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        """Entries; a key counts once per run that has it (exact after `merge_all`)."""
+        return sum(map(len, self._runs))
+
+    @property
+    def run_count(self) -> int:
+        """Runs a look-up searches."""
+        return len(self._runs)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Size of the files [bytes]."""
+        return sum(path.stat().st_size for run in self._runs for path in run.files)
+
+    @property
+    def lost(self) -> bool:
+        """Whether somebody removed files of the index; it must be made anew then."""
+        return not all(path.exists() for run in self._runs for path in run.files)
+
+    def find(self, hashes: KeyHashes, now_s: int = 0) -> Places:
+        """Where keys are.
+
+        Args:
+            hashes: shape (keys, 2).
+            now_s: time [s since the epoch], for entries that have reached their end of life.
+
+        Returns:
+            Shape (keys,); `ABSENT` where the index does not have the key.
+        """
+        places = np.full(len(hashes), ABSENT, np.int64)
+        if not self._runs or not len(hashes):
+            return places
+        order = sorted_order(
+            hashes[:, 0], hashes[:, 1]
+        )  # neighbouring searches touch the same memory
+        high, low = hashes[order, 0], hashes[order, 1]
+        left = np.arange(len(order))
+        for run in reversed(self._runs):
+            positions = _search(run, high[left], low[left])
+            there = positions >= 0
+            rows, positions = left[there], positions[there]
+            found = run.place[positions]
+            if self._ttl_s is not None and run.time_s is not None:
+                alive = run.time_s[positions] >= now_s - self._ttl_s
+                found = np.where(alive, found, ABSENT)
+            places[order[rows]] = found
+            left = left[~there]
+            if not len(left):
+                break
+        return places
+
+    def put(self, hashes: KeyHashes, places: Places, now_s: int = 0) -> None:
+        """Set the places of keys, new ones or known ones.
+
+        Args:
+            hashes: shape (keys, 2), each key once.
+            places: shape (keys,), none negative.
+            now_s: time of the entries [s since the epoch].
+        """
+        if not len(hashes):
+            return
+        columns: list[npt.NDArray[Any]] = [hashes[:, 0], hashes[:, 1], places.astype(np.int64)]
+        if self._ttl_s is not None:
+            columns.append(np.full(len(hashes), max(now_s, 0), np.uint32))
+        order = sorted_order(columns[0], columns[1])
+        self._runs.append(_run([column[order] for column in columns]))
+        while len(self._runs) > 1 and 2 * len(self._runs[-1]) > len(self._runs[-2]):
+            self._merge_newest(now_s)
+
+    def merge_all(self, now_s: int = 0) -> None:
+        """Make one run of all: each key once, none past its end of life."""
+        while len(self._runs) > 1:
+            self._merge_newest(now_s)
+
+    def close(self) -> None:
+        """Forget everything and remove the files. May be called twice."""
+        self._runs = []
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _merge_newest(self, now_s: int) -> None:
+        newer, older = self._runs[-1], self._runs[-2]
+        pieces = _merged(older, newer, None if self._ttl_s is None else now_s - self._ttl_s)
+        if len(newer) + len(older) <= self._memory_entries:
+            merged = _joined(list(pieces))
+        else:
+            merged = self._written(pieces)
+        self._runs[-2:] = [merged] if len(merged) else []
+        for path in (*newer.files, *older.files):
+            path.unlink(missing_ok=True)
+
+    def _written(self, pieces: Iterator[_Run]) -> _Run:
+        """A run on disk, from pieces in order."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        names = ("high", "low", "place") + (() if self._ttl_s is None else ("time",))
+        number = next(self._numbers)
+        paths = tuple(self._directory / f"run-{number}.{name}" for name in names)
+        types: list[npt.DTypeLike] = []
+        files = [path.open("wb") for path in paths]
+        try:
+            for piece in pieces:
+                types = [column.dtype for column in piece.columns]
+                for file, column in zip(files, piece.columns, strict=True):
+                    column.tofile(file)
+        finally:
+            for file in files:
+                file.close()
+        if not types or paths[0].stat().st_size == 0:
+            for path in paths:
+                path.unlink()
+            return _joined([])
+        maps = [np.memmap(path, type_, "r") for path, type_ in zip(paths, types, strict=True)]
+        return _run(cast(list[npt.NDArray[Any]], maps), paths)
+
+
+def _search(
+    run: _Run, high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.int64]:
+    """Positions of hashes that ascend by their first half; -1 where the run has none."""
+    positions = np.searchsorted(run.high, high)
+    last = len(run) - 1
+    inside = np.minimum(positions, last)
+    same_high = run.high[inside] == high
+    same = same_high & (run.low[inside] == low)
+    out = np.where(same, inside, -1)
+    open_rows = np.flatnonzero(same_high & ~same)
+    step = 0
+    while len(open_rows):  # halves that agree by chance: look at the entries that follow
+        step += 1
+        at = positions[open_rows] + step
+        inside = np.minimum(at, last)
+        alike = (at <= last) & (run.high[inside] == high[open_rows])
+        same = alike & (run.low[inside] == low[open_rows])
+        out[open_rows[same]] = inside[same]
+        open_rows = open_rows[alike & ~same]
+    return out
+
+
+def sorted_order(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    """Positions ascending by (high, low), equal ones in their order."""
+    order = _order_of_few(high) if len(high) <= _FEW else None
+    if order is None:
+        order = np.argsort(high, kind="stable")
+    ordered = high[order]
+    ties = ordered[1:] == ordered[:-1]
+    if ties.any():
+        lows = low[order]
+        if (ties & (lows[1:] < lows[:-1])).any():
+            return np.lexsort((low, high))
+    return order
+
+
+def _order_of_few(high: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp] | None:
+    """Stable order of hashes; None if first bits are too alike for this way.
+
+    One sort of plain integers, the row number in the last bits: several times as fast as an
+    argsort.
+    """
+    bits = np.uint64(max(1, len(high) - 1).bit_length())
+    words = (high >> bits << bits) | np.arange(len(high), dtype=np.uint64)
+    words.sort()
+    order = (words & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.intp)
+    ordered = high[order]
+    return None if (ordered[1:] < ordered[:-1]).any() else order
+
+
+def _merged(older: _Run, newer: _Run, since_s: int | None) -> Iterator[_Run]:
+    """The entries of two runs in order, in pieces; of one key only the newer, none too old."""
+    total = len(older) + len(newer)
+    count = -(-total // _MERGED_ENTRIES)
+    larger = older if len(older) >= len(newer) else newer
+    starts = np.linspace(0, len(larger), count, endpoint=False).astype(np.int64)[1:]
+    edges = np.unique(np.asarray(larger.high[starts]))
+    cuts = [[0, *np.searchsorted(run.high, edges).tolist(), len(run)] for run in (older, newer)]
+    for old_start, old_end, new_start, new_end in zip(
+        cuts[0][:-1], cuts[0][1:], cuts[1][:-1], cuts[1][1:], strict=True
+    ):
+        both = _joined([older.between(old_start, old_end), newer.between(new_start, new_end)])
+        order = sorted_order(both.high, both.low)
+        high, low = both.high[order], both.low[order]
+        keep = np.ones(len(order), bool)
+        keep[:-1] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])  # the last one is the newest
+        if since_s is not None and both.time_s is not None:
+            keep &= both.time_s[order] >= since_s
+        chosen = order[keep]
+        yield _run([column[chosen] for column in both.columns])
+
+
+def _joined(runs: list[_Run]) -> _Run:
+    if not runs:
+        return _run([np.empty(0, _ENTRY[name]) for name in ("high", "low", "place")])
+    return _run(
+        [np.concatenate(columns) for columns in zip(*(r.columns for r in runs), strict=True)]
+    )

@@ -1,0 +1,408 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing rows of any partition and bucket from one process.
+
+Partitions and buckets are assigned to whole columns at once; every bucket has its own writer.
+The streaming pipeline does the same over many processes, with `bucket_writer`.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.metadata.file_meta import CommitMessage, IndexType
+from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
+from storage.format.row.bucket import hash_rows
+from storage.format.types.types import VALUE_KIND, RowKind
+from storage.lsm.commit_cadence import has_period
+from storage.lsm.lookup.store import LookupStore
+from storage.lsm.merge_tree_writer import MergeTreeWriter
+from storage.lsm.write_rules import without_ignored
+from storage.options.options import require_writable
+from storage.table.bucket_mode import BucketMode, require_buckets
+from storage.table.commit.commit_history import CommitHistory
+from storage.table.commit.index_files import index_files
+from storage.table.commit.live_files import BucketId, live_entries
+from storage.table.compaction.append_compact import compact_unaware
+from storage.table.core import TableCore
+from storage.table.uncommitted import delete_uncommitted, without_changelog
+from storage.table.write.bucket_writers import BucketWriter, open_bucket
+from storage.table.write.cross_partition import CrossPartitionBuckets
+from storage.table.write.due_buckets import buckets_due
+from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
+from storage.table.write.rows_by_bucket import (
+    bucket_groups,
+    key_column,
+    partition_groups,
+    split_codes,
+)
+
+__all__ = ["TableWrite", "bucket_groups", "open_bucket"]
+
+_PlacedRows = tuple[bytes, int, pa.RecordBatch]
+"""Rows of one (framed partition, bucket)."""
+
+
+class TableWrite:
+    """Takes rows, gives the commit messages of all buckets it touched.
+
+    Protocol: `write` and `compact` any number of times, `prepare_commit`, commit the messages,
+    and so on. The first write after `prepare_commit` starts from the newest snapshot, so commit
+    before writing on. A context manager; leaving it removes files that were not handed over.
+    One `TableWrite` per table and time, or their sequence numbers may tie; where an index decides
+    on buckets, one writing job per table, or keys may come to be in two buckets.
+
+    Compaction runs inside these calls, never beside them: what is due after a flush and in
+    `prepare_commit` is in the messages. Where the table's options say that commits need not wait
+    for it (`lookup-wait` = false), level 0 is left to later commits or to a compaction job.
+
+    Args:
+        table: the table.
+        commit_user: who will commit.
+        compaction: whether to compact what is due after flushes.
+        overwrite: start every bucket empty, for messages given to `FileStoreCommit.overwrite`.
+        share: of the keys, where dynamic buckets are assigned by several processes; the rows
+            of one bucket must reach one of them.
+        index_directory: where the key index of a cross-partition table lies; None: below the
+            system's temporary directory.
+        store: local copies of data files, for compactions that look up; None: those of the
+            process.
+        skip_sequence_numbers: left free in every bucket, where several processes write the same
+            buckets for one commit: rows of who leaves more free count as later. Only without
+            compaction, and only as far as the numbers do not meet.
+
+    Raises:
+        UnsupportedFeatureError: an option or the kind of table cannot be written.
+    """
+
+    def __init__(
+        self,
+        table: TableCore,
+        commit_user: str,
+        *,
+        compaction: bool = True,
+        overwrite: bool = False,
+        share: AssignerShare | None = None,
+        index_directory: pathlib.Path | None = None,
+        store: LookupStore | None = None,
+        skip_sequence_numbers: int = 0,
+    ) -> None:
+        require_writable(table.options)
+        self._skipped_numbers = skip_sequence_numbers
+        self.commit_user = commit_user
+        self._table = table
+        self._compaction = compaction
+        self._overwrite = overwrite
+        self._store = store
+        self._alone = share is None
+        self._resuming = True
+        self._mode = require_buckets(table.schema, table.options)
+        self._placement = _placement(
+            table, self._mode, commit_user, share, index_directory, overwrite=overwrite
+        )
+        self._writers: dict[tuple[bytes, int], BucketWriter] = {}
+        self._merged: list[CommitMessage] = []
+        self._pinned: Snapshot | None = None
+        self._begun = False
+        self._floor = -1
+
+    def __enter__(self) -> "TableWrite":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def number_above(self, floor: int) -> None:
+        """Give rows from now on sequence numbers above a floor, in every bucket."""
+        self._floor = floor
+        for writer in self._writers.values():
+            if isinstance(writer, MergeTreeWriter):
+                writer.number_above(floor)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take rows in arrival order.
+
+        Args:
+            batch: value columns; `_VALUE_KIND` (int8) if there is anything but inserts.
+
+        Raises:
+            InvalidRequestError: a column is missing, null where it must not be, or of a type
+                that does not fit; a row is no insert and the table has no primary key.
+        """
+        if batch.num_rows == 0:
+            return
+        self._begin()
+        if batch.schema.get_field_index(VALUE_KIND) < 0:
+            kinds = np.full(batch.num_rows, RowKind.INSERT.value, np.int8)
+            batch = batch.append_column(VALUE_KIND, pa.array(kinds))
+        batch = without_ignored(batch, self._table.schema, self._table.options)
+        if batch.num_rows == 0:
+            return
+        for partition, bucket, part in self._placement.place(batch):
+            self._writer(partition, bucket).write(part)
+
+    def compact(
+        self, *, full: bool = False, partition: bytes | None = None, bucket: int | None = None
+    ) -> bool:
+        """Compact what is written and what was there.
+
+        On an append table without buckets only what was there.
+
+        Args:
+            full: merge everything into the last level; otherwise only what is due.
+            partition: only this one (framed).
+            bucket: only this one.
+
+        Returns:
+            Whether anything was compacted.
+        """
+        self._begin()
+        snapshot = self._pinned
+        if self._mode is BucketMode.UNAWARE:
+            if snapshot is None or self._merged:
+                return False
+            self._merged = compact_unaware(self._table, snapshot, full=full, partition=partition)
+            return bool(self._merged)
+        if snapshot is not None:
+            entries = live_entries(self._table, snapshot, partition=partition, bucket=bucket)
+            for where in sorted({(entry.partition, entry.bucket) for entry in entries}):
+                self._writer(*where)
+        done = False
+        for (part, number), writer in self._writers.items():
+            if partition in (None, part) and bucket in (None, number):
+                done = writer.compact(full=full) or done
+        return done
+
+    def prepare_commit(
+        self, identifier: int | None = None, *, periodic: bool = True
+    ) -> list[CommitMessage]:
+        """Flush everything, compact what is due, and hand it over.
+
+        Args:
+            identifier: of the commit that is to come. Periodic compactions (the producer
+                full-compaction, `full-compaction.delta-commits`, gentle lookup compaction) go by
+                it; they take in buckets that were written by earlier commits, too (not with
+                `share`). None: where the table asks for such, the one after the last that
+                `commit_user` has committed, 1 at first.
+            periodic: whether to carry periodic compactions out; not where another job does.
+
+        Returns:
+            One message per bucket; buckets without changes are left out.
+        """
+        if not periodic:
+            identifier = None
+        elif identifier is None:
+            identifier = self._next_identifier()
+        self._open_due(identifier)
+        messages, self._merged = self._merged, []
+        done = False
+        try:
+            messages.extend(
+                self._writers[where].prepare_commit(identifier) for where in sorted(self._writers)
+            )
+            if self._overwrite:
+                messages = without_changelog(self._table, messages)
+            messages = _with_indexes(messages, self._placement.finish())
+            done = True
+        finally:
+            if not done:  # nobody will hear of what was handed over
+                delete_uncommitted(self._table, messages)
+        self._writers.clear()
+        self._pinned, self._begun = None, False
+        return [one for one in messages if not (one.data.empty and one.compact.empty)]
+
+    def close(self) -> None:
+        """Remove files that were not handed over. May be called twice."""
+        writers, self._writers = self._writers, {}
+        merged, self._merged = self._merged, []
+        for writer in writers.values():
+            writer.close()
+        delete_uncommitted(self._table, merged)
+        self._placement.close()
+
+    def _next_identifier(self) -> int | None:
+        """The identifier of the commit that is to come, where compactions go by it."""
+        if not self._compaction or self._overwrite or not self._alone:
+            return None
+        if not has_period(self._table.options):
+            return None
+        latest = self._pinned if self._begun else self._table.latest_snapshot()
+        newest = CommitHistory(self._table, self.commit_user).newest_identifier(latest)
+        if newest is None:
+            return 1
+        return newest if newest == BATCH_COMMIT_IDENTIFIER else newest + 1
+
+    def _open_due(self, identifier: int | None) -> None:
+        if identifier is None or not (self._compaction and self._alone) or self._overwrite:
+            return
+        latest = self._pinned if self._begun else self._table.latest_snapshot()
+        due = buckets_due(self._table, latest, identifier, resuming=self._resuming)
+        self._resuming = False
+        if due:
+            self._begin()
+            for where in due:
+                self._writer(*where)
+
+    def _begin(self) -> None:
+        """Start a commit interval from the newest snapshot."""
+        if self._begun:
+            return
+        latest = self._table.latest_snapshot()
+        self._placement.begin(latest)
+        self._pinned = None if self._overwrite else latest
+        self._begun = True
+
+    def _writer(self, partition: bytes, bucket: int) -> BucketWriter:
+        writer = self._writers.get((partition, bucket))
+        if writer is None:
+            writer = open_bucket(
+                self._table,
+                partition,
+                bucket,
+                self._pinned,
+                compaction=self._compaction,
+                store=self._store,
+            )
+            writer.skip_sequence_numbers(self._skipped_numbers)
+            if isinstance(writer, MergeTreeWriter):
+                writer.number_above(self._floor)
+            self._writers[(partition, bucket)] = writer
+        return writer
+
+
+class _Placement:
+    """Where rows go: by the row alone. Other ways derive from this one."""
+
+    def __init__(self, table: TableCore) -> None:
+        self._table = table
+
+    def begin(self, snapshot: Snapshot | None) -> None:
+        """Start a commit interval after this snapshot."""
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+        """Cut rows by partition and bucket."""
+        for partition, bucket, rows in bucket_groups(batch, self._table):
+            yield partition, bucket, batch if rows is None else batch.take(pa.array(rows))
+
+    def finish(self) -> Mapping[BucketId, IndexChange]:
+        """End the interval: what changes in the table's indexes."""
+        return {}
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+class _DynamicPlacement(_Placement):
+    def __init__(self, table: TableCore, share: AssignerShare | None, *, fresh: bool) -> None:
+        super().__init__(table)
+        self._buckets = DynamicBuckets(table, share, fresh=fresh)
+        schema = table.schema
+        self._keys = tuple(schema.trimmed_primary_keys)
+        self._types = [schema.field(name).type for name in self._keys]
+
+    def begin(self, snapshot: Snapshot | None) -> None:
+        self._buckets.begin(index_files(self._table, snapshot, IndexType.HASH))
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+        columns = [key_column(batch, name, self._table) for name in self._keys]
+        hashes = hash_rows(columns, self._types)
+        for partition, rows in partition_groups(batch, self._table):
+            own = hashes if rows is None else hashes[rows]
+            buckets = self._buckets.assign(partition, own).astype(np.int64)
+            for bucket, chosen in split_codes(buckets):
+                if rows is not None:
+                    chosen = rows if chosen is None else rows[chosen]
+                yield partition, bucket, batch if chosen is None else batch.take(pa.array(chosen))
+
+    def finish(self) -> Mapping[BucketId, IndexChange]:
+        return self._buckets.write_index_files()
+
+
+class _CrossPartitionPlacement(_Placement):
+    """Keeps the key index as long as the table holds what was handed over and nothing else."""
+
+    def __init__(self, table: TableCore, commit_user: str, directory: pathlib.Path | None) -> None:
+        super().__init__(table)
+        self._user = commit_user
+        self._buckets = CrossPartitionBuckets(table, directory)
+        self._known: int | None = None
+        self._placed = False
+
+    def begin(self, snapshot: Snapshot | None) -> None:
+        newest = 0 if snapshot is None else snapshot.id
+        if self._known is None or self._buckets.lost or not self._followed(newest):
+            self._buckets.bootstrap(None if snapshot is None else snapshot.id)
+        self._buckets.end_commit()
+        self._known, self._placed = newest, False
+
+    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+        self._placed = True
+        yield from self._buckets.place(batch)
+
+    def finish(self) -> Mapping[BucketId, IndexChange]:
+        self._buckets.end_commit()
+        return {}
+
+    def close(self) -> None:
+        self._known = None
+        self._buckets.close()
+
+    def _followed(self, newest: int) -> bool:
+        """Whether the index still says what the table holds."""
+        ours = False
+        if self._known is None or newest < self._known:
+            return False
+        try:
+            for snapshot_id in range(self._known + 1, newest + 1):
+                snapshot = self._table.snapshots.read(snapshot_id)
+                if snapshot.commit_kind is CommitKind.COMPACT:
+                    continue
+                if snapshot.commit_user != self._user or ours:
+                    return False
+                ours = True
+        except NotFoundError:
+            return False
+        return ours == self._placed
+
+
+def _placement(
+    table: TableCore,
+    mode: BucketMode,
+    commit_user: str,
+    share: AssignerShare | None,
+    index_directory: pathlib.Path | None,
+    *,
+    overwrite: bool,
+) -> _Placement:
+    if mode is BucketMode.DYNAMIC:
+        return _DynamicPlacement(table, share, fresh=overwrite)
+    if mode is not BucketMode.CROSS_PARTITION:
+        return _Placement(table)
+    if overwrite:
+        raise InvalidRequestError(
+            "a cross-partition table cannot be overwritten",
+            detail="keys of the partitions that stay could come to be there twice",
+            hint="truncate the table, then write",
+            table=table.layout.root,
+        )
+    return _CrossPartitionPlacement(table, commit_user, index_directory)
+
+
+def _with_indexes(
+    messages: Iterable[CommitMessage], changes: Mapping[BucketId, IndexChange]
+) -> list[CommitMessage]:
+    """The messages, with the new index file of each bucket in its own."""
+    found = []
+    for message in messages:
+        change = changes.get((message.partition, message.bucket))
+        if change is not None:
+            replaced = () if change.replaced is None else (change.replaced,)
+            data = dataclasses.replace(
+                message.data, new_index_files=(change.new,), deleted_index_files=replaced
+            )
+            message = dataclasses.replace(message, data=data)
+        found.append(message)
+    return found

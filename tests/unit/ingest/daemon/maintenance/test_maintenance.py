@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to tables beside the stream, and when."""
+
+import os
+import pathlib
+
+import pytest
+
+from ingest.config.setting_values import MaintenanceSettings
+from ingest.daemon.maintenance.maintenance import EXPIRE_EVERY_COMMITS, SWEEP_EVERY_S, Maintenance
+from ingest.daemon.maintenance.orphan_duty import CLEAN_EVERY_S, FIRST_CLEAN_S
+from ingest.observe.metrics.telemetry import Metrics
+from ingest.pipeline.batch_report import BatchReport
+from storage.clock import ManualClock
+from storage.errors import StorageUnavailableError
+from storage.io.local import LocalFileIO
+from storage.lsm.lookup.store import DIRECTORY_VARIABLE
+from storage.table.tags import all_tags
+from storage.testing.faulty_io import Fault, FaultyFileIO
+from tests.table_kit import make_table, reopened, write
+from tests.unit.ingest.one_table_book import OneTableBook
+
+FEW = {
+    "snapshot.num-retained.min": "1",
+    "snapshot.num-retained.max": "1",
+    "num-sorted-run.compaction-trigger": "50",
+}
+EACH_MINUTE = {
+    "tag.automatic-creation": "process-time",
+    "tag.creation-period-duration": "1 min",
+    "tag.num-retained-max": "2",
+}
+
+
+class Upkeep:
+    """A table, its clock, and the maintenance of a stream that writes it."""
+
+    def __init__(self, root: pathlib.Path, options: dict[str, str]) -> None:
+        self.clock = ManualClock()
+        self.table = make_table(root, options=options, clock=self.clock)
+        self.book = OneTableBook(reopened(self.table))
+        self.metrics = Metrics(ManualClock(), process=False)
+        self.maintenance = Maintenance(self.book, self.clock, self.metrics)
+        self.commits = 0
+
+    def commit(self) -> None:
+        """One batch, and what is due after it, done."""
+        self.commits += 1
+        write(reopened(self.table), self.commits, [("+I", self.commits, "a")])
+        self.maintenance.after_batch(
+            BatchReport(
+                batch_id=self.commits,
+                identifier=self.commits,
+                outcome="committed",
+                snapshots={"db.t": self.commits},
+            )
+        )
+        self.settle()
+
+    def settle(self) -> None:
+        self.maintenance._submit(lambda: None)
+        self.maintenance._pool.submit(lambda: None).result()
+
+    def counted(self, name: str) -> float | None:
+        """What a metric of the table says."""
+        return self.metrics.registry.get_sample_value(f"lakeward_{name}", {"table": "db.t"})
+
+    @property
+    def tags(self) -> list[str]:
+        return [tag.name for tag in all_tags(self.table)]
+
+    @property
+    def snapshots(self) -> int:
+        return len(self.table.snapshots.ids())
+
+
+@pytest.fixture
+def upkeep(tmp_path):
+    made = []
+
+    def make(options):
+        made.append(Upkeep(tmp_path, options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.maintenance.close()
+
+
+def test_snapshots_expire_now_and_then(upkeep):
+    stream = upkeep(FEW)
+    for _ in range(EXPIRE_EVERY_COMMITS - 1):
+        stream.commit()
+    assert stream.snapshots == EXPIRE_EVERY_COMMITS - 1
+    stream.commit()
+    assert stream.snapshots == 1
+    assert stream.counted("snapshots_expired_total") == EXPIRE_EVERY_COMMITS - 1
+
+
+def test_tables_with_automatic_tags_are_looked_after_at_each_commit(upkeep):
+    stream = upkeep(FEW | EACH_MINUTE)
+    seen = []
+    for _ in range(4):
+        stream.commit()
+        seen.append(len(stream.tags))
+        stream.clock.sleep(61)
+    assert seen == [1, 2, 2, 2]
+    assert stream.snapshots == 1
+
+
+def test_a_bounded_run_ends_with_its_tag(upkeep):
+    stream = upkeep(
+        FEW | {"tag.automatic-creation": "batch", "tag.batch.customized-name": "nightly"}
+    )
+    stream.commit()
+    stream.commit()
+    assert stream.tags == []
+    stream.maintenance.finish()
+    (tag,) = all_tags(stream.table)
+    assert (tag.name, tag.snapshot.id) == ("nightly", 2)
+    assert stream.snapshots == 1
+
+
+def test_a_bounded_run_without_rows_makes_no_tag(upkeep):
+    stream = upkeep({"tag.automatic-creation": "batch"})
+    write(reopened(stream.table), 1, [("+I", 1, "before")])
+    stream.maintenance.finish()
+    assert stream.tags == []
+
+
+def test_a_pass_that_fails_is_told_and_made_again(upkeep, caplog):
+    stream = upkeep(FEW | EACH_MINUTE)
+    sound = stream.book.opened
+    counting = FaultyFileIO(LocalFileIO(durable=False))
+    reopened(stream.table, file_io=counting)
+    first = Fault(len(counting.operations) + 1, "error")
+    stream.book.opened = reopened(
+        stream.table, file_io=FaultyFileIO(LocalFileIO(durable=False), first)
+    )
+    stream.book.snapshot_id = lambda name: 0
+    stream.commit()
+    assert [record.event for record in caplog.records] == ["upkeep_failed"]
+    assert caplog.records[0].exc_info[0] is StorageUnavailableError
+    stream.book.opened = sound
+    stream.commit()
+    assert len(stream.tags) == 1
+
+
+@pytest.mark.parametrize("options", [{"changelog-producer": "lookup"}, {}])
+def test_unused_copies_of_data_files_go_while_the_stream_is_idle(
+    upkeep, tmp_path, monkeypatch, options
+):
+    copies = tmp_path / "copies"
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(copies))
+    old, young = (copies / "0123456789abcdef" / f"{name}.copy" for name in ("old", "young"))
+    old.parent.mkdir(parents=True)
+    for path, until_s in ((old, 1), (young, 2**33)):
+        path.write_bytes(b"copy")
+        os.utime(path, (until_s, until_s))
+    stream = upkeep(options)
+    stream.clock.sleep(SWEEP_EVERY_S - 1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert old.exists()
+    stream.clock.sleep(1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert old.exists() == (not options)
+    assert young.exists()
+
+
+def left_over(table, name):
+    """A file that nothing names, as old as the epoch."""
+    (bucket,) = pathlib.Path(table.layout.root).glob("bucket-*")
+    path = bucket / name
+    path.write_bytes(b"left")
+    os.utime(path, (1, 1))
+    return path
+
+
+def test_files_that_nothing_names_go_once_a_day(upkeep, caplog):
+    stream = upkeep({})
+    stream.commit()
+    stream.book.settings.maintenance = MaintenanceSettings(
+        snapshot_retain_s=None, orphan_clean_s=7 * 86_400.0
+    )
+    first = left_over(stream.table, "data-a-0.parquet")
+    stream.maintenance.beat()
+    stream.settle()
+    assert first.exists()
+    stream.clock.sleep(FIRST_CLEAN_S)
+    with caplog.at_level("INFO"):
+        stream.maintenance.beat()
+        stream.settle()
+    assert not first.exists()
+    assert [r.files for r in caplog.records if r.event == "orphans_removed"] == [1]
+    assert stream.counted("orphan_files_removed_total") == 1
+    second = left_over(stream.table, "data-b-0.parquet")
+    stream.clock.sleep(CLEAN_EVERY_S - 1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert second.exists()
+    stream.clock.sleep(1)
+    stream.maintenance.beat()
+    stream.settle()
+    assert not second.exists()
+
+
+def test_nothing_is_cleaned_unless_the_settings_say_so(upkeep):
+    stream = upkeep({})
+    stream.commit()
+    path = left_over(stream.table, "data-a-0.parquet")
+    stream.clock.sleep(10 * CLEAN_EVERY_S)
+    stream.maintenance.beat()
+    stream.settle()
+    assert path.exists()
+
+
+def test_a_pass_ends_when_the_daemon_does(upkeep):
+    stream = upkeep({})
+    stream.commit()
+    stream.book.settings.maintenance = MaintenanceSettings(
+        snapshot_retain_s=None, orphan_clean_s=7 * 86_400.0
+    )
+    path = left_over(stream.table, "data-a-0.parquet")
+    stream.maintenance._closing.set()
+    stream.clock.sleep(FIRST_CLEAN_S)
+    stream.maintenance.beat()
+    stream.settle()
+    assert path.exists()

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tasks asked of store and registry reaches the driver, whatever becomes of their work."""
+
+import pickle
+
+import pytest
+
+from ingest.config.registry_settings import SchemaRegistrySettings
+from ingest.decode.registry.client import REGISTRY_CALLS, SchemaRegistry
+from ingest.pipeline.job_outcome import JobOutcome, replaced, used, without
+from ingest.pipeline.range_report import BatchTotals, RangeReport
+from ingest.pipeline.reduce_side import BucketResult
+from ingest.pipeline.task_use import TaskUse
+from storage.errors import RetryableError
+from storage.io.call_counts import CallCounts
+from storage.io.counting import counted
+from storage.io.local import LocalFileIO
+
+
+def puts(count):
+    counts = CallCounts()
+    for _ in range(count):
+        counts.add("put", "ok", 0.01, 10)
+    return TaskUse(store=counts.figures())
+
+
+def result(table, use=None):
+    return BucketResult(table=table, messages=(), rows={}, sorted_runs=0, seconds=0.0, use=use)
+
+
+def test_a_task_tells_what_it_did_and_not_what_its_process_did_before(tmp_path):
+    store = counted(LocalFileIO(durable=False))
+    store.write_bytes(f"{tmp_path}/a", b"1")
+    begun = TaskUse.now()
+    store.write_bytes(f"{tmp_path}/b", b"22")
+    told = pickle.loads(pickle.dumps(begun.until_now()))
+    assert told.store.calls == {("put", "ok"): 1}
+    assert told.store.sizes == {"put": 2}
+
+
+def test_work_that_is_thrown_away_was_asked_for_all_the_same():
+    report = RangeReport(use=puts(1))
+    results = (result("a.x", puts(2)), result("a.y"))
+    first = JobOutcome(BatchTotals.of([report]), results, used([report], results))
+    assert first.use.store.calls == {("put", "ok"): 3}
+    assert without(first, {"a.x"}).use.store.calls == {("put", "ok"): 3}
+    again = JobOutcome(BatchTotals.of([RangeReport()]), (result("a.x"),), puts(4))
+    assert replaced(first, again, {"a.x"}).use.store.calls == {("put", "ok"): 7}
+
+
+def test_requests_to_a_registry_that_does_not_answer_are_counted():
+    before = REGISTRY_CALLS.figures()
+    settings = SchemaRegistrySettings(urls=("http://127.0.0.1:9",), retry_for_s=0.0)
+    with pytest.raises(RetryableError):
+        SchemaRegistry(settings).schema(1)
+    assert REGISTRY_CALLS.figures().since(before).calls == {("get", "retry"): 1}

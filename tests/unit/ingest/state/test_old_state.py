@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State of every earlier format still starts, and goes on; that of later ones is refused."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import ExitCode, exit_code_of
+from ingest.state.ownership import newest_record
+from ingest.state.parking import Parking
+from ingest.state.pausing import Pausing
+from ingest.state.state_format import STATE_FORMAT, StateFormatError
+from ingest.state.stream_state import CheckpointState
+from storage.io.local import LocalFileIO
+from tests.unit.ingest.old_state import read
+from tests.unit.ingest.simulated_stream import SimulatedStream
+
+STATES = Path(__file__).parents[1] / "states"
+IO = LocalFileIO(durable=False)
+
+
+def test_there_is_state_of_every_format():
+    names = {path.name for path in STATES.glob("*.tar.xz")}
+    assert names == {f"format-{number}.tar.xz" for number in range(1, STATE_FORMAT + 1)}
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["with checkpoint", "checkpoint lost"])
+@pytest.mark.parametrize("number", range(1, STATE_FORMAT + 1))
+def test_old_state_goes_on_without_loss(tmp_path, monkeypatch, number, lost):
+    records, rows, bad = read(STATES / f"format-{number}.tar.xz", tmp_path)
+    if lost:
+        shutil.rmtree(tmp_path / "checkpoint")
+    stream = SimulatedStream(tmp_path, monkeypatch)
+    for topic, parts in records.items():
+        stream.topics.records[topic].update(parts)
+    assert set(stream.book.parking.parked()) == {"shop.items"}
+    stream.drain()
+    for table, expected in rows.items():
+        assert stream.rows(table) == expected, table
+    assert stream.quarantined() == bad
+    assert newest_record(IO, str(tmp_path / "lake"), "shop").note is not None
+    assert not (tmp_path / "lake/.lakeward/shop/progress.json").exists()
+
+
+LATER = f'"version": {STATE_FORMAT + 1}'
+
+
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [
+        ("checkpoint/lakeward.json", lambda root: CheckpointState.load(root / "checkpoint")),
+        (
+            "lake/.lakeward/shop/parked.json",
+            lambda root: Parking(IO, f"{root}/lake", "shop").load(),
+        ),
+        (
+            "lake/.lakeward/shop/paused.json",
+            lambda root: Pausing(IO, f"{root}/lake", "shop").load(),
+        ),
+        (
+            "lake/.lakeward/shop/owner/record-000000000001",
+            lambda root: newest_record(IO, f"{root}/lake", "shop"),
+        ),
+    ],
+)
+def test_later_state_is_refused_with_what_to_do(tmp_path, name, load):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    path.write_text("{" + LATER + ', "what": "is not known today"}')
+    with pytest.raises(StateFormatError, match=f"format {STATE_FORMAT + 1}") as caught:
+        load(tmp_path)
+    assert "install that version again" in caught.value.hint
+    assert exit_code_of(caught.value) == ExitCode.CONFIG

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole histories of parking: traffic, pauses, resumes, damaged tables, deaths, lost checkpoints.
+
+At the end of each every table has exactly the rows of the model, the aggregation too, in which any
+row written twice or lost shows.
+"""
+
+import itertools
+import random
+from collections import defaultdict
+
+import pytest
+
+from ingest.state.table_registry import TableBook
+from storage.errors import DataLossError, InvalidRequestError
+from tests.unit.ingest.simulated_stream import (
+    BATCH,
+    QUARANTINE,
+    TABLES,
+    SimulatedStream,
+    event,
+)
+
+TOPICS = ("a", "b", "late")
+
+
+class Model:
+    """What the tables must hold in the end."""
+
+    def __init__(self, stream, rng):
+        self.stream = stream
+        self.rng = rng
+        self.rows = {table: {} for table in TABLES}
+        self.bad = set()
+        self.topics = ["a", "b"]
+
+    def traffic(self, count=10):
+        """Records of all tables, mixed in every topic; a key stays in its partition."""
+        for _ in range(count):
+            table = self.rng.choice(TABLES)
+            topic = self.rng.choice(self.topics)
+            partition = self.rng.randrange(2)
+            if self.rng.random() < 0.1:
+                # known for whom it is, but no number
+                wrong = event(self.rng.choice(["orders", "sums"]), 1, [1, {}])
+                broken = self.rng.choice([(b"k", b"{broken"), wrong])
+                self.bad.add((topic, partition, self.stream.topics.add(topic, partition, *broken)))
+                continue
+            key = self.rng.randrange(8) * 6 + partition * 3 + TOPICS.index(topic)
+            n = self.rng.randrange(1, 1000)
+            rows = self.rows[table]
+            if table == "shop.sums":
+                record = event("sums", key, n)
+                rows[key] = rows.get(key, 0) + n
+            elif key in rows and self.rng.random() < 0.3:
+                record = event(table[5:], key, 0, op="d")
+                del rows[key]
+            else:
+                record = event(table[5:], key, n, op="u" if key in rows else "c")
+                rows[key] = n
+            self.stream.topics.add(topic, partition, *record)
+
+    def check(self):
+        for table in TABLES:
+            assert self.stream.rows(table) == self.rows[table], table
+        assert self.stream.quarantined() == self.bad
+        for table in (*TABLES, QUARANTINE):
+            if self.stream.catalog.exists(table):
+                used = self.stream.identifiers(table)
+                assert all(a < b for a, b in itertools.pairwise(used)), (table, used)
+
+
+@pytest.fixture
+def stream(tmp_path, monkeypatch):
+    return SimulatedStream(tmp_path, monkeypatch)
+
+
+def test_a_paused_table_misses_nothing_and_the_others_nothing_twice(stream):
+    model = Model(stream, random.Random(1))
+    model.traffic(30)
+    stream.batch()
+    stream.batch()
+    stream.pause("shop.orders")
+    before = stream.rows("shop.orders")
+    model.traffic(60)
+    for _ in range(6):
+        stream.batch()
+    assert stream.rows("shop.orders") == before, "a parked table is left alone"
+    assert stream.rows("shop.sums") == model.rows["shop.sums"], "the others flow"
+    stream.resume("shop.orders")
+    stream.drain()
+    model.check()
+    assert (stream.book.parking.behind, stream.book.floors()) == ((), {})
+
+
+def test_only_topics_that_fed_the_table_are_read_again(stream):
+    for number in range(10):
+        stream.topics.add("a", 0, *event("orders", number, 1))
+        stream.topics.add("b", 0, *event("items", number, 1))
+    stream.batch()
+    stream.batch()
+    stream.pause("shop.orders")
+    for number in range(10, 20):
+        stream.topics.add("a", 0, *event("orders", number, 1))
+        stream.topics.add("b", 0, *event("items", number, 1))
+    stream.batch()
+    stream.book.load()
+    assert stream.position.go_back(["shop.orders"]) == {"a": {"0": [10, 20]}}
+
+
+def test_a_table_without_traffic_resumes_without_reading_again(stream):
+    model = Model(stream, random.Random(2))
+    model.traffic(20)
+    stream.batch()
+    stream.batch()
+    stream.drain()
+    stream.pause("shop.orders")
+    generation = stream.position.state.generation
+    stream.resume("shop.orders")
+    assert stream.position.state.generation == generation
+    model.traffic(20)
+    stream.drain()
+    model.check()
+
+
+def test_a_damaged_table_is_parked_with_the_reason_and_the_batch_goes_on(stream):
+    model = Model(stream, random.Random(3))
+    model.traffic(30)
+    stream.batch()
+    stream.faults = {"shop.orders"}
+    stream.batch()
+    entry = stream.book.parking.parked()["shop.orders"]
+    assert entry.by == "stream"
+    assert entry.reason == "CorruptDataError: damaged for the test path=`shop.orders`"
+    while stream.batch():
+        pass
+    assert stream.rows("shop.items") == model.rows["shop.items"]
+    stream.drain()
+    model.check()
+
+
+def test_a_table_that_somebody_parks_during_a_batch_misses_it_whole(stream, monkeypatch):
+    """As a schema decision does: the batch goes on for the others."""
+    model = Model(stream, random.Random(13))
+    model.traffic(30)
+    apply = TableBook.apply
+
+    def parks(book, deltas, **facts):
+        book.park("shop.items", "its schema is odd")
+        return apply(book, [d for d in deltas if d.target != "shop.items"], **facts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableBook, "apply", parks)
+        while stream.batch():
+            pass
+    assert stream.book.parking.parked()["shop.items"].reason == "its schema is odd"
+    assert not stream.catalog.exists("shop.items")
+    assert stream.rows("shop.sums") == model.rows["shop.sums"]
+    stream.drain()
+    model.check()
+
+
+def test_the_quarantine_table_is_not_parked(stream):
+    with pytest.raises(InvalidRequestError):
+        stream.book.park(QUARANTINE, "no")
+
+
+def test_a_table_that_does_not_exist_yet_can_be_parked(stream):
+    model = Model(stream, random.Random(4))
+    stream.pause("shop.items")
+    model.traffic(40)
+    while stream.batch():
+        pass
+    assert not stream.catalog.exists("shop.items")
+    assert stream.rows("shop.sums") == model.rows["shop.sums"]
+    stream.drain()
+    model.check()
+
+
+def test_a_topic_that_came_while_the_table_was_parked_is_read_from_its_beginning(stream):
+    model = Model(stream, random.Random(5))
+    model.traffic(20)
+    stream.batch()
+    stream.batch()
+    stream.pause("shop.orders")
+    model.topics = ["late"]
+    model.traffic(30)
+    while stream.batch():
+        pass
+    assert stream.book.parking.parked()["shop.orders"].since["late"] == {"0": 0, "1": 0}
+    stream.drain()
+    model.check()
+
+
+def test_what_retention_took_is_said_and_the_table_stays_parked(stream):
+    model = Model(stream, random.Random(6))
+    model.traffic(20)
+    stream.batch()
+    stream.batch()
+    stream.pause("shop.orders")
+    model.traffic(60)
+    while stream.batch():
+        pass
+    for topic in ("a", "b"):
+        for partition in (0, 1):
+            stream.topics.low[topic, partition] = 1_000_000
+    state = stream.position.state
+    with pytest.raises(DataLossError):
+        stream.resume("shop.orders")
+    assert "shop.orders" in stream.book.parking.parked()
+    assert stream.position.state == state
+    stream.topics.low.clear()
+    stream.drain()
+    model.check()
+
+
+@pytest.mark.parametrize("step", range(9))
+def test_a_death_at_every_step_of_a_resume(stream, step):
+    model = Model(stream, random.Random(step))
+    model.traffic(30)
+    stream.batch()
+    stream.batch()
+    stream.pause("shop.sums")
+    model.traffic(40)
+    for _ in range(3):
+        stream.batch()
+    stream.fuse.left = step
+    stream.resume("shop.sums")
+    for _ in range(3):
+        stream.batch()
+    stream.drain()
+    model.check()
+
+
+@pytest.mark.parametrize("catching_up", [0, 1, 2, 3, 5])
+def test_a_checkpoint_lost_while_catching_up(stream, catching_up):
+    model = Model(stream, random.Random(catching_up))
+    model.traffic(3 * BATCH)
+    while stream.batch():
+        pass
+    stream.pause("shop.sums")
+    model.traffic(6 * BATCH)
+    while stream.batch():
+        pass
+    stream.resume("shop.sums")
+    for _ in range(catching_up):
+        stream.batch()
+    stream.lose_checkpoint()
+    model.traffic(BATCH)
+    stream.drain()
+    model.check()
+
+
+def test_a_table_that_commits_while_another_catches_up_does_not_forget_where_it_was(stream):
+    """Its other topic goes on; the topic that goes back must not take its offsets along."""
+    for number in range(3 * BATCH):
+        stream.topics.add("a", 0, *event("sums", number, 1))
+        stream.topics.add("a", 0, *event("orders", number, 1))
+        if number == BATCH:
+            stream.batch()
+            stream.batch()
+            stream.pause("shop.orders")
+    while stream.batch():
+        pass
+    stream.resume("shop.orders")
+    for number in range(100, 103):
+        stream.topics.add("b", 0, *event("sums", number, 1))
+    stream.batch()
+    stream.batch()
+    assert stream.rows("shop.sums")[100] == 1, "it commits while the other catches up"
+    assert stream.book.parking.behind == ("shop.orders",)
+    stream.lose_checkpoint()
+    stream.drain()
+    assert set(stream.rows("shop.sums").values()) == {1}
+    assert set(stream.rows("shop.orders").values()) == {1}
+
+
+def test_a_checkpoint_lost_while_a_table_is_parked(stream):
+    model = Model(stream, random.Random(8))
+    model.traffic(40)
+    stream.batch()
+    stream.pause("shop.orders")
+    model.traffic(40)
+    stream.batch()
+    stream.lose_checkpoint()
+    stream.batch()
+    stream.drain()
+    model.check()
+
+
+def act(stream, model, rng):
+    """One thing that happens."""
+    what = rng.choices(
+        ("traffic", "batch", "pause", "resume", "fault", "fuse", "restart", "lose", "late"),
+        (8, 12, 4, 3, 1, 4, 1, 1, 1),
+    )[0]
+    if what == "traffic":
+        model.traffic(rng.randrange(4, 40))
+    elif what == "batch":
+        stream.batch()
+    elif what == "pause":
+        stream.pause(rng.choice(TABLES))
+    elif what == "resume":
+        parked = sorted(stream.book.parking.parked())
+        stream.resume(*rng.sample(parked, rng.randint(0, len(parked))))
+    elif what == "fault":
+        stream.faults = {rng.choice(TABLES)}
+    elif what == "fuse":
+        stream.fuse.left = rng.randrange(12)
+    elif what == "restart":
+        stream.restart()
+    elif what == "lose":
+        stream.lose_checkpoint()
+    elif "late" not in model.topics:
+        model.topics.append("late")
+    return what
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [*range(6), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(6, 60))],
+)
+def test_any_history_ends_in_the_models_rows(stream, seed):
+    rng = random.Random(seed)
+    model = Model(stream, rng)
+    for _ in range(30):
+        act(stream, model, rng)
+    stream.drain()
+    model.check()
+
+
+def test_histories_do_reach_what_they_are_about(tmp_path, monkeypatch):
+    """Guards the test above: deaths, parked and resumed tables do occur in its histories."""
+    seen = defaultdict(int)
+    for seed in range(3):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        with monkeypatch.context() as patch:
+            stream = SimulatedStream(directory, patch)
+            rng = random.Random(seed)
+            model = Model(stream, rng)
+            for _ in range(30):
+                seen[act(stream, model, rng)] += 1
+                seen["parked"] += bool(stream.book.parking.parked())
+                seen["behind"] += bool(stream.book.parking.behind)
+            seen["deaths"] += stream.deaths
+    assert min(seen[name] for name in ("deaths", "parked", "behind", "lose", "fault")) > 0, seen

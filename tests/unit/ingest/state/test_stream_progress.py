@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from ingest.state.owner import Owner
+from ingest.state.ownership import Ownership
+from ingest.state.stream_progress import (
+    BatchNote,
+    ProgressFile,
+    read_offset_log,
+    recovered_offsets,
+)
+from ingest.state.stream_state import CheckpointState, TableProgress, commit_properties
+from storage.errors import CorruptDataError, InternalError
+from storage.io.local import LocalFileIO
+
+NOTE = BatchNote(
+    identifier=7,
+    start={"t": {"0": 10, "1": 4}},
+    end={"t": {"0": 20, "1": 9}},
+    tables=("a.x", "a.y"),
+)
+
+
+def progress(identifier, offsets=None):
+    return TableProgress(identifier, offsets or {}, {}, 1)
+
+
+def test_note_survives_the_file(tmp_path):
+    place = (LocalFileIO(durable=False), str(tmp_path), "shop")
+    ownership = Ownership(*place, Owner.this_process(0))
+    file = ProgressFile(*place, ownership)
+    assert file.read() is None
+    ownership.take(None, note=None, settled=True)
+    file.write(NOTE)
+    assert ProgressFile(*place).read() == NOTE
+
+
+def test_who_does_not_own_the_stream_writes_no_note(tmp_path):
+    with pytest.raises(InternalError, match="without owning"):
+        ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop").write(NOTE)
+
+
+def test_the_note_of_the_first_format_is_read(tmp_path):
+    file = ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop")
+    (tmp_path / ".lakeward/shop").mkdir(parents=True)
+    (tmp_path / ".lakeward/shop/progress.json").write_text(
+        '{"version": 1, "identifier": 7, "start": {"t": {"0": 10, "1": 4}}, '
+        '"end": {"t": {"0": 20, "1": 9}}, "tables": ["a.x", "a.y"]}'
+    )
+    assert file.read() == NOTE
+
+
+def test_damaged_note_is_named(tmp_path):
+    file = ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop")
+    (tmp_path / ".lakeward/shop").mkdir(parents=True)
+    (tmp_path / ".lakeward/shop/progress.json").write_text("{")
+    with pytest.raises(CorruptDataError, match="progress"):
+        file.read()
+
+
+def test_a_fully_committed_batch_resumes_at_its_end():
+    tables = {"a.x": progress(7), "a.y": progress(7), "a.old": progress(3)}
+    assert recovered_offsets(NOTE, tables) == NOTE.end
+
+
+def test_a_half_committed_batch_resumes_at_its_start():
+    assert recovered_offsets(NOTE, {"a.x": progress(7), "a.y": progress(6)}) == NOTE.start
+
+
+def test_a_table_that_the_batch_created_and_never_reached_counts_as_missing():
+    assert recovered_offsets(NOTE, {"a.x": progress(7)}) == NOTE.start
+
+
+def test_a_new_stream_starts_from_its_settings():
+    assert recovered_offsets(None, {}) is None
+
+
+def test_a_batch_that_committed_nothing_starts_again():
+    assert recovered_offsets(NOTE, {}) == NOTE.start
+
+
+def test_without_a_note_the_smallest_offset_of_all_tables_wins():
+    tables = {
+        "a.x": progress(7, {"t": {"0": 20, "1": 9}}),
+        "a.y": progress(5, {"t": {"0": 12, "1": 9}}),
+    }
+    assert recovered_offsets(None, tables) == {"t": {"0": 12, "1": 9}}
+
+
+def test_without_a_note_a_partition_some_table_lacks_is_read_from_its_beginning():
+    tables = {
+        "a.x": progress(7, {"t": {"0": 20, "1": 9}}),
+        "a.y": progress(5, {"t": {"0": 12}}),
+    }
+    assert recovered_offsets(None, tables) == {"t": {"0": 12}}
+
+
+def test_commit_properties_add_up_over_batches_and_name_only_feeding_topics():
+    first, offsets = commit_properties(
+        "shop", {}, {"t": {"0": (0, 5)}, "other": {"0": (0, 3)}}, ["t"]
+    )
+    assert offsets == {"t": {"0": 5}}
+    assert first["lakeward.range.shop"] == '{"t":{"0":[0,5]}}'
+    second, offsets = commit_properties(
+        "shop", offsets, {"t": {"1": (2, 4)}, "u": {"0": (1, 2)}}, ["u"]
+    )
+    assert offsets == {"t": {"0": 5, "1": 4}, "u": {"0": 2}}
+    assert second["lakeward.offsets.shop"] == '{"t":{"0":5,"1":4},"u":{"0":2}}'
+
+
+def test_checkpoint_state_survives_and_is_bound_to_its_stream(tmp_path):
+    assert CheckpointState.load(tmp_path) is None
+    state = CheckpointState(
+        stream="shop", base=12, initial={"t": {"0": 3}}, floors={"a.x": {"t": {"0": 3}}}
+    )
+    state.save(tmp_path)
+    assert CheckpointState.load(tmp_path) == state
+
+
+def test_damaged_checkpoint_state_says_what_to_do(tmp_path):
+    (tmp_path / "lakeward.json").write_text('{"version": 1}')
+    with pytest.raises(CorruptDataError, match="--recover-offsets"):
+        CheckpointState.load(tmp_path)
+
+
+def test_offset_log_gives_the_sources_own_json(tmp_path):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "4").write_text('v1\n{"batchWatermarkMs":0}\n{"t":{"0":8}}')
+    assert read_offset_log(tmp_path, 4) == {"t": {"0": 8}}
+    assert read_offset_log(tmp_path, 3) is None

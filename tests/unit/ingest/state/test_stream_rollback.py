@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All tables of a stream go back to one batch together, and the stream goes on from there."""
+
+import json
+import random
+
+import pytest
+
+from ingest.cli import main as cli
+from ingest.state import stream_rollback
+from ingest.state.rolled_back import require_not_taken_back
+from storage.errors import InvalidRequestError
+from tests.unit.ingest.simulated_stream import SimulatedStream
+from tests.unit.ingest.state.test_parking_histories import Model
+
+
+@pytest.fixture
+def stream(tmp_path, monkeypatch):
+    return SimulatedStream(tmp_path, monkeypatch)
+
+
+def lakeward(capsys, *arguments):
+    capsys.readouterr()
+    code = cli.main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def config(stream):
+    return stream.directory / "shop.yaml"
+
+
+def played(stream, seed, rounds=4):
+    """Traffic in several batches; the model, and the rows after each batch."""
+    model = Model(stream, random.Random(seed))
+    after = {}
+    for _ in range(rounds):
+        model.traffic(25)
+        while stream.batch():
+            after[stream.position.state.base + stream.sink.last_batch_id] = {
+                table: stream.rows(table) for table in model.rows
+            }
+            stream.clock.advance(60_000)
+    return model, after
+
+
+def test_tables_are_as_they_were_after_the_batch_and_the_rest_is_read_again(stream, capsys):
+    model, after = played(stream, 1)
+    stream.leave()
+    code, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
+    assert code == 0
+    batches = [json.loads(line)["batch"] for line in out.splitlines()]
+    assert batches == sorted(after, reverse=True)[: len(batches)]  # the first was empty
+    assert len(batches) > 2
+    chosen = batches[len(batches) // 2]
+    code, out, _ = lakeward(
+        capsys, "stream", "rollback", "-c", config(stream), "--to-batch", chosen
+    )
+    assert code == 0
+    assert f"batch {chosen} of" in out
+    for table, rows in after[chosen].items():
+        assert stream.rows(table) == rows, table
+    stream.open()
+    require_not_taken_back(stream.book.options(), "shop")
+    model.traffic(10)
+    stream.drain()
+    for table, rows in model.rows.items():
+        assert stream.rows(table) == rows, table
+    assert stream.quarantined() == model.bad
+
+
+def test_a_time_means_the_last_batch_before_it_and_a_dry_run_changes_nothing(stream, capsys):
+    played(stream, 2)
+    stream.leave()
+    _, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
+    points = [json.loads(line) for line in out.splitlines()]
+    time_ms = points[2]["committed"] + 1
+    before = {p: p.read_bytes() for p in stream.directory.rglob("*") if p.is_file()}
+    code, out, _ = lakeward(
+        capsys,
+        *("stream", "rollback", "-c", config(stream), "--to-time", time_ms, "--dry-run", "--json"),
+    )
+    assert code == 0
+    document = json.loads(out)
+    assert document["batch"] == points[2]["batch"]
+    assert any(table["target"] < table["newest"] for table in document["tables"])
+    assert before == {p: p.read_bytes() for p in stream.directory.rglob("*") if p.is_file()}
+
+
+def test_it_is_refused_while_a_daemon_owns_the_stream(stream, capsys, monkeypatch):
+    played(stream, 3, rounds=2)
+    monkeypatch.setattr("ingest.state.lease.Lease._sign_of_life", lambda *_: random.random())
+    text = config(stream).read_text().replace("{name: shop,", "{name: shop, owner.ttl: 3s,")
+    config(stream).write_text(text)
+    _, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
+    batch = json.loads(out.splitlines()[-1])["batch"]
+    monkeypatch.setattr("storage.clock.SystemClock.sleep", lambda *_: None)
+    code, _, err = lakeward(capsys, "stream", "rollback", "-c", config(stream), "--to-batch", batch)
+    assert code == 75
+    assert "a daemon of this stream runs already" in err
+
+
+def test_parked_tables_and_unknown_batches_are_refused(stream, capsys):
+    played(stream, 4, rounds=2)
+    stream.leave()
+    code, _, err = lakeward(capsys, "stream", "rollback", "-c", config(stream), "--to-batch", 99)
+    assert code == 78
+    assert "stream points" in err
+    stream.open()
+    stream.pause("shop.orders")
+    stream.leave()
+    code, _, err = lakeward(capsys, "stream", "rollback", "-c", config(stream), "--to-batch", 0)
+    assert code == 78
+    assert "parked" in err
+
+
+class Killed(BaseException):
+    """The command was killed."""
+
+
+def steps_killed(monkeypatch, number):
+    """Kill at the number-th durable step of `carry_out`."""
+    left = [number]
+
+    def counted(function):
+        def counting(*args, **more):
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return function(*args, **more)
+
+        return counting
+
+    for name in ("note_taken_back", "rollback_to", "forget_taken_back"):
+        monkeypatch.setattr(stream_rollback, name, counted(getattr(stream_rollback, name)))
+    return left
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=[] if n in (2, 6) else pytest.mark.full) for n in range(12)],
+)
+def test_a_death_in_the_middle_keeps_daemons_off_until_it_is_repeated(
+    stream, capsys, monkeypatch, number
+):
+    model, after = played(stream, 5)
+    stream.leave()
+    chosen = sorted(after)[len(after) // 2]
+    words = ["stream", "rollback", "-c", str(config(stream)), "--to-batch", str(chosen)]
+    with monkeypatch.context() as patch:
+        left = steps_killed(patch, number)
+        try:
+            cli.main(words)
+        except Killed:
+            stream.open()
+            if number:
+                with pytest.raises(InvalidRequestError, match="taken back"):
+                    require_not_taken_back(stream.book.options(), "shop")
+            stream.leave()
+        else:
+            assert left[0] >= 0
+    assert lakeward(capsys, *words)[0] == 0
+    stream.open()
+    require_not_taken_back(stream.book.options(), "shop")
+    model.traffic(10)
+    stream.drain()
+    for table, rows in model.rows.items():
+        assert stream.rows(table) == rows, table

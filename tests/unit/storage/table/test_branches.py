@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Branches: making, reading, writing, fast-forwarding and dropping them; fallback reads."""
+
+import pathlib
+import pickle
+
+import pytest
+
+from storage.clock import ManualClock, SeededIds
+from storage.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from storage.format.metadata.schema_changes import AddColumn, SetOption
+from storage.format.types.type_text import parse_type
+from storage.io.local import LocalFileIO
+from storage.table.branches import (
+    branch_names,
+    create_branch,
+    drop_branch,
+    fast_forward,
+    rename_branch,
+)
+from storage.table.catalog import FileSystemCatalog
+from storage.table.retention.expire import expire_snapshots
+from storage.table.table import FileStoreTable
+from storage.table.tags import all_tags, create_tag
+from storage.testing.invariants import check_table
+from tests.table_kit import NAME, make_table, reopened, rows_of, write
+from tests.unit.storage.golden_tables import GOLDEN
+
+
+def _at(table: FileStoreTable, branch: str) -> FileStoreTable:
+    return FileStoreTable.open(
+        table.layout.root,
+        file_io=LocalFileIO(durable=False),
+        clock=table.clock,
+        ids=SeededIds(hash(branch) % 1000),
+        branch=branch,
+    )
+
+
+def _tagged(tmp_path: pathlib.Path) -> FileStoreTable:
+    table = make_table(tmp_path)
+    write(table, 1, [("+I", 1, "a")], compaction=False)
+    create_tag(table, "t")
+    return table
+
+
+def test_a_branch_of_java_is_read() -> None:
+    root = str(GOLDEN / "tags_branch_consumer" / "table")
+    assert branch_names(FileStoreTable.open(root)) == ["dev", "empty"]
+    dev = FileStoreTable.open(root, branch="dev")
+    assert rows_of(dev) == [(1, "branch a", 1), (10, "on branch", 10), (2, "b", 2)]
+    assert rows_of(dev, tag="t1") == [(1, "a", 1), (2, "b", 2)]
+    assert rows_of(FileStoreTable.open(root, branch="empty")) == []
+    with pytest.raises(NotFoundError):
+        FileStoreTable.open(root, branch="none")
+
+
+def test_a_branch_from_a_tag_goes_its_own_way(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b", tag="t")
+    files = sorted(
+        path.relative_to(table.layout.root).as_posix()
+        for path in pathlib.Path(table.layout.root, "branch").rglob("*")
+        if path.is_file()
+    )
+    assert files == [
+        "branch/branch-b/schema/schema-0",
+        "branch/branch-b/snapshot/snapshot-1",
+        "branch/branch-b/tag/tag-t",
+    ]
+    branch = _at(table, "b")
+    write(table, 2, [("+I", 2, "main")])
+    write(branch, 2, [("+I", 3, "branch")])
+    assert rows_of(reopened(table)) == [(1, "a"), (2, "main")]
+    assert rows_of(_at(table, "b")) == [(1, "a"), (3, "branch")]
+    travelled = pickle.loads(pickle.dumps(FileStoreTable.open(table.layout.root, branch="b")))
+    assert rows_of(travelled) == [(1, "a"), (3, "branch")]
+    assert not pathlib.Path(table.layout.root, "branch/branch-b/manifest").exists()
+    check_table(_at(table, "b"))
+
+
+def test_other_ways_of_opening_a_branch(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b", snapshot_id=1)
+    write(table, 2, [("+I", 2, "main")])
+    catalog = FileSystemCatalog(
+        str(tmp_path), file_io=table.file_io, clock=ManualClock(), ids=SeededIds(7)
+    )
+    for opened in (
+        catalog.table(f"{NAME}$branch_b"),
+        table.with_options({"branch": "b"}),
+        table.at_branch("b"),
+    ):
+        assert opened.layout.branch == "b"
+        assert rows_of(opened) == [(1, "a")]
+    with pytest.raises(NotFoundError):
+        catalog.table(f"{NAME}$branch_none")
+    table.alter([SetOption("branch", "b")])
+    assert rows_of(reopened(table)) == [(1, "a")]
+    assert rows_of(_at(table, "main")) == [(1, "a"), (2, "main")]
+
+
+def test_an_empty_branch_has_all_schemas(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    table = table.alter([AddColumn("w", parse_type("INT"))])
+    create_branch(table, "b")
+    branch = _at(table, "b")
+    assert branch.schema.field_names == ("k", "v", "w")
+    assert branch.schemas.ids() == [0, 1]
+    assert rows_of(branch) == []
+    create_branch(table, "old", tag="t")
+    assert _at(table, "old").schemas.ids() == [0]
+
+
+@pytest.mark.parametrize("name", ["main", "", " ", "123", "a/b", "a$b"])
+def test_bad_names(tmp_path: pathlib.Path, name: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        create_branch(_tagged(tmp_path), name)
+
+
+def test_names_are_taken_once(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b")
+    with pytest.raises(InvalidRequestError, match="already exists"):
+        create_branch(table, "b")
+    create_branch(table, "b", tag="t", ignore_if_exists=True)
+    assert rows_of(_at(table, "b")) == []
+    with pytest.raises(InvalidRequestError):
+        create_branch(table, "c", tag="t", snapshot_id=1)
+    for missing in ({"tag": "no"}, {"snapshot_id": 9}):
+        with pytest.raises(NotFoundError):
+            create_branch(table, "c", **missing)
+
+
+def test_renaming_and_dropping(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b", tag="t")
+    write(_at(table, "b"), 2, [("+I", 3, "branch")])
+    rename_branch(table, "b", "c")
+    assert branch_names(table) == ["c"]
+    assert rows_of(_at(table, "c")) == [(1, "a"), (3, "branch")]
+    with pytest.raises(InvalidRequestError):
+        drop_branch(_at(table, "c"), "c")
+    drop_branch(table, "c")
+    assert branch_names(table) == []
+    assert not pathlib.Path(table.layout.root, "branch", "branch-c").exists()
+    assert rows_of(reopened(table)) == [(1, "a")]
+    with pytest.raises(NotFoundError):
+        drop_branch(table, "c")
+
+
+def test_fast_forward_replaces_what_main_has_since(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b", tag="t")
+    branch = _at(table, "b").alter([AddColumn("w", parse_type("INT"))])
+    for number in (2, 3):
+        write(branch, number, [("+I", number, "branch", number)])
+    other = table.alter([AddColumn("x", parse_type("STRING"))])
+    write(other, 2, [("+I", 9, "main", "lost")])
+    write(other, 3, [("+I", 8, "main", "lost")])
+    create_tag(table, "lost")
+    holder = reopened(table)  # a process that has seen main as it was
+    assert len(rows_of(holder)) == 3
+    fast_forward(table, "b")
+    expected = [(1, "a", None), (2, "branch", 2), (3, "branch", 3)]
+    assert rows_of(reopened(table)) == expected
+    assert rows_of(holder.latest()) == expected
+    assert rows_of(table.latest()) == expected
+    assert reopened(table).schema.field_names == ("k", "v", "w")
+    assert [tag.name for tag in all_tags(table)] == ["t"]
+    write(table.latest(), 4, [("+I", 4, "after", 4)])
+    assert rows_of(holder.latest()) == [*expected, (4, "after", 4)]
+    assert rows_of(_at(table, "b")) == expected
+    check_table(reopened(table))
+    fast_forward(table, "b")  # again: what main has since is lost
+    assert rows_of(reopened(table)) == expected
+
+
+def test_fast_forward_refuses_what_makes_no_sense(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b")
+    for name in ("b", "main"):
+        with pytest.raises(InvalidRequestError):
+            fast_forward(table, name)
+    with pytest.raises(NotFoundError):
+        fast_forward(table, "none")
+    create_branch(table, "c", tag="t")
+    with pytest.raises(InvalidRequestError):
+        fast_forward(_at(table, "b"), "c")
+    assert rows_of(reopened(table)) == [(1, "a")]
+
+
+def test_expiry_of_one_branch_leaves_the_files_of_others(tmp_path: pathlib.Path) -> None:
+    table = _tagged(tmp_path)
+    create_branch(table, "b", tag="t")
+    branch = _at(table, "b")
+    for one in (table, branch):
+        write(one, 2, [("+I", 1, one.layout.branch)], full=True)
+        write(one, 3, [("+I", 2, one.layout.branch)], compaction=False)
+    for one in (branch, table):
+        expire_snapshots(one, now_ms=0, retain_max=1, retain_min=1, time_retained_ms=0)
+        assert rows_of(reopened(table)) == [(1, "main"), (2, "main")]
+        assert rows_of(_at(table, "b")) == [(1, "b"), (2, "b")]
+        assert rows_of(_at(table, "b"), tag="t") == [(1, "a")]
+        assert rows_of(reopened(table), tag="t") == [(1, "a")]
+
+
+_PARTITIONED = (("dt", "STRING"), ("name", "STRING"), ("amount", "BIGINT"))
+
+
+def test_missing_partitions_come_from_the_fallback_branch(tmp_path: pathlib.Path) -> None:
+    table = make_table(tmp_path, columns=_PARTITIONED, keys=("dt", "name"), partitions=("dt",))
+    create_branch(table, "fb")
+    table = table.alter([SetOption("scan.fallback-branch", "fb")])
+    fallback = _at(table, "fb")
+    write(fallback, 1, [("+I", "d1", "apple", 4), ("+I", "d1", "peach", 1), ("+I", "d2", "fig", 3)])
+    assert rows_of(table) == [("d1", "apple", 4), ("d1", "peach", 1), ("d2", "fig", 3)]
+    write(table, 1, [("+I", "d1", "apple", 5), ("+I", "d1", "plum", 7)])
+    expected = [("d1", "apple", 5), ("d1", "plum", 7), ("d2", "fig", 3)]
+    assert rows_of(reopened(table)) == expected
+    assert rows_of(table, columns=["amount"]) == [(3,), (5,), (7,)]
+    assert rows_of(table.with_options({"scan.fallback-branch": None})) == expected[:2]
+    with pytest.raises(UnsupportedFeatureError, match=r"fallback"):
+        table.to_arrow(snapshot=1)
+    with pytest.raises(UnsupportedFeatureError, match=r"fallback"):
+        table.new_scan().plan()
+    fallback.alter([AddColumn("more", parse_type("INT"))])
+    with pytest.raises(InvalidRequestError, match="same columns"):
+        table.to_arrow()
