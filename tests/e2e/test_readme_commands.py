@@ -32,7 +32,7 @@ TABLE = "shop.customers"
 def shown():
     """The bash blocks of the section as lists of commands, and its configuration."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## From a topic to a table\n")[2].partition("\n### ")[0]
+    section = text.partition("## From a topic to a table\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
     commands = [[shlex.split(line, comments=True) for line in each.splitlines()] for each in blocks]
     return commands, re.search(r"```yaml\n(.*?)```", section, re.DOTALL).group(1)

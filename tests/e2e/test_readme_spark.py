@@ -10,7 +10,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_changes_in_spark(spark, tmp_path, monkeypatch, capfd):
-    example(tmp_path, monkeypatch, "Changes as a stream")
-    example(tmp_path, monkeypatch, "Changes in Spark")
+    example(tmp_path, monkeypatch, "changelog.md")
+    example(tmp_path, monkeypatch, "changelog.md", 1)
     found = FileSystemCatalog(str(tmp_path / "lake")).table("bank.sums").to_arrow().to_pylist()
     assert found == [{"owner": "ada", "accounts": 1, "total": 15}]

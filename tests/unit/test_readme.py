@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README shows runs as it stands there."""
+"""What the README and the guides show runs as it stands there."""
 
 import pathlib
 import re
@@ -7,17 +7,20 @@ import runpy
 
 from ingest.config.settings import load_settings
 
-README = pathlib.Path(__file__).parents[2] / "README.md"
+ROOT = pathlib.Path(__file__).parents[2]
+README = ROOT / "README.md"
+GUIDES = ROOT / "docs" / "guides"
+PAGES = [README, *sorted(GUIDES.glob("*.md"))]
 
 
-def example(directory, monkeypatch, title, number=0):
-    """What a Python example below a heading leaves behind.
+def example(directory, monkeypatch, page, number=0):
+    """What a Python example of a guide leaves behind.
 
     Its paths are made absolute: other processes may have been started elsewhere.
     """
-    _, _, section = README.read_text(encoding="utf-8").partition(f"## {title}\n")
     script = directory / "example.py"
-    block = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
+    path = README if page == "README.md" else GUIDES / page
+    block = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)[number]
     text = re.sub(r'"(lake(?:/[\w./]*)?)"', rf'"{directory}/\1"', block)
     script.write_text(text, encoding="utf-8")
     monkeypatch.chdir(directory)
@@ -25,31 +28,48 @@ def example(directory, monkeypatch, title, number=0):
 
 
 def test_every_example_is_run():
-    """The last by tests/e2e/test_readme_spark.py."""
-    assert README.read_text(encoding="utf-8").count("```python\n") == 4
+    """The second of changelog.md by tests/e2e/test_readme_spark.py."""
+    found = {page.name: page.read_text(encoding="utf-8").count("```python\n") for page in PAGES}
+    found.pop("spark-source.md", None)
+    assert {name: count for name, count in found.items() if count} == {
+        "README.md": 1,
+        "tables-from-python.md": 2,
+        "changelog.md": 2,
+    }
 
 
 def test_tables_from_python(tmp_path, monkeypatch):
-    rows = example(tmp_path, monkeypatch, "Tables from Python")["orders"].to_arrow().to_pylist()
+    page = "tables-from-python.md"
+    rows = example(tmp_path, monkeypatch, page)["orders"].to_arrow().to_pylist()
     assert [row["item"] for row in sorted(rows, key=lambda row: row["id"])] == ["tea", "cup"]
 
 
+def test_a_filtered_read_of_a_table(tmp_path, monkeypatch):
+    example(tmp_path, monkeypatch, "tables-from-python.md")
+    orders = example(tmp_path, monkeypatch, "README.md")["orders"]
+    assert orders.scan("price > 5", ["id"]).to_arrow().to_pylist() == [{"id": 2}]
+
+
 def test_tables_for_others_over_arrow(tmp_path, monkeypatch, capsys):
-    example(tmp_path, monkeypatch, "Tables from Python")
+    example(tmp_path, monkeypatch, "tables-from-python.md")
     capsys.readouterr()
-    frame = example(tmp_path, monkeypatch, "Tables from Python", 1)["frame"]
+    frame = example(tmp_path, monkeypatch, "tables-from-python.md", 1)["frame"]
     assert frame.item() == 11.5
     assert "cup" in capsys.readouterr().out
 
 
 def test_changes_as_a_stream(tmp_path, monkeypatch, capsys):
-    found = example(tmp_path, monkeypatch, "Changes as a stream")
+    found = example(tmp_path, monkeypatch, "changelog.md")
     assert found["place"] == found["accounts"].latest_snapshot().id + 1
     assert [line.count("total") for line in capsys.readouterr().out.splitlines()] == [1, 2]
 
 
 def test_every_configuration_is_one(tmp_path):
-    blocks = re.findall(r"```yaml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    ]
     assert len(blocks) >= 6
     (tmp_path / "registry").write_text("user:password", encoding="utf-8")
     (tmp_path / "s3").write_text("secret", encoding="utf-8")
@@ -58,3 +78,14 @@ def test_every_configuration_is_one(tmp_path):
     for block in blocks:
         more.write_text(block.replace("/secrets/", f"{tmp_path}/"), encoding="utf-8")
         load_settings([base, more])
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", target):
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150

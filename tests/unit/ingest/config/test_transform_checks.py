@@ -132,9 +132,9 @@ def test_partitions_that_can_work(tmp_path, rule):
     assert loaded(tmp_path, f"  - {{match: t.t, {rule}}}\n").transform("t.t").partition_by
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference/transforms.md"])
+@pytest.mark.parametrize("page", ["guides/routes-and-transforms.md", "reference/transforms.md"])
 def test_examples_of_the_documents_are_accepted(tmp_path, page):
-    text = (pathlib.Path(__file__).parents[4] / page).read_text(encoding="utf-8")
+    text = (pathlib.Path(__file__).parents[4] / "docs" / page).read_text(encoding="utf-8")
     (block,) = (
         block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "mask:" in block
     )

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of the code base: size, layout, layers, start-up; `--check` verifies the limits.
+
+python -m tests.house            # print all figures, as a table
+python -m tests.house --json     # the same for machines
+python -m tests.house --check    # structural limits only; part of `make check`
+"""
+
+import argparse
+import ast
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+
+from tests.unit.ingest.debezium_events import message
+from tests.unit.ingest.table_pipeline import TablePipeline
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("ingest", "storage", "changelog")
+_INGEST = "errors config source decode transform schema state pipeline observe kubernetes daemon tools cli"
+LAYERS = {"ingest": _INGEST.split(), "storage": ["io", "format", "lsm", "table"]}
+"""Rooms from the lowest to the highest: what may be imported stands to the left."""
+
+FILES_PER_FOLDER = 20
+IMPORTS_PER_MODULE = 25
+LINES = {"ingest": 0, "storage": 0, "changelog": 0}
+"""Most lines of each package; lowered with every commit that removes some."""
+
+
+def modules() -> dict[str, Path]:
+    """Dotted names of all product modules with their files."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "automatic" in path.parts:
+                continue
+            name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(known: dict[str, Path]) -> set[tuple[str, str]]:
+    """Pairs (importer, imported) among the product's modules."""
+    pairs = set()
+    for name, path in known.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                wanted = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                wanted = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            for target in wanted:
+                while target and target not in known:
+                    target = target.rpartition(".")[0]
+                if target and target != name:
+                    pairs.add((name, target))
+    return pairs
+
+
+def upward(pairs: set[tuple[str, str]]) -> list[str]:
+    """Imports against the layers."""
+    against = []
+    for importer, imported in sorted(pairs):
+        one, other = importer.split("."), imported.split(".")
+        order = LAYERS.get(one[0])
+        if order and one[0] == other[0] and len(one) > 1 and len(other) > 1:
+            ranks = [order.index(part) if part in order else -1 for part in (one[1], other[1])]
+            if -1 not in ranks and ranks[0] < ranks[1]:
+                against.append(f"{importer} -> {imported}")
+    return against
+
+
+def lines(path: Path) -> int:
+    """Lines of one file."""
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def folders(known: dict[str, Path]) -> Counter:
+    """Python files by folder."""
+    return Counter(path.parent.relative_to(ROOT).as_posix() for path in known.values())
+
+
+def cpu_seconds(*command: str) -> float:
+    """CPU seconds [user + system] of a command and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
+
+
+def event_modules() -> list[str]:
+    """Modules of `ingest` that run code for one more event of a known table, decode to commit."""
+    seen: set[str] = set()
+
+    def note(frame, event, _argument):
+        if event == "call":
+            seen.add(frame.f_globals.get("__name__", ""))
+
+    with tempfile.TemporaryDirectory() as directory:
+        pipeline = TablePipeline(Path(directory), "", "shop.public.orders")
+        for number in range(2):
+            record = (b'{"id": %d}' % number, message("c", after={"id": number, "name": "x"}))
+            if number:
+                threading.setprofile(note)
+                sys.setprofile(note)
+            pipeline.feed([record])
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return sorted(name for name in seen if name.startswith("ingest."))
+
+
+def figures() -> dict[str, object]:
+    """All figures."""
+    known = modules()
+    pairs = imports(known)
+    importers = Counter(imported for _, imported in pairs)
+    size = Counter()
+    for name, path in known.items():
+        size[name.partition(".")[0]] += lines(path)
+    fullest = folders(known).most_common(3)
+    tests = list((ROOT / "tests").rglob("*.py"))
+    event = event_modules()
+    with tempfile.TemporaryDirectory() as warehouse:
+        starts = {
+            "lakeward --help": cpu_seconds(sys.executable, "-m", "ingest.cli.main", "--help"),
+            "lakeward table ls": cpu_seconds(
+                sys.executable, "-m", "ingest.cli.main", "table", "ls", warehouse
+            ),
+        }
+    return {
+        "lines": dict(size) | {"product": sum(size.values())},
+        "files": len(known),
+        "fullest folders": dict(fullest),
+        "test lines": sum(map(lines, tests)),
+        "test files": len(tests),
+        "imports against the layers": len(upward(pairs)),
+        "most imports of a module": max(
+            Counter(importer for importer, _ in pairs).items(), key=lambda item: item[1]
+        ),
+        "modules with one importer": sum(1 for name in known if importers[name] == 1),
+        "modules of ingest for one event": len(event),
+        "lines of those": sum(lines(known[name]) for name in event if name in known),
+        "CPU seconds": starts,
+    }
+
+
+def broken() -> list[str]:
+    """Structural limits that do not hold."""
+    known = modules()
+    pairs = imports(known)
+    faults = [f"imports upwards: {pair}" for pair in upward(pairs)]
+    faults += [
+        f"{folder} has {count} Python files, at most {FILES_PER_FOLDER}"
+        for folder, count in sorted(folders(known).items())
+        if count > FILES_PER_FOLDER
+    ]
+    faults += [
+        f"{name} imports {count} modules of the product, at most {IMPORTS_PER_MODULE}"
+        for name, count in sorted(Counter(importer for importer, _ in pairs).items())
+        if count > IMPORTS_PER_MODULE
+    ]
+    for package, limit in LINES.items():
+        count = sum(lines(path) for name, path in known.items() if name.startswith(package))
+        if count > limit:
+            faults.append(f"{package} has {count} lines, {limit} were agreed on")
+    return faults
+
+
+def main() -> int:
+    """Print figures, or check the limits."""
+    parser = argparse.ArgumentParser(prog="python -m tests.house", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="check structural limits only")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    if arguments.check:
+        faults = broken()
+        print("\n".join(faults) or "structure: all limits hold")
+        return 1 if faults else 0
+    found = figures()
+    if arguments.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    for name, value in found.items():
+        print(f"{name:36} {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
