@@ -11,8 +11,6 @@ import enum
 import logging
 from collections.abc import Iterator
 
-from ingest.pipeline.deletions.truncates import TruncateStopError
-from ingest.schema.schema_answers import SchemaStopError
 from storage.errors import (
     BadRecordError,
     CommitConflictError,
@@ -36,7 +34,9 @@ __all__ = [
     "GivenUpError",
     "MemoryLimitError",
     "QueryFailedError",
+    "SchemaStopError",
     "SparkGoneError",
+    "TruncateStopError",
     "blames_record",
     "error_named",
     "exit_code_of",
@@ -66,6 +66,14 @@ class QueryFailedError(RetryableError):
 
 class SparkGoneError(RetryableError):
     """The JVM has ended. Operator action: if it happens again, give it more memory."""
+
+
+class SchemaStopError(LakewardError):
+    """A schema change that the settings forbid. Operator action: alter the table, or allow it."""
+
+
+class TruncateStopError(LakewardError):
+    """The source truncated a table. Operator action: decide, change `source.on.truncate`."""
 
 
 class ExitCode(enum.IntEnum):

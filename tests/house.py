@@ -22,13 +22,16 @@ from tests.unit.ingest.table_pipeline import TablePipeline
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("ingest", "storage", "changelog")
-_INGEST = "errors config source decode transform schema state pipeline observe kubernetes daemon tools cli"
+_INGEST = (
+    "errors config source decode transform schema state pipeline observe kubernetes daemon"
+    " tools cli"
+)
 LAYERS = {"ingest": _INGEST.split(), "storage": ["io", "format", "lsm", "table"]}
 """Rooms from the lowest to the highest: what may be imported stands to the left."""
 
 FILES_PER_FOLDER = 20
 IMPORTS_PER_MODULE = 25
-LINES = {"ingest": 0, "storage": 0, "changelog": 0}
+LINES = {"ingest": 61_600, "storage": 48_500, "changelog": 3_450}
 """Most lines of each package; lowered with every commit that removes some."""
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from ingest.config.settings import Settings
 from ingest.observe.text_table import aligned
-from ingest.pipeline.plan import ANY_TABLE, floor_of
-from ingest.source.ranges import resume_token
+from ingest.source.ranges import ANY_TABLE, floor_of, resume_token
 from ingest.state.owned_stream import owned_stream
 from ingest.state.rolled_back import forget_taken_back, topics_taken_back
 from ingest.state.stream_position import StreamPosition

@@ -7,7 +7,7 @@ are in `tag_commands`, `branch_commands`, `partition_commands` and `rewrite_comm
 
 import argparse
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from ingest.cli.table_arguments import (
     table_of,
 )
 from ingest.cli.tag import add_tag_commands
+from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
 from storage.errors import NotFoundError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
@@ -38,7 +39,7 @@ from storage.table.inspect.system.registry import SYSTEM_TABLES
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 
-__all__ = ["add_table_commands", "levels_of"]
+__all__ = ["add_table_commands"]
 
 _ABOUT = """\
 Look at the tables of a warehouse: ls, show, scan, files, snapshots change nothing. The other verbs
@@ -167,17 +168,6 @@ def _newest(snapshot: Snapshot | None, *, raw: bool) -> list[Any]:
 
 def _entries(table: FileStoreTable, snapshot: Snapshot | None) -> list[ManifestEntry]:
     return [] if snapshot is None else live_entries(table, snapshot)
-
-
-def levels_of(entries: Sequence[ManifestEntry]) -> list[list[int]]:
-    """[level, files, rows, bytes] of a table's live files, by level."""
-    by_level: dict[int, list[int]] = {}
-    for entry in entries:
-        sums = by_level.setdefault(entry.file.level, [entry.file.level, 0, 0, 0])
-        sums[1] += 1
-        sums[2] += entry.file.row_count
-        sums[3] += entry.file.file_size
-    return [by_level[level] for level in sorted(by_level)]
 
 
 def _show(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from ingest.transform.expression_tree import nearest
+from ingest.config.suggestion import nearest
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type

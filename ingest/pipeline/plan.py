@@ -17,24 +17,16 @@ import orjson
 
 from ingest.pipeline.deletions.truncates import Cut
 from ingest.schema.schema_answers import Answers
+from ingest.source.ranges import floor_of
 from ingest.state.sweeps import Numbers, Sweep
 from storage.errors import InternalError
 
-__all__ = ["ANY_TABLE", "PLAN_PROPERTY", "BatchPlan", "Unwritable", "floor_of"]
+__all__ = ["PLAN_PROPERTY", "BatchPlan", "Unwritable"]
 
 PLAN_PROPERTY = "lakeward.plan"
 
-ANY_TABLE = "*"
-"""Stands for every table that floors do not name."""
-
 OffsetMap = Mapping[str, Mapping[str, int]]
 Positions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]
-
-
-def floor_of(floors: Mapping[str, OffsetMap], table: str) -> OffsetMap:
-    """The offsets below which a table has everything; empty = none."""
-    found = floors.get(table)
-    return floors.get(ANY_TABLE, {}) if found is None else found
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ingest.config.schema_modes import Verdict as SchemaVerdict
+from ingest.errors import SchemaStopError, TruncateStopError
 from ingest.pipeline.batch_phases import Phases
 from ingest.pipeline.batch_report import BatchReport
 from ingest.pipeline.batch_summary import summary, swept
@@ -40,17 +41,17 @@ from ingest.pipeline.chunk import ChunkKind
 from ingest.pipeline.deletions.emptying import emptying_plan
 from ingest.pipeline.deletions.sweep_decisions import Verdict
 from ingest.pipeline.deletions.sweep_planner import SweepPlanner
-from ingest.pipeline.deletions.truncates import TruncateStopError, refuse_truncates
+from ingest.pipeline.deletions.truncates import refuse_truncates
 from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.job_outcome import JobOutcome, Unfinished, replaced, used, without
 from ingest.pipeline.key_places import KeySketch
-from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, floor_of
+from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan
 from ingest.pipeline.quarantine.bad_limits import over_limit
 from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
 from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
-from ingest.schema.schema_answers import SchemaStopError
 from ingest.source.position.stored import positions_property
+from ingest.source.ranges import floor_of
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import Span, commit_properties
 from ingest.state.sweeps import sweep_property

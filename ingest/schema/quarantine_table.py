@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import orjson
 import pyarrow as pa
 
-from ingest.decode.events import OWN_TABLE_OPTION, BadRecord
-from ingest.pipeline.chunk import OFFSET_COLUMN
+from ingest.decode.events import OFFSET_COLUMN, OWN_TABLE_OPTION, BadRecord
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.metadata.schema_changes import AddColumn
 from storage.format.types.types import MAX_LENGTH, VALUE_KIND, AtomicType, DataType, TypeRoot

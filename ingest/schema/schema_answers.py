@@ -12,9 +12,9 @@ from typing import Any
 from ingest.config.schema_modes import ChangePolicy, Verdict
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import AsksTypes
-from storage.errors import LakewardError
+from ingest.errors import SchemaStopError
 
-__all__ = ["AnswerBook", "Answers", "AppliedChanges", "SchemaStopError", "asks_types", "stopped"]
+__all__ = ["AnswerBook", "Answers", "AppliedChanges", "asks_types", "stopped"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,10 +97,6 @@ class AppliedChanges:
     applied: tuple[tuple[str, str], ...]
     refused: Mapping[str, str]
     verdicts: tuple[tuple[str, Verdict], ...] = ()
-
-
-class SchemaStopError(LakewardError):
-    """A schema change that the settings forbid. Operator action: alter the table, or allow it."""
 
 
 def stopped(table: str, verdict: Verdict) -> SchemaStopError:

@@ -23,12 +23,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "ANY_TABLE",
     "DEFAULT_RECORD_BYTES",
     "MIN_TASK_RECORDS",
     "OffsetJson",
     "OffsetMap",
     "SourceRange",
     "fair_shares",
+    "floor_of",
     "initial_from_stored",
     "normalize",
     "offsets_from_json",
@@ -40,6 +42,9 @@ __all__ = [
     "split_ranges",
     "whole_partitions",
 ]
+
+ANY_TABLE = "*"
+"""Stands for every table that floors do not name."""
 
 OffsetMap = dict[str, dict[str, int]]
 OffsetJson = dict[str, Any]
@@ -299,3 +304,11 @@ def pack(
             room -= taken.end - taken.start
             left -= taken.end - taken.start
     return tasks if tasks[0] else []
+
+
+def floor_of(
+    floors: Mapping[str, Mapping[str, Mapping[str, int]]], table: str
+) -> Mapping[str, Mapping[str, int]]:
+    """The offsets below which a table has everything; empty = none."""
+    found = floors.get(table)
+    return floors.get(ANY_TABLE, {}) if found is None else found

@@ -14,8 +14,8 @@ have floors of their own for bad records.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ingest.pipeline.plan import ANY_TABLE
 from ingest.source.ranges import (
+    ANY_TABLE,
     OffsetJson,
     OffsetMap,
     initial_from_stored,

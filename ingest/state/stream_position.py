@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config.settings import Settings
-from ingest.pipeline.plan import ANY_TABLE
 from ingest.source.initial import initial_offsets, rewind_offsets
-from ingest.source.ranges import OffsetJson, resume_token
+from ingest.source.ranges import ANY_TABLE, OffsetJson, resume_token
 from ingest.state.ownership import Ownership
 from ingest.state.rewind import back_to, entered, passed, recovered_floors, rewound
 from ingest.state.rolled_back import lowered, topics_taken_back

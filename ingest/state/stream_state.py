@@ -25,8 +25,8 @@ from typing import Any
 
 import orjson
 
-from ingest.pipeline.plan import floor_of
 from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
+from ingest.source.ranges import floor_of
 from ingest.state.state_format import (
     STATE_FORMAT,
     StateFormatError,

@@ -9,6 +9,7 @@ double quotes; words of the language and functions are not. Texts stand in singl
 import dataclasses
 import re
 
+from ingest.config.suggestion import nearest
 from ingest.transform.expression_tree import (
     Call,
     Case,
@@ -18,7 +19,6 @@ from ingest.transform.expression_tree import (
     LiteralKind,
     Node,
     expression_error,
-    nearest,
 )
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.types.type_text import parse_type

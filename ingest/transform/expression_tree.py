@@ -5,9 +5,7 @@ Operators are calls, too: `a + b` is `Call("+", (a, b))`. Positions are characte
 """
 
 import dataclasses
-import difflib
 import enum
-from collections.abc import Iterable
 
 from storage.errors import InvalidRequestError
 from storage.format.types.types import AtomicType
@@ -22,12 +20,7 @@ __all__ = [
     "Node",
     "calls_of",
     "expression_error",
-    "nearest",
 ]
-
-
-_SHORT = 2
-"""Names of so many characters look like anything."""
 
 
 class LiteralKind(enum.Enum):
@@ -135,11 +128,3 @@ def expression_error(text: str, position: int, detail: str, hint: str = "") -> I
         hint=hint,
         expression=text,
     )
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint with the known name that looks most like another one; empty without one."""
-    by_lower = {one.lower(): one for one in known}
-    cutoff = 0.6 if len(name) > _SHORT else 1.0
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
-    return f"did you mean `{by_lower[found[0]]}`?" if found else ""

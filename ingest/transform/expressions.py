@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.config.suggestion import nearest
 from ingest.transform.expression_text import parse_expression
 from ingest.transform.expression_tree import (
     Call,
@@ -24,7 +25,6 @@ from ingest.transform.expression_tree import (
     LiteralKind,
     Node,
     expression_error,
-    nearest,
 )
 from ingest.transform.functions.call_site import Function, Site, constant, shown
 from ingest.transform.functions.casting import strict_cast

@@ -17,7 +17,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.expression_tree import nearest
+from ingest.config.suggestion import nearest
 from ingest.transform.functions.digests import ALGORITHMS, hex_digests
 from ingest.transform.functions.type_rules import STRING, is_bytes, nullable
 from storage.errors import InvalidRequestError

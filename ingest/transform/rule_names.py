@@ -7,6 +7,7 @@ Types are known only when a table is; what is found here is found when the pipel
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ingest.config.suggestion import nearest
 from ingest.decode.metadata_columns import METADATA, checked_metadata
 from ingest.transform.expression_text import parse_expression, split_assignment
 from ingest.transform.expression_tree import (
@@ -16,7 +17,6 @@ from ingest.transform.expression_tree import (
     ColumnName,
     Node,
     expression_error,
-    nearest,
 )
 from ingest.transform.expressions import FUNCTIONS
 from ingest.transform.masks import parse_mask

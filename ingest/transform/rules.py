@@ -9,9 +9,10 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from ingest.config.suggestion import nearest
 from ingest.decode.metadata_columns import METADATA, checked_metadata
 from ingest.transform.expression_text import parse_expression, split_assignment
-from ingest.transform.expression_tree import calls_of, nearest
+from ingest.transform.expression_tree import calls_of
 from ingest.transform.expressions import Expression, plan_expression
 from ingest.transform.functions.cells import Planned
 from ingest.transform.functions.type_rules import BOOLEAN, nullable

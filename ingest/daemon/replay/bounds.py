@@ -4,8 +4,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.pipeline.plan import floor_of
-from ingest.source.ranges import OffsetMap, resume_token
+from ingest.source.ranges import OffsetMap, floor_of, resume_token
 from ingest.state.table_registry import TableBook
 
 __all__ = ["Bounds"]

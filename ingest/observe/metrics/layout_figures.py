@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from storage.format.metadata.file_meta import DataFileMeta
+from storage.format.metadata.file_meta import ManifestEntry
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
 
-__all__ = ["TableLayout", "layout_of"]
+__all__ = ["TableLayout", "layout_of", "levels_of"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +133,14 @@ def _debt(files: Sequence[DataFileMeta]) -> int:
         return sum(file.file_size for file in files if file.level < lowest)
     sizes = [file.file_size for file in files]
     return sum(sizes) - max(sizes)
+
+
+def levels_of(entries: Sequence[ManifestEntry]) -> list[list[int]]:
+    """[level, files, rows, bytes] of a table's live files, by level."""
+    by_level: dict[int, list[int]] = {}
+    for entry in entries:
+        sums = by_level.setdefault(entry.file.level, [entry.file.level, 0, 0, 0])
+        sums[1] += 1
+        sums[2] += entry.file.row_count
+        sums[3] += entry.file.file_size
+    return [by_level[level] for level in sorted(by_level)]

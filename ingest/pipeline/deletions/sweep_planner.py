@@ -21,9 +21,9 @@ from ingest.pipeline.deletions.sweep_decisions import (
     others_since,
     unsweepable,
 )
-from ingest.pipeline.plan import BatchPlan, floor_of
+from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.range_report import RangeReport
-from ingest.source.ranges import resume_token
+from ingest.source.ranges import floor_of, resume_token
 from ingest.state.sweeps import OPEN, Numbers, SnapshotMark, Watch
 from ingest.state.table_registry import TableBook
 

@@ -20,15 +20,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from ingest.errors import TruncateStopError
 from ingest.pipeline.deletions.delete_rows import as_deletes
 from ingest.source.position.ordered_tables import position_kind
-from storage.errors import LakewardError
 from storage.table.table import FileStoreTable
 
 __all__ = [
     "Cut",
     "Truncate",
-    "TruncateStopError",
     "cuts_of",
     "deletes_of",
     "refuse_truncates",
@@ -37,10 +36,6 @@ __all__ = [
 ]
 
 _WAY_OUT = "set `source.on.truncate: ignore`, reload and resume the table; then empty it by hand"
-
-
-class TruncateStopError(LakewardError):
-    """The source truncated a table. Operator action: decide, change `source.on.truncate`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.cli.table import levels_of
 from ingest.config.settings import load_settings
 from ingest.daemon import daemon
+from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, human_size, human_time, rows_of
 from ingest.pipeline.batch_report import BatchReport
 from ingest.tools.demo.shop_events import DATABASE, DemoShop, Event, Mix, write_archive

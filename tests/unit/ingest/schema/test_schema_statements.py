@@ -12,9 +12,10 @@ from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.decode.schema_change_events import read_schema_change
+from ingest.errors import SchemaStopError
 from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.plan import BatchPlan
-from ingest.schema.schema_answers import Answers, SchemaStopError, asks_types
+from ingest.schema.schema_answers import Answers, asks_types
 from ingest.schema.schema_policies import change_policy
 from ingest.state.table_registry import TableBook
 from storage.clock import ManualClock

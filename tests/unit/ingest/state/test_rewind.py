@@ -3,7 +3,8 @@
 
 import pytest
 
-from ingest.pipeline.plan import ANY_TABLE, BatchPlan
+from ingest.pipeline.plan import BatchPlan
+from ingest.source.ranges import ANY_TABLE
 from ingest.state.parking import ParkedTable, Parking
 from ingest.state.rewind import back_to, entered, passed, recovered_floors, rewound
 from ingest.state.stream_state import (

@@ -18,8 +18,9 @@ from ingest.decode.dialects.ogg import OggJson
 from ingest.decode.events import SourceTable
 from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.truncate_events import truncated_table
+from ingest.errors import TruncateStopError
 from ingest.pipeline import map_side
-from ingest.pipeline.deletions.truncates import Cut, TruncateStopError
+from ingest.pipeline.deletions.truncates import Cut
 from ingest.pipeline.plan import BatchPlan
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import RowKind
