@@ -5,8 +5,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from storage.format.metadata.file_meta import DataFileMeta
-from storage.format.metadata.file_meta import ManifestEntry
+from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
 from storage.table.commit.live_files import live_state
 from storage.table.core import TableCore
 
