@@ -340,11 +340,13 @@ class Decoding:
         name = destination.table
         schema_id = self._plan.schema_id(name)
         answers = self._plan.answers.get(name, Answers())
+        # names that no column can have do not keep a table from being made where they are left out
+        left_out = filter(why_no_column, self.settings.transform(name).exclude)
         target = Target(
             name,
             None,
             evolvable=name not in self._plan.frozen,
-            ignored=answers.ignored,
+            ignored=answers.ignored.union(left_out),
             fixed=tuple(sorted(answers.fixed)),
             asks_types=asks_types(change_policy(self.settings, name)),
             owner=destination.owner,
