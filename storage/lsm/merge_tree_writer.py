@@ -23,14 +23,16 @@ from storage.format.metadata.file_meta import (
     FileSource,
 )
 from storage.lsm.bucket import BucketContext
-from storage.lsm.changelog.input_changelog import write_input_changelog
 from storage.lsm.commit_cadence import merges_everything, merges_level_0
 from storage.lsm.compaction_policy import CompactionPolicy, CompactUnit, pick
 from storage.lsm.compactor import compact
+from storage.lsm.key_order import sort_and_group
 from storage.lsm.levels import Levels
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
+from storage.lsm.merge_functions.sequence_order import SequenceOrder
+from storage.lsm.merge_order import in_merge_order
 from storage.lsm.write_rules import accept_rows
 
 __all__ = ["BucketContext", "MergeTreeWriter"]
@@ -146,7 +148,7 @@ class MergeTreeWriter:
             return
         pieces, self._buffer, self._buffer_bytes = self._buffer, [], 0
         if self._context.options.changelog_producer == "input":
-            files = write_input_changelog(pieces, self._function.sequence, self._context)
+            files = _write_input_changelog(pieces, self._function.sequence, self._context)
             self._new_changelog.extend(files)
         with naming_table(self._context.layout.root):
             merged = merge_rows(pieces, self._context.key_names, self._function)
@@ -347,3 +349,32 @@ def _newest_of_last_level(levels: Levels) -> int | None:
     last: Any = levels.upper[-1] if levels.upper else None
     times = () if last is None else tuple(file.creation_time_ms or 0 for file in last.files)
     return max(times, default=None)
+
+
+def _write_input_changelog(
+    pieces: Sequence[pa.RecordBatch], sequence: SequenceOrder | None, context: BucketContext
+) -> tuple[DataFileMeta, ...]:
+    """Write all rows of a buffer, with the kinds they came with.
+
+    Args:
+        pieces: KeyValueBatches in arrival order, at least one.
+        sequence: user-defined order of the rows of a key; None = arrival.
+        context: the bucket.
+
+    Returns:
+        Changelog files with the rows by key, and those of one key in merge order.
+    """
+    batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+    groups = in_merge_order(batch, sort_and_group(batch, context.key_names), sequence)
+    if groups.order is not None:
+        batch = batch.take(pa.array(groups.order))
+    writer = context.open_changelog_writer(0)
+    done = False
+    try:
+        writer.write(batch)
+        files = writer.close()
+        done = True
+    finally:
+        if not done:
+            writer.abort()
+    return tuple(files)

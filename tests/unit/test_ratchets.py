@@ -65,6 +65,8 @@ PER_ROW = {"to_pylist", "as_py", "iterrows", "itertuples"}
 ALLOWED = {
     # single scalars: frontier and binary search of a merge, a few hundred a merge
     ("storage/lsm/key_order.py", "as_py"): 1,
+    # rows of keys that only the row-wise tier of a rare function can fold (docs/adr/storage/0013)
+    ("storage/lsm/merge_functions/aggregators/function.py", "to_pylist"): 1,
     # one per distinct partition of a batch
     ("storage/table/write/rows_by_bucket.py", "as_py"): 1,
     # a whole column's verdict, and the one value that an error names

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the rows of a compact unit are merged, as the producer of the table's changelog asks.
 
-Owns the choice between the kinds of merge (`merge`, `lookup_merge`, `full_merge`), and what a file
+Owns the choice between the kinds of merge (`merge`, `window_merges`), and what a file
 that only changes its level needs. Source: SEMANTICS.md §C.2, §C.3, §D.6.
 """
 
@@ -14,10 +14,9 @@ import pyarrow as pa
 from storage.errors import InternalError
 from storage.format.metadata.file_meta import DataFileMeta
 from storage.lsm.bucket import BucketContext
-from storage.lsm.changelog.full_merge import FullMerge
 from storage.lsm.changelog.leveled_rows import Merged, WindowMerge, at_level
-from storage.lsm.changelog.lookup_merge import FirstRowMerge, LookupMerge
 from storage.lsm.changelog.row_changes import ChangeRule
+from storage.lsm.changelog.window_merges import FirstRowMerge, FullMerge, LookupMerge
 from storage.lsm.compaction_policy import CompactUnit
 from storage.lsm.levels import Levels, Section, SortedRun
 from storage.lsm.lookup.contract import Found

@@ -16,10 +16,8 @@ from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import TableSchema
 from storage.lsm.merge_functions.aggregation import Aggregation
 from storage.lsm.merge_functions.aggregators import Aggregator, aggregator_for
-from storage.lsm.merge_functions.first_row import FirstRow
-from storage.lsm.merge_functions.group_update import GroupUpdate
 from storage.lsm.merge_functions.partial_update import PartialUpdate
-from storage.lsm.merge_functions.pick_row import Deduplicate
+from storage.lsm.merge_functions.pick_row import Deduplicate, FirstRow
 from storage.lsm.merge_functions.sequence_groups import SequenceGroup, sequence_groups
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 from storage.options.options import TableOptions
@@ -88,7 +86,6 @@ def merge_function_for(
 def _partial_update(
     options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None, lone_rows: bool
 ) -> MergeFunction:
-    keys = schema.trimmed_primary_keys
     groups = sequence_groups(options, schema)
     _check_removals(options, groups)
     ordering = {name for group in groups for name in group.ordering}
@@ -109,23 +106,15 @@ def _partial_update(
                 value=name,
             )
         functions[field.name] = aggregator_for(name, field, options.raw, schema)
-    if not groups:
-        return PartialUpdate(
-            keys,
-            options.ignore_delete,
-            options.partial_update_remove_on_delete,
-            sequence,
-            lone_rows,
-        )
     # as in `_aggregation`: a column of the partition is the same in all rows that meet
     fixed = frozenset(schema.partition_keys)
-    return GroupUpdate(
-        key_names=keys,
+    return PartialUpdate(
+        key_names=schema.trimmed_primary_keys,
         groups=tuple(group.without(fixed) for group in groups),
-        functions={name: made for name, made in functions.items() if name not in fixed},
-        ignoring=_ignoring(options),
+        functions={name: made for name, made in functions.items() if name in protected - fixed},
         remove_on=options.partial_update_remove_on_groups,
         ignore_delete=options.ignore_delete,
+        remove_on_delete=options.partial_update_remove_on_delete,
         sequence=sequence,
         lone_rows=lone_rows,
     )
@@ -164,10 +153,6 @@ def _aggregation(
     options: TableOptions, schema: TableSchema, sequence: SequenceOrder | None, lone_rows: bool
 ) -> MergeFunction:
     functions: dict[str, Aggregator] = {}
-    ignoring = _ignoring(options)
-    if options.aggregation_remove_on_delete and ignoring:
-        column = sorted(ignoring)[0]
-        _conflict("aggregation.remove-record-on-delete", f"fields.{column}.ignore-retract")
     for field in schema.fields:
         if field.name in options.sequence_field:
             name = "last_value"
@@ -182,7 +167,6 @@ def _aggregation(
     return Aggregation(
         key_names=schema.trimmed_primary_keys,
         functions=functions,
-        ignoring=ignoring,
         remove_on_delete=options.aggregation_remove_on_delete,
         sequence=sequence,
         lone_rows=lone_rows,
@@ -192,12 +176,3 @@ def _aggregation(
 def _function_of(column: str, options: TableOptions) -> str | None:
     own = options.merge_columns.get(f"fields.{column}.aggregate-function")
     return options.default_aggregate_function if own is None else own
-
-
-def _ignoring(options: TableOptions) -> frozenset[str]:
-    start, end = "fields.", ".ignore-retract"
-    return frozenset(
-        key[len(start) : -len(end)]
-        for key, value in options.merge_columns.items()
-        if key.startswith(start) and key.endswith(end) and value
-    )

@@ -1,39 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """The partial-update merge engine: later values that are not null replace earlier ones.
 
-This module holds the engine without sequence groups and the choice between the two; groups are
-in `group_update`. Data plane: per column the position of the value that stays. Source:
+With sequence groups, each group takes the rows that are not behind what it has seen of their key.
+A retraction that opens its key sets all columns to its values; so does a -D that removes the row.
+Data plane: per column the position of the value that stays, or an aggregate function. Source:
 SEMANTICS.md §B.2.
 """
 
 import dataclasses
-from typing import NoReturn
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
-from storage.lsm.merge_functions.fold import naming_key
+from storage.lsm.merge_functions.aggregators import Aggregator
+from storage.lsm.merge_functions.fold import fold_keys, naming_key
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_functions.segments import (
+    Op,
+    Segments,
     first_where,
     last_where,
     segment_lasts,
     take_or_null,
     valid_mask,
 )
+from storage.lsm.merge_functions.sequence_groups import SequenceGroup, accepted
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
-__all__ = ["PartialUpdate", "refuse_retraction"]
+__all__ = ["PartialUpdate"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartialUpdate:
-    """Per column the last value that is not null, of the rows that add.
+    """See the module.
 
     Attributes:
         key_names: key columns.
+        groups: sequence groups; no column is in two of them.
+        functions: aggregate functions of protected columns by name.
+        remove_on: ordering columns whose groups remove the row when they take a -D.
         ignore_delete: pass over -U and -D rows; files of older writers may hold some.
         remove_on_delete: a -D row removes the row; -U rows do nothing.
         sequence: order of the rows of a key; None = arrival.
@@ -41,6 +49,9 @@ class PartialUpdate:
     """
 
     key_names: tuple[str, ...]
+    groups: tuple[SequenceGroup, ...] = ()
+    functions: Mapping[str, Aggregator] = dataclasses.field(default_factory=dict)
+    remove_on: tuple[str, ...] = ()
     ignore_delete: bool = False
     remove_on_delete: bool = False
     sequence: SequenceOrder | None = None
@@ -51,105 +62,195 @@ class PartialUpdate:
 
         Raises:
             InvalidRequestError: a key has a -U or -D row among others and no option says what
-                that means.
+                that means; a function cannot retract, or its result does not fit.
         """
-        rows = batch.num_rows
-        if len(starts) == rows and not self.lone_rows:
+        if self.groups:
+            lone = self._lone(batch) if self.lone_rows else None
+            return fold_keys(batch, starts, self.key_names, self._fold, lone=lone)
+        if len(starts) == batch.num_rows and not self.lone_rows:
             return batch
-        kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
+        with naming_key(batch, self.key_names, starts):
+            columns = self._fold(batch, starts)
+        if not self.lone_rows:
+            kinds = _kinds(batch)
+            merged = columns[batch.schema.get_field_index(VALUE_KIND)].to_numpy()
+            alone = starts == segment_lasts(starts, batch.num_rows)
+            kinds = np.where(alone, kinds[starts], merged)
+            columns[batch.schema.get_field_index(VALUE_KIND)] = pa.array(kinds)
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def _lone(self, batch: pa.RecordBatch) -> np.ndarray:
+        if not all(function.keeps_lone for function in self.functions.values()):
+            return np.ones(batch.num_rows, dtype=bool)
+        lone = retractions(_kinds(batch))
+        for group in self.groups:  # what a group does not take stays null
+            lone |= ~np.logical_or.reduce([valid_mask(batch.column(n)) for n in group.ordering])
+        return lone
+
+    def _fold(self, batch: pa.RecordBatch, starts: np.ndarray) -> list[pa.Array]:
+        rows = batch.num_rows
+        kinds = _kinds(batch)
         lasts = segment_lasts(starts, rows)
-        retract = retractions(kinds)
-        if not retract.any():
-            picked = self._columns(batch, starts, lasts, None)
-            return _result(batch, picked, self._kinds(kinds, np.int8(0), starts, lasts), lasts)
-        if not (self.ignore_delete or self.remove_on_delete):
-            self._require_alone(batch, starts, lasts, retract)
-        base = np.where(retract[starts], starts, -1)
-        if self.remove_on_delete:
-            removed = last_where(kinds == RowKind.DELETE, starts, rows)
-            base = np.where(removed >= 0, removed, base)
-        counts = ~retract & (np.arange(rows) >= np.repeat(base, lasts + 1 - starts))
-        counts[base[base >= 0]] = True
-        picked = self._columns(batch, starts, lasts, counts)
-        gone = last_where(~retract, starts, rows) < 0
-        if self.remove_on_delete:
-            gone |= kinds[lasts] == RowKind.DELETE
-        merged = np.where(gone, np.int8(RowKind.DELETE), np.int8(RowKind.INSERT))
+        merged = np.full(len(starts), RowKind.INSERT, dtype=np.int8)
         stamps = lasts
-        if self.ignore_delete:
+        roles = None
+        everywhere = lasts
+        retract = retractions(kinds)
+        if retract.any():
+            self._require_meaning(retract, starts, lasts)
+            removed = self._removals(batch, kinds, starts)
+            roles = _Roles.of(starts, retract, removed, ignored=self.ignore_delete)
+            everywhere = last_where(roles.adds | roles.base, starts, rows)
             adds = last_where(~retract, starts, rows)
-            stamps = np.where(adds >= 0, adds, lasts)
-        return _result(batch, picked, self._kinds(kinds, merged, starts, lasts), stamps)
-
-    def _kinds(
-        self,
-        kinds: np.ndarray,
-        merged: np.ndarray | np.int8,
-        starts: np.ndarray,
-        lasts: np.ndarray,
-    ) -> np.ndarray:
-        """The kind of each key: as merged, or of its only row."""
-        if self.lone_rows:
-            return np.broadcast_to(merged, lasts.shape)
-        return np.where(starts == lasts, kinds[lasts], merged)
-
-    def _columns(
-        self,
-        batch: pa.RecordBatch,
-        starts: np.ndarray,
-        lasts: np.ndarray,
-        counts: np.ndarray | None,
-    ) -> list[pa.Array]:
-        """All columns, of the rows that count; None = all rows do."""
-        everywhere = lasts if counts is None else last_where(counts, starts, batch.num_rows)
+            merged[(adds < 0) | (removed == lasts)] = RowKind.DELETE
+            if self.ignore_delete:
+                stamps = np.where(adds >= 0, adds, lasts)
+        grouped = self._grouped(batch, starts, roles)
         found = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            picked = everywhere
-            if column.null_count and name not in self.key_names:
+            if name == VALUE_KIND:
+                found.append(pa.array(merged))
+            elif name == SEQUENCE_NUMBER:
+                found.append(column.take(pa.array(stamps)))
+            elif name in grouped:
+                found.append(grouped[name])
+            elif column.null_count and name not in self.key_names:
                 valid = valid_mask(column)
-                if counts is not None:
-                    valid = valid & counts
-                picked = last_where(valid, starts, batch.num_rows)
-            found.append(take_or_null(column, picked))
+                valid = valid if roles is None else valid & (roles.adds | roles.base)
+                found.append(take_or_null(column, last_where(valid, starts, rows)))
+            else:
+                found.append(take_or_null(column, everywhere))
         return found
 
-    def _require_alone(
-        self,
-        batch: pa.RecordBatch,
-        starts: np.ndarray,
-        lasts: np.ndarray,
-        retract: np.ndarray,
-    ) -> None:
-        several = first_where(retract, starts, batch.num_rows) >= 0
+    def _require_meaning(self, retract: np.ndarray, starts: np.ndarray, lasts: np.ndarray) -> None:
+        if self.groups or self.ignore_delete or self.remove_on_delete:
+            return
+        several = first_where(retract, starts, len(retract)) >= 0
         if not self.lone_rows:
             several &= starts < lasts
         if several.any():
-            with naming_key(batch, self.key_names, starts):
-                refuse_retraction(int(np.argmax(several)))
+            raise InvalidRequestError(
+                "By default, Partial update can not accept delete records",
+                hint="set `ignore-delete` to drop them, `partial-update.remove-record-on-delete` "
+                "to remove the row, or sequence groups to take columns back",
+                segment=int(np.argmax(several)),
+            )
+
+    def _removals(self, batch: pa.RecordBatch, kinds: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Position of the last row of each key that removes everything before it, or -1."""
+        rows = len(kinds)
+        deletes = kinds == RowKind.DELETE
+        if self.remove_on_delete:
+            return last_where(deletes, starts, rows)
+        listed = [group for group in self.groups if set(group.ordering) & set(self.remove_on)]
+        removed = np.full(len(starts), -1, dtype=np.int64)
+        if not listed or not deletes.any():
+            return removed
+        ranks = [group.ranks(batch) for group in listed]
+        hits = np.logical_or.reduce([accepted(rank, starts) for rank in ranks]) & deletes
+        if len(listed) == 1:
+            return last_where(hits, starts, rows)
+        # a removal sets back the order that the other groups have seen: from there on row by row
+        removed = first_where(hits, starts, rows)
+        ends = segment_lasts(starts, rows) + 1
+        again = (removed >= 0) & (last_where(deletes, starts, rows) > removed)
+        for key in np.flatnonzero(again).tolist():
+            first = int(removed[key])
+            seen = tuple(int(rank[first]) for rank in ranks)
+            for row in range(first + 1, int(ends[key])):
+                own = tuple(int(rank[row]) for rank in ranks)
+                hit = any(0 < rank >= best for rank, best in zip(own, seen, strict=True))
+                if deletes[row] and hit:
+                    removed[key], seen = row, own
+                else:
+                    seen = tuple(map(max, own, seen))
+        return removed
+
+    def _grouped(
+        self, batch: pa.RecordBatch, starts: np.ndarray, roles: "_Roles | None"
+    ) -> dict[str, pa.Array]:
+        """The columns of the sequence groups by name."""
+        found: dict[str, pa.Array] = {}
+        rows = batch.num_rows
+        for group in self.groups:
+            ranks = group.ranks(batch)
+            touches = ranks > 0
+            if roles is not None:
+                ranks = np.where(roles.adds | roles.base | roles.acts, ranks, 0)
+            takes = accepted(ranks, starts)
+            ops = np.where(takes, np.int8(Op.ADD), np.int8(Op.LATE))
+            ops[~touches] = Op.SKIP
+            if roles is not None:
+                roles.mark(ops, touches)
+                takes |= roles.base
+            last = last_where(takes, starts, rows)
+            for name in group.ordering:
+                found[name] = take_or_null(batch.column(name), last)
+            back = (last >= 0) & ((ops[last] == Op.RETRACT) | (ops[last] == Op.BASE_RETRACT))
+            last = np.where(back, -1, last)
+            segments = Segments(starts, rows, ops if ops.any() else None)
+            for name in group.protected:
+                function = self.functions.get(name)
+                column = batch.column(name)
+                if function is None:
+                    found[name] = take_or_null(column, last)
+                else:
+                    found[name] = function.reduce(column, segments)
+        return found
 
 
-def refuse_retraction(segment: int) -> NoReturn:
-    """Report a row that takes back where no option says what that means.
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Roles:
+    """What rows do where some of them are retractions; bools per row.
 
-    Args:
-        segment: number of its key.
-
-    Raises:
-        InvalidRequestError: always.
+    Attributes:
+        base: it sets all columns to its values, whatever was there.
+        adds: it adds, and nothing behind it removes the row.
+        obsolete: it adds to what is removed later.
+        acts: it retracts from sequence groups; a base may, too.
     """
-    raise InvalidRequestError(
-        "By default, Partial update can not accept delete records",
-        hint="set `ignore-delete` to drop them, `partial-update.remove-record-on-delete` to remove "
-        "the row, or sequence groups to take columns back",
-        segment=segment,
-    )
+
+    base: np.ndarray
+    adds: np.ndarray
+    obsolete: np.ndarray
+    acts: np.ndarray
+
+    @staticmethod
+    def of(
+        starts: np.ndarray, retract: np.ndarray, removed: np.ndarray, *, ignored: bool
+    ) -> "_Roles":
+        """From the retractions, and the last one of each key that removes the row.
+
+        Args:
+            starts: where keys begin.
+            retract: bool per row.
+            removed: a position per key, or -1.
+            ignored: retractions do nothing but open their key.
+        """
+        rows = len(retract)
+        begins = np.where(removed >= 0, removed, starts)
+        base = np.zeros(rows, dtype=bool)
+        base[begins] = retract[begins]
+        live = np.arange(rows) >= np.repeat(begins, segment_lasts(starts, rows) + 1 - starts)
+        acts = retract & live & (not ignored)
+        acts[removed[removed >= 0]] = False
+        return _Roles(base, live & ~retract, ~live & ~retract, acts)
+
+    def mark(self, ops: np.ndarray, touches: np.ndarray) -> None:
+        """Set `Op` of the rows for a group.
+
+        Args:
+            ops: right for rows that add.
+            touches: bool per row: its order in the group is not null.
+        """
+        acts = self.acts & touches
+        ops[~self.adds] = Op.SKIP
+        ops[self.obsolete & touches] = Op.OBSOLETE
+        ops[acts] = Op.RETRACT
+        ops[self.base] = Op.BASE
+        ops[self.base & acts] = Op.BASE_RETRACT
 
 
-def _result(
-    batch: pa.RecordBatch, columns: list[pa.Array], kinds: np.ndarray, stamps: np.ndarray
-) -> pa.RecordBatch:
-    names = batch.schema.names
-    columns[names.index(VALUE_KIND)] = pa.array(kinds.astype(np.int8))
-    sequence = batch.column(SEQUENCE_NUMBER)
-    columns[names.index(SEQUENCE_NUMBER)] = sequence.take(pa.array(stamps))
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+def _kinds(batch: pa.RecordBatch) -> np.ndarray:
+    kinds: np.ndarray = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
+    return kinds

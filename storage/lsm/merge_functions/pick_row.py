@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merge functions that keep one of the rows of a key as it is. Source: SEMANTICS.md §B.1."""
+"""Merge functions that keep one of the rows of a key as it is: deduplicate and first-row.
+
+Source: SEMANTICS.md §B.1 and §B.4.
+"""
 
 import dataclasses
 
 import numpy as np
 import pyarrow as pa
 
+from storage.errors import InvalidRequestError
 from storage.format.types.types import VALUE_KIND, RowKind
-from storage.lsm.merge_functions.segments import segment_lasts
+from storage.lsm.merge_functions.fold import naming_key
+from storage.lsm.merge_functions.segments import first_where, segment_lasts
 from storage.lsm.merge_functions.sequence_order import SequenceOrder
 
-__all__ = ["Deduplicate", "retractions"]
+__all__ = ["Deduplicate", "FirstRow", "retractions"]
 
 
 def retractions(kinds: np.ndarray) -> np.ndarray:
@@ -50,6 +55,68 @@ class Deduplicate:
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
         """See `MergeFunction`."""
-        kinds = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
-        picked = self.pick(kinds, starts)
-        return batch if len(picked) == batch.num_rows else batch.take(pa.array(picked))
+        return _taken(batch, self.pick(_kinds(batch), starts))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FirstRow:
+    """The first row of each key that adds, with its kind.
+
+    Attributes:
+        key_names: key columns.
+        ignore_delete: pass over -U and -D rows. A key with nothing else is left out, unless it
+            has a single row.
+        lone_rows: a key with a single row is no exception.
+    """
+
+    key_names: tuple[str, ...]
+    ignore_delete: bool = False
+    lone_rows: bool = False
+
+    @property
+    def sequence(self) -> SequenceOrder | None:
+        """Always arrival."""
+        return None
+
+    def pick(self, kinds: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """See `RowPicker`.
+
+        Raises:
+            InvalidRequestError: a key has a -U or -D row among others, and is not to ignore it.
+        """
+        rows = len(kinds)
+        if len(starts) == rows and not self.lone_rows:
+            return starts
+        retract = retractions(kinds)
+        if not retract.any():
+            return starts
+        alone = (starts == segment_lasts(starts, rows)) & (not self.lone_rows)
+        if not self.ignore_delete:
+            wrong = (first_where(retract, starts, rows) >= 0) & ~alone
+            if wrong.any():
+                raise InvalidRequestError(
+                    "By default, First row merge engine can not accept DELETE/UPDATE_BEFORE "
+                    "records",
+                    hint="set `ignore-delete` to drop them",
+                    segment=int(np.argmax(wrong)),
+                )
+        first = np.where(alone, starts, first_where(~retract, starts, rows))
+        return first[first >= 0]
+
+    def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
+        """See `MergeFunction`.
+
+        Raises:
+            InvalidRequestError: a key has a -U or -D row among others, and is not to ignore it.
+        """
+        with naming_key(batch, self.key_names, starts):
+            return _taken(batch, self.pick(_kinds(batch), starts))
+
+
+def _kinds(batch: pa.RecordBatch) -> np.ndarray:
+    kinds: np.ndarray = batch.column(VALUE_KIND).to_numpy(zero_copy_only=False)
+    return kinds
+
+
+def _taken(batch: pa.RecordBatch, rows: np.ndarray) -> pa.RecordBatch:
+    return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))

@@ -1,47 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments: the rows of one key, and the vectorised tools that look at all of them at once.
+"""Segments: the rows of one key each, and the vectorised tools that look at all of them at once.
 
-Rows of all keys lie one behind the other in the order in which they are to be applied; a segment
-is the rows of one key. Data plane: whole numpy and Arrow arrays, no Python object per row.
+Rows are sorted by key, and those of a key in the order in which they are applied; a segment is the
+rows of one key. Data plane: whole numpy and Arrow arrays, no Python object per row.
 Source: STYLE.md §5.5.
 """
 
 import dataclasses
+import enum
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
+    "Op",
+    "Overlay",
     "Segments",
     "first_where",
     "last_where",
-    "rows_of",
     "segment_ids",
     "segment_lasts",
-    "subset",
     "take_or_null",
     "valid_mask",
 ]
 
 
+class Op(enum.IntEnum):
+    """What a row does to a column of its key (SEMANTICS.md §B.2.3 to §B.3)."""
+
+    ADD = 0
+    """The value is added to what is there."""
+    LATE = 1
+    """What is there is added to the value: the row is behind in the order of a sequence group."""
+    RETRACT = 2
+    BASE = 3
+    """The value replaces whatever was there, without a function."""
+    BASE_RETRACT = 4
+    """`BASE`, then `RETRACT` of the same value: a retraction that opens its key."""
+    SKIP = 5
+    OBSOLETE = 6
+    """It added to what a later `BASE` of the key replaces; only `first_value` remembers."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Segments:
-    """Where each segment begins, and which rows take something back.
+    """Where each segment begins, and what each row does.
 
     Attributes:
         starts: int64 position at which each segment begins, ascending from 0; every segment has
             at least one row.
         rows: rows of all segments together.
-        retract: bool per row, true for -U and -D; None when there is none.
-        opened: bool per segment: its first row is what was there before, taken as it is even
-            where a function would cut it; None when no segment has such a row.
+        ops: int8 `Op` per row; None when all rows add. Only rows that are skipped or obsolete
+            come before a base.
     """
 
     starts: np.ndarray
     rows: int
-    retract: np.ndarray | None = None
-    opened: np.ndarray | None = None
+    ops: np.ndarray | None = None
 
     @property
     def lasts(self) -> np.ndarray:
@@ -49,9 +65,42 @@ class Segments:
         return segment_lasts(self.starts, self.rows)
 
     @property
-    def ids(self) -> np.ndarray:
-        """Number of the segment of each row, int64 from 0."""
-        return segment_ids(self.starts, self.rows)
+    def single(self) -> bool:
+        """Whether every segment is one row that adds."""
+        return self.ops is None and len(self.starts) == self.rows
+
+    def where(self, *ops: Op) -> np.ndarray:
+        """Which rows do one of these: bool per row."""
+        if self.ops is None:
+            return np.full(self.rows, Op.ADD in ops)
+        table = np.zeros(len(Op), dtype=bool)
+        table[list(ops)] = True
+        found: np.ndarray = table[self.ops]
+        return found
+
+    def keys_with(self, *ops: Op) -> np.ndarray | None:
+        """Which segments have a row that does one of these: bool per segment; None = none has."""
+        if self.ops is None:
+            return None
+        mask = self.where(*ops)
+        return np.logical_or.reduceat(mask, self.starts) if mask.any() else None
+
+    def present(self, values: pa.Array) -> np.ndarray | None:
+        """Which values are not null, and take part: bool per row; None = all."""
+        if self.ops is None and not values.null_count:
+            return None
+        valid = valid_mask(values)
+        return valid if self.ops is None else valid & ~self.where(Op.SKIP, Op.OBSOLETE)
+
+    def only(self, keys: np.ndarray) -> tuple[np.ndarray, "Segments"]:
+        """The positions of the rows of some segments (numbers, ascending), and these segments."""
+        sizes = self.lasts + 1 - self.starts
+        chosen = np.zeros(len(sizes), dtype=bool)
+        chosen[keys] = True
+        rows = np.flatnonzero(np.repeat(chosen, sizes))
+        sizes = sizes[keys]
+        ops = None if self.ops is None else self.ops[rows]
+        return rows, Segments(np.cumsum(sizes) - sizes, len(rows), ops)
 
 
 def segment_lasts(starts: np.ndarray, rows: int) -> np.ndarray:
@@ -97,16 +146,7 @@ def last_where(mask: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
 
 
 def first_where(mask: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
-    """Position of the first row of each segment where the mask is true.
-
-    Args:
-        mask: bool per row.
-        starts: positions at which segments begin, ascending from 0.
-        rows: rows of all segments together.
-
-    Returns:
-        int64 per segment; -1 where no row of the segment is marked.
-    """
+    """Position of the first row of each segment where the mask is true; otherwise `last_where`."""
     if not len(starts):
         return np.empty(0, dtype=np.int64)
     marked = np.where(mask, np.arange(rows, dtype=np.int64), np.int64(rows))
@@ -138,43 +178,42 @@ def valid_mask(column: pa.Array) -> np.ndarray:
     return mask
 
 
-def rows_of(groups: np.ndarray, starts: np.ndarray, rows: int) -> np.ndarray:
-    """Positions of all rows of the given segments, ascending.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Overlay:
+    """How values of some keys are laid over a column that has those of the others.
 
-    Args:
-        groups: segment numbers, ascending, each once.
-        starts: positions at which segments begin, ascending from 0.
-        rows: rows of all segments together.
+    Attributes:
+        kept: positions in the column that are copied first; None = all of it.
+        place: position of each key, among these and the values behind them.
     """
-    chosen = np.zeros(len(starts), dtype=bool)
-    chosen[groups] = True
-    return np.flatnonzero(np.repeat(chosen, segment_lasts(starts, rows) + 1 - starts))
 
+    kept: pa.Array | None
+    place: pa.Array
 
-def subset(keep: np.ndarray, segments: Segments) -> tuple[np.ndarray, Segments]:
-    """The segments that are left when only some rows take part.
+    @staticmethod
+    def of(rows: np.ndarray, keys: np.ndarray, length: int) -> "Overlay":
+        """Plan to lay values over a column.
 
-    Args:
-        keep: bool per row.
-        segments: the rows as they are.
+        Args:
+            rows: position in the column for each key.
+            keys: numbers of the keys that get another value, ascending.
+            length: of the column.
+        """
+        place = rows.copy()
+        kept = None
+        if 2 * len(keys) > len(rows):
+            others = np.ones(len(rows), dtype=bool)
+            others[keys] = False
+            kept = rows[others]
+            length = len(kept)
+            place[others] = np.arange(length, dtype=np.int64)
+        place[keys] = np.arange(len(keys), dtype=np.int64) + length
+        return Overlay(None if kept is None else pa.array(kept), pa.array(place))
 
-    Returns:
-        The numbers of the segments that still have rows, ascending, and these segments with
-        positions counted in the rows kept.
-    """
-    kept = np.flatnonzero(keep)
-    retract = None if segments.retract is None else segments.retract[kept]
-    if retract is not None and not retract.any():
-        retract = None
-    if not len(kept):
-        empty = np.empty(0, dtype=np.int64)
-        return empty, Segments(empty, 0, None)
-    ids = segments.ids[kept]
-    fresh = np.ones(len(kept), dtype=bool)
-    np.not_equal(ids[1:], ids[:-1], out=fresh[1:])
-    starts = np.flatnonzero(fresh).astype(np.int64)
-    groups = ids[starts]
-    opened = segments.opened
-    if opened is not None:
-        opened = opened[groups] & keep[segments.starts[groups]]
-    return groups, Segments(starts, len(kept), retract, opened)
+    def column(self, column: pa.Array, values: pa.Array) -> pa.Array:
+        """One value per key, of which `values` has those of the keys that get another one."""
+        if len(values) == len(self.place):
+            return values
+        if self.kept is not None:
+            column = column.take(self.kept)
+        return pa.concat_arrays([column, values.cast(column.type)]).take(self.place)

@@ -18,7 +18,7 @@ from storage.lsm.merge_functions.segments import segment_ids, valid_mask
 from storage.lsm.merge_functions.sequence_order import dense_ranks
 from storage.options.options import TableOptions
 
-__all__ = ["SequenceGroup", "Verdict", "sequence_groups"]
+__all__ = ["SequenceGroup", "accepted", "sequence_groups"]
 
 _PREFIX, _SUFFIX = "fields.", ".sequence-group"
 
@@ -31,19 +31,6 @@ _ORDERED = frozenset(
     }
 )
 """Types with an order."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a group does with rows.
-
-    Attributes:
-        counts: bool per row: not all ordering fields are null, so the row touches the group.
-        accepted: bool per row: it counts and is not below what the group has seen of its key.
-    """
-
-    counts: np.ndarray
-    accepted: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,26 +50,28 @@ class SequenceGroup:
         left = tuple(name for name in self.protected if name not in names)
         return dataclasses.replace(self, protected=left)
 
-    def verdict(self, batch: pa.RecordBatch, starts: np.ndarray, base: np.ndarray) -> Verdict:
-        """Decide for each row in arrival order.
+    def ranks(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The order of rows in the group: int64 per row, 0 where all ordering columns are null.
 
         Args:
             batch: rows with the ordering columns, at least one.
-            starts: positions at which keys begin, ascending from 0.
-            base: bool per row: whatever its values, it starts its key anew; first rows only.
         """
         columns = [batch.column(name) for name in self.ordering]
-        counts = valid_mask(columns[0])
-        for column in columns[1:]:
-            counts = counts | valid_mask(column)
-        ranks = dense_ranks(columns)
-        if not counts.all():
-            ranks = np.where(counts, ranks + 1, 0)
-        rows = len(ranks)
-        spread = int(ranks.max()) + 1
-        shifted = segment_ids(starts, rows) * spread + ranks
-        best = np.maximum.accumulate(shifted)
-        return Verdict(counts | base, (counts & (shifted == best)) | base)
+        ordered = np.logical_or.reduce([valid_mask(column) for column in columns])
+        ranks = dense_ranks(columns) + 1
+        return ranks if ordered.all() else np.where(ordered, ranks, 0)
+
+
+def accepted(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which rows are not below what their group has seen of their key: bool per row.
+
+    Args:
+        ranks: of `SequenceGroup.ranks`, in arrival order; a row of rank 0 is not accepted.
+        starts: positions at which keys begin, ascending from 0.
+    """
+    shifted = segment_ids(starts, len(ranks)) * (int(ranks.max()) + 1) + ranks
+    found: np.ndarray = (ranks > 0) & (shifted == np.maximum.accumulate(shifted))
+    return found
 
 
 def sequence_groups(options: TableOptions, schema: TableSchema) -> tuple[SequenceGroup, ...]:

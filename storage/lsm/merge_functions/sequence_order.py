@@ -69,6 +69,8 @@ def dense_ranks(columns: Sequence[pa.Array]) -> np.ndarray:
     Returns:
         int64 per row.
     """
+    if not len(columns[0]):
+        return np.empty(0, dtype=np.int64)
     names = [str(position) for position in range(len(columns))]
     batch = pa.RecordBatch.from_arrays(list(columns), names=names)
     groups = sort_and_group(batch, names)

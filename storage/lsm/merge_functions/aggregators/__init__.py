@@ -9,53 +9,91 @@ from collections.abc import Callable, Mapping
 
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import TableSchema
-from storage.format.types.types import DataField
-from storage.lsm.merge_functions.aggregators.collect import Collect
-from storage.lsm.merge_functions.aggregators.contract import Aggregator
-from storage.lsm.merge_functions.aggregators.extremes import BoolFold, Extreme
-from storage.lsm.merge_functions.aggregators.ignore_retract import IgnoreRetract
+from storage.format.types.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    TypeRoot,
+)
+from storage.lsm.merge_functions.aggregators.collect import (
+    Collect,
+    MergeMap,
+    MergeMapWithKeyTime,
+)
+from storage.lsm.merge_functions.aggregators.function import (
+    AggregateFunction,
+    Aggregator,
+    wrong_type,
+)
 from storage.lsm.merge_functions.aggregators.listagg import ListAgg
-from storage.lsm.merge_functions.aggregators.merge_map import MergeMap, MergeMapWithKeyTime
 from storage.lsm.merge_functions.aggregators.nested import NestedPartialUpdate, NestedUpdate
+from storage.lsm.merge_functions.aggregators.numbers import (
+    FLOATS,
+    INTEGERS,
+    Product,
+    Sum,
+)
 from storage.lsm.merge_functions.aggregators.pick_value import (
-    FirstNonNullValue,
+    Extreme,
     FirstValue,
-    LastNonNullValue,
     LastValue,
     PrimaryKey,
 )
-from storage.lsm.merge_functions.aggregators.products import Product
 from storage.lsm.merge_functions.aggregators.sketches import SetUnion
-from storage.lsm.merge_functions.aggregators.sums import Sum
 from storage.options.options import option_value
 
 __all__ = ["Aggregator", "aggregator_for"]
 
-_Maker = Callable[[DataField, str, Mapping[str, str]], Aggregator]
+_Make = Callable[[DataField, str, Mapping[str, str]], AggregateFunction]
+_Takes = Callable[[DataType], bool]
 
-_FUNCTIONS: dict[str, _Maker] = {
-    "primary-key": lambda field, name, options: PrimaryKey(),
-    "last_value": lambda field, name, options: LastValue(),
-    "last_non_null_value": lambda field, name, options: LastNonNullValue(),
-    "first_value": lambda field, name, options: FirstValue(field),
-    "first_non_null_value": lambda field, name, options: FirstNonNullValue(field),
-    "first_not_null_value": lambda field, name, options: FirstNonNullValue(field, name),
-    "sum": lambda field, name, options: Sum.of(field, name),
-    "product": lambda field, name, options: Product.of(field, name),
-    "max": lambda field, name, options: Extreme.of(field, name),
-    "min": lambda field, name, options: Extreme.of(field, name),
-    "bool_and": lambda field, name, options: BoolFold.of(field, name),
-    "bool_or": lambda field, name, options: BoolFold.of(field, name),
-    "listagg": ListAgg.of,
-    "collect": Collect.of,
-    "merge_map": lambda field, name, options: MergeMap.of(field, name),
-    "merge_map_with_keytime": MergeMapWithKeyTime.of,
-    "nested_update": NestedUpdate.of,
-    "nested_partial_update": NestedPartialUpdate.of,
-    "rbm32": lambda field, name, options: SetUnion.of(field, name),
-    "rbm64": lambda field, name, options: SetUnion.of(field, name),
-    "hll_sketch": lambda field, name, options: SetUnion.of(field, name),
-    "theta_sketch": lambda field, name, options: SetUnion.of(field, name),
+
+def _plain(
+    make: Callable[[DataField, str], AggregateFunction],
+    takes: _Takes | None = None,
+    types: str = "",
+) -> tuple[_Make, _Takes | None, str]:
+    """A function without options: how it is made, which types it takes, and their name."""
+    return lambda field, name, options: make(field, name), takes, types
+
+
+def _atomic(*roots: TypeRoot) -> _Takes:
+    return lambda type_: isinstance(type_, AtomicType) and (not roots or type_.root in roots)
+
+
+def _is_a(kind: type) -> _Takes:
+    return lambda type_: isinstance(type_, kind)
+
+
+_NUMBERS = (_atomic(*INTEGERS, *FLOATS, TypeRoot.DECIMAL), "'NumericType'")
+_BOOLEANS = (_atomic(TypeRoot.BOOLEAN), "'BooleanType'")
+_BYTES = (_atomic(TypeRoot.VARBINARY), "'VarBinaryType'")
+
+_FUNCTIONS: dict[str, tuple[_Make, _Takes | None, str]] = {
+    "primary-key": _plain(PrimaryKey),
+    "last_value": _plain(LastValue),
+    "last_non_null_value": _plain(LastValue),
+    "first_value": _plain(FirstValue),
+    "first_non_null_value": _plain(FirstValue),
+    "first_not_null_value": _plain(FirstValue),
+    "sum": _plain(Sum, *_NUMBERS),
+    "product": _plain(Product, *_NUMBERS),
+    "max": _plain(Extreme, _atomic(), "comparable"),
+    "min": _plain(Extreme, _atomic(), "comparable"),
+    "bool_and": _plain(Extreme, *_BOOLEANS),
+    "bool_or": _plain(Extreme, *_BOOLEANS),
+    "listagg": (ListAgg.of, None, ""),
+    "collect": (Collect.of, _is_a(ArrayType), "'Array'"),
+    "merge_map": _plain(MergeMap, _is_a(MapType), "'MAP'"),
+    "merge_map_with_keytime": (MergeMapWithKeyTime.of, None, ""),
+    "nested_update": (NestedUpdate.of, None, ""),
+    "nested_partial_update": (NestedPartialUpdate.of, None, ""),
+    "rbm32": _plain(SetUnion, *_BYTES),
+    "rbm64": _plain(SetUnion, *_BYTES),
+    "hll_sketch": _plain(SetUnion, *_BYTES),
+    "theta_sketch": _plain(SetUnion, *_BYTES),
 }
 
 
@@ -80,8 +118,8 @@ def aggregator_for(
         InvalidOptionError: there is no such function, it does not take the type of the column, or
             its options contradict each other.
     """
-    maker = _FUNCTIONS.get(function.strip())
-    if maker is None:
+    name = function.strip()
+    if name not in _FUNCTIONS:
         raise InvalidOptionError(
             f"Use unsupported aggregation: {function} or spell aggregate function incorrectly!",
             hint=_REMOVED.get(function.strip())
@@ -90,10 +128,13 @@ def aggregator_for(
             field=field.name,
             schema_id=schema.id,
         )
-    aggregator = maker(field, function.strip(), options)
+    make, takes, types = _FUNCTIONS[name]
+    if takes is not None and not takes(field.type):
+        raise wrong_type(name.replace("_", " "), types, field)
+    made = make(field, name, options)
     ignore_retract = f"fields.{field.name}.ignore-retract"
     if not option_value(options, ignore_retract):
-        return aggregator
+        return Aggregator(made)
     if option_value(options, "aggregation.remove-record-on-delete"):
         raise InvalidOptionError(
             f"aggregation.remove-record-on-delete and {ignore_retract} have conflicting behavior "
@@ -102,4 +143,4 @@ def aggregator_for(
             option=ignore_retract,
             field=field.name,
         )
-    return IgnoreRetract(aggregator)
+    return Aggregator(made, ignore_retract=True)

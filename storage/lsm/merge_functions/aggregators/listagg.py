@@ -7,41 +7,46 @@ first text stays as it is; of the others only the parts join that are new and no
 
 import dataclasses
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
-from storage.lsm.merge_functions.aggregators.contract import require_no_retractions, wrong_type
-from storage.lsm.merge_functions.aggregators.ignore_retract import spread
-from storage.lsm.merge_functions.segments import Segments, subset
+from storage.lsm.merge_functions.aggregators.function import (
+    AggregateFunction,
+    RowFold,
+    objects_of,
+    wrong_type,
+)
+from storage.lsm.merge_functions.segments import Op, Segments
 from storage.options.options import option_value
 
 __all__ = ["ListAgg"]
 
-_NOT_BLANK = (
-    r"[^\t-\r\x{1c}-\x{20}\x{1680}\x{2000}-\x{2006}\x{2008}-\x{200a}\x{2028}\x{2029}\x{205f}"
-    r"\x{3000}]"
+_BLANKS = (
+    "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2008\u2009"
+    "\u200a\u2028\u2029\u205f\u3000"
 )
-"""A character that Java does not hold for white space; no-break spaces are such."""
+"""What Java holds for white space; no-break spaces are none."""
+_Total = str | tuple[list[str], set[str]] | None
+_NOT_BLANK = "[^" + "".join(f"\\x{{{ord(blank):x}}}" for blank in _BLANKS) + "]"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ListAgg:
+class ListAgg(AggregateFunction):
     """The texts of a segment as one.
 
     Attributes:
-        field: the column.
         delimiter: between the texts.
         distinct: whether texts are cut into parts at the delimiter, and no part joins twice.
     """
 
-    field: DataField
     delimiter: str
     distinct: bool
-    name: str = "listagg"
-    retractable: bool = False
+
+    keeps_lone: ClassVar[bool] = False
 
     @staticmethod
     def of(field: DataField, name: str, options: Mapping[str, str]) -> "ListAgg":
@@ -57,56 +62,53 @@ class ListAgg:
             raise wrong_type("list agg", "STRING (unbounded VARCHAR)", field)
         return ListAgg(
             field,
+            name,
             option_value(options, f"fields.{field.name}.list-agg-delimiter"),
             option_value(options, f"fields.{field.name}.distinct"),
-            name,
         )
 
-    def reduce(self, values: pa.Array, segments: Segments) -> pa.Array:
-        """See `Aggregator`."""
-        require_no_retractions(self.name, self.field, segments)
-        keep = _filled(values)
-        groups, left = subset(keep, segments)
-        texts = values.filter(pa.array(keep))
-        if len(left.starts) < left.rows:
-            texts = (
-                self._parts(texts, left) if self.distinct else _joined(texts, left, self.delimiter)
-            )
-        return spread(texts, groups, len(segments.starts))
+    def reduce(
+        self, values: pa.Array, segments: Segments
+    ) -> tuple[pa.Array | None, np.ndarray | None]:
+        """See `AggregateFunction`; late texts, and texts that are a base, are left."""
+        if self.distinct:
+            return None, None
+        filled = pc.match_substring_regex(values, pattern=_NOT_BLANK).fill_null(False)
+        keep = filled.to_numpy(zero_copy_only=False) & segments.where(Op.ADD)
+        before = np.concatenate([[0], np.cumsum(keep)]).astype(np.int32)
+        offsets = np.append(before[segments.starts], before[-1])
+        mask = pa.array(offsets[1:] == offsets[:-1])
+        lists = pa.ListArray.from_arrays(
+            pa.array(offsets), values.filter(pa.array(keep)), mask=mask
+        )
+        return pc.binary_join(lists, self.delimiter), segments.keys_with(Op.LATE, Op.BASE)
 
-    def _parts(self, texts: pa.Array, segments: Segments) -> pa.Array:
+    def open(self, values: pa.Array) -> RowFold:
+        """See `AggregateFunction`; a total with `distinct` is its pieces, and all their parts."""
         separator = self.delimiter or " "
-        lists = pc.split_pattern(texts, separator)
-        parts = lists.flatten()
-        counts = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        row = np.repeat(np.arange(segments.rows, dtype=np.int64), counts)
-        group = segments.ids[row]
-        codes = parts.dictionary_encode()
-        code = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        blank = ~_filled(codes.dictionary)
-        _, first = np.unique(group * np.int64(len(blank) + 1) + code, return_index=True)
-        joins = np.zeros(len(parts), dtype=bool)
-        joins[first] = True
-        joins &= ~blank[code] & (row != segments.starts[group])
-        # the first text of each segment whole, then the parts that join
-        pieces = pa.concat_arrays(
-            [texts.take(pa.array(segments.starts)), parts.filter(pa.array(joins))]
+
+        def text(total: _Total) -> str | None:
+            return self.delimiter.join(total[0]) if isinstance(total, tuple) else total
+
+        def add(total: _Total, value: _Total) -> _Total:
+            added = text(value)
+            if added is None or not added.strip(_BLANKS):
+                return total
+            if total is None or (isinstance(total, str) and not total.strip(_BLANKS)):
+                return added
+            if not self.distinct:
+                return f"{text(total)}{self.delimiter}{added}"
+            if isinstance(total, str):
+                total = ([total], set(total.split(separator)))
+            pieces, parts = total
+            for part in added.split(separator):
+                if part not in parts and part.strip(_BLANKS):
+                    parts.add(part)
+                    pieces.append(part)
+            return total
+
+        return RowFold(
+            objects_of(values),
+            add,
+            lambda totals: pa.array([text(total) for total in totals], values.type),
         )
-        owner = np.concatenate([np.arange(len(segments.starts), dtype=np.int64), group[joins]])
-        order = np.argsort(owner, kind="stable")
-        starts = np.searchsorted(owner[order], np.arange(len(segments.starts), dtype=np.int64))
-        return _joined(
-            pieces.take(pa.array(order)), Segments(starts, len(order), None), self.delimiter
-        )
-
-
-def _joined(texts: pa.Array, segments: Segments, delimiter: str) -> pa.Array:
-    offsets = np.append(segments.starts, segments.rows).astype(np.int32)
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), delimiter)
-
-
-def _filled(texts: pa.Array) -> np.ndarray:
-    """Which texts are neither null nor blank."""
-    found = pc.match_substring_regex(texts, pattern=_NOT_BLANK)
-    mask: np.ndarray = found.fill_null(False).to_numpy(zero_copy_only=False)
-    return mask

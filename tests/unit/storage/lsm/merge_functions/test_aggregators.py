@@ -19,7 +19,7 @@ from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
 from storage.lsm.merge_functions.aggregators import aggregator_for
-from storage.lsm.merge_functions.segments import Segments
+from storage.lsm.merge_functions.segments import Op, Segments
 
 D = decimal.Decimal
 NAN = math.nan
@@ -45,7 +45,8 @@ def reduce(name, type_text, groups, **options):
     values = [row[1] if back else row for row, back in zip(rows, taken, strict=True)]
     column = pa.array([None, *values, None], kind).slice(1, len(values))
     starts = np.cumsum([0, *(len(group) for group in groups[:-1])]).astype(np.int64)
-    segments = Segments(starts, len(rows), taken if taken.any() else None)
+    ops = np.where(taken, np.int8(Op.RETRACT), np.int8(Op.ADD))
+    segments = Segments(starts, len(rows), ops if taken.any() else None)
     result = function(name, type_text, **options).reduce(column, segments)
     result.validate(full=not pa.types.is_decimal(kind))
     assert result.type == kind
@@ -697,6 +698,120 @@ def test_unions_of_large_sketches_estimate_all_of_them(name):
     make, read = SETS[name]
     parts = [make(*range(low, low + 20_000)) for low in (0, 10_000, 50_000)]
     assert read(one(name, "BYTES", *parts)) == pytest.approx(50_000, rel=0.05)
+
+
+# ----------------------------------------------------------------------------- two tiers
+
+PLAIN = [
+    ("sum", "TINYINT", {}, st.integers(-9, 9) | edge_integers(8)),
+    ("sum", "BIGINT", {}, st.integers(-9, 9) | edge_integers(64)),
+    ("sum", "DECIMAL(5, 2)", {}, st.decimals(-999, 999, places=2)),
+    ("sum", "DECIMAL(38, 0)", {}, st.sampled_from([D(10**38 - 1), D(-3), D(2**64), D(7)])),
+    ("listagg", "STRING", {}, st.sampled_from(["", " ", "a", "b,a"])),
+    ("collect", "ARRAY<INT>", {}, st.lists(st.none() | st.integers(0, 2), max_size=3)),
+]
+
+
+def segments_of(ops, sizes):
+    starts = np.cumsum([0, *sizes[:-1]]).astype(np.int64)
+    return Segments(starts, sum(sizes), np.array(ops, dtype=np.int8))
+
+
+@pytest.mark.parametrize(("name", "type_text", "options", "values"), PLAIN)
+@given(data=st.data())
+@settings(SETTINGS, max_examples=40)
+def test_both_tiers_agree(name, type_text, options, values, data):
+    """What is reduced as arrays is what the same rows give one after the other."""
+    kind = arrow_type(parse_type(type_text))
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
+    backs = name in ("sum", "collect")
+    kinds = [Op.ADD, Op.ADD, Op.LATE, Op.SKIP] + ([Op.RETRACT] if backs else [])
+    first = [Op.ADD, Op.BASE] + ([Op.RETRACT, Op.BASE_RETRACT] if backs else [])
+    ops = []
+    for size in sizes:
+        ops.append(data.draw(st.sampled_from(first)))
+        ops += [data.draw(st.sampled_from(kinds)) for _ in range(size - 1)]
+    column = pa.array([data.draw(st.none() | values) for _ in ops], kind)
+    segments = segments_of(ops, sizes)
+    aggregator = function(name, type_text, **options)
+    keys = np.arange(len(sizes))
+
+    def result(reduce):
+        try:
+            return str(reduce())
+        except InvalidRequestError as error:
+            return str(error), error.context["segment"]
+
+    assert result(lambda: aggregator.reduce(column, segments)) == result(
+        lambda: aggregator._folded(column, segments, keys)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "type_text"),
+    [
+        *((name, "INT") for name in ("sum", "max", "min", "last_value", "last_non_null_value")),
+        *((name, "INT") for name in ("first_value", "first_non_null_value")),
+        *((name, kind) for name in ("sum", "max") for kind in ("DOUBLE", "DECIMAL(38, 18)")),
+        *(("bool_and", "BOOLEAN"), ("bool_or", "BOOLEAN"), ("max", "STRING")),
+        *(("listagg", "STRING"), ("collect", "ARRAY<INT>")),
+    ],
+)
+def test_common_functions_stay_in_the_first_tier(name, type_text, monkeypatch):
+    samples = {"STRING": "x", "BOOLEAN": True, "ARRAY<INT>": [1], "DOUBLE": 1.5}
+    value = D("123456789.5") if type_text.startswith("DECIMAL") else samples.get(type_text, 7)
+    aggregator = function(name, type_text)
+    column = pa.array([value, None, value, value], arrow_type(parse_type(type_text)))
+    monkeypatch.setattr(type(aggregator.function), "open", None)
+    starts = np.array([0, 3], dtype=np.int64)
+    assert len(aggregator.reduce(column, Segments(starts, 4))) == 2
+    if name in ("sum", "max", "min", "last_value", "last_non_null_value"):
+        back = Op.RETRACT if aggregator.retractable else Op.SKIP
+        ops = [Op.ADD, back, Op.LATE, Op.BASE]
+        assert len(aggregator.reduce(column, segments_of(ops, [3, 1]))) == 2
+
+
+def applied(name, type_text, *rows, **options):
+    """The result of rows of one key, given as (op, value)."""
+    column = pa.array([value for _, value in rows], arrow_type(parse_type(type_text)))
+    segments = segments_of([op for op, _ in rows], [len(rows)])
+    return function(name, type_text, **options).reduce(column, segments).to_pylist()[0]
+
+
+def test_a_late_row_is_what_is_added_to():
+    assert applied("listagg", "STRING", (Op.ADD, "b"), (Op.LATE, "a"), (Op.ADD, "c")) == "a,b,c"
+    rows = ((Op.ADD, ["b"]), (Op.LATE, ["a"]))
+    assert applied("collect", "ARRAY<STRING>", *rows) == ["b", "a"]
+    assert applied("collect", "ARRAY<STRING>", *rows, ignore_retract="true") == ["a", "b"]
+    maps = ((Op.ADD, [(1, "new")]), (Op.LATE, [(1, "old"), (2, "x")]))
+    assert dict(applied("merge_map", "MAP<INT, STRING>", *maps)) == {1: "new", 2: "x"}
+
+
+def nested(k, x):
+    return {"k": k, "l": None, "s": None, "x": x}
+
+
+def test_the_limit_of_nested_rows_counts_when_a_row_is_applied():
+    # the second key found no place in the first row, so the late row does not bring it back
+    rows = ((Op.ADD, [nested(0, 1), nested(1, 1)]), (Op.LATE, [nested(1, 9), nested(2, 9)]))
+    assert applied("nested_update", TABLE, *rows, nested_key="k", count_limit="1") == [
+        nested(1, 9),
+        nested(2, 9),
+    ]
+
+
+def test_a_base_is_taken_as_it_is_until_something_is_added():
+    row, options = nested(None, 1), {"nested_key": "k", "nested_key_null_strategy": "error"}
+    for name in ("nested_update", "nested_partial_update"):
+        assert applied(name, TABLE, (Op.BASE, [row, None]), **options) == [row, None]
+        with pytest.raises(InvalidRequestError, match="Nested key contains null"):
+            applied(name, TABLE, (Op.BASE, [row]), (Op.ADD, [nested(1, 1)]), **options)
+    distinct = {"distinct": "true"}
+    assert applied("collect", "ARRAY<INT>", (Op.BASE, [1, 1]), **distinct) == [1, 1]
+    assert applied("collect", "ARRAY<INT>", (Op.BASE, [1, 1]), (Op.ADD, None), **distinct) == [1]
+    assert applied("listagg", "STRING", (Op.BASE, " "), (Op.ADD, "a")) == "a"
+    assert applied("product", "INT", (Op.BASE_RETRACT, 6), (Op.ADD, 5)) == 5
+    assert applied("merge_map", "MAP<INT, INT>", (Op.BASE_RETRACT, [(1, 1)])) == []
 
 
 # ------------------------------------------------------------------------------- refusals

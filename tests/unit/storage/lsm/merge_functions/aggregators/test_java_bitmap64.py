@@ -4,18 +4,23 @@
 import hashlib
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from storage.errors import CorruptDataError
+from storage.format.metadata.schema import TableSchema
+from storage.format.types.type_text import parse_type
+from storage.format.types.types import DataField
+from storage.lsm.merge_functions.aggregators import aggregator_for
 from storage.lsm.merge_functions.aggregators.java_bitmap64 import (
     decode_java,
     encode_java,
     looks_like_java,
 )
-from storage.lsm.merge_functions.aggregators.roaring_sets import union_64
+from storage.lsm.merge_functions.segments import Segments
 
 JAVA = {
     (): "00",
@@ -35,6 +40,17 @@ JAVA = {
         "5d0002000000000000000000000001000000"
     ),
 }
+
+
+def union_64(sets):
+    """What `rbm64` makes of the sets of one key."""
+    field = DataField(id=0, name="v", type=parse_type("BYTES"))
+    schema = TableSchema(id=0, fields=(), highest_field_id=0)
+    values = pa.array(sets, pa.binary())
+    (union,) = aggregator_for("rbm64", field, {}, schema).reduce(
+        values, Segments(np.zeros(1, dtype=np.int64), len(sets))
+    )
+    return union.as_py()
 
 
 def uint64(values):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merging the rows of level 0 with the one older row of their key, wherever that lies.
+"""How a window of complete keys is merged where its changes go into the changelog.
 
-The older row is the lowest one of the levels that are merged, or else looked up in the levels
-above the output. What it became is told to the changelog; where it was looked up it is marked as
-deleted if the table has deletion vectors. Data plane: no Python object per row.
-Source: SEMANTICS.md §C.2, §C.6, §E.
+Lookup compaction merges the rows of level 0 with the one older row of their key: the lowest one of
+the levels that are merged, or else looked up in the levels above the output, where it is marked as
+deleted if the table has deletion vectors. A full merge compares its results with the rows of the
+last level. Data plane: no Python object per row. Source: SEMANTICS.md §C.2, §C.3, §C.6, §E.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from storage.lsm.merge_functions import MergeFunction
 from storage.lsm.merge_functions.pick_row import retractions
 from storage.lsm.merge_order import in_merge_order
 
-__all__ = ["Find", "FirstRowMerge", "LookupMerge"]
+__all__ = ["Find", "FirstRowMerge", "FullMerge", "LookupMerge"]
 
 Find = Callable[[pa.RecordBatch, bool], Found | None]
 """Looks keys up in the levels above the output, None where these are empty; the flag says whether
@@ -110,6 +110,44 @@ class FirstRowMerge:
                 at[old] = -1
         changes = Outcome(after.rows, at[new]).batch() if self.tells and new.any() else None
         return Merged(Outcome(after.rows, at).batch(), changes)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FullMerge:
+    """A `WindowMerge` that compares results with the rows of the last level.
+
+    Retractions are not written.
+
+    Attributes:
+        key_names: key columns in key order.
+        function: reduces the rows of each key.
+        last_level: the level of the result.
+        lowest_only: of the rows above level 0 only the lowest of each key counts.
+        rule: of the changelog.
+    """
+
+    key_names: tuple[str, ...]
+    function: MergeFunction
+    last_level: int
+    lowest_only: bool
+    rule: ChangeRule
+
+    def merge(self, pieces: Sequence[pa.RecordBatch]) -> Merged:
+        """See `WindowMerge`."""
+        rows = LeveledRows.of(pieces, self.key_names)
+        before = rows.rows_of_level(self.last_level)
+        touched = (before < 0) | (rows.sizes > 1)
+        if self.lowest_only:
+            rows.keep_lowest()
+        groups = KeyGroups(rows.order, rows.starts)
+        groups = in_merge_order(rows.batch, groups, self.function.sequence)
+        after = reduced(rows.batch, groups, self.function, self.key_names)
+        changes = None
+        if touched.any():
+            changes = row_changes(
+                rows.batch, before[touched], after.rows, after.at[touched], rule=self.rule
+            )
+        return Merged(after.batch(drop_retractions=True), changes)
 
 
 def _mark(found: Found, deletions: DeletedRows) -> None:
