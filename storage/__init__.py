@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from storage.table.inspect.analyze import analyze
     from storage.table.inspect.system.catalog_tables import catalog_system_table
     from storage.table.inspect.system.registry import system_table
-    from storage.table.retention.expire import expire_snapshots
-    from storage.table.retention.expire_changelogs import expire_changelogs
+    from storage.table.retention.expire import expire_changelogs, expire_snapshots
     from storage.table.retention.expire_partitions import expire_partitions
     from storage.table.retention.orphans import remove_orphan_files
     from storage.table.retention.repair import repair_hints
@@ -52,8 +51,7 @@ if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
     from storage.table.tags import create_tag, delete_tag
     from storage.table.upkeep import TableUpkeep
-    from storage.table.write.drop_partitions import drop_partitions, truncate
-    from storage.table.write.overwrite_rows import overwrite_rows
+    from storage.table.write.drop_partitions import drop_partitions, overwrite_rows, truncate
     from storage.testing.invariants import check_table
 
 __all__ = [
@@ -140,12 +138,12 @@ _MODULES = {
     "delete_tag": "storage.table.tags",
     "drop_branch": "storage.table.branches",
     "drop_partitions": "storage.table.write.drop_partitions",
-    "expire_changelogs": "storage.table.retention.expire_changelogs",
+    "expire_changelogs": "storage.table.retention.expire",
     "expire_partitions": "storage.table.retention.expire_partitions",
     "expire_snapshots": "storage.table.retention.expire",
     "fast_forward": "storage.table.branches",
     "new_schema": "storage.format.metadata.schema",
-    "overwrite_rows": "storage.table.write.overwrite_rows",
+    "overwrite_rows": "storage.table.write.drop_partitions",
     "parse_predicate": "storage.table.scan.predicate_text",
     "parse_type": "storage.format.types.type_text",
     "remove_orphan_files": "storage.table.retention.orphans",

@@ -22,8 +22,13 @@ from ingest.state.rolled_back import streams_of
 from storage.errors import LakewardError
 from storage.table.retention.auto_tags import expire_tags, outlived_tags
 from storage.table.retention.consumers import expire_consumers, idle_consumers
-from storage.table.retention.expire import Retention, expirable_snapshots, expire_snapshots
-from storage.table.retention.expire_changelogs import expirable_changelogs, expire_changelogs
+from storage.table.retention.expire import (
+    Retention,
+    expirable_changelogs,
+    expirable_snapshots,
+    expire_changelogs,
+    expire_snapshots,
+)
 from storage.table.retention.expire_partitions import expirable_partitions, expire_partitions
 from storage.table.table import FileStoreTable
 

@@ -29,9 +29,9 @@ from storage.table.write.drop_partitions import (
     PartitionFiles,
     drop_partitions,
     live_partitions,
+    overwrite_rows,
     truncate,
 )
-from storage.table.write.overwrite_rows import overwrite_rows
 
 __all__ = ["add_partition_commands"]
 

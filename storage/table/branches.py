@@ -15,7 +15,7 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.format.metadata.tag import list_tags
 from storage.table.core import TableCore
-from storage.table.retention.references import branch_names
+from storage.table.retention.reachability import branch_names
 from storage.table.retention.rollback import take_back
 from storage.table.tags import get_tag
 

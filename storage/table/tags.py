@@ -7,17 +7,15 @@ deleting the tag of a snapshot that has expired must remove what only it named.
 
 import dataclasses
 import datetime
-import itertools
 
 from storage.errors import InvalidRequestError, NotFoundError
-from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.format.metadata.tag import Tag, list_tags, read_tag
 from storage.table.core import TableCore
-from storage.table.retention.references import (
-    all_changelogs,
+from storage.table.retention.reachability import (
+    Documents,
     live_data_files,
-    other_branches,
-    remove_unnamed,
+    remove_unreachable,
 )
 
 __all__ = ["all_tags", "create_tag", "delete_tag", "get_tag", "rename_tag", "replace_tag"]
@@ -107,7 +105,7 @@ def delete_tag(table: TableCore, name: str) -> bool:
     deleted = table.file_io.delete(table.layout.tag_file(name))
     same = any(one.snapshot.id == tag.snapshot.id for one in others)
     if deleted and not same and not table.snapshots.exists(tag.snapshot.id):
-        _clean(table, tag.snapshot, [one.snapshot for one in others])
+        _clean(table, tag.snapshot, others)
     return deleted
 
 
@@ -176,25 +174,26 @@ def _require_kept(table: TableCore, tag: Tag) -> None:
     )
 
 
-def _clean(table: TableCore, gone: Snapshot, tagged: list[Snapshot]) -> None:
+def _clean(table: TableCore, expired: Snapshot, tags: list[Tag]) -> None:
     """Remove what only an expired snapshot's tag has named.
 
     A file lives in consecutive snapshots. So of all that stay only the neighbours can name it:
     the tags next to it and the oldest snapshot. Newer snapshots that overwrote could have brought
     a file back; they are asked too.
     """
-    before = [one for one in tagged if one.id < gone.id]
-    after = [one for one in tagged if one.id > gone.id]
-    kept = [*before[-1:], *after[:1], *other_branches(table)]
+    before = [tag for tag in tags if tag.snapshot.id < expired.id]
+    after = [tag for tag in tags if tag.snapshot.id > expired.id]
     ids = table.snapshots.ids()
-    kept += (table.snapshots.read(one) for one in itertools.islice(ids, 1))
     overwriting = table.snapshots.recall_many(ids[1:])
-    kept += (one for one in overwriting if one.commit_kind.value == "OVERWRITE")
-    try:
-        data = live_data_files(table, gone)
-    except FileNotFoundError:
-        data = set()
-    remove_unnamed(table, [gone], kept, data, changelogs=all_changelogs(table))
+    kept = Documents(
+        snapshots=(
+            *(table.snapshots.read(one) for one in ids[:1]),
+            *(one for one in overwriting if one.commit_kind is CommitKind.OVERWRITE),
+        ),
+        tags=(*before[-1:], *after[:1]),
+        changelogs=tuple(table.changelogs.read_many(table.changelogs.ids())),
+    )
+    remove_unreachable(table, [expired], live_data_files(table, expired), kept)
 
 
 def _check_name(name: str) -> None:

@@ -1,21 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing what writers made and no snapshot names."""
+"""Removing what writers made and no snapshot names: the files of commits that did not happen."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from storage.errors import RetryableError
 from storage.format.metadata.file_meta import CommitMessage, IndexManifestEntry
 from storage.table.commit.commit_changes import OwnFiles, own_files, own_index_files
 from storage.table.commit.index_files import index_path
 from storage.table.core import TableCore
 
-__all__ = ["delete_files", "delete_uncommitted", "without_changelog"]
+__all__ = ["delete_files", "delete_uncommitted", "discarded_on", "without_changelog"]
 
 
 def delete_uncommitted(table: TableCore, messages: Iterable[CommitMessage]) -> None:
     """Remove data, changelog and index files of messages that are not and will not be committed."""
     messages = tuple(messages)
     delete_files(table, own_files(messages), own_index_files(messages))
+
+
+@contextlib.contextmanager
+def discarded_on(
+    table: TableCore,
+    messages: Iterable[CommitMessage],
+    errors: type[BaseException] | tuple[type[BaseException], ...] = BaseException,
+) -> Iterator[None]:
+    """Remove the files of messages when the block raises; without `errors`, whatever it raises.
+
+    Messages that the block still appends are removed, too.
+    """
+    try:
+        yield
+    except errors:
+        with contextlib.suppress(RetryableError, OSError):  # what stays is an orphan
+            delete_uncommitted(table, messages)
+        raise
 
 
 def delete_files(
@@ -28,7 +48,7 @@ def delete_files(
 
 
 def without_changelog(table: TableCore, messages: Iterable[CommitMessage]) -> list[CommitMessage]:
-    """The messages of an overwrite, which tells no changes: their changelog files are removed."""
+    """The messages of an overwrite, which emits no changelog: their changelog files are removed."""
     found: list[CommitMessage] = []
     paths: list[str] = []
     for message in messages:

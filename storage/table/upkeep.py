@@ -2,7 +2,7 @@
 """What is due on a table after commits, in the order in which Paimon does it.
 
 Source: SEMANTICS.md §F.5: automatic tags, tags that have had their time, partitions, consumers,
-snapshots and their changelogs. Nothing on a table that is `write-only`: somebody else does it.
+snapshots and their changelogs. Nothing on a table that is `write-only`: another job does it.
 Each step can stop anywhere and be repeated.
 """
 
@@ -34,7 +34,7 @@ class TableUpkeep:
         Args:
             table: the table, at a branch.
             now_ms: current time [epoch ms]; None: what the table's clock says.
-            keep_from: smallest snapshot id that somebody besides consumers still needs.
+            keep_from: smallest snapshot id that a reader besides consumers still needs.
             batch: whether a batch job has just committed.
             dedicated: whether the caller is who looks after tables that are `write-only`.
 

@@ -4,18 +4,31 @@
 Also behind `lakeward table` checks: a violation is our bug or damage done from outside.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+import pyarrow as pa
 
 from storage.errors import InternalError, LakewardError
+from storage.format.files.row_selection import Bitmap
 from storage.format.metadata.file_meta import FileKind, IndexFileMeta, IndexType, ManifestEntry
+from storage.format.metadata.manifest import fold
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.lsm.levels import Levels
 from storage.table.commit.index_files import index_entries, index_path
 from storage.table.commit.live_files import LiveState, delta_entries, list_entries, live_state
 from storage.table.core import TableCore
-from storage.testing.row_invariants import repeated_keys, vector_contents
+from storage.table.read.deletion_vectors import DeletionFile, load_vectors
+from storage.table.read.read import TableRead
+from storage.table.retention.reachability import (
+    documents,
+    index_files,
+    listed_entries,
+    other_documents,
+    state_entries,
+)
+from storage.table.scan.scan import TableScan, skips_level_0
 
-__all__ = ["check_table", "violations"]
+__all__ = ["check_table", "repeated_keys", "vector_contents", "violations"]
 
 
 def check_table(table: TableCore, *, rows: bool = False) -> None:
@@ -51,6 +64,7 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
     * so does every index file; a bucket has one hash index, deletion vectors are of live files,
       lie inside of their index file one behind the other, and each file has one at most;
     * what readers of the long-lived changelogs from EARLIEST on need is there;
+    * so is what tags and other branches name;
     * with `rows`: deletion vectors mark as many rows as recorded, and only such as their files
       have; where readers do not merge, the newest snapshot shows no key twice.
     """
@@ -82,6 +96,7 @@ def violations(table: TableCore, *, rows: bool = False) -> Iterator[str]:
     if rows and before is not None:
         yield from repeated_keys(table, before[0])
     yield from _long_lived(table, schema_ids, earliest, seen)
+    yield from _kept_elsewhere(table, seen, seen_index)
 
 
 def _long_lived(
@@ -223,10 +238,27 @@ def _vectors(file: IndexFileMeta, live: Container[str]) -> Iterator[str]:
 
 
 def _changelog(table: TableCore, snapshot: Snapshot) -> list[ManifestEntry]:
-    if snapshot.changelog_manifest_list is None:
-        return []
-    metas = table.manifests.read_list(snapshot.changelog_manifest_list)
-    return list(list_entries(table, metas))
+    return [entry for one in snapshot.lists[2:] for entry in listed_entries(table, one)]
+
+
+def _kept_elsewhere(
+    table: TableCore, seen: set[tuple[bytes, int, str]], seen_index: set[str]
+) -> Iterator[str]:
+    """Violations of what tags and other branches keep."""
+    others = other_documents(table)
+    tagged = [tag.snapshot for tag in documents(table, table.layout.branch).tags]
+    for snapshot in (*tagged, *(one for other in others for one in other.states)):
+        try:
+            entries = fold(state_entries(table, snapshot))
+            index = list(index_files(table, snapshot))
+        except (LakewardError, FileNotFoundError) as error:
+            yield f"snapshot {snapshot.id} of a tag or branch cannot be read: {error}"
+            continue
+        yield from _files(table, snapshot.id, entries, seen)
+        for path, file in index:
+            if path not in seen_index:
+                seen_index.add(path)
+                yield from _file(table, snapshot.id, path, file.file_size)
 
 
 def _files(
@@ -252,3 +284,59 @@ def _file(table: TableCore, snapshot_id: int, path: str, recorded: int) -> Itera
         return
     if size != recorded:
         yield f"snapshot {snapshot_id} names {path} with the wrong size"
+
+
+def vector_contents(
+    table: TableCore, path: str, file: IndexFileMeta, row_counts: Mapping[str, int]
+) -> Iterator[str]:
+    """Describe what is wrong with the deletion vectors in an index file.
+
+    Args:
+        table: the table.
+        path: of the index file.
+        file: what the index manifest says of it.
+        row_counts: rows of the live data files of the bucket, by name.
+    """
+    places = {
+        one.data_file_name: DeletionFile(path, one.offset, one.length, one.cardinality)
+        for one in file.deletion_vectors or ()
+    }
+    try:
+        vectors = load_vectors(table.file_io, places)
+    except (LakewardError, FileNotFoundError) as error:
+        yield f"cannot be read: {error}"
+        return
+    for name, vector in vectors.items():
+        rows = row_counts.get(name)
+        if rows is not None and not _fits(vector, rows):
+            yield f"marks {len(vector)} rows of {name}, which has {rows}"
+
+
+def _fits(vector: Bitmap, rows: int) -> bool:
+    """Whether a vector marks any rows, and only such as are there."""
+    return 0 < len(vector) <= rows and vector.max() < rows
+
+
+def repeated_keys(table: TableCore, snapshot: Snapshot) -> Iterator[str]:
+    """Describe keys that readers who do not merge see twice; reads the key columns.
+
+    Args:
+        table: the table.
+        snapshot: the newest.
+    """
+    keys = list(table.schema.primary_keys)
+    if not keys or not skips_level_0(table):
+        return
+    try:
+        plan = TableScan(table).with_snapshot(snapshot.id).plan()
+        found = TableRead(table, keys).to_table(plan)
+    except (LakewardError, FileNotFoundError) as error:
+        yield f"snapshot {snapshot.id}: its keys cannot be read: {error}"
+        return
+    repeats = found.num_rows - _distinct(found, keys)
+    if repeats:
+        yield f"snapshot {snapshot.id}: {repeats} rows have a key that is there already"
+
+
+def _distinct(rows: pa.Table, columns: list[str]) -> int:
+    return rows.group_by(columns).aggregate([]).num_rows

@@ -20,8 +20,7 @@ from storage.table.branches import create_branch
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.retention.consumers import write_consumer
-from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.expire_changelogs import expire_changelogs
+from storage.table.retention.expire import expire_changelogs, expire_snapshots
 from storage.table.retention.orphans import remove_orphan_files
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag

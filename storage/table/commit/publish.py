@@ -45,7 +45,6 @@ from storage.table.commit.index_files import by_file_name, index_entries
 from storage.table.commit.live_files import live_entries, live_state
 from storage.table.commit.manifest_merge import MergePolicy, merge_manifests
 from storage.table.commit.publish_outcome import Outcome, back_off
-from storage.table.commit.stale_buckets import check_buckets
 from storage.table.core import TableCore
 
 __all__ = ["AlreadyCommitted", "BeforePublish", "Published", "Publisher", "Request"]
@@ -229,7 +228,7 @@ class Publisher:
             if check and latest is not None:
                 self._check(latest, entries, changes.kind)
             elif latest is not None and latest.schema_id > self._table.schema.id:
-                check_buckets(self._table, latest, entries)
+                _check_buckets(self._table, latest, entries)
             index = self._index(changes, latest, entries)
             if attempt.delta is None or changes.removes is not None:
                 attempt.delta = self._write_delta(attempt, entries, changes)
@@ -429,3 +428,35 @@ class Publisher:
     def _timed_out(self, started_s: float) -> bool:
         limit = self._table.options.commit_timeout_ms
         return limit is not None and self._table.clock.monotonic_s() - started_s > limit / 1000
+
+
+def _check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[ManifestEntry]) -> None:
+    """Check the number of buckets of new files against a state of a newer schema.
+
+    Appends never conflict, so they are not checked against what is live. But `rescale` changes the
+    schema before it changes a partition (SEMANTICS.md §F.15), so what was written by an older
+    schema is: rows in buckets of two numbers would hide each other.
+
+    Args:
+        table: at the schema of the files.
+        latest: the newest snapshot, of a newer schema.
+        entries: of the append.
+
+    Raises:
+        CommitConflictError: a partition has another number of buckets; nothing was committed.
+    """
+    wanted = table.schemas.read(latest.schema_id).options.get("bucket")
+    if wanted == table.schema.options.get("bucket"):
+        return
+    written = {e.partition: e.total_buckets for e in entries if e.kind is FileKind.ADD}
+    for partition, buckets in sorted(written.items()):
+        there = live_entries(table, latest, partition=partition)
+        found = there[0].total_buckets if there else int(wanted or buckets)
+        if found != buckets:
+            raise CommitConflictError(
+                "the number of buckets was changed while rows were written",
+                detail=f"Total buckets of partition changed from {buckets} to {found}",
+                hint="open the table anew and write the rows again",
+                table=table.layout.root,
+                partition=table.partition_path(partition),
+            )

@@ -6,80 +6,26 @@ compactions only; committed, they make one COMPACT snapshot. A commit fails when
 removed one of the files since, or has deleted rows of them.
 """
 
-from collections.abc import Iterator
-
 from storage.format.files.data_file_options import DataFileNames, DataFileOptions
 from storage.format.metadata.file_meta import CommitMessage, CompactIncrement, DataFileMeta
 from storage.format.metadata.snapshot import Snapshot
 from storage.lsm.bucket import BucketContext
-from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode, unexpected_mode
+from storage.table.bucket_mode import UNAWARE_BUCKET
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.append_picks import PackRules, pack_files
 from storage.table.core import TableCore
-from storage.table.uncommitted import delete_uncommitted
-from storage.table.write.append_write import AppendWriter, BucketDeletions, rewrite_files
-from storage.table.write.bucket_writers import bucket_context, open_append_writer
+from storage.table.read.deletion_vectors import VectorChange
+from storage.table.uncommitted import discarded_on
+from storage.table.write.append_write import BucketDeletions, rewrite_files
+from storage.table.write.bucket_writers import bucket_context
 
-__all__ = ["compact_append_table", "compact_unaware", "merge_packs", "unaware_packs"]
-
-
-def compact_append_table(
-    table: TableCore,
-    *,
-    full: bool = False,
-    partition: bytes | None = None,
-    bucket: int | None = None,
-) -> list[CommitMessage]:
-    """Merge the small files of an append table.
-
-    Args:
-        table: the table.
-        full: also where few files are small: without buckets any two of a partition, in fixed
-            buckets everything from the first small file on if most are small.
-        partition: only this one (framed).
-        bucket: only this one.
-
-    Returns:
-        Messages to commit; none when nothing is due.
-
-    Raises:
-        InvalidRequestError: the table has a primary key.
-        StorageUnavailableError: the store failed; what was written is removed.
-    """
-    mode = bucket_mode(table.schema, table.options)
-    if table.schema.primary_keys:
-        raise unexpected_mode(mode)
-    snapshot = table.latest_snapshot()
-    if snapshot is None:
-        return []
-    if mode is BucketMode.UNAWARE:
-        return compact_unaware(table, snapshot, full=full, partition=partition)
-    entries = live_entries(table, snapshot, partition=partition, bucket=bucket)
-    messages: list[CommitMessage] = []
-    done = False
-    try:
-        for where in sorted({(entry.partition, entry.bucket) for entry in entries}):
-            writer = open_append_writer(table, *where, snapshot, compaction=False)
-            messages += _compacted(writer, full=full)
-        done = True
-    finally:
-        if not done:
-            delete_uncommitted(table, messages)
-    return messages
-
-
-def _compacted(writer: AppendWriter, *, full: bool) -> Iterator[CommitMessage]:
-    try:
-        if writer.compact(full=full):
-            yield writer.prepare_commit()
-    finally:
-        writer.close()
+__all__ = ["compact_unaware", "merge_packs", "unaware_packs"]
 
 
 def compact_unaware(
     table: TableCore, snapshot: Snapshot, *, full: bool = False, partition: bytes | None = None
 ) -> list[CommitMessage]:
-    """The same for a table without buckets, from a given snapshot: a message per partition.
+    """Merge the small files of a table without buckets: a message to commit per partition.
 
     Args:
         table: the table.
@@ -92,18 +38,13 @@ def compact_unaware(
     for entry in entries[: table.options.compaction_file_num_limit]:
         by_partition.setdefault(entry.partition, []).append(entry.file)
     messages: list[CommitMessage] = []
-    done = False
-    try:
+    with discarded_on(table, messages):
         for where, files in sorted(by_partition.items()):
             deletions = BucketDeletions.of(table, snapshot, where, UNAWARE_BUCKET)
             packs = unaware_packs(table, files, deletions, full=full)
             if packs:
                 context = bucket_context(table, where, UNAWARE_BUCKET)
                 messages.append(merge_packs(table, context, packs, deletions))
-        done = True
-    finally:
-        if not done:
-            delete_uncommitted(table, messages)
     return messages
 
 
@@ -152,26 +93,23 @@ def merge_packs(
     names = DataFileNames(table.ids)
     before = [file for pack in packs for file in pack]
     after: list[DataFileMeta] = []
-    done = False
+    change = VectorChange()
     try:
         for pack in packs:
             after += rewrite_files(context, pack, options, names, deletions)
-        increment = CompactIncrement(compact_before=tuple(before), compact_after=tuple(after))
         if deletions is not None:
             change = deletions.without([file.file_name for file in before])
-            increment = CompactIncrement(
-                compact_before=tuple(before),
-                compact_after=tuple(after),
-                new_index_files=change.new,
-                deleted_index_files=change.deleted,
-            )
-        done = True
-    finally:
-        if not done:
-            context.delete_files(after)
+    except BaseException:
+        context.delete_files(after)
+        raise
     return CommitMessage(
         partition=context.partition,
         bucket=context.bucket,
         total_buckets=table.options.bucket,
-        compact=increment,
+        compact=CompactIncrement(
+            compact_before=tuple(before),
+            compact_after=tuple(after),
+            new_index_files=change.new,
+            deleted_index_files=change.deleted,
+        ),
     )

@@ -71,12 +71,12 @@ def pick_all(
         return list(files)
     if deleted is None and len(files) < _FULL_LEAST_FILES:
         return []
-    gone: Container[str] = () if deleted is None else deleted
+    marked: Container[str] = () if deleted is None else deleted
     first = 0
     while (
         first < len(files)
         and files[first].file_size >= target_size
-        and files[first].file_name not in gone
+        and files[first].file_name not in marked
     ):
         first += 1
     chosen = list(files[first:])
@@ -153,8 +153,8 @@ def _lost_much(
 ) -> bool:
     if file.file_name not in vectors:
         return False
-    gone = cardinality(file.file_name)
-    return gone is None or gone > file.row_count * rules.delete_ratio
+    removed = cardinality(file.file_name)
+    return removed is None or removed > file.row_count * rules.delete_ratio
 
 
 def _by_size(files: Iterable[DataFileMeta]) -> list[DataFileMeta]:

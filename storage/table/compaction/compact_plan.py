@@ -116,8 +116,8 @@ def plan_compaction(table: TableCore, request: CompactRequest) -> CompactionPlan
         covered = _idle(table, covered, request.idle_ms)
     work = [
         piece
-        for (partition, bucket), entries in covered.items()
-        for piece in _work(table, mode, snapshot, partition, bucket, entries, full=request.full)
+        for entries in covered.values()
+        for piece in _work(table, mode, snapshot, entries, full=request.full)
     ]
     work.sort(key=lambda piece: (-piece.taken_size, piece.partition, piece.bucket))
     return CompactionPlan(
@@ -146,28 +146,25 @@ def _work(
     table: TableCore,
     mode: BucketMode,
     snapshot: Snapshot,
-    partition: bytes,
-    bucket: int,
     entries: Sequence[ManifestEntry],
     *,
     full: bool,
 ) -> Iterator[BucketWork]:
-    files = [entry.file for entry in entries]
-    total = entries[0].total_buckets
+    files, one = [entry.file for entry in entries], entries[0]
     if mode is BucketMode.UNAWARE:
-        deletions = BucketDeletions.of(table, snapshot, partition, bucket)
+        deletions = BucketDeletions.of(table, snapshot, one.partition, one.bucket)
         for pack in unaware_packs(table, files, deletions, full=full):
-            yield _piece(partition, bucket, total, pack, len(pack), pack, 0, packed=True)
+            yield _piece(one, pack, len(pack), pack, 0, packed=True)
         return
     if not table.schema.primary_keys:
         if len(files) > 1 or table.options.deletion_vectors_enabled:
-            yield _piece(partition, bucket, total, files, len(files), files, 0)
+            yield _piece(one, files, len(files), files, 0)
         return
     assert table.key_of is not None
     levels = Levels.of(files, table.options.num_levels, table.key_of)
     taken = _taken(table, levels, full=full)
     if taken is not None:
-        yield _piece(partition, bucket, total, files, levels.run_count, *taken)
+        yield _piece(one, files, levels.run_count, *taken)
 
 
 def _taken(
@@ -207,9 +204,7 @@ def _last_full_ms(levels: Levels) -> int | None:
 
 
 def _piece(
-    partition: bytes,
-    bucket: int,
-    total_buckets: int,
+    entry: ManifestEntry,
     files: Sequence[DataFileMeta],
     runs: int,
     taken: Sequence[DataFileMeta],
@@ -217,10 +212,11 @@ def _piece(
     *,
     packed: bool = False,
 ) -> BucketWork:
+    """The work on files of the bucket of an entry."""
     return BucketWork(
-        partition=partition,
-        bucket=bucket,
-        total_buckets=total_buckets,
+        partition=entry.partition,
+        bucket=entry.bucket,
+        total_buckets=entry.total_buckets,
         pack=tuple(file.file_name for file in files) if packed else None,
         files=len(files),
         rows=sum(file.row_count for file in files),

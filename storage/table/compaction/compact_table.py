@@ -6,13 +6,14 @@ when its turn comes, so memory is bounded by the number of workers. What is fini
 in groups, each by a commit user of its own.
 
 A race that is lost costs compactions and nothing else. Before a group is committed the buckets
-whose files somebody else has taken away are left out; if the commit still loses, the group is
+whose files another writer has removed are left out; if the commit still loses, the group is
 dropped. The files of a dropped compaction are removed, its buckets are compacted again from the
 newest snapshot, each committed by itself, and given up after a few tries. Killed at any moment, a
 compaction leaves whole commits and files that no snapshot names.
 """
 
 import collections
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -21,15 +22,20 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from storage.errors import (
     CommitConflictError,
     LakewardError,
+    NotFoundError,
     StorageUnavailableError,
 )
+from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.live_files import live_entries
-from storage.table.compaction.compact_bucket import BucketOutcome, compact_bucket
+from storage.table.compaction.append_compact import merge_packs
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
+from storage.table.read.lost_files import judging_losses
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import delete_uncommitted
+from storage.table.write.append_write import BucketDeletions
+from storage.table.write.bucket_writers import bucket_context, open_bucket
 
 __all__ = [
     "BucketFailure",
@@ -86,7 +92,7 @@ class CompactProgress:
         files_after: what there is now.
         dropped: compactions that lost a race so far.
         elapsed_s: since the start [s].
-        eta_s: until the end, as far as can be told [s]; None at first.
+        eta_s: until the end, as far as it can be estimated [s]; None at first.
     """
 
     buckets: int
@@ -142,6 +148,45 @@ class CompactReport:
     bucket_seconds: float = 0.0
     seconds: float = 0.0
 
+    def add(self, messages: Sequence[CommitMessage], result: CommitResult) -> None:
+        """Take in the messages of a commit whose compactions were not dropped."""
+        if result.compact_snapshot_id is not None:
+            self.snapshots.append(result.compact_snapshot_id)
+        self.compacted += len(messages)
+        for increment in (message.compact for message in messages):
+            before = {file.file_name: file.file_size for file in increment.compact_before}
+            after = {file.file_name: file.file_size for file in increment.compact_after}
+            # what only moved to another level was neither read nor written
+            self.read_bytes += sum(size for name, size in before.items() if name not in after)
+            self.written_bytes += sum(size for name, size in after.items() if name not in before)
+            self.changelog_rows += sum(file.row_count for file in increment.changelog_files)
+            self.files_after += len(after) - len(before)
+
+    def progress(
+        self, sizes: tuple[int, int], rows: tuple[int, int], elapsed_s: float
+    ) -> CompactProgress:
+        """How far it is.
+
+        Args:
+            sizes: planned input, and of this worked off [bytes].
+            rows: the same in rows.
+            elapsed_s: since the start [s].
+        """
+        size, done_size = sizes
+        return CompactProgress(
+            buckets=self.planned,
+            done=self.compacted + self.unchanged + self.lost + len(self.failures),
+            size=size,
+            done_size=done_size,
+            rows=rows[0],
+            done_rows=rows[1],
+            files_before=self.files_before,
+            files_after=self.files_after,
+            dropped=self.dropped,
+            elapsed_s=elapsed_s,
+            eta_s=elapsed_s * max(0, size - done_size) / done_size if done_size else None,
+        )
+
     @property
     def complete(self) -> bool:
         """Whether everything that was asked for is done."""
@@ -152,6 +197,21 @@ class CompactReport:
 class _Task:
     work: BucketWork
     tries: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What became of one piece of work.
+
+    Attributes:
+        message: to commit; None when there is nothing to.
+        stale: its files were removed meanwhile: start over from the newest snapshot.
+        seconds: wall time [s].
+    """
+
+    message: CommitMessage | None
+    stale: bool
+    seconds: float
 
 
 def compact_table(
@@ -172,7 +232,7 @@ def compact_table(
         executor: carries out the buckets: threads, or processes (the table pickles).
         parallelism: buckets in work at a time; memory grows with it.
         user_prefix: begins the names of the commit users; each commit has a user of its own.
-        on_progress: told after every finished piece and every commit.
+        on_progress: called after every finished piece and every commit.
         stopping: asked now and then; once it says yes no bucket is begun any more, those in work
             are finished and committed.
 
@@ -213,8 +273,8 @@ class _Job:
         self._clock = table.clock
         self._began_s = table.clock.monotonic_s()
         self._todo: collections.deque[_Task] = collections.deque()
-        self._running: dict[Future[BucketOutcome], _Task] = {}
-        self._ready: list[tuple[_Task, BucketOutcome]] = []
+        self._running: dict[Future[_Outcome], _Task] = {}
+        self._ready: list[tuple[_Task, CommitMessage]] = []
         self._ready_since_s = 0.0
         self._report = CompactReport()
         self._size = self._done_size = 0
@@ -229,16 +289,14 @@ class _Job:
         self._rows = sum(work.rows for work in plan.work)
         self._todo.extend(map(_Task, plan.work))
         if plan.work:
-            self._tell()
-        finished = False
+            self._report_progress()
         try:
             while self._todo or self._running or self._ready:
                 self._step()
-            finished = True
-        finally:
-            if not finished:
-                self._abandon()
-            report.seconds = self._clock.monotonic_s() - self._began_s
+        except BaseException:
+            self._abandon()
+            raise
+        report.seconds = self._clock.monotonic_s() - self._began_s
         return report
 
     def _step(self) -> None:
@@ -250,7 +308,7 @@ class _Job:
             task.tries += 1
             try:
                 future = self._executor.submit(
-                    compact_bucket, self._table, task.work, full=self._request.full
+                    _compact_bucket, self._table, task.work, self._request.full
                 )
             except BrokenExecutor as error:
                 self._failed(task, error)
@@ -263,9 +321,9 @@ class _Job:
         if self._due():
             while self._ready:
                 self._commit(self._next_group())
-                self._tell()
+                self._report_progress()
 
-    def _collect(self, task: _Task, future: Future[BucketOutcome]) -> None:
+    def _collect(self, task: _Task, future: Future[_Outcome]) -> None:
         try:
             outcome = future.result()
         except (LakewardError, OSError, BrokenExecutor) as error:
@@ -276,11 +334,11 @@ class _Job:
             self._again(task)
         elif outcome.message is None:
             self._report.unchanged += 1
-            self._settled(task)
+            self._finish(task)
         else:
             if not self._ready:
                 self._ready_since_s = self._clock.monotonic_s()
-            self._ready.append((task, outcome))
+            self._ready.append((task, outcome.message))
 
     def _due(self) -> bool:
         """Whether what is ready is to be committed now."""
@@ -290,20 +348,20 @@ class _Job:
         idle = not (self._todo or self._running)
         return idle or waited >= _GROUP_S or len(self._ready) >= _GROUP_BUCKETS
 
-    def _next_group(self) -> list[tuple[_Task, BucketOutcome]]:
+    def _next_group(self) -> list[tuple[_Task, CommitMessage]]:
         """Taken from what is ready: all at their first try, then each that lost before."""
         group = [one for one in self._ready if one[0].tries == 1]
         rest = [one for one in self._ready if one[0].tries > 1]
         self._ready = rest if group else rest[1:]
         return group or rest[:1]
 
-    def _commit(self, group: Sequence[tuple[_Task, BucketOutcome]]) -> None:
+    def _commit(self, group: Sequence[tuple[_Task, CommitMessage]]) -> None:
         """Commit what of a group is still possible; the rest is compacted again."""
         snapshot = self._table.latest_snapshot()
         stale = [self._stale(snapshot, *one) for one in group]
         chosen = [one for one, lost in zip(group, stale, strict=True) if not lost]
         late = [one for one, lost in zip(group, stale, strict=True) if lost]
-        messages = [one.message for _, one in chosen if one.message is not None]
+        messages = [message for _, message in chosen]
         self._drop(late)
         if not messages:
             return
@@ -325,32 +383,25 @@ class _Job:
         if result is None or result.compaction_dropped:
             self._drop(chosen, deleted=True)
             return
-        if result.compact_snapshot_id is not None:
-            self._report.snapshots.append(result.compact_snapshot_id)
-        for task, outcome in chosen:
-            self._report.compacted += 1
-            self._report.read_bytes += outcome.read_bytes
-            self._report.written_bytes += outcome.written_bytes
-            self._report.changelog_rows += outcome.changelog_rows
-            self._report.files_after += outcome.written_files - outcome.read_files
-            self._settled(task, tell=False)
+        self._report.add(messages, result)
+        for task, _ in chosen:
+            self._finish(task, report=False)
 
-    def _stale(self, snapshot: Snapshot | None, task: _Task, outcome: BucketOutcome) -> bool:
+    def _stale(self, snapshot: Snapshot | None, task: _Task, message: CommitMessage) -> bool:
         """Whether a compaction has lost its race already."""
-        if snapshot is None or outcome.message is None:
+        if snapshot is None:
             return True
         work = task.work
         entries = live_entries(self._table, snapshot, partition=work.partition, bucket=work.bucket)
         live = {(entry.file.level, entry.file.file_name) for entry in entries}
-        before = outcome.message.compact.compact_before
+        before = message.compact.compact_before
         return any((file.level, file.file_name) not in live for file in before)
 
-    def _drop(self, lost: Iterable[tuple[_Task, BucketOutcome]], *, deleted: bool = False) -> None:
+    def _drop(self, lost: Iterable[tuple[_Task, CommitMessage]], *, deleted: bool = False) -> None:
         """Compactions that lost: their files go, their buckets get another try."""
         lost = tuple(lost)
         if not deleted:
-            messages = [one.message for _, one in lost if one.message is not None]
-            delete_uncommitted(self._table, messages)
+            delete_uncommitted(self._table, [message for _, message in lost])
         for task, _ in lost:
             self._again(task)
 
@@ -366,10 +417,10 @@ class _Job:
                 "tries": task.tries,
             },
         )
-        # the files of a pack are gone for good: a later plan makes other packs
+        # the files of a pack will not come back: a later plan makes other packs
         if task.tries >= _TRIES or task.work.pack is not None:
             self._report.lost += 1
-            self._settled(task)
+            self._finish(task)
         else:
             self._todo.appendleft(task)
 
@@ -381,40 +432,22 @@ class _Job:
                 error=error,
             )
         )
-        self._settled(task)
+        self._finish(task)
 
-    def _settled(self, task: _Task, *, tell: bool = True) -> None:
+    def _finish(self, task: _Task, *, report: bool = True) -> None:
         self._done_size += task.work.taken_size
         self._done_rows += task.work.rows
-        if tell:
-            self._tell()
+        if report:
+            self._report_progress()
 
-    def _tell(self) -> None:
-        report = self._report
-        elapsed = self._clock.monotonic_s() - self._began_s
-        done = report.compacted + report.unchanged + report.lost + len(report.failures)
-        eta: float | None = None
-        if self._done_size:
-            eta = elapsed * max(0, self._size - self._done_size) / self._done_size
-        self._on_progress(
-            CompactProgress(
-                buckets=report.planned,
-                done=done,
-                size=self._size,
-                done_size=self._done_size,
-                rows=self._rows,
-                done_rows=self._done_rows,
-                files_before=report.files_before,
-                files_after=report.files_after,
-                dropped=report.dropped,
-                elapsed_s=elapsed,
-                eta_s=eta,
-            )
-        )
+    def _report_progress(self) -> None:
+        elapsed_s = self._clock.monotonic_s() - self._began_s
+        sizes, rows = (self._size, self._done_size), (self._rows, self._done_rows)
+        self._on_progress(self._report.progress(sizes, rows, elapsed_s))
 
     def _abandon(self) -> None:
-        """After an error: let the running buckets end and remove what nobody will commit."""
-        messages = [one.message for _, one in self._ready if one.message is not None]
+        """After an error: let the running buckets end and remove what will not be committed."""
+        messages = [message for _, message in self._ready]
         for future in self._running:
             future.cancel()
         for future in self._running:
@@ -423,3 +456,60 @@ class _Job:
                 if message is not None:
                     messages.append(message)
         delete_uncommitted(self._table, messages)
+
+
+def _compact_bucket(table: FileStoreTable, work: BucketWork, full: bool) -> _Outcome:
+    """Compact one bucket as it is now; runs in whatever thread or process.
+
+    The state compacted is that of the newest snapshot, in the newest schema: a file written in a
+    schema that this process does not know yet would lose its new columns. So the snapshot is taken
+    first, and the schema after it.
+
+    Raises:
+        StorageUnavailableError: the store failed; what was written is removed.
+        CorruptDataError: a file is damaged, or missing of the newest snapshot.
+        UnsupportedFeatureError: the table cannot be compacted.
+    """
+    began_s = table.clock.monotonic_s()
+    message, stale = None, False
+    try:
+        message = _compacted(table, work, full=full)
+    except (FileNotFoundError, NotFoundError):  # expired while it was read
+        stale = True
+    if message is not None and message.compact.empty:
+        message = None
+    return _Outcome(message=message, stale=stale, seconds=table.clock.monotonic_s() - began_s)
+
+
+def _compacted(table: FileStoreTable, work: BucketWork, *, full: bool) -> CommitMessage | None:
+    snapshot = table.latest_snapshot()
+    if snapshot is None:
+        return None
+    newest = _with_buckets(table.latest(), work.total_buckets)
+    with judging_losses(newest, snapshot.id):
+        if work.pack is not None:
+            return _packed(newest, snapshot, work, work.pack)
+        writer = open_bucket(newest, work.partition, work.bucket, snapshot, compaction=True)
+        with contextlib.closing(writer):
+            writer.compact(full=full)
+            return writer.prepare_commit()
+
+
+def _with_buckets(table: FileStoreTable, total_buckets: int) -> FileStoreTable:
+    """The table as its files were written, also where `bucket` was changed since."""
+    if table.options.bucket == total_buckets:
+        return table
+    options = {**table.schema.options, "bucket": str(total_buckets)}
+    return dataclasses.replace(table, schema=dataclasses.replace(table.schema, options=options))
+
+
+def _packed(
+    table: FileStoreTable, snapshot: Snapshot, work: BucketWork, pack: tuple[str, ...]
+) -> CommitMessage | None:
+    entries = live_entries(table, snapshot, partition=work.partition, bucket=work.bucket)
+    live = {entry.file.file_name: entry.file for entry in entries}
+    if any(name not in live for name in pack):
+        raise NotFoundError("files of a planned compaction were removed", files=len(pack))
+    deletions = BucketDeletions.of(table, snapshot, work.partition, work.bucket)
+    context = bucket_context(table, work.partition, work.bucket)
+    return merge_packs(table, context, [[live[name] for name in pack]], deletions)

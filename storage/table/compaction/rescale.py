@@ -2,13 +2,13 @@
 """Changing the number of buckets of a table, with the rows that are there.
 
 Source: SEMANTICS.md §F.15. First option `bucket` changes, then each partition is read and written
-anew by one OVERWRITE commit, which counts only if nobody changed the partition meanwhile: else the
-partition is read again. So rows of others never get lost, and a rescale that was cut off is
-finished by the next. Partitions that still have the old number can be read, not written; a writer
-that opened the table before is stopped by its commit (`publish`) and must open it anew.
+anew by one OVERWRITE commit, which counts only if no other writer changed the partition meanwhile:
+else the partition is read again. So rows of others never get lost, and a rescale that was cut off
+is finished by the next. Partitions that still have the old number can be read, not written; a
+writer that opened the table before is stopped by its commit (`publish`) and must open it anew.
 
-Rows are written as they are read: merged, with new sequence numbers. No changelog is told; where
-compaction tells it, or reads leave out what compaction has not seen, everything is compacted first.
+Rows are written as they are read: merged, with new sequence numbers. No changelog is emitted; where
+compaction emits it, or reads leave out what compaction has not seen, everything is compacted first.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ from storage.format.metadata.file_meta import CommitMessage, CompactIncrement, D
 from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.table.bucket_mode import BucketMode, bucket_mode
+from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import CompactRequest
@@ -28,7 +29,7 @@ from storage.table.compaction.compact_table import compact_table
 from storage.table.core import TableCore
 from storage.table.scan.scan import Split
 from storage.table.table import FileStoreTable
-from storage.table.uncommitted import delete_files, delete_uncommitted
+from storage.table.uncommitted import delete_files
 from storage.table.write.drop_partitions import PartitionFiles, live_partitions
 
 __all__ = ["RescaleProgress", "RescaledPartition", "rescale", "rescaled_partitions"]
@@ -110,7 +111,7 @@ def rescale(
         buckets: their new number.
         partitions: values of some partition columns each: only partitions that have all values of
             one of them; the others cannot be written until they are rescaled too. Empty: all.
-        on_progress: told now and then.
+        on_progress: called now and then.
 
     Returns:
         What was written anew.
@@ -158,33 +159,36 @@ class _Rescale:
 
     def partition(self, one: RescaledPartition) -> None:
         """Write a partition anew."""
-        for number in range(_TRIES):
-            done_rows = self._done_rows
-            try:
-                self._written(one.files.partition, again=number > 0)
-            except _ChangedError as error:
-                self._done_rows = done_rows
-                self._retries += 1
-                if number == _TRIES - 1:
-                    raise CommitConflictError(
-                        "others changed the partition each time it was read",
-                        hint="let its writers pause (`lakeward pause`), then rescale again",
-                        table=self._table.layout.root,
-                        partition=one.files.name,
-                    ) from error
-            else:
-                break
-        self._done += 1
-        self._tell()
+        done_rows = self._done_rows
 
-    def _written(self, partition: bytes, *, again: bool) -> None:
+        def lost() -> None:
+            self._done_rows, self._snapshot = done_rows, None
+            self._retries += 1
+
+        try:
+            run_until_committed(
+                self._table,
+                lambda: self._attempt(one.files.partition),
+                attempts=_TRIES,
+                retried=(_ChangedError,),
+                on_lost=lost,
+            )
+        except _ChangedError as error:
+            raise CommitConflictError(
+                "others changed the partition each time it was read",
+                hint="let its writers pause (`lakeward pause`), then rescale again",
+                table=self._table.layout.root,
+                partition=one.files.name,
+            ) from error
+        self._done += 1
+        self._report_progress()
+
+    def _attempt(self, partition: bytes) -> Attempt:
+        """Write a partition anew, from a snapshot in which compaction has seen what it must."""
         table = self._table
-        if self._snapshot is None or again:
-            self._plan()
-        snapshot = self._snapshot
-        assert snapshot is not None
-        if not self._told(snapshot, partition):
-            raise _ChangedError
+        snapshot = self._snapshot or self._plan()
+        if not self._seen_by_compaction(snapshot, partition):
+            raise _ChangedError("rows came that compaction has not seen")
         read = table.new_read()
         user = f"rescale-{table.ids.uuid()}"
         with table.new_write(user, overwrite=True) as writer:
@@ -192,29 +196,25 @@ class _Rescale:
                 for batch in read.to_batches(split):
                     writer.write(batch)
                 self._done_rows += split.row_count
-                self._tell()
+                self._report_progress()
             writer.compact(full=True)
-            messages = [_settled(table, one) for one in writer.prepare_commit()]
+            messages = [_with_compaction(table, one) for one in writer.prepare_commit()]
         known = _state(table, snapshot, partition)
 
         def unchanged(latest: Snapshot | None) -> None:
             if latest is None or (
                 latest.id != snapshot.id and _state(table, latest, partition) != known
             ):
-                raise _ChangedError
+                raise _ChangedError("the partition is not the one that was read")
 
-        try:
-            table.new_commit(user).overwrite(
-                messages,
-                BATCH_COMMIT_IDENTIFIER,
-                replaces=frozenset([partition]).__contains__,
-                before_publish=unchanged,
-            )
-        except (_ChangedError, FileConflictError, CommitConflictError):  # certain not to be there
-            delete_uncommitted(table, messages)
-            raise
+        return messages, lambda: table.new_commit(user).overwrite(
+            messages,
+            BATCH_COMMIT_IDENTIFIER,
+            replaces=frozenset([partition]).__contains__,
+            before_publish=unchanged,
+        )
 
-    def _told(self, snapshot: Snapshot, partition: bytes) -> bool:
+    def _seen_by_compaction(self, snapshot: Snapshot, partition: bytes) -> bool:
         """Whether compaction has seen all rows of a partition.
 
         Where it makes the changelog, or reads leave out what it has not seen, rows would be lost.
@@ -228,7 +228,7 @@ class _Rescale:
         entries = live_entries(self._table, snapshot, partition=partition)
         return all(entry.file.level >= least for entry in entries)
 
-    def _plan(self) -> None:
+    def _plan(self) -> Snapshot:
         """Read on from the newest snapshot, in which compaction has seen what it must."""
         options = self._table.options
         if options.needs_lookup or options.changelog_producer == "full-compaction":
@@ -239,8 +239,9 @@ class _Rescale:
         self._snapshot, self._splits = snapshot, {}
         for split in self._table.new_scan().plan(snapshot).splits:
             self._splits.setdefault(split.partition, []).append(split)
+        return snapshot
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         self._on_progress(
             RescaleProgress(
                 partitions=len(self._work),
@@ -252,8 +253,8 @@ class _Rescale:
         )
 
 
-class _ChangedError(Exception):
-    """Somebody changed the partition since it was read."""
+class _ChangedError(FileConflictError):
+    """Another writer changed the partition since it was read."""
 
 
 _State = tuple[frozenset[tuple[int, int, str]], frozenset[tuple[int, str]]]
@@ -269,7 +270,7 @@ def _state(table: TableCore, snapshot: Snapshot, partition: bytes) -> _State:
     )
 
 
-def _settled(table: TableCore, message: CommitMessage) -> CommitMessage:
+def _with_compaction(table: TableCore, message: CommitMessage) -> CommitMessage:
     """The message with what compaction left as its new files, so that one commit makes it all.
 
     Between two commits the rows would be in level 0, which some tables do not read.
@@ -278,13 +279,13 @@ def _settled(table: TableCore, message: CommitMessage) -> CommitMessage:
     before = {file.file_name for file in compact.compact_before}
     after = {file.file_name for file in compact.compact_after}
     kept = tuple(file for file in message.data.new_files if file.file_name not in before)
-    gone = {
+    replaced = {
         (message.partition, message.bucket, name)
         for file in compact.compact_before
         if file.file_name not in after
         for name in (file.file_name, *file.extra_files)
     }
-    delete_files(table, gone, ())
+    delete_files(table, replaced, ())
     data = DataIncrement(
         new_files=(*kept, *compact.compact_after),
         new_index_files=(*message.data.new_index_files, *compact.new_index_files),

@@ -6,15 +6,11 @@ file stays as it is; its metadata is replaced by one that names another index, i
 snapshot, which a concurrent compaction of the file makes fail.
 """
 
-import contextlib
 import dataclasses
-import itertools
-import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from storage.errors import CommitConflictError, RetryableError
 from storage.format.files.data_file import read_rows
 from storage.format.index.builder import FileIndexBuilder, FileIndexSpec, check_file_indexes
 from storage.format.index.container import encode_container, read_container
@@ -29,15 +25,14 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.options.options import require_writable
 from storage.table.commit.commit import CommitResult, FileStoreCommit
+from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
 from storage.table.scan.file_index import INDEX_SUFFIX, index_file_of, index_source, reads_as_stored
-from storage.table.uncommitted import delete_uncommitted
+from storage.table.uncommitted import discarded_on
 from storage.table.write.overwritten import partition_matcher
 
 __all__ = ["next_index_name", "rewrite_file_index", "unindexed_files"]
-
-_LOG = logging.getLogger(__name__)
 
 _NUMBERED = re.compile(r"(.*-)(\d+)\Z", re.DOTALL)
 _TRIES = 3
@@ -60,7 +55,7 @@ def rewrite_file_index(
         table: the table, with the options that say which indexes are wanted.
         partition: values of some partition columns; None = the whole table.
         rebuild: build all wanted indexes anew, as after a change of their settings.
-        on_progress: told files looked at, and files to look at.
+        on_progress: called with files looked at, and files to look at.
 
     Returns:
         What became of the commit; None when no file lacks an index.
@@ -76,20 +71,16 @@ def rewrite_file_index(
     specs = FileIndexSpec.of(table.options)
     check_file_indexes(table.schema.fields, table.options)
     wanted = partition_matcher(table, partition or {})
-    for attempt in itertools.count(1):
+
+    def prepare() -> Attempt | None:
         messages = _messages(table, specs, wanted, on_progress, rebuild=rebuild)
         if not messages:
             return None
         commit = FileStoreCommit(table, table.ids.uuid())
-        try:
-            result = commit.commit(messages, BATCH_COMMIT_IDENTIFIER)
-        except CommitConflictError:
-            delete_uncommitted(table, messages)
-            raise
-        if not result.compaction_dropped or attempt == _TRIES:
-            return result
-        _LOG.info("file indexes are built again, a file was compacted meanwhile")
-    return None
+        return messages, lambda: commit.commit(messages, BATCH_COMMIT_IDENTIFIER)
+
+    committed = run_until_committed(table, prepare, attempts=_TRIES)
+    return None if committed is None else committed[1]
 
 
 def unindexed_files(
@@ -117,17 +108,13 @@ def _messages(
     if snapshot is None or not specs:
         return []
     messages: list[CommitMessage] = []
-    try:
+    with discarded_on(table, messages):
         entries = [one for one in live_entries(table, snapshot) if wanted(one.partition)]
         for number, entry in enumerate(entries, start=1):
             after = _indexed(table, entry, specs, rebuild=rebuild)
             if after is not None:
                 messages.append(_message(entry, after))
             on_progress(number, len(entries))
-    except BaseException:
-        with contextlib.suppress(RetryableError, OSError):
-            delete_uncommitted(table, messages)
-        raise
     return messages
 
 

@@ -4,7 +4,7 @@
 Source: the sort types of the `compact` procedure (SEMANTICS.md §G.5). Only for tables without
 buckets: elsewhere the order of rows means something. Each partition is rewritten whole, as one
 COMPACT snapshot: rows that come meanwhile stay as they are, and a commit that lost a file to
-somebody else is dropped and the partition sorted again.
+another writer is dropped and the partition sorted again.
 
 Memory is bounded: a partition larger than `_IN_MEMORY` is cut by sort code into ranges, which lie
 in local files until their turn; only rows of one code cannot be cut further.
@@ -35,12 +35,13 @@ from storage.lsm.key_order import sort_permutation
 from storage.options.options import require_writable
 from storage.table.bucket_mode import UNAWARE_BUCKET, BucketMode, bucket_mode
 from storage.table.commit.commit import FileStoreCommit
+from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.compact_plan import BucketWork, CompactionPlan, CompactRequest
 from storage.table.compaction.compact_table import CompactProgress, CompactReport
 from storage.table.compaction.sort_codes import SortCodes, SortOrder
+from storage.table.read.deletion_vectors import VectorChange
 from storage.table.table import FileStoreTable
-from storage.table.uncommitted import delete_uncommitted
 from storage.table.write.append_write import BucketDeletions
 from storage.table.write.bucket_writers import bucket_context
 from storage.table.write.drop_partitions import live_partitions
@@ -130,7 +131,7 @@ def sort_table(
         columns: to sort by.
         order: how.
         request: which partitions; None: all.
-        on_progress: told after every partition; it counts as one bucket.
+        on_progress: called after every partition; it counts as one bucket.
         stopping: asked before every partition.
 
     Returns:
@@ -154,22 +155,7 @@ def sort_table(
         _sort_partition(table, one.partition, columns, order, report)
         done_size, done_rows = done_size + one.size, done_rows + one.rows
         report.seconds = report.bucket_seconds = table.clock.monotonic_s() - began_s
-        left = report.seconds * (size - done_size) / done_size if done_size else None
-        on_progress(
-            CompactProgress(
-                buckets=len(work),
-                done=number + 1,
-                size=size,
-                done_size=done_size,
-                rows=rows,
-                done_rows=done_rows,
-                files_before=report.files_before,
-                files_after=report.files_after,
-                dropped=report.dropped,
-                elapsed_s=report.seconds,
-                eta_s=left,
-            )
-        )
+        on_progress(report.progress((size, done_size), (rows, done_rows), report.seconds))
     return report
 
 
@@ -180,32 +166,32 @@ def _sort_partition(
     order: SortOrder,
     report: CompactReport,
 ) -> None:
-    for _ in range(_TRIES):
+    def prepare() -> Attempt | None:
         snapshot = table.latest_snapshot()
         newest = table.latest()
         message = None if snapshot is None else _sorted(newest, snapshot, partition, columns, order)
         if message is None:
-            report.unchanged += 1
-            return
+            return None
         commit = FileStoreCommit(newest, f"sort-{table.ids.uuid()}", new_since=snapshot)
-        try:
-            result = commit.commit([message], BATCH_COMMIT_IDENTIFIER)
-        except CommitConflictError:  # certain not to be there
-            delete_uncommitted(table, [message])
-            report.dropped += 1
-            continue
-        if result.compaction_dropped:
-            report.dropped += 1
-            continue
-        report.compacted += 1
-        before, after = message.compact.compact_before, message.compact.compact_after
-        report.read_bytes += sum(file.file_size for file in before)
-        report.written_bytes += sum(file.file_size for file in after)
-        report.files_after += len(after) - len(before)
-        if result.compact_snapshot_id is not None:
-            report.snapshots.append(result.compact_snapshot_id)
+        return [message], lambda: commit.commit([message], BATCH_COMMIT_IDENTIFIER)
+
+    def lost() -> None:
+        report.dropped += 1
+
+    try:
+        committed = run_until_committed(
+            table, prepare, attempts=_TRIES, retried=(CommitConflictError,), on_lost=lost
+        )
+    except CommitConflictError:
+        report.lost += 1
         return
-    report.lost += 1
+    if committed is None:
+        report.unchanged += 1
+        return
+    if committed[1].compaction_dropped:
+        report.lost += 1
+        return
+    report.add(*committed)
 
 
 def _sorted(
@@ -226,17 +212,19 @@ def _sorted(
         BucketDeletions.of(table, snapshot, partition, UNAWARE_BUCKET),
     )
     after = rows.written(columns, order)
-    increment = CompactIncrement(compact_before=tuple(files), compact_after=after)
+    change = VectorChange()
     if rows.deletions is not None:
         change = rows.deletions.without([file.file_name for file in files])
-        increment = dataclasses.replace(
-            increment, new_index_files=change.new, deleted_index_files=change.deleted
-        )
     return CommitMessage(
         partition=partition,
         bucket=UNAWARE_BUCKET,
         total_buckets=table.options.bucket,
-        compact=increment,
+        compact=CompactIncrement(
+            compact_before=tuple(files),
+            compact_after=after,
+            new_index_files=change.new,
+            deleted_index_files=change.deleted,
+        ),
     )
 
 
@@ -280,18 +268,15 @@ class _Rows:
             first_sequence=self.files[0].min_sequence_number,
             source=FileSource.COMPACT,
         )
-        done = False
         try:
             codes = self._codes(columns, order)
             for part in self._ranges(columns, codes):
                 for batch in _in_order(part, columns, codes):
                     writer.write(batch)
-            written = writer.close()
-            done = True
-        finally:
-            if not done:
-                writer.abort()
-        return written
+            return writer.close()
+        except BaseException:
+            writer.abort()
+            raise
 
     def _codes(self, columns: Sequence[str], order: SortOrder) -> SortCodes:
         count = max(1, sum(file.row_count for file in self.files))

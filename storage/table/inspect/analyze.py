@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,11 +24,10 @@ from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.cast_columns import column_cast
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataField, TypeRoot
 from storage.table.commit.live_files import live_entries
-from storage.table.inspect.distinct_count import DistinctCount
 from storage.table.inspect.statistics import ColumnStatistics, Statistics
 from storage.table.table import FileStoreTable
 
-__all__ = ["Analysis", "analyze", "compute_statistics"]
+__all__ = ["Analysis", "DistinctCount", "analyze", "compute_statistics"]
 
 _TEXTS = (TypeRoot.CHAR, TypeRoot.VARCHAR)
 _BYTES = (TypeRoot.BINARY, TypeRoot.VARBINARY)
@@ -40,9 +40,15 @@ _SIZES = {
     **dict.fromkeys(_TEXTS, 20),
     **dict.fromkeys(_BYTES, 100),
 }
-"""What a value takes where it cannot be told from the values [bytes], as Spark has it."""
+"""What a value takes where the values do not say [bytes], as Spark has it."""
 
 _LONG_DECIMAL = 18
+_EXACT = 1 << 17
+_BITS = 14
+_REGISTERS = 1 << _BITS
+_ALPHA = 0.7213 / (1 + 1.079 / _REGISTERS)
+_MANTISSA = 53
+"""Bits of an integer that a float holds exactly."""
 _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 
 
@@ -73,7 +79,7 @@ def analyze(
         table: the table, at a branch.
         columns: of which statistics are wanted besides the number of rows; None = of all columns
             that can have any.
-        on_progress: told splits read, and splits to read.
+        on_progress: called with splits read, and splits to read.
 
     Returns:
         None on a table without snapshots.
@@ -199,6 +205,39 @@ class _RunningColumn:
         if self._type.root is TypeRoot.DECIMAL:
             return 8 if self._type.precision <= _LONG_DECIMAL else 16
         return _SIZES[self._type.root]
+
+
+class DistinctCount:
+    """Counts different values by their hashes: exactly up to a limit, about beyond it.
+
+    Up to `_EXACT` hashes are kept; then a HyperLogLog of 16384 registers takes over, whose standard
+    error is 0.8 %.
+    """
+
+    def __init__(self) -> None:
+        self._known = np.empty(0, np.uint64)
+        self._registers: npt.NDArray[np.uint8] | None = None
+
+    def add(self, hashes: npt.NDArray[np.uint64]) -> None:
+        """Take the hashes of some values, in which every bit is as good as any other."""
+        if self._registers is None:
+            self._known = np.union1d(self._known, hashes)
+            if len(self._known) <= _EXACT:
+                return
+            self._registers = np.zeros(_REGISTERS, np.uint8)
+            hashes, self._known = self._known, np.empty(0, np.uint64)
+        places = (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
+        rest = (hashes << np.uint64(_BITS)) >> np.uint64(64 - _MANTISSA)
+        # frexp gives the length of a number in bits
+        ranks = _MANTISSA + 1 - np.frexp(rest.astype(np.float64))[1]
+        np.maximum.at(self._registers, places, ranks.astype(np.uint8))
+
+    def estimate(self) -> int:
+        """The number of different values."""
+        if self._registers is None:
+            return len(self._known)
+        weights = np.exp2(-self._registers.astype(np.float64))
+        return round(_ALPHA * _REGISTERS * _REGISTERS / weights.sum())
 
 
 def _bounds(values: pa.Array) -> pa.Array:

@@ -118,7 +118,7 @@ def read_statistics(table: TableCore, snapshot: Snapshot | None = None) -> Stati
         None when it names none, or there is no snapshot.
 
     Raises:
-        FileNotFoundError: the file is gone, as after expiry.
+        FileNotFoundError: the file is missing, as after expiry.
         CorruptDataError: it is damaged.
     """
     if snapshot is None:

@@ -268,14 +268,12 @@ class BucketVectors:
             target = self._table.options.deletion_vector_index_file_target_size
             groups = list(roll(vectors, target))
         new: list[IndexFileMeta] = []
-        done = False
         try:
             new.extend(write_deletion_vectors(self._table, *self._bucket, one) for one in groups)
-            done = True
-        finally:
-            if not done:
-                paths = [index_path(self._table, *self._bucket, file) for file in new]
-                self._table.delete_quietly(paths)
+        except BaseException:
+            paths = [index_path(self._table, *self._bucket, file) for file in new]
+            self._table.delete_quietly(paths)
+            raise
         return tuple(new)
 
     def _load(self, name: str) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tags that the table's options ask for: one a period, or one after each batch; and their end.
 
-Source: SEMANTICS.md §F.9. `TagSchedule` is pure: of the times of snapshots in the order of their
-ids it says which get a tag. After a restart the newest automatic tag says how far it had come, so
-a pass can stop anywhere and be repeated.
+Source: SEMANTICS.md §F.9. `TagSchedule` knows no table: given the times of snapshots in the order
+of their ids, it says which get a tag. After a restart the newest automatic tag says how far it had
+come, so a pass can stop anywhere and be repeated.
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ class TagPeriod:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TagSchedule:
-    """Which snapshots get a tag. Pure.
+    """Which snapshots get a tag: asked for one after the other, it remembers the last period.
 
     Attributes:
         period: of the tags.
@@ -138,7 +138,7 @@ def create_automatic_tags(table: TableCore) -> list[str]:
     """Make the tags that are due, and remove automatic ones beyond `tag.num-retained-max`.
 
     Returns:
-        Names of those made, or found made by somebody else.
+        Names of those made, or found made by another process.
     """
     options = table.options
     if options.tag_automatic_creation not in ("process-time", "watermark"):
@@ -222,13 +222,13 @@ def expire_tags(table: TableCore, *, now_ms: int) -> list[str]:
 def outlived_tags(table: TableCore, *, now_ms: int) -> list[str]:
     """The tags that `expire_tags` would remove. Arguments as there."""
     now = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
-    gone = []
+    expired = []
     for tag in all_tags(table):
         if tag.created is None or tag.time_retained_ms is None:
             continue
         if tag.created + datetime.timedelta(milliseconds=tag.time_retained_ms) < now:
-            gone.append(tag.name)
-    return gone
+            expired.append(tag.name)
+    return expired
 
 
 def zone_named(name: str) -> zoneinfo.ZoneInfo:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which snapshots may go (pure), and removing them with the files that only they name.
+"""Which snapshots and long-lived changelogs expire (pure), and removing them with their files.
 
 Source: SEMANTICS.md §F.7, §F.8, FORMAT.md §11.6. What is kept for certain: everything that a kept
 snapshot, a tag or a branch names.
 
 Order of a pass, so that it can stop anywhere: EARLIEST moves first (readers go by it), then data,
-changelog and index files, then manifests and lists, then the snapshot files from the oldest up.
+changelog and index files, then manifests and lists, then the documents from the oldest up.
 A pass that was cut off is finished by the next one, which starts from the oldest file found by
 listing. Ascending order is a promise to committers, see `publish`.
 
@@ -16,18 +16,44 @@ changelog is written right before the snapshot file goes, so that one of the two
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from storage.errors import NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.options.options import TableOptions
-from storage.table.commit.commit_times import CommitTimes
 from storage.table.core import TableCore
 from storage.table.retention.consumers import expire_consumers, min_next_snapshot
-from storage.table.retention.expire_changelogs import expire_changelogs
 from storage.table.retention.expired_files import ExpiredFiles, Scope
 
-__all__ = ["Retention", "choose_expired", "expirable_snapshots", "expire_snapshots"]
+__all__ = [
+    "Retention",
+    "choose_expired",
+    "expirable_changelogs",
+    "expirable_snapshots",
+    "expire_changelogs",
+    "expire_snapshots",
+]
+
+_TOGETHER = 64
+"""Most documents read at a time to learn their age."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What is kept, where it differs from what the table's options say; None: as they say.
+
+    Attributes:
+        retain_min: newest ones that stay whatever their age (`snapshot.num-retained.min`).
+        retain_max: newest ones of which older ones expire whatever their age
+            (`snapshot.num-retained.max`).
+        time_retained_ms: age up to which one stays (`snapshot.time-retained`) [ms].
+        limit: most that expire in one pass (`snapshot.expire.limit`).
+    """
+
+    retain_min: int | None = None
+    retain_max: int | None = None
+    time_retained_ms: int | None = None
+    limit: int | None = None
 
 
 def choose_expired(
@@ -39,50 +65,37 @@ def choose_expired(
     time_retained_ms: int,
     limit: int,
     keep_from: int | None = None,
+    latest: int | None = None,
 ) -> range:
-    """The ids that expire now, from the oldest on without a gap. Pure.
+    """The ids that expire now, from the oldest on without a gap; the newest stays. Pure.
 
-    A snapshot goes when more than `retain_max` are there, or when its *successor* is older than
-    `time_retained_ms`, so that every moment of that span can still be read.
+    A snapshot expires when more than `retain_max` are there, or when its *successor* is older than
+    `time_retained_ms`, so that every moment of that span can still be read. A long-lived changelog
+    expires by its own age; numbers count from the newest snapshot for both.
 
     Args:
         times: commit time by id [epoch ms]; looked up only where needed.
         now_ms: current time [epoch ms].
-        retain_min: newest snapshots that stay whatever their age.
-        retain_max: newest snapshots of which older ones go whatever their age.
-        time_retained_ms: age up to which a snapshot stays [ms].
+        retain_min: newest ones that stay whatever their age.
+        retain_max: newest ones of which older ones expire whatever their age.
+        time_retained_ms: age up to which one stays [ms].
         limit: most ids of one pass.
-        keep_from: smallest id that somebody (a consumer) still needs.
+        keep_from: smallest id that a consumer still needs.
+        latest: id of the newest snapshot, where `times` are of long-lived changelogs; None: they
+            are of snapshots.
     """
     if not times:
         return range(0)
-    earliest, latest = min(times), max(times)
-    end = min(latest - retain_min + 1, earliest + limit, latest)
+    earliest, newest = min(times), max(times)
+    step, latest = (1, newest) if latest is None else (0, latest)
+    end = min(latest - retain_min + 1, earliest + limit, newest)
     if keep_from is not None:
         end = min(end, keep_from)
-    start = max(latest - retain_max + 1, earliest)
-    for snapshot_id in range(start, end):
-        successor = times.get(snapshot_id + 1)
-        if successor is not None and successor >= now_ms - time_retained_ms:
-            return range(earliest, snapshot_id)
+    for number in range(max(latest - retain_max + 1, earliest), end):
+        time_ms = times.get(number + step)
+        if time_ms is not None and time_ms >= now_ms - time_retained_ms:
+            return range(earliest, number)
     return range(earliest, max(earliest, end))
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
-    """What is kept, where it differs from what the table's options say; None: as they say.
-
-    Attributes:
-        retain_min: instead of `snapshot.num-retained.min`.
-        retain_max: instead of `snapshot.num-retained.max`.
-        time_retained_ms: instead of `snapshot.time-retained` [ms].
-        limit: instead of `snapshot.expire.limit`.
-    """
-
-    retain_min: int | None = None
-    retain_max: int | None = None
-    time_retained_ms: int | None = None
-    limit: int | None = None
 
 
 def expirable_snapshots(
@@ -99,7 +112,7 @@ def expirable_snapshots(
 def _chosen(
     table: TableCore, now_ms: int, keep_from: int | None, retention: Retention
 ) -> tuple[list[int], list[int]]:
-    """All ids, and those that expire."""
+    """Ids of all snapshots, and those that expire."""
     options = table.options
     needed = [keep_from]
     if not (options.consumer_changelog_only and options.changelogs_outlive_snapshots):
@@ -110,7 +123,7 @@ def _chosen(
     least, most = retention.retain_min, retention.retain_max
     age, limit = retention.time_retained_ms, retention.limit
     expired = choose_expired(
-        CommitTimes(ids, lambda some: _read(table, some)),
+        _CommitTimes(ids, lambda some: _read(table, some)),
         now_ms=now_ms,
         retain_min=max(1, options.snapshot_num_retained_min if least is None else least),
         retain_max=max(1, options.snapshot_num_retained_max if most is None else most),
@@ -142,7 +155,7 @@ def expire_snapshots(
     Args:
         table: the table.
         now_ms: current time [epoch ms].
-        keep_from: smallest id that somebody besides the table's consumers still needs.
+        keep_from: smallest id that a reader besides the table's consumers still needs.
         retain_min: instead of `snapshot.num-retained.min`.
         retain_max: instead of `snapshot.num-retained.max`.
         time_retained_ms: instead of `snapshot.time-retained` [ms].
@@ -164,29 +177,36 @@ def expire_snapshots(
         time_retained_ms=time_retained_ms,
         limit=limit,
     )
-    ids, gone = _chosen(table, now_ms, keep_from, retention)
-    if gone:
-        _remove(table, gone, next(one for one in ids if one > gone[-1]), ids[-1])
+    ids, expired = _chosen(table, now_ms, keep_from, retention)
+    if expired:
+        _remove(table, expired, next(one for one in ids if one > expired[-1]), ids[-1])
     if options.changelogs_outlive_snapshots and not alone:
         expire_changelogs(table, now_ms=now_ms, keep_from=keep_from)
-    return len(gone)
+    return len(expired)
 
 
-def _remove(table: TableCore, gone: Sequence[int], stop_id: int, latest: int) -> None:
+def _remove(table: TableCore, expired: Sequence[int], stop_id: int, latest: int) -> None:
     """Remove snapshots below `stop_id`, which stays."""
     outlived = table.options.changelogs_outlive_snapshots
     table.snapshots.write_earliest_hint(stop_id)
-    table.snapshots.preload((*gone, stop_id))
-    found = list(_read(table, gone))
+    table.snapshots.preload((*expired, stop_id))
+    found = list(_read(table, expired))
     stop = table.snapshots.read(stop_id)
-    removing = (*(one for one in found if one.id > gone[0]), stop)
-    ExpiredFiles(table, found, removing, stop, latest, _scope(table.options)).run()
+    removing = (*(one for one in found if one.id > expired[0]), stop)
+    ExpiredFiles(
+        table=table,
+        expired=found,
+        removing=removing,
+        stop=stop,
+        latest=latest,
+        scope=_scope(table.options),
+    ).run()
     for snapshot in found:
         if outlived and table.snapshots.exists(snapshot.id):
             table.changelogs.write(snapshot)
         table.snapshots.delete(snapshot.id)
     if outlived:
-        table.changelogs.write_latest_hint(gone[-1])
+        table.changelogs.write_latest_hint(expired[-1])
 
 
 def _scope(options: TableOptions) -> Scope:
@@ -204,3 +224,115 @@ def _read(table: TableCore, snapshot_ids: Sequence[int]) -> Iterator[Snapshot]:
             yield table.snapshots.recall(snapshot_id)
         except NotFoundError:
             continue
+
+
+def expirable_changelogs(
+    table: TableCore, *, now_ms: int, keep_from: int | None = None, delete_all: bool = False
+) -> list[int]:
+    """The ids that `expire_changelogs` would remove now, ascending. Arguments as there."""
+    snapshot_ids = table.snapshots.ids()
+    return _chosen_changelogs(table, snapshot_ids, now_ms, keep_from, delete_all)[1]
+
+
+def _chosen_changelogs(
+    table: TableCore,
+    snapshot_ids: Sequence[int],
+    now_ms: int,
+    keep_from: int | None,
+    delete_all: bool,
+) -> tuple[list[int], list[int]]:
+    """Ids of all changelogs below the snapshots, and those that expire."""
+    if not snapshot_ids:
+        return [], []
+    options = table.options
+    ids = [one for one in table.changelogs.ids() if one < snapshot_ids[0]]
+    if delete_all:
+        return ids, ids
+    needed = [one for one in (keep_from, min_next_snapshot(table)) if one is not None]
+    expired = choose_expired(
+        _CommitTimes(ids, table.changelogs.read_many),
+        now_ms=now_ms,
+        retain_min=options.changelog_num_retained_min,
+        retain_max=options.changelog_num_retained_max,
+        time_retained_ms=options.changelog_time_retained_ms,
+        limit=options.snapshot_expire_limit,
+        keep_from=min(needed, default=None),
+        latest=snapshot_ids[-1],
+    )
+    return ids, [one for one in ids if one in expired]
+
+
+def expire_changelogs(
+    table: TableCore, *, now_ms: int, keep_from: int | None = None, delete_all: bool = False
+) -> int:
+    """Remove long-lived changelogs whose time has come, and the files that only they name.
+
+    Safe beside commits, streaming reads of what is kept, and other passes.
+
+    Args:
+        table: the table, at a branch.
+        now_ms: current time [epoch ms].
+        keep_from: smallest id that a reader besides the table's consumers still needs.
+        delete_all: remove all of them, also those that readers still need.
+
+    Returns:
+        How many were removed.
+
+    Raises:
+        StorageUnavailableError: the store failed; call again.
+    """
+    store, snapshot_ids = table.changelogs, table.snapshots.ids()
+    ids, expired = _chosen_changelogs(table, snapshot_ids, now_ms, keep_from, delete_all)
+    if not expired:
+        return 0
+    if delete_all:
+        store.move_latest_hint(None)
+    else:
+        store.write_earliest_hint(next(one for one in ids if one > expired[-1]))
+    changelogs = list(store.read_many(expired))
+    ExpiredFiles(
+        table=table,
+        expired=changelogs,
+        removing=changelogs,
+        stop=table.snapshots.read(snapshot_ids[0]),
+        latest=snapshot_ids[-1],
+        scope=Scope(state=False),
+        changelogs=list(store.read_many(one for one in ids[len(expired) :][:1])),
+    ).run()
+    for snapshot_id in expired:
+        store.delete(snapshot_id)
+    return len(expired)
+
+
+class _CommitTimes(Mapping[int, int]):
+    """Commit time [epoch ms] of snapshots or long-lived changelogs by id, read when asked for.
+
+    More and more documents are read at a time, for the first often decides.
+
+    Args:
+        ids: ascending.
+        read: gives those of some ids that are still there.
+    """
+
+    def __init__(
+        self, ids: Iterable[int], read: Callable[[Sequence[int]], Iterable[Snapshot]]
+    ) -> None:
+        self._ids = tuple(ids)
+        self._read = read
+        self._times: dict[int, int] = {}
+        self._read_until = 0
+        self._window = 1
+
+    def __getitem__(self, snapshot_id: int) -> int:
+        if snapshot_id >= self._read_until:
+            self._read_until = snapshot_id + self._window
+            self._window = min(2 * self._window, _TOGETHER)
+            some = [one for one in self._ids if snapshot_id <= one < self._read_until]
+            self._times |= {found.id: found.time_ms for found in self._read(some)}
+        return self._times[snapshot_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)

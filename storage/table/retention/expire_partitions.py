@@ -129,7 +129,7 @@ def expire_partitions(table: TableCore, *, now_ms: int, user: str | None = None)
     Args:
         table: the table, at a branch.
         now_ms: current time [epoch ms].
-        user: who commits; None: somebody new.
+        user: who commits; None: a new user.
 
     Returns:
         Their values, joined by commas.

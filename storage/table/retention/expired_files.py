@@ -9,25 +9,24 @@ index files go first, then what describes them, so that a pass can stop anywhere
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from storage.errors import CorruptDataError, NotFoundError
+from storage.errors import NotFoundError
 from storage.format.metadata.file_meta import FileKind, FileSource, ManifestEntry
-from storage.format.metadata.layout import TableLayout
-from storage.format.metadata.manifest import ManifestFileMeta, fold
+from storage.format.metadata.manifest import ManifestFileMeta
 from storage.format.metadata.snapshot import CommitKind, Snapshot
-from storage.io.file_io import read_present
-from storage.table.commit.index_files import index_entries, index_path
-from storage.table.commit.live_files import list_entries, live_state
 from storage.table.core import TableCore
-from storage.table.retention.references import branches_kept, changelog_names
+from storage.table.retention.reachability import (
+    DataFile,
+    Removal,
+    data_files,
+    listed_entries,
+    live_among,
+    other_documents,
+    readable_tags,
+)
 
 __all__ = ["ExpiredFiles", "Scope"]
-
-_File = tuple[bytes, int, str]
-"""Framed partition, bucket, name."""
-
-_TAG = "tag-"
 
 _TOGETHER = 64
 """Most snapshots read at a time."""
@@ -52,215 +51,110 @@ class Scope:
     state: bool = True
 
 
+@dataclasses.dataclass(kw_only=True)
 class ExpiredFiles:
-    """Removing what only some snapshots name.
+    """Removes what only some snapshots name.
 
-    Args:
+    Attributes:
         table: the table.
-        gone: snapshots that expire, ascending.
+        expired: snapshots that expire, ascending.
         removing: snapshots that removed the data files that go, ascending.
         stop: oldest snapshot that stays.
         latest: newest id.
         scope: what goes.
-        changelogs: long-lived changelogs that stay and whose lists `gone` could name.
+        changelogs: long-lived changelogs that stay and whose lists `expired` could name.
     """
 
-    def __init__(
-        self,
-        table: TableCore,
-        gone: Sequence[Snapshot],
-        removing: Sequence[Snapshot],
-        stop: Snapshot,
-        latest: int,
-        scope: Scope,
-        changelogs: Sequence[Snapshot] = (),
-    ) -> None:
-        self._table = table
-        self._gone = gone
-        self._removing = removing
-        self._stop = stop
-        self._latest = latest
-        self._scope = scope
-        self._tags = sorted(_tags(table, table.layout), key=lambda tag: tag.id)
-        branches = branches_kept(table)
-        self._pinned = [*self._tags, *branches.states]
-        self._next_changelogs = changelogs
-        self._of_branches = [changelog_names(table, one) for one in branches.changelogs]
-        readable = (*branches.snapshots, *branches.changelogs)
-        self._read_elsewhere = {one.changelog_manifest_list for one in readable}
-        # of a pass over changelogs, snapshots in between may have brought files back
-        self._complete = scope.state
+    table: TableCore
+    expired: Sequence[Snapshot]
+    removing: Sequence[Snapshot]
+    stop: Snapshot
+    latest: int
+    scope: Scope
+    changelogs: Sequence[Snapshot] = ()
 
     def run(self) -> None:
-        """Data and changelog files first, then what describes them."""
-        self._preload()
-        data = self._unneeded_data()
-        if self._scope.changelog:
-            for snapshot in self._gone:
-                data |= {_file(entry) for entry in self._changelog(snapshot)}
-        paths = [self._table.data_path(*file) for file in sorted(data)]
-        index = self._unneeded_index() if self._scope.state else []
-        metadata = self._unneeded_metadata()
-        self._table.delete_quietly([*paths, *index])
-        self._table.delete_quietly(metadata)
+        """Find the files and remove them."""
+        tags = [tag.snapshot for tag in readable_tags(self.table, self.table.layout)]
+        others = other_documents(self.table)
+        self._preload([self.stop, *tags, *(one for other in others for one in other.states)])
+        removal = Removal(self.table, self._replaced(tags))
+        scope = self.scope
+        for snapshot in self.expired:
+            removal.add(
+                snapshot, lists=scope.data_lists, changelog=scope.changelog, state=scope.state
+            )
+        for snapshot in (self.stop, *tags):
+            removal.keep_metadata(snapshot)
+        for snapshot in self._overwrites() if removal.index else ():
+            removal.keep_index(snapshot)
+        for changelog in self.changelogs:
+            removal.keep_lists(changelog.lists)
+        for other in others:
+            removal.keep_branch(other)
+        removal.run()
 
-    def _preload(self) -> None:
+    def _preload(self, kept: Iterable[Snapshot]) -> None:
         """Read together what is needed for certain; whatever is missing shows later."""
-        store = self._table.manifests
-        asked = [*self._gone, self._stop, *self._pinned]
+        store = self.table.manifests
+        asked = (*self.expired, *kept)
         store.preload_lists(itertools.chain.from_iterable(one.lists for one in asked))
         metas: list[ManifestFileMeta] = []
-        for one in (*self._gone, *self._removing[-1:]):
+        for one in (*self.expired, *self.removing[-1:]):
             for name, size in one.lists[1:]:
                 with contextlib.suppress(FileNotFoundError):
                     metas += store.read_list(name, size)
         store.preload_manifests(metas)
 
-    def _unneeded_data(self) -> set[_File]:
-        """Files removed from the state, which nothing that stays names."""
-        removed_by: dict[_File, int] = {}
-        for snapshot in self._removing:
-            entries = self._entries(*snapshot.lists[1])
-            for entry in entries:
-                if entry.kind is FileKind.DELETE and (self._scope.appended or _compacted(entry)):
-                    for file in _files(entry):
-                        removed_by[file] = snapshot.id
-            for entry in entries:  # an upgrade removes and adds one file
-                if entry.kind is FileKind.ADD:
-                    for file in _files(entry):
-                        removed_by.pop(file, None)
+    def _replaced(self, tags: Sequence[Snapshot]) -> set[DataFile]:
+        """Files removed from the state, which nothing that stays in the branch names."""
+        removed_by, complete = self._removed_by()
         if not removed_by:
             return set()
-        for file in self._named_later():
-            removed_by.pop(file, None)
-        return set(removed_by) - self._pinned_data(removed_by)
-
-    def _named_later(self) -> Iterator[_File]:
-        """Files that snapshots after `stop` could have brought back."""
-        if not self._complete:  # a former pass was cut off: ask the state itself
-            yield from _all_files(live_state(self._table, self._stop).entries())
+        kept: set[DataFile] = set()
+        if not complete:  # a former pass was cut off: ask the state itself
+            kept |= live_among(self.table, self.stop, removed_by.keys())
         for snapshot in self._overwrites():
-            yield from _all_files(self._entries(*snapshot.lists[1]))
+            kept.update(_added(self._delta(snapshot) or ()))
+        # a file that some tag names is also named by the newest tag before its removal
+        for tag, end in zip(tags, (*(tag.id for tag in tags[1:]), self.latest + 1), strict=False):
+            asked = {file for file, removed in removed_by.items() if tag.id < removed <= end}
+            kept |= live_among(self.table, tag, asked)
+        return set(removed_by) - kept
 
-    def _pinned_data(self, removed_by: Mapping[_File, int]) -> set[_File]:
-        """Of some files, those that tags and branches name.
+    def _removed_by(self) -> tuple[dict[DataFile, int], bool]:
+        """The id of the snapshot that removed each file, and whether all deltas were there."""
+        removed_by: dict[DataFile, int] = {}
+        complete = self.scope.state  # changelogs: snapshots in between may have restored files
+        for snapshot in self.removing:
+            entries = self._delta(snapshot)
+            complete = complete and entries is not None
+            for entry in entries or ():
+                if entry.kind is FileKind.DELETE and (self.scope.appended or _compacted(entry)):
+                    removed_by.update(dict.fromkeys(data_files((entry,)), snapshot.id))
+            for file in _added(entries or ()):  # an upgrade removes and adds one file
+                removed_by.pop(file, None)
+        return removed_by, complete
 
-        A file that some tag names is also named by the newest tag before its removal.
-        """
-        needed: set[_File] = set()
-        for number, tag in enumerate(self._tags):
-            after = self._tags[number + 1].id if number + 1 < len(self._tags) else self._latest + 1
-            asked = {file for file, removed in removed_by.items() if tag.id < removed <= after}
-            if asked:
-                needed |= asked & set(self._live(tag))
-        for snapshot in self._pinned[len(self._tags) :]:
-            needed |= set(self._live(snapshot))
-        return needed.union(*(files for files, _ in self._of_branches))
-
-    def _live(self, snapshot: Snapshot) -> Iterator[_File]:
-        lists = self._table.manifests.read_lists(snapshot.lists[:2])
-        metas = itertools.chain.from_iterable(lists)
-        return _all_files(fold(list_entries(self._table, metas)))
-
-    def _unneeded_metadata(self) -> list[str]:
-        layout = self._table.layout
-        kept = (self._stop, *self._pinned)
-        used = {name for snapshot in kept for name in self._names(snapshot, strict=True)}
-        for changelog in self._next_changelogs:
-            used |= set(self._names(changelog, strict=False))
-        names = {name for one in self._gone for name in self._going(one)}
-        paths = {layout.manifest(name) for name in names - used}
-        paths.difference_update(*(paths for _, paths in self._of_branches))
-        statistics: set[str | None] = set()
-        if self._scope.state:
-            statistics = {one.statistics for one in self._gone} - {one.statistics for one in kept}
-        return [
-            *sorted(paths),
-            *(layout.statistics_file(name) for name in sorted(filter(None, statistics))),
-        ]
-
-    def _going(self, snapshot: Snapshot) -> Iterator[str]:
-        """Names of the manifests and lists of a snapshot that go if nothing else names them."""
-        if self._scope.data_lists:
-            for name, _ in snapshot.lists[:2]:
-                yield from self._listed(name, strict=False)
-        if self._scope.changelog and (changelog := self._own_changelog(snapshot)) is not None:
-            yield from self._listed(changelog[0], strict=False)
-        if self._scope.state and snapshot.index_manifest is not None:
-            yield snapshot.index_manifest
-
-    def _unneeded_index(self) -> list[str]:
-        """Paths of index files that nothing that stays names."""
-        unneeded = {path for one in self._gone for path in self._index_paths(one, strict=False)}
-        kept = [self._stop, *self._pinned, *(self._overwrites() if unneeded else ())]
-        for snapshot in kept:
-            if unneeded:
-                unneeded.difference_update(self._index_paths(snapshot, strict=True))
-        return sorted(unneeded)
-
-    def _index_paths(self, snapshot: Snapshot, *, strict: bool) -> Iterator[str]:
+    def _delta(self, snapshot: Snapshot) -> list[ManifestEntry] | None:
+        """What a snapshot changed; None where a former pass has removed it already."""
         try:
-            entries = index_entries(self._table, snapshot)
+            return listed_entries(self.table, snapshot.lists[1])
         except FileNotFoundError:
-            if strict:
-                raise
-            return
-        for entry in entries:
-            if entry.file.external_path is None:
-                yield index_path(self._table, entry.partition, entry.bucket, entry.file)
+            return None
 
     def _overwrites(self) -> Iterator[Snapshot]:
         """Snapshots after `stop` that could have brought files back."""
-        later = range(self._stop.id + 1, self._latest + 1)
+        later = range(self.stop.id + 1, self.latest + 1)
         for number, snapshot_id in enumerate(later):
             if number % _TOGETHER == 0:
-                self._table.snapshots.preload(later[number : number + _TOGETHER])
-            snapshot = self._read(snapshot_id)
-            if snapshot is not None and snapshot.commit_kind is CommitKind.OVERWRITE:
+                self.table.snapshots.preload(later[number : number + _TOGETHER])
+            try:
+                snapshot = self.table.snapshots.recall(snapshot_id)
+            except NotFoundError:
+                continue
+            if snapshot.commit_kind is CommitKind.OVERWRITE:
                 yield snapshot
-
-    def _names(self, snapshot: Snapshot, *, strict: bool) -> Iterator[str]:
-        """Manifests of a snapshot, its lists and its index manifest."""
-        for name, _ in snapshot.lists[:2]:
-            yield from self._listed(name, strict=strict)
-        if snapshot.changelog_manifest_list is not None:
-            # of a tag that Java kept, it went with its snapshot
-            yield from self._listed(snapshot.changelog_manifest_list, strict=False)
-        if snapshot.index_manifest is not None:
-            yield snapshot.index_manifest
-
-    def _listed(self, name: str, *, strict: bool) -> Iterator[str]:
-        """A manifest list and its manifests; manifests are left out when the list is gone."""
-        try:
-            yield from [meta.file_name for meta in self._table.manifests.read_list(name)]
-        except FileNotFoundError:
-            if strict:
-                raise
-        yield name
-
-    def _changelog(self, snapshot: Snapshot) -> list[ManifestEntry]:
-        own = self._own_changelog(snapshot)
-        return [] if own is None else self._entries(*own)
-
-    def _own_changelog(self, snapshot: Snapshot) -> tuple[str, int | None] | None:
-        """Name and size [bytes] of a changelog list that no other branch reads."""
-        shared = snapshot.changelog_manifest_list in (None, *self._read_elsewhere)
-        return None if shared else snapshot.lists[2]
-
-    def _entries(self, list_name: str, size: int | None) -> list[ManifestEntry]:
-        """Entries of a manifest list; what a former pass has removed already is missing."""
-        try:
-            metas = self._table.manifests.read_list(list_name, size)
-            return list(list_entries(self._table, metas))
-        except FileNotFoundError:
-            self._complete = False
-            return []
-
-    def _read(self, snapshot_id: int) -> Snapshot | None:
-        try:
-            return self._table.snapshots.recall(snapshot_id)
-        except NotFoundError:
-            return None
 
 
 def _compacted(entry: ManifestEntry) -> bool:
@@ -268,31 +162,5 @@ def _compacted(entry: ManifestEntry) -> bool:
     return entry.file.file_source == FileSource.COMPACT
 
 
-def _files(entry: ManifestEntry) -> Iterator[_File]:
-    if entry.file.external_path is None:
-        for name in (entry.file.file_name, *entry.file.extra_files):
-            yield (entry.partition, entry.bucket, name)
-
-
-def _file(entry: ManifestEntry) -> _File:
-    return (entry.partition, entry.bucket, entry.file.file_name)
-
-
-def _all_files(entries: Iterable[ManifestEntry]) -> Iterator[_File]:
-    return (file for entry in entries if entry.kind is FileKind.ADD for file in _files(entry))
-
-
-def _tags(table: TableCore, layout: TableLayout) -> Iterator[Snapshot]:
-    listed = table.file_io.list(layout.tag_dir)
-    paths = [one.path for one in listed if one.name.startswith(_TAG) and not one.directory]
-    for path, data in zip(paths, read_present(table.file_io, paths), strict=True):
-        if data is None:
-            continue  # deleted meanwhile
-        try:
-            yield Snapshot.from_json(data)
-        except CorruptDataError as error:
-            raise CorruptDataError(
-                "a tag cannot be read, so nothing may be deleted",
-                detail=str(error),
-                path=path,
-            ) from error
+def _added(entries: Iterable[ManifestEntry]) -> Iterator[DataFile]:
+    return data_files(entry for entry in entries if entry.kind is FileKind.ADD)

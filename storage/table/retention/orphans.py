@@ -10,26 +10,27 @@ cannot be read whole ends the call before anything is removed, unless expiry is 
 """
 
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
-from storage.format.metadata.changelog_store import ChangelogStore
+from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.metadata.file_meta import ManifestEntry
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.manifest import ManifestFileMeta
 from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.metadata.snapshot_store import SnapshotStore
-from storage.format.metadata.tag import list_tags
 from storage.io.file_io import FileStatus
-from storage.table.commit.index_files import index_entries
 from storage.table.commit.live_files import list_entries
 from storage.table.core import TableCore
-from storage.table.retention.references import branch_names
+from storage.table.retention.reachability import (
+    all_branches,
+    documents,
+    index_files,
+    listed_manifests,
+)
 
 __all__ = ["DEFAULT_AGE_MS", "OrphanFiles", "OrphanProgress", "remove_orphan_files"]
 
@@ -39,7 +40,6 @@ DEFAULT_AGE_MS = 24 * 3_600_000
 _THREADS = 16
 """Directories listed at once: a listing is all waiting on an object store."""
 
-_MAIN = "main"
 _BUCKET = "bucket-"
 _HINTS = frozenset({"EARLIEST", "LATEST"})
 _DATA_DIRECTORY = "data-file.path-directory"
@@ -50,8 +50,8 @@ _DELETED = 1000
 """Files removed between two words of progress."""
 
 
-_Document = tuple[Snapshot, Callable[[], bool]]
-"""A snapshot, tag or changelog, and whether it is being taken away by now."""
+_Root = tuple[Snapshot, Callable[[], bool]]
+"""A snapshot, tag or changelog, and whether it has expired by now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class OrphanFiles:
 
 
 OrphanProgress = Callable[[str, int], None]
-"""Told what is going on (`listed`, `named`, `removed`), and of how many files by now."""
+"""Called with the phase (`listed`, `named`, `removed`) and the number of files so far."""
 
 
 def remove_orphan_files(
@@ -85,7 +85,7 @@ def remove_orphan_files(
     Args:
         table: the table, at any branch.
         older_than_ms: only files last written before this time [epoch ms]; None: a day ago.
-        dry_run: only tell.
+        dry_run: only report.
         on_progress: see `OrphanProgress`.
 
     Raises:
@@ -102,40 +102,36 @@ def remove_orphan_files(
             older_than_ms=limit_ms,
             now_ms=now_ms,
         )
-    layouts = _layouts(table)
+    layouts = [layout for branch in all_branches(table) for layout in _layouts(table, branch)]
     with concurrent.futures.ThreadPoolExecutor(_THREADS, "orphans") as pool:
         found = [one for one in _candidates(table, layouts, pool) if one.modified_ms < limit_ms]
     on_progress("listed", len(found))
-    if found:
-        named = _named(table, layouts, on_progress)
-        found = [one for one in found if one.name not in named]
-    found.sort(key=lambda one: one.path)
+    left = {one.name for one in found}
+    if left:
+        _exclude_named(table, left, on_progress)
+    found = sorted((one for one in found if one.name in left), key=lambda one: one.path)
     for at in range(0, 0 if dry_run else len(found), _DELETED):
         table.file_io.delete_many(one.path for one in found[at : at + _DELETED])
         on_progress("removed", min(at + _DELETED, len(found)))
     return OrphanFiles(tuple(one.path for one in found), sum(one.size for one in found))
 
 
-def _layouts(table: TableCore) -> list[TableLayout]:
-    """Of every branch, with its own data directory."""
-    layouts = []
-    for name in (_MAIN, *branch_names(table)):
-        layout = TableLayout(table.layout.root, branch=name)
-        schemas = SchemaStore(table.file_io, layout)
-        ids = schemas.ids()
-        if not ids:
-            raise CorruptDataError(
-                f"Branch {name} has no schemas. Orphan files cleaning aborted.",
-                hint="look at the branch, and drop it if it is not wanted",
-                table=layout.root,
-                branch=name,
-            )
-        directories = {schemas.read(one).options.get(_DATA_DIRECTORY, "") for one in ids}
-        layouts += [
-            dataclasses.replace(layout, data_directory=one.strip("/"))
-            for one in sorted(directories)
-        ]
-    return layouts
+def _layouts(table: TableCore, branch: str) -> list[TableLayout]:
+    """Of a branch, one for each data directory that it has had."""
+    layout = dataclasses.replace(table.layout, branch=branch)
+    schemas = SchemaStore(table.file_io, layout)
+    ids = schemas.ids()
+    if not ids:
+        raise CorruptDataError(
+            f"Branch {branch} has no schemas. Orphan files cleaning aborted.",
+            hint="look at the branch, and drop it if it is not wanted",
+            table=layout.root,
+            branch=branch,
+        )
+    directories = {schemas.read(one).options.get(_DATA_DIRECTORY, "") for one in ids}
+    return [
+        dataclasses.replace(layout, data_directory=one.strip("/")) for one in sorted(directories)
+    ]
 
 
 def _candidates(
@@ -174,39 +170,31 @@ def _bucket_dirs(
     return level
 
 
-def _named(
-    table: TableCore, layouts: Iterable[TableLayout], on_progress: OrphanProgress
-) -> set[str]:
-    """Names of all files that a snapshot, tag or changelog of a branch names."""
-    named: set[str] = set()
+def _exclude_named(table: TableCore, left: set[str], on_progress: OrphanProgress) -> None:
+    """Take out of some names all that a snapshot, tag or changelog of a branch names."""
+    listed = len(left)
     metas: dict[str, ManifestFileMeta] = {}
-    documents = [one for layout in _by_branch(layouts) for one in _documents(table, layout)]
-    for snapshot, gone in documents:
+    roots = [root for branch in all_branches(table) for root in _roots(table, branch)]
+    for snapshot, expired in roots:
         try:
-            _name_metadata(table, snapshot, named, metas)
+            _exclude_metadata(table, snapshot, left, metas)
         except FileNotFoundError as error:
-            if not gone():
+            if not expired():
                 raise _incomplete(table, snapshot, error) from error
-            _name_metadata(table, snapshot, named, metas, strict=False)
-    left = list(metas.values())
-    for at in range(0, len(left), _TOGETHER):
-        on_progress("named", len(named))
-        some = left[at : at + _TOGETHER]
+            _exclude_metadata(table, snapshot, left, metas, strict=False)
+    rest = iter(metas.values())
+    while left and (some := list(itertools.islice(rest, _TOGETHER))):
+        on_progress("named", listed - len(left))
         try:
-            named.update(_data_files(list_entries(table, some)))
+            _exclude_names(left, list_entries(table, some))
         except FileNotFoundError:
             for meta in some:
-                named.update(_data_files(_entries_or_none(table, meta, documents)))
-    return named
-
-
-def _by_branch(layouts: Iterable[TableLayout]) -> list[TableLayout]:
-    return list({layout.branch: layout for layout in layouts}.values())
+                _exclude_names(left, _entries_or_none(table, meta, roots))
 
 
 def _incomplete(table: TableCore, snapshot: Snapshot, error: FileNotFoundError) -> CorruptDataError:
     return CorruptDataError(
-        "a snapshot names a file that is gone, so nothing may be removed",
+        "a snapshot names a file that is missing, so nothing may be removed",
         detail=str(error),
         hint="bring the file back, or roll back to a snapshot that is whole",
         snapshot=snapshot.id,
@@ -215,83 +203,66 @@ def _incomplete(table: TableCore, snapshot: Snapshot, error: FileNotFoundError) 
 
 
 def _entries_or_none(
-    table: TableCore, meta: ManifestFileMeta, documents: Sequence[_Document]
+    table: TableCore, meta: ManifestFileMeta, roots: Sequence[_Root]
 ) -> list[ManifestEntry]:
-    """Entries of a manifest; none when whatever named it is being taken away."""
+    """Entries of a manifest; none when whatever named it has expired by now."""
     try:
         return list(list_entries(table, [meta]))
     except FileNotFoundError as error:
-        for snapshot, gone in documents:
-            named: dict[str, ManifestFileMeta] = {}
-            _name_metadata(table, snapshot, set(), named, strict=False)
-            if meta.file_name in named and not gone():
+        for snapshot, expired in roots:
+            lists = (listed_manifests(table, one, strict=False) for one in snapshot.lists)
+            names = {one.file_name for one in itertools.chain.from_iterable(lists)}
+            if meta.file_name in names and not expired():
                 raise _incomplete(table, snapshot, error) from error
         return []
 
 
-def _documents(table: TableCore, layout: TableLayout) -> Iterator[_Document]:
-    """Snapshots, tags and changelogs of a branch, and whether one is being taken away by now."""
+def _roots(table: TableCore, branch: str) -> Iterator[_Root]:
+    """Snapshots, tags and changelogs of a branch, and whether one has expired by now."""
+    layout = dataclasses.replace(table.layout, branch=branch)
     store = SnapshotStore(table.file_io, layout)
 
     def expired(snapshot_id: int) -> bool:
         earliest = store.earliest_id()
         return earliest is None or snapshot_id < earliest or not store.exists(snapshot_id)
 
-    ids = store.ids()
-    store.preload(ids)
-    for snapshot_id in ids:
-        with contextlib.suppress(NotFoundError):
-            yield store.recall(snapshot_id), functools.partial(expired, snapshot_id)
-    for tag in list_tags(table.file_io, layout):
-        path = layout.tag_file(tag.name)
-        yield tag.snapshot, functools.partial(_is_gone, table, path)
-    changelogs = ChangelogStore(table.file_io, layout)
-    for changelog in changelogs.read_many(changelogs.ids()):
-        yield changelog, lambda: True  # some of its lists have gone with the snapshot
+    def deleted(path: str) -> bool:
+        return not table.file_io.is_file(path)
+
+    found = documents(table, branch)
+    for snapshot in found.snapshots:
+        yield snapshot, functools.partial(expired, snapshot.id)
+    for tag in found.tags:
+        yield tag.snapshot, functools.partial(deleted, layout.tag_file(tag.name))
+    for changelog in found.changelogs:
+        yield changelog, lambda: True  # some of its lists have expired with the snapshot
 
 
-def _is_gone(table: TableCore, path: str) -> bool:
-    return not table.file_io.is_file(path)
-
-
-def _name_metadata(
+def _exclude_metadata(
     table: TableCore,
     snapshot: Snapshot,
-    named: set[str],
+    left: set[str],
     metas: dict[str, ManifestFileMeta],
     *,
     strict: bool = True,
 ) -> None:
-    """Add the metadata files and index files of a snapshot, and its manifests.
+    """Take out the metadata and index files of a snapshot; collect its manifests.
 
     Raises:
-        FileNotFoundError: one is missing; not of a changelog, which may go before its tag.
+        FileNotFoundError: one is missing; not of a changelog, which may expire before its tag.
     """
-    store = table.manifests
-    for name, size in snapshot.lists:
-        named.add(name)
-        try:
-            found = store.read_list(name, size)
-        except FileNotFoundError:
-            if strict and name != snapshot.changelog_manifest_list:
-                raise
-            continue
+    for one in snapshot.lists:
+        left.discard(one[0])
+        needed = strict and one[0] != snapshot.changelog_manifest_list
+        found = listed_manifests(table, one, strict=needed)
+        left.difference_update(meta.file_name for meta in found)
         metas.update((meta.file_name, meta) for meta in found)
-        named.update(meta.file_name for meta in found)
-    if snapshot.statistics is not None:
-        named.add(snapshot.statistics)
-    if snapshot.index_manifest is not None:
-        named.add(snapshot.index_manifest)
-        try:
-            entries = index_entries(table, snapshot)
-        except FileNotFoundError:
-            if strict:
-                raise
-            return
-        named.update(entry.file.file_name for entry in entries)
+    left.difference_update(filter(None, (snapshot.statistics, snapshot.index_manifest)))
+    entries = index_files(table, snapshot, strict=strict)
+    left.difference_update(path.rpartition("/")[2] for path, _ in entries)
 
 
-def _data_files(entries: Iterable[ManifestEntry]) -> Iterator[str]:
-    """Names of data, changelog and file index files that manifests add or remove."""
+def _exclude_names(left: set[str], entries: Iterable[ManifestEntry]) -> None:
+    """Take out data, changelog and file index files that manifests add or remove."""
     names = ((entry.file.file_name, *entry.file.extra_files) for entry in entries)
-    return itertools.chain.from_iterable(names)
+    left.difference_update(itertools.chain.from_iterable(names))

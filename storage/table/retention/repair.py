@@ -24,7 +24,7 @@ class HintRepair:
     Attributes:
         path: of the hint file.
         found: what it said; None: it was missing, or said nothing sensible.
-        right: what it says now; None: there is nothing to point at, so it is gone.
+        right: what it says now; None: there is nothing to point at, so it is deleted.
     """
 
     path: str
@@ -37,7 +37,7 @@ def repair_hints(table: TableCore, *, dry_run: bool = False) -> list[HintRepair]
 
     Args:
         table: the table, at a branch.
-        dry_run: only tell.
+        dry_run: only report.
 
     Returns:
         What was wrong; nothing when all is well.

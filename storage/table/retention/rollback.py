@@ -9,23 +9,23 @@ Source: SEMANTICS.md §F.11. Order of a rollback, so that it can stop anywhere a
    then long-lived changelogs and tags of newer snapshots;
 4. files that only those named are removed.
 
-Committers beside: one that read a snapshot which is now gone finds that out when it publishes
+Committers beside: one that read a snapshot which was removed finds that out when it publishes
 (`publish.Publisher`) and starts over. One that had published before the rollback looked is rolled
-back like the others. On stores that cannot tell which of two callers deleted a file, stop the
+back like the others. On stores that cannot say which of two callers deleted a file, stop the
 writers first.
 """
 
 from storage.errors import InvalidRequestError, NotFoundError
+from storage.format.metadata.file_meta import FileKind
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.table.core import TableCore
-from storage.table.retention.references import (
+from storage.table.retention.reachability import (
     DataFile,
-    added_files,
-    all_changelogs,
-    changelog_files,
+    data_files,
+    documents,
+    listed_entries,
     live_data_files,
-    other_branches,
-    remove_unnamed,
+    remove_unreachable,
 )
 from storage.table.tags import all_tags, get_tag
 
@@ -62,24 +62,30 @@ def rollback_to(
     if table.snapshots.put(target):
         table.snapshots.write_earliest_hint(min(table.snapshots.ids()))
     table.snapshots.move_latest_hint(target.id)
-    gone, files = take_back(table, target.id + 1)
-    kept = [target, *(one.snapshot for one in all_tags(table)), *other_branches(table)]
-    if any(one.commit_kind is CommitKind.OVERWRITE for one in gone):
-        files -= _named_by_history(table, target)
-    _take_back_changelogs(table, target.id)  # of an expired tag: it is a snapshot again
-    remove_unnamed(table, gone, kept, files, changelogs=all_changelogs(table))
+    expired, tagged = take_back(table, target.id + 1)
+    _delete_changelogs(table, target.id)  # of an expired tag: it is a snapshot again
+    # an overwrite could have restored files of any snapshot; otherwise the newest says all
+    overwritten = any(one.commit_kind is CommitKind.OVERWRITE for one in (*expired, *tagged))
+    own = documents(table, table.layout.branch, None if overwritten else (target,))
+    files: set[DataFile] = set()
+    for snapshot in expired:
+        delta = listed_entries(table, snapshot.lists[1], strict=False)
+        files |= set(data_files(entry for entry in delta if entry.kind is FileKind.ADD))
+    # what was added between an older target and the oldest of these
+    oldest = sorted((*expired, *tagged), key=lambda one: one.id)[:1]
+    files = files.union(*(live_data_files(table, one) for one in (*tagged, *oldest)))
+    remove_unreachable(table, (*expired, *tagged), files, own)
     table.snapshots.move_latest_hint(target.id)
     return target
 
 
-def take_back(table: TableCore, first_id: int) -> tuple[list[Snapshot], set[DataFile]]:
-    """Remove the snapshots, long-lived changelogs and tags from an id on.
+def take_back(table: TableCore, first_id: int) -> tuple[list[Snapshot], list[Snapshot]]:
+    """Remove the snapshots, long-lived changelogs and tags from an id on; their files stay.
 
     Returns:
-        What was removed, and the data and changelog files that it named; some may be named by
-        what is left too.
+        The removed snapshots and changelogs, and the snapshots of the removed tags.
     """
-    gone: list[Snapshot] = []
+    expired: list[Snapshot] = []
     while newer := [one for one in table.snapshots.ids() if one >= first_id]:
         for snapshot_id in reversed(newer):
             try:
@@ -87,19 +93,13 @@ def take_back(table: TableCore, first_id: int) -> tuple[list[Snapshot], set[Data
             except NotFoundError:
                 continue
             if table.snapshots.delete(snapshot_id):
-                gone.append(snapshot)
+                expired.append(snapshot)
     table.snapshots.forget()
-    gone += _take_back_changelogs(table, first_id)
-    files = {file for one in gone for file in added_files(table, one)}
-    for tag in all_tags(table):
-        if tag.snapshot.id >= first_id:
-            table.file_io.delete(table.layout.tag_file(tag.name))
-            gone.append(tag.snapshot)
-            files |= _live(table, tag.snapshot)
-    files |= {file for one in gone for file in changelog_files(table, one)}
-    if gone:  # what was added between an older target and the oldest of these
-        files |= _live(table, min(gone, key=lambda one: one.id))
-    return gone, files
+    expired += _delete_changelogs(table, first_id)
+    tags = [tag for tag in all_tags(table) if tag.snapshot.id >= first_id]
+    for tag in tags:
+        table.file_io.delete(table.layout.tag_file(tag.name))
+    return expired, [tag.snapshot for tag in tags]
 
 
 def rollback_target(
@@ -136,30 +136,14 @@ def rollback_target(
         ) from None
 
 
-def _take_back_changelogs(table: TableCore, first_id: int) -> list[Snapshot]:
+def _delete_changelogs(table: TableCore, first_id: int) -> list[Snapshot]:
     store = table.changelogs
     ids = store.ids()
     newer = [one for one in ids if one >= first_id]
     if not newer:
         return []
     store.move_latest_hint(max((one for one in ids if one < first_id), default=None))
-    gone = list(store.read_many(newer))
+    deleted = list(store.read_many(newer))
     for snapshot_id in reversed(newer):
         store.delete(snapshot_id)
-    return gone
-
-
-def _live(table: TableCore, snapshot: Snapshot) -> set[DataFile]:
-    try:
-        return live_data_files(table, snapshot)
-    except FileNotFoundError:
-        return set()  # of a pass that was cut off: what is left are orphans
-
-
-def _named_by_history(table: TableCore, target: Snapshot) -> set[DataFile]:
-    """Files of the snapshots below the target: an overwrite could have brought them back."""
-    found: set[DataFile] = set()
-    for snapshot_id in table.snapshots.ids():
-        if snapshot_id <= target.id:
-            found |= _live(table, table.snapshots.read(snapshot_id))
-    return found
+    return deleted

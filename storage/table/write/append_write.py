@@ -79,10 +79,10 @@ class BucketDeletions:
 
     def without(self, names: Collection[str]) -> VectorChange:
         """Index files without the vectors of data files that go."""
-        gone = [name for name in names if name in self.files]
-        if not gone:
+        removed = [name for name in names if name in self.files]
+        if not removed:
             return VectorChange()
-        return drop_vectors(self.table, self.snapshot, self.partition, self.bucket, gone)
+        return drop_vectors(self.table, self.snapshot, self.partition, self.bucket, removed)
 
 
 class AppendWriter:
@@ -164,13 +164,11 @@ class AppendWriter:
         if self._rows is None:
             return
         writer, self._rows = self._rows, None
-        done = False
         try:
             files = writer.close()
-            done = True
-        finally:
-            if not done:
-                writer.abort()
+        except BaseException:
+            writer.abort()
+            raise
         self._new_files.extend(files)
         self._candidates.extend(files)
 
@@ -227,16 +225,16 @@ class AppendWriter:
         self._context.delete_files(files)
 
     def _compact_while_due(self) -> bool:
-        any_done = False
+        any_compacted = False
         target = self._file_options.target_file_size
         while True:
             picked, self._candidates = pick_ordered(
                 self._candidates, self._context.options.compaction_min_file_num, target
             )
             if not picked:
-                return any_done
+                return any_compacted
             self._rewrite(picked)
-            any_done = True
+            any_compacted = True
 
     def _compact_all(self) -> bool:
         picked = pick_all(
@@ -262,7 +260,7 @@ class AppendWriter:
             if self._after.pop(file.file_name, None) is None:
                 self._before[file.file_name] = file
             else:
-                garbage.append(file)  # made and replaced in one interval: nobody will name it
+                garbage.append(file)  # made and replaced in one interval: never committed
         self._after.update((file.file_name, file) for file in written)
         self._context.delete_files(garbage)
         if written and written[-1].file_size < self._file_options.target_file_size:
@@ -301,7 +299,6 @@ def rewrite_files(
         source=FileSource.COMPACT,
     )
     kept = {} if deletions is None else deletions.selections(file.file_name for file in files)
-    done = False
     try:
         for file in files:
             for batch in read_rows(
@@ -314,12 +311,10 @@ def rewrite_files(
                 selection=kept.get(file.file_name),
             ):
                 writer.write(batch)
-        written = writer.close()
-        done = True
-    finally:
-        if not done:
-            writer.abort()
-    return written
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
 
 
 def _check_kinds(kinds: pa.Array) -> None:

@@ -21,13 +21,7 @@ from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.write.append_write import AppendWriter, BucketDeletions
 
-__all__ = [
-    "BucketWriter",
-    "bucket_context",
-    "open_append_writer",
-    "open_bucket",
-    "open_merge_tree_writer",
-]
+__all__ = ["BucketWriter", "bucket_context", "open_bucket", "open_merge_tree_writer"]
 
 
 class BucketWriter(Protocol):
@@ -77,7 +71,18 @@ def open_bucket(
         return open_merge_tree_writer(
             table, partition, bucket, snapshot, compaction=compaction, store=store
         )
-    return open_append_writer(table, partition, bucket, snapshot, compaction=compaction)
+    mode = _require(table)
+    context = bucket_context(table, partition, bucket)
+    if mode is BucketMode.UNAWARE:
+        # without buckets, a writer knows nothing of the files that are there and never compacts
+        return AppendWriter(context, (), compaction=False)
+    entries = _live_entries(table, partition, bucket, snapshot)
+    return AppendWriter(
+        context,
+        tuple(entry.file for entry in entries),
+        compaction=compaction,
+        deletions=BucketDeletions.of(table, snapshot, partition, bucket),
+    )
 
 
 def open_merge_tree_writer(
@@ -103,33 +108,6 @@ def open_merge_tree_writer(
         lookup = BucketLookup.of(context, store or process_store())
         context = dataclasses.replace(context, lookup=lookup)
     return MergeTreeWriter(context, files, compaction=compaction)
-
-
-def open_append_writer(
-    table: TableCore,
-    partition: bytes,
-    bucket: int,
-    snapshot: Snapshot | None,
-    *,
-    compaction: bool = True,
-) -> AppendWriter:
-    """As `open_bucket`, for a table without a primary key.
-
-    Without buckets the writer knows nothing of the files that are there and never compacts.
-    """
-    mode = _require(table)
-    if table.schema.primary_keys:
-        raise unexpected_mode(mode)
-    context = bucket_context(table, partition, bucket)
-    if mode is BucketMode.UNAWARE:
-        return AppendWriter(context, (), compaction=False)
-    entries = _live_entries(table, partition, bucket, snapshot)
-    return AppendWriter(
-        context,
-        tuple(entry.file for entry in entries),
-        compaction=compaction,
-        deletions=BucketDeletions.of(table, snapshot, partition, bucket),
-    )
 
 
 def bucket_context(table: TableCore, partition: bytes, bucket: int) -> BucketContext:

@@ -1,23 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing all rows of a table, or those of some partitions, by values of partition columns.
+"""Removing or replacing the rows of a table, or of partitions by values of partition columns.
 
 Source: SEMANTICS.md §F.4. An OVERWRITE commit that only removes, safe beside other writers: what
 is live at commit time goes, and what they commit later stays. Files go when snapshots expire.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import ManifestEntry
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.commit.commit import CommitResult, FileStoreCommit
+from storage.table.commit.commit_loop import NOT_COMMITTED
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
+from storage.table.table import FileStoreTable
+from storage.table.uncommitted import discarded_on
 from storage.table.write.overwritten import partition_matcher
 
-__all__ = ["PartitionFiles", "chosen_partitions", "drop_partitions", "live_partitions", "truncate"]
+__all__ = [
+    "PartitionFiles",
+    "chosen_partitions",
+    "drop_partitions",
+    "live_partitions",
+    "overwrite_rows",
+    "truncate",
+]
 
 Chosen = Callable[[bytes], bool]
 
@@ -82,15 +95,7 @@ def chosen_partitions(table: TableCore, partitions: Sequence[Mapping[str, Any]])
     matchers = [partition_matcher(table, values) for values in partitions]
     if not matchers:
         return lambda _: True
-    known: dict[bytes, bool] = {}
-
-    def chosen(partition: bytes) -> bool:
-        found = known.get(partition)
-        if found is None:
-            found = known[partition] = any(matches(partition) for matches in matchers)
-        return found
-
-    return chosen
+    return functools.cache(lambda partition: any(matches(partition) for matches in matchers))
 
 
 def drop_partitions(
@@ -101,7 +106,7 @@ def drop_partitions(
     Args:
         table: the table, at a branch.
         partitions: as of `live_partitions`, at least one; one without values is not allowed.
-        user: who commits; None: somebody new.
+        user: who commits; None: a new user.
 
     Raises:
         InvalidRequestError: nothing is chosen, or a column is no partition key or cannot have the
@@ -123,6 +128,45 @@ def truncate(table: TableCore, *, user: str | None = None) -> CommitResult:
         As `FileStoreCommit.truncate`.
     """
     return _commit(table, user).truncate(BATCH_COMMIT_IDENTIFIER)
+
+
+def overwrite_rows(
+    table: FileStoreTable,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    partition: Mapping[str, Any] | None = None,
+    user: str | None = None,
+) -> tuple[int, CommitResult]:
+    """Write rows and let them take the place of what is live when they are committed.
+
+    Args:
+        table: the table, at a branch.
+        batches: value columns, and `_VALUE_KIND` where there is anything but inserts.
+        partition: values of some partition columns: exactly the partitions that have them are
+            replaced, also when there are no rows. None: what the table's options say.
+        user: who commits; None: a new user.
+
+    Returns:
+        How many rows were written, and what became of the commit.
+
+    Raises:
+        InvalidRequestError: a row does not fit, or does not belong to the partition.
+        As `FileStoreCommit.overwrite`.
+    """
+    if partition is not None:
+        table = table.with_options({"dynamic-partition-overwrite": "false"})
+    user = user or table.ids.uuid()
+    count = 0
+    with table.new_write(user, overwrite=True) as writer:
+        for batch in batches:
+            writer.write(batch)
+            count += batch.num_rows
+        messages = writer.prepare_commit()
+    with discarded_on(table, messages, (*NOT_COMMITTED, InvalidRequestError)):
+        result = table.new_commit(user).overwrite(
+            messages, BATCH_COMMIT_IDENTIFIER, partition=partition
+        )
+    return count, result
 
 
 def _commit(table: TableCore, user: str | None) -> FileStoreCommit:

@@ -372,7 +372,6 @@ class DynamicBuckets:
             removed by `delete`.
         """
         written: dict[BucketId, IndexChange] = {}
-        done = False
         try:
             for partition, index in sorted(self._indexes.items()):
                 for bucket in sorted(index.changed):
@@ -380,10 +379,9 @@ class DynamicBuckets:
                     new = write_hash_index(self._table, partition, bucket, hashes)
                     replaced = self._files[partition].get(bucket)
                     written[(partition, bucket)] = IndexChange(new, replaced)
-            done = True
-        finally:
-            if not done:
-                self.delete(written)
+        except BaseException:
+            self.delete(written)
+            raise
         for (partition, bucket), change in written.items():
             self._files[partition][bucket] = change.new
             self._indexes[partition].changed.clear()

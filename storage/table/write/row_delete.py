@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from storage.errors import (
-    CommitConflictError,
     CorruptDataError,
     FileConflictError,
     InvalidRequestError,
@@ -24,12 +23,13 @@ from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, Snapshot
 from storage.format.types.default_values import fill_defaults, read_defaults
 from storage.options.options import require_writable
 from storage.table.commit.commit import FileStoreCommit
+from storage.table.commit.commit_loop import Attempt, run_until_committed
 from storage.table.commit.live_files import BucketId, live_entries
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.scan.predicate import Predicate, columns_of, mask
 from storage.table.scan.scan import Split, TableScan
-from storage.table.uncommitted import delete_uncommitted
+from storage.table.uncommitted import discarded_on
 
 __all__ = ["DeleteResult", "delete_where"]
 
@@ -89,12 +89,22 @@ def delete_where(
     if identifier is None:
         identifier, user = BATCH_COMMIT_IDENTIFIER, f"{commit_user}-{table.ids.uuid()}"
     commit = FileStoreCommit(table, user)
-    for _ in range(table.options.commit_max_retries):
-        try:
-            return _delete_once(table, predicate, commit, identifier)
-        except FileConflictError:
-            continue
-    return _delete_once(table, predicate, commit, identifier)
+    row_count = 0
+
+    def prepare() -> Attempt:
+        nonlocal row_count
+        messages, row_count = _prepared(table, predicate, table.latest_snapshot())
+        return messages, lambda: commit.commit(messages, identifier)
+
+    attempts = table.options.commit_max_retries + 1
+    committed = run_until_committed(table, prepare, attempts=attempts, retried=(FileConflictError,))
+    assert committed is not None, "also no rows are committed"
+    result = committed[1]
+    return DeleteResult(
+        snapshot_id=result.append_snapshot_id,
+        row_count=0 if result.already_committed else row_count,
+        already_committed=result.already_committed,
+    )
 
 
 def _require_markable(table: TableCore) -> None:
@@ -115,23 +125,6 @@ def _require_markable(table: TableCore) -> None:
     require_writable(table.options)
 
 
-def _delete_once(
-    table: TableCore, predicate: Predicate, commit: FileStoreCommit, identifier: int
-) -> DeleteResult:
-    """Look for the rows in the newest snapshot and commit their vectors."""
-    messages, row_count = _prepared(table, predicate, table.latest_snapshot())
-    try:
-        result = commit.commit(messages, identifier)
-    except (FileConflictError, CommitConflictError):  # lost for certain
-        delete_uncommitted(table, messages)
-        raise
-    return DeleteResult(
-        snapshot_id=result.append_snapshot_id,
-        row_count=0 if result.already_committed else row_count,
-        already_committed=result.already_committed,
-    )
-
-
 def _prepared(
     table: TableCore, predicate: Predicate, snapshot: Snapshot | None
 ) -> tuple[list[CommitMessage], int]:
@@ -144,17 +137,12 @@ def _prepared(
     buckets: dict[BucketId, list[Split]] = {}
     for split in plan.splits:
         buckets.setdefault((split.partition, split.bucket), []).append(split)
-    done = False
-    try:
+    with discarded_on(table, messages):
         for bucket, splits in buckets.items():
             message, marked = _bucket_message(table, predicate, snapshot, bucket, splits)
             row_count += marked
             if marked:
                 messages.append(message)
-        done = True
-    finally:
-        if not done:
-            delete_uncommitted(table, messages)
     return messages, row_count
 
 

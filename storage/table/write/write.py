@@ -13,25 +13,24 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError, NotFoundError
-from storage.format.metadata.file_meta import CommitMessage, IndexType
+from storage.format.metadata.file_meta import CommitMessage, IndexType, ManifestEntry
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.format.row.bucket import hash_rows
 from storage.format.types.types import VALUE_KIND, RowKind
-from storage.lsm.commit_cadence import has_period
+from storage.lsm.commit_cadence import has_period, merges_everything, merges_level_0
 from storage.lsm.lookup.store import LookupStore
 from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.lsm.write_rules import without_ignored
-from storage.options.options import require_writable
+from storage.options.options import TableOptions, require_writable
 from storage.table.bucket_mode import BucketMode, require_buckets
 from storage.table.commit.commit_history import CommitHistory
 from storage.table.commit.index_files import index_files
-from storage.table.commit.live_files import BucketId, live_entries
+from storage.table.commit.live_files import BucketId, live_buckets, live_entries
 from storage.table.compaction.append_compact import compact_unaware
 from storage.table.core import TableCore
-from storage.table.uncommitted import delete_uncommitted, without_changelog
+from storage.table.uncommitted import delete_uncommitted, discarded_on, without_changelog
 from storage.table.write.bucket_writers import BucketWriter, open_bucket
 from storage.table.write.cross_partition import CrossPartitionBuckets
-from storage.table.write.due_buckets import buckets_due
 from storage.table.write.dynamic_bucket import AssignerShare, DynamicBuckets, IndexChange
 from storage.table.write.rows_by_bucket import (
     bucket_groups,
@@ -40,7 +39,7 @@ from storage.table.write.rows_by_bucket import (
     split_codes,
 )
 
-__all__ = ["TableWrite", "bucket_groups", "open_bucket"]
+__all__ = ["TableWrite", "bucket_groups", "buckets_due", "open_bucket"]
 
 _PlacedRows = tuple[bytes, int, pa.RecordBatch]
 """Rows of one (framed partition, bucket)."""
@@ -170,11 +169,11 @@ class TableWrite:
             entries = live_entries(self._table, snapshot, partition=partition, bucket=bucket)
             for where in sorted({(entry.partition, entry.bucket) for entry in entries}):
                 self._writer(*where)
-        done = False
+        compacted = False
         for (part, number), writer in self._writers.items():
             if partition in (None, part) and bucket in (None, number):
-                done = writer.compact(full=full) or done
-        return done
+                compacted = writer.compact(full=full) or compacted
+        return compacted
 
     def prepare_commit(
         self, identifier: int | None = None, *, periodic: bool = True
@@ -198,21 +197,15 @@ class TableWrite:
             identifier = self._next_identifier()
         self._open_due(identifier)
         messages, self._merged = self._merged, []
-        done = False
-        try:
+        with discarded_on(self._table, messages):
             messages.extend(
                 self._writers[where].prepare_commit(identifier) for where in sorted(self._writers)
             )
-            if self._overwrite:
-                messages = without_changelog(self._table, messages)
-            messages = _with_indexes(messages, self._placement.finish())
-            done = True
-        finally:
-            if not done:  # nobody will hear of what was handed over
-                delete_uncommitted(self._table, messages)
+            prepared = without_changelog(self._table, messages) if self._overwrite else messages
+            prepared = _with_indexes(prepared, self._placement.finish())
         self._writers.clear()
         self._pinned, self._begun = None, False
-        return [one for one in messages if not (one.data.empty and one.compact.empty)]
+        return [one for one in prepared if not (one.data.empty and one.compact.empty)]
 
     def close(self) -> None:
         """Remove files that were not handed over. May be called twice."""
@@ -406,3 +399,51 @@ def _with_indexes(
             message = dataclasses.replace(message, data=data)
         found.append(message)
     return found
+
+
+def buckets_due(
+    table: TableCore, snapshot: Snapshot | None, identifier: int | None, *, resuming: bool = False
+) -> tuple[BucketId, ...]:
+    """Buckets to open for a commit besides those that get rows (SEMANTICS.md §C.3, §D.7).
+
+    What was written since the last full compaction is read off the levels of the table itself, not
+    remembered: so it is the same after a restart, in whatever process, and for writers that live
+    for one commit. The price: rows of other jobs count as well, so one stream per table should ask
+    for periodic full compactions.
+
+    Give each of them a writer of `open_bucket` and hand its `prepare_commit(identifier)` in with
+    the others; it does nothing where nothing is to be done.
+
+    Args:
+        table: the table.
+        snapshot: the one the commit builds on; None = none, and no bucket is due.
+        identifier: of the commit; None = of no stream.
+        resuming: also buckets whose level 0 should have been compacted by earlier commits, as
+            after a crash between the two snapshots of a commit. For the first commit of a job:
+            level 0 of another job that is about to commit its compaction looks the same.
+
+    Returns:
+        In ascending order. None of buckets with another number of buckets than the table's.
+    """
+    options = table.options
+    if snapshot is None or identifier is None or not table.schema.primary_keys:
+        return ()
+    fully = merges_everything(options, identifier)
+    gentle = options.lookup_compact == "gentle"
+    if not fully and not ((resuming or gentle) and merges_level_0(options, identifier)):
+        return ()
+    found = live_buckets(
+        table, snapshot, lambda _partition, _bucket, total: total == options.bucket, lambda _: True
+    )
+    due = _unmerged if fully else _has_level_0
+    return tuple(sorted(where for where, entries in found.items() if due(entries, options)))
+
+
+def _unmerged(entries: tuple[ManifestEntry, ...], options: TableOptions) -> bool:
+    """Whether some file is not in the last level."""
+    last = max(options.num_levels - 1, *(entry.file.level for entry in entries))
+    return any(entry.file.level != last for entry in entries)
+
+
+def _has_level_0(entries: tuple[ManifestEntry, ...], _options: TableOptions) -> bool:
+    return any(entry.file.level == 0 for entry in entries)

@@ -12,8 +12,7 @@ from storage.format.metadata.file_meta import IndexFileMeta
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.table.commit.index_files import index_entries, index_path
 from storage.table.table import FileStoreTable
-from storage.testing.invariants import check_table, violations
-from storage.testing.row_invariants import vector_contents
+from storage.testing.invariants import check_table, vector_contents, violations
 from tests.table_kit import make_table, rows_of, write
 
 

@@ -14,8 +14,7 @@ from storage.options.options import TableOptions
 from storage.table.branches import create_branch
 from storage.table.commit.live_files import delta_entries, list_entries
 from storage.table.retention.consumers import write_consumer
-from storage.table.retention.expire import expire_snapshots
-from storage.table.retention.expire_changelogs import choose_expired_changelogs, expire_changelogs
+from storage.table.retention.expire import choose_expired, expire_changelogs, expire_snapshots
 from storage.table.retention.rollback import rollback_to
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
@@ -79,7 +78,7 @@ def changelog_names(table: FileStoreTable, snapshot: Snapshot) -> set[str]:
 def chosen(ids: range, latest: int, now_ms: int = 10**9, **arguments: int) -> list[int]:
     settings = {"retain_min": 1, "retain_max": 1000, "time_retained_ms": 0, "limit": 50}
     return list(
-        choose_expired_changelogs(
+        choose_expired(
             {one: one * MINUTE for one in ids}, latest=latest, now_ms=now_ms, **settings | arguments
         )
     )

@@ -12,7 +12,7 @@ from storage.format.metadata.file_meta import EMPTY_ROW
 from storage.format.metadata.snapshot import CommitKind
 from storage.table.commit.index_files import index_entries
 from storage.table.table import FileStoreTable
-from storage.table.write.due_buckets import buckets_due
+from storage.table.write.write import buckets_due
 from tests.changelog_kit import changelog_of_commit
 from tests.table_kit import (
     data_files,

@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import (
     EMPTY_ROW,
     CommitMessage,
@@ -15,7 +14,6 @@ from storage.format.metadata.file_meta import (
 )
 from storage.format.metadata.snapshot import CommitKind
 from storage.table.commit.index_files import index_entries
-from storage.table.compaction.append_compact import compact_append_table
 from storage.table.compaction.append_picks import PackRules, pack_files, pick_all, pick_ordered
 from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.table import FileStoreTable
@@ -37,6 +35,12 @@ def live(table: FileStoreTable) -> list[DataFileMeta]:
 
 def files_of(*sizes: int) -> list[DataFileMeta]:
     return [file_meta(name=f"f{i}", size=s, sequence=i, rows=10) for i, s in enumerate(sizes)]
+
+
+def compact_append_table(table: FileStoreTable, *, full: bool = False) -> list[CommitMessage]:
+    with table.new_write("compact") as writer:
+        writer.compact(full=full)
+        return writer.prepare_commit()
 
 
 def names(files: list[DataFileMeta]) -> list[str]:
@@ -288,8 +292,3 @@ def test_rows_deleted_meanwhile_stop_a_compaction(tmp_path: pathlib.Path) -> Non
     result = table.new_commit("compact").commit(messages, 1)
     assert result.compaction_dropped
     assert rows_of(table) == left
-
-
-def test_a_primary_key_table_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InvalidRequestError):
-        compact_append_table(make_table(tmp_path))

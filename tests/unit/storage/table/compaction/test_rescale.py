@@ -151,7 +151,7 @@ def test_rows_that_come_meanwhile_are_not_lost(tmp_path, monkeypatch):
     table = partitioned(tmp_path)
     other = reopened(table)
     messages = prepared(other, [("+I", "a", 300, "meanwhile")])
-    settled = rescale_module._settled
+    settled = rescale_module._with_compaction
     told = []
 
     def late(core, message):
@@ -160,7 +160,7 @@ def test_rows_that_come_meanwhile_are_not_lost(tmp_path, monkeypatch):
             commit.commit([messages.pop()], 1)
         return settled(core, message)
 
-    monkeypatch.setattr(rescale_module, "_settled", late)
+    monkeypatch.setattr(rescale_module, "_with_compaction", late)
     # the other one commits with the old number of buckets, before the rescale does
     rescale(table, 4, on_progress=told.append)
     table = reopened(table)
@@ -171,14 +171,14 @@ def test_rows_that_come_meanwhile_are_not_lost(tmp_path, monkeypatch):
 
 def test_a_partition_that_changes_all_the_time_is_given_up(tmp_path, monkeypatch):
     table = partitioned(tmp_path)
-    settled = rescale_module._settled
+    settled = rescale_module._with_compaction
     numbers = itertools.count(10)
 
     def late(core, message):
         write(table, next(numbers), [("+I", "a", 7, "x")], compaction=False)
         return settled(core, message)
 
-    monkeypatch.setattr(rescale_module, "_settled", late)
+    monkeypatch.setattr(rescale_module, "_with_compaction", late)
     with pytest.raises(CommitConflictError, match="each time"):
         rescale(reopened(table), 4)
     assert data_files(table) == named_files(table)[0]

@@ -11,8 +11,7 @@ from storage.errors import InvalidRequestError
 from storage.format.metadata.schema_changes import AddColumn
 from storage.format.metadata.snapshot import CommitKind
 from storage.format.types.type_text import parse_type
-from storage.table.inspect.analyze import analyze
-from storage.table.inspect.distinct_count import DistinctCount
+from storage.table.inspect.analyze import DistinctCount, analyze
 from storage.table.inspect.statistics import ColumnStatistics, read_statistics
 from storage.table.inspect.system.registry import system_table
 from storage.testing.invariants import check_table

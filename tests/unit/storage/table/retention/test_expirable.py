@@ -3,8 +3,13 @@
 
 from storage.table.retention.auto_tags import expire_tags, outlived_tags
 from storage.table.retention.consumers import expire_consumers, idle_consumers, write_consumer
-from storage.table.retention.expire import Retention, expirable_snapshots, expire_snapshots
-from storage.table.retention.expire_changelogs import expirable_changelogs, expire_changelogs
+from storage.table.retention.expire import (
+    Retention,
+    expirable_changelogs,
+    expirable_snapshots,
+    expire_changelogs,
+    expire_snapshots,
+)
 from storage.table.retention.expire_partitions import expirable_partitions, expire_partitions
 from storage.table.tags import create_tag
 from tests.table_kit import make_table, write

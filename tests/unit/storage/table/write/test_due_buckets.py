@@ -9,7 +9,7 @@ import pytest
 from storage.format.metadata.schema_changes import SetOption
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER
 from storage.table.table import FileStoreTable
-from storage.table.write.due_buckets import buckets_due
+from storage.table.write.write import buckets_due
 from tests.changelog_kit import changelog_of_commit
 from tests.table_kit import make_table, reopened, rows_batch, rows_of, write
 

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files snapshots, tags and long-lived changelogs reach, and removing those none reaches.
+
+The one walk from documents to manifest lists, manifests, data files, changelog files, index files
+and statistics, for whatever deletes or counts files: expiry, rollback, deleted tags, orphans.
+Source: FORMAT.md §11.6, SEMANTICS.md §F.7 to §F.13.
+
+Memory is bounded by what is to be deleted: of documents that stay, manifests are read one after
+the other, and only entries of candidates are kept (`live_among`).
+"""
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+
+from storage.errors import CorruptDataError, NotFoundError
+from storage.format.metadata.changelog_store import ChangelogStore
+from storage.format.metadata.file_meta import IndexFileMeta, ManifestEntry
+from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.manifest import ManifestFileMeta, fold
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot_store import SnapshotStore
+from storage.format.metadata.tag import Tag, list_tags
+from storage.table.commit.index_files import index_entries, index_path
+from storage.table.commit.live_files import list_entries
+from storage.table.core import TableCore
+
+__all__ = [
+    "DataFile",
+    "Documents",
+    "ManifestList",
+    "Removal",
+    "all_branches",
+    "branch_names",
+    "data_files",
+    "documents",
+    "index_files",
+    "listed_entries",
+    "listed_manifests",
+    "live_among",
+    "live_data_files",
+    "other_documents",
+    "readable_tags",
+    "remove_unreachable",
+    "state_entries",
+]
+
+_LOG = logging.getLogger(__name__)
+
+DataFile = tuple[bytes, int, str]
+"""A data, changelog or file index file: framed partition, bucket, name."""
+
+ManifestList = tuple[str, int | None]
+"""Name of a manifest list, and its size [bytes] if it is known; see `Snapshot.lists`."""
+
+_MAIN = "main"
+_BRANCH = "branch-"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Documents:
+    """What a branch names files by.
+
+    Attributes:
+        snapshots: ascending.
+        tags: by snapshot id, then name.
+        changelogs: long-lived ones, ascending.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    tags: tuple[Tag, ...]
+    changelogs: tuple[Snapshot, ...]
+
+    @property
+    def states(self) -> list[Snapshot]:
+        """Snapshots and those of tags: what names live files."""
+        return [*self.snapshots, *(tag.snapshot for tag in self.tags)]
+
+
+def branch_names(table: TableCore) -> list[str]:
+    """All branches besides `main`, sorted; by listing."""
+    return sorted(
+        status.name.removeprefix(_BRANCH)
+        for status in table.file_io.list(table.layout.branches_dir)
+        if status.directory and status.name.startswith(_BRANCH) and status.name != _BRANCH
+    )
+
+
+def all_branches(table: TableCore) -> list[str]:
+    """All branches, `main` first; by listing."""
+    return [_MAIN, *branch_names(table)]
+
+
+def documents(
+    table: TableCore, branch: str, snapshots: tuple[Snapshot, ...] | None = None
+) -> Documents:
+    """Everything a branch names files by, without what expires meanwhile.
+
+    Snapshots are read first: one that is tagged, or leaves its changelog, is found either way.
+
+    Args:
+        table: the table.
+        branch: name of the branch.
+        snapshots: those that matter; None: all of the branch.
+
+    Raises:
+        CorruptDataError: a document is damaged, so nothing may be deleted.
+    """
+    layout = dataclasses.replace(table.layout, branch=branch)
+    if snapshots is None:
+        snapshots = tuple(_snapshots(SnapshotStore(table.file_io, layout)))
+    tags = tuple(readable_tags(table, layout))
+    changelogs = ChangelogStore(table.file_io, layout)
+    return Documents(snapshots, tags, tuple(changelogs.read_many(changelogs.ids())))
+
+
+def readable_tags(table: TableCore, layout: TableLayout) -> list[Tag]:
+    """All tags of a branch by snapshot id, then name. Raises: as `documents`."""
+    try:
+        return list_tags(table.file_io, layout)
+    except CorruptDataError as error:
+        raise CorruptDataError(
+            "a tag cannot be read, so nothing may be deleted",
+            detail=str(error),
+            hint="bring the tag file back, or delete it",
+            table=layout.root,
+            branch=layout.branch,
+        ) from error
+
+
+def _snapshots(store: SnapshotStore) -> Iterator[Snapshot]:
+    ids = store.ids()
+    store.preload(ids)
+    for snapshot_id in ids:
+        try:
+            yield store.recall(snapshot_id)
+        except NotFoundError:
+            continue  # expired meanwhile
+
+
+def other_documents(table: TableCore) -> list[Documents]:
+    """Documents of every branch but the table's own, which nobody else may take files from.
+
+    Raises: as `documents`.
+    """
+    own = table.layout.branch
+    return [documents(table, name) for name in all_branches(table) if name != own]
+
+
+def listed_manifests(
+    table: TableCore, manifest_list: ManifestList, *, strict: bool = True
+) -> tuple[ManifestFileMeta, ...]:
+    """The manifests of a manifest list; none of a missing one, unless `strict`.
+
+    Raises:
+        FileNotFoundError: the list is missing and `strict`.
+    """
+    try:
+        return table.manifests.read_list(*manifest_list)
+    except FileNotFoundError:
+        if strict:
+            raise
+        return ()
+
+
+def listed_entries(
+    table: TableCore, manifest_list: ManifestList, *, strict: bool = True
+) -> list[ManifestEntry]:
+    """All entries of a manifest list; none where a file is missing, unless `strict`.
+
+    Raises: as `listed_manifests`.
+    """
+    try:
+        return list(list_entries(table, table.manifests.read_list(*manifest_list)))
+    except FileNotFoundError:
+        if strict:
+            raise
+        return []
+
+
+def data_files(entries: Iterable[ManifestEntry]) -> Iterator[DataFile]:
+    """The files that entries name, with their extra files; not those outside of the table."""
+    for entry in entries:
+        if entry.file.external_path is None:
+            for name in (entry.file.file_name, *entry.file.extra_files):
+                yield (entry.partition, entry.bucket, name)
+
+
+def live_data_files(table: TableCore, snapshot: Snapshot) -> set[DataFile]:
+    """All files that are live in a snapshot; none when its manifests have expired."""
+    try:
+        return set(data_files(fold(state_entries(table, snapshot))))
+    except FileNotFoundError:
+        return set()
+
+
+def live_among(
+    table: TableCore, snapshot: Snapshot, files: AbstractSet[DataFile]
+) -> AbstractSet[DataFile]:
+    """Those of some files that are live in a snapshot; only their entries are held.
+
+    Raises:
+        FileNotFoundError: a manifest of the snapshot is missing.
+    """
+    if not files:
+        return files
+    entries = state_entries(table, snapshot)
+    # an ADD and its DELETE name the same files, so folding a part of them gives that part
+    found = fold(entry for entry in entries if not files.isdisjoint(data_files((entry,))))
+    return files & set(data_files(found))
+
+
+def state_entries(table: TableCore, snapshot: Snapshot) -> Iterator[ManifestEntry]:
+    """All entries of a state, one manifest after the other; `fold` gives the live ones.
+
+    Raises:
+        FileNotFoundError: a manifest of the snapshot is missing.
+    """
+    lists = table.manifests.read_lists(snapshot.lists[:2])
+    return list_entries(table, itertools.chain.from_iterable(lists))
+
+
+def list_names(
+    table: TableCore, lists: Iterable[ManifestList], *, strict: bool = True
+) -> Iterator[str]:
+    """Names of manifest lists and of their manifests. Raises: as `listed_manifests`."""
+    for one in lists:
+        for meta in listed_manifests(table, one, strict=strict):
+            yield meta.file_name
+        yield one[0]
+
+
+def index_files(
+    table: TableCore, snapshot: Snapshot, *, strict: bool = True
+) -> Iterator[tuple[str, IndexFileMeta]]:
+    """The index files of a document with their paths, which may lie outside of the table.
+
+    Raises:
+        FileNotFoundError: the index manifest is missing and `strict`.
+    """
+    try:
+        entries = index_entries(table, snapshot)
+    except FileNotFoundError:
+        if strict:
+            raise
+        return
+    for entry in entries:
+        yield index_path(table, entry.partition, entry.bucket, entry.file), entry.file
+
+
+class Removal:
+    """Files that expired documents name, less those that documents which stay name, too.
+
+    First everything that may go is added, then everything that stays is kept; an error on the
+    way leaves all files alone. `run` removes data, changelog and index files first, then what
+    describes them: a pass that was cut off finds again what it had not removed.
+
+    Attributes:
+        data: data and changelog files.
+        index: paths of index files.
+        manifests: names of lists, manifests and index manifests.
+        statistics: names of statistics.
+    """
+
+    def __init__(self, table: TableCore, data: Iterable[DataFile] = ()) -> None:
+        self._table = table
+        self.data = set(data)
+        self.index: set[str] = set()
+        self.manifests: set[str | None] = set()
+        self.statistics: set[str | None] = set()
+        self._changelogs: set[str] = set()
+
+    def add(
+        self, snapshot: Snapshot, *, lists: bool = True, changelog: bool = True, state: bool = True
+    ) -> None:
+        """Add what a document names but for data files, as far as it is there.
+
+        Args:
+            snapshot: the document.
+            lists: its lists of data files, with their manifests.
+            changelog: its changelog files, their list and manifests.
+            state: its index files, index manifest and statistics.
+        """
+        if lists:
+            self.manifests.update(list_names(self._table, snapshot.lists[:2], strict=False))
+        for one in snapshot.lists[2:] if changelog else ():
+            self._changelogs.add(one[0])
+            self.data.update(data_files(listed_entries(self._table, one, strict=False)))
+            self.manifests.update(list_names(self._table, [one], strict=False))
+        if state:
+            self.manifests.add(snapshot.index_manifest)
+            self.statistics.add(snapshot.statistics)
+            found = index_files(self._table, snapshot, strict=False)
+            self.index.update(path for path, file in found if file.external_path is None)
+
+    def keep_branch(self, documents: Documents) -> None:
+        """Keep all that a branch names. Raises: as `keep`."""
+        for snapshot in documents.states:
+            self.keep(snapshot)
+        for changelog in documents.changelogs:
+            self.keep_readable(changelog)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keep all that a snapshot or tag names; its changelog may have expired before it.
+
+        Raises:
+            FileNotFoundError: the document cannot be read whole, so nothing may be removed.
+        """
+        self.data.difference_update(live_among(self._table, snapshot, self.data))
+        self.keep_metadata(snapshot)
+        for one in snapshot.lists[2:]:
+            if one[0] in self._changelogs:  # files of a changelog are in no other
+                self._keep_files(one)
+
+    def keep_readable(self, changelog: Snapshot) -> None:
+        """Keep what readers of a long-lived changelog need: its delta and its changelog."""
+        self.keep_lists(changelog.lists[1:])
+        for one in changelog.lists[1:]:
+            self._keep_files(one)
+
+    def _keep_files(self, manifest_list: ManifestList) -> None:
+        entries = listed_entries(self._table, manifest_list, strict=False)
+        self.data.difference_update(data_files(entries))
+
+    def keep_index(self, snapshot: Snapshot) -> None:
+        """Keep the index files of a snapshot. Raises: as `keep`."""
+        if self.index:
+            self.index.difference_update(path for path, _ in index_files(self._table, snapshot))
+
+    def keep_metadata(self, snapshot: Snapshot) -> None:
+        """Keep lists, manifests, index files and statistics. Raises: as `keep`."""
+        self.manifests.difference_update(list_names(self._table, snapshot.lists[:2]))
+        self.keep_lists(snapshot.lists[2:])  # a changelog may expire before a tag
+        self.manifests.discard(snapshot.index_manifest)
+        self.statistics.discard(snapshot.statistics)
+        self.keep_index(snapshot)
+
+    def keep_lists(self, lists: Iterable[ManifestList]) -> None:
+        """Keep manifest lists and their manifests, as far as they are there."""
+        self.manifests.difference_update(list_names(self._table, lists, strict=False))
+
+    def run(self) -> int:
+        """Remove what is left; a file that cannot be removed stays as an orphan.
+
+        Returns:
+            How many files were removed.
+        """
+        table, layout = self._table, self._table.layout
+        paths = [table.data_path(*file) for file in sorted(self.data)]
+        removed = table.delete_quietly([*paths, *sorted(self.index)])
+        described = [layout.manifest(name) for name in sorted(filter(None, self.manifests))]
+        described += [layout.statistics_file(name) for name in filter(None, self.statistics)]
+        return removed + table.delete_quietly(described)
+
+
+def remove_unreachable(
+    table: TableCore, expired: Iterable[Snapshot], data: Iterable[DataFile], own: Documents
+) -> int:
+    """Remove the files of documents that were deleted, as far as nothing that stays names them.
+
+    Nothing is removed when a document that stays cannot be read: it is expiring, and what is left
+    over then is an orphan.
+
+    Args:
+        table: the table, at a branch.
+        expired: deleted documents: their changelogs, manifests, index files and statistics go.
+        data: data files that they named.
+        own: what stays in the branch, as far as it could name these files.
+
+    Returns:
+        How many files were removed.
+    """
+    removal = Removal(table, data)
+    for snapshot in expired:
+        removal.add(snapshot)
+    try:
+        for branch in (own, *other_documents(table)):
+            removal.keep_branch(branch)
+    except FileNotFoundError as error:
+        _LOG.warning(
+            "files of deleted snapshots stay as orphans: a kept snapshot cannot be read",
+            extra={"table": table.layout.root},
+            exc_info=error,
+        )
+        return 0
+    return removal.run()
