@@ -445,13 +445,13 @@ def _check_buckets(table: TableCore, latest: Snapshot, entries: Iterable[Manifes
     Raises:
         CommitConflictError: a partition has another number of buckets; nothing was committed.
     """
-    wanted = table.schemas.read(latest.schema_id).options.get("bucket")
-    if wanted == table.schema.options.get("bucket"):
+    wanted = table.schemas.read(latest.schema_id).num_buckets
+    if wanted == table.schema.num_buckets:
         return
     written = {e.partition: e.total_buckets for e in entries if e.kind is FileKind.ADD}
     for partition, buckets in sorted(written.items()):
         there = live_entries(table, latest, partition=partition)
-        found = there[0].total_buckets if there else int(wanted or buckets)
+        found = there[0].total_buckets if there else wanted
         if found != buckets:
             raise CommitConflictError(
                 "the number of buckets was changed while rows were written",
