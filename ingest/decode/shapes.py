@@ -107,6 +107,7 @@ class Shape:
         self.block = block
         self.prefix = b""
         self.refusal = ""
+        self._lacked_key: tuple[str, ...] = ()
         self.target: Target | None = None
         self.fate = Fate.UNROUTED
         self.plan: RowPlan | None = None
@@ -202,6 +203,7 @@ class Shape:
             return self.knows_key
         self._key = tuple(names)
         if not self.knows_key:
+            self._lacked_key = self.lacking_key
             self._key = ()  # what one record says wrongly is not the others' key
             return False
         return True
@@ -228,12 +230,13 @@ class Shape:
         return bool(self._key) and (self.block is None or self._has_key_columns())
 
     def _has_key_columns(self) -> bool:
-        return not self.lacking_key
+        return all(name in self._missing for name in self._key_columns())
 
     @property
     def lacking_key(self) -> tuple[str, ...]:
         """Key columns of a table that does not exist which no row seen so far has."""
-        return tuple(name for name in self._key_columns() if name not in self._missing)
+        lacking = tuple(name for name in self._key_columns() if name not in self._missing)
+        return lacking or self._lacked_key
 
     @property
     def has_configured_key(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ingest.decode.decode_plan import RowPlan
+from ingest.decode.types.token_values import NULL
 
 __all__ = ["cut_payloads", "decode_all", "op_of", "recognises", "row_images", "stamps_of"]
 
@@ -86,7 +87,11 @@ def recognises(plan: RowPlan | None, payload: bytes, known: Collection[str] = ()
         for column, get in zip(plan.columns, plan.getters, strict=True)
         if column.member not in known
     ]
-    return row is not None and any(get(row) is not None for get in new)
+    return row is not None and any(_is_value(get(row)) for get in new)
+
+
+def _is_value(value: object) -> bool:
+    return value is not None and not (isinstance(value, msgspec.Raw) and bytes(value) == NULL)
 
 
 def decode_all(

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ingest.decode.column_names import folded
 from ingest.decode.decode_plan import PlanColumn, RowPlan
 from ingest.decode.dialects.recognition import said_of
 from ingest.decode.events import SourceTable, Toast
@@ -499,7 +500,7 @@ def _deleted(
     plan: RowPlan, before: Tokens, key: bytes | None, placeholder: Placeholder
 ) -> tuple[Any, ...]:
     """The row a delete takes away; null stands for values that are not known and not needed."""
-    if plan.target.evolvable:
+    if plan.target.evolvable or _is_respelt(plan, before):
         _uncovered(plan, before)
     refused: dict[int, EventRefusedError] = {}
     values = [
@@ -519,6 +520,15 @@ def _deleted(
     _require_key(plan, values)
     _require_present(plan, values)
     return tuple(values)
+
+
+def _is_respelt(plan: RowPlan, before: Tokens) -> bool:
+    """Whether a column's value stands under another spelling of its name than the plan reads."""
+    absent = {column.name for column in plan.columns if column.member not in before}
+    extra = [name for name, token in before.items() if name not in plan.index and token != NULL]
+    if plan.target.exact_names:
+        return not absent.isdisjoint(extra)
+    return not {*map(folded, absent)}.isdisjoint(map(folded, extra))
 
 
 def _deleted_value(

@@ -77,7 +77,8 @@ def decode_value(codec: Codec | None, token: bytes, placeholder: Placeholder) ->
     """
     if token == NULL:
         return None
-    if placeholder.is_value(_loosely(token)):
+    struct = codec is not None and codec.kind is Kind.VARIABLE_DECIMAL and token[:1] == b"{"
+    if not struct and placeholder.is_value(_loosely(token)):
         raise UnavailableValueError("the source sent a placeholder instead of the value")
     return _decoded(codec, token, placeholder)
 

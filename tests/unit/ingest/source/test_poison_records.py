@@ -286,5 +286,5 @@ def test_tables_of_any_name_are_made_or_refused_and_stay_in_the_warehouse(way, t
     assert stream.rows("items") == [{"id": 1, "v": "a"}]
     made = [n for n in stream.local.book.schema_ids() if not n.startswith("lakeward.")]
     assert len(made) + len(stream.bad()) == len(values)
-    assert {error_class for _, error_class in stream.bad()} <= {"schema", "envelope"}
+    assert {error_class for _, error_class in stream.bad()} <= {"schema", "envelope", "table_name"}
     assert sorted(each.name for each in tmp_path.iterdir()) == ["in"]
