@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connectors of docs/examples/connectors work as they stand there, with the addresses of here."""
+"""The connectors of docs/examples/connectors work as they are, with the addresses of here."""
 
 import json
 import re

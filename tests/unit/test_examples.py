@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every file of docs/examples loads, and the pipelines give the rows that their comments promise."""
+"""Every file of docs/examples loads, and pipelines give the rows that their comments promise."""
 
 import json
 import pathlib
