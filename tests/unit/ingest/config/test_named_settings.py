@@ -62,7 +62,7 @@ def test_settings_named_in_sources_exist(package):
 def test_settings_named_in_pages_exist():
     pages = [
         page
-        for pattern in ("*.md", "docs/**/*.md", "deploy/*.md", "helm/*.md")
+        for pattern in ("*.md", "docs/**/*.md", "deploy/*.md")
         for page in sorted(ROOT.glob(pattern))
     ]
     assert len(pages) > 20
