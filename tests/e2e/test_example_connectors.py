@@ -57,7 +57,7 @@ def test_rows_arrive(example, database, kafka_broker, connect_worker, request, t
         for statement in CREATE:
             cursor.execute(statement)
         try:
-            connect_worker.add("shop", connector)
+            connect_worker.add(example, connector)  # offsets are kept by name
             _, errors = connect_worker.validate(connector)
             assert errors == {}
             eventually(lambda: topics.rows() >= 3, timeout=90, what="the snapshot")
