@@ -165,6 +165,15 @@ class ConnectWorker:
         answer: dict[str, Any] = self._call("GET", f"/connectors/{name}/status")
         return answer
 
+    def validate(self, config: Mapping[str, str]) -> tuple[set[str], dict[str, list[str]]]:
+        """Options that a connector defines, and what it objects to in a configuration."""
+        kind = config["connector.class"].rpartition(".")[2]
+        body = {"name": "validated", **config}
+        answer = self._call("PUT", f"/connector-plugins/{kind}/config/validate", body)
+        found = [each["value"] for each in answer["configs"]]
+        errors = {each["name"]: each["errors"] for each in found if each["errors"]}
+        return {each["name"] for each in found}, errors
+
     def wait_running(self, name: str, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the connector and its task run.
 

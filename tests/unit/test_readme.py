@@ -87,5 +87,21 @@ def test_links_between_pages_lead_somewhere():
                 assert (page.parent / target).exists(), (page.name, target)
 
 
+def anchors(page):
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_to_sections_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]:
+        links = re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        for target, anchor in links:
+            aim = page.parent / target if target else page
+            if not re.match(r"[a-z]+:", target) and aim.suffix == ".md":
+                assert anchor in anchors(aim), (page.name, target, anchor)
+
+
 def test_the_readme_is_short():
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150

@@ -20,8 +20,10 @@ NAMED = re.compile(rf"`((?:{'|'.join(HEADS)})(?:\.[A-Za-z0-9_*-]+)+)(?:: [^`]+|=
 OF_EVENTS = {"db", "table", "lsn", "name", "snapshot", "ts_ms", "ts_*"}
 """Fields of the block `source` of Debezium's events."""
 
-OTHERS = {"alerts.py", "pipeline.yaml", "control.key"} | {option.key for option in TABLE_OPTIONS}
-"""Files, keys of the chart's secret, and options of tables."""
+OTHERS = {"alerts.py", "pipeline.yaml", "control.key", "log.mining.strategy"} | {
+    option.key for option in TABLE_OPTIONS
+}
+"""Files, keys of the chart's secret, an option of Debezium, and options of tables."""
 
 
 def exists(name):
