@@ -4,7 +4,8 @@
 import argparse
 
 from ingest.cli.argument_values import parse_pair
-from ingest.config.settings import Resolved, resolve
+from ingest.config.loading import Resolved
+from ingest.daemon.configuration import resolve
 
 __all__ = ["add_configuration", "resolved"]
 

@@ -29,8 +29,9 @@ from ingest.cli.simulate import add_simulate_command
 from ingest.cli.stream import add_stream_commands
 from ingest.cli.table import add_table_commands
 from ingest.cli.verify import add_verify_command
+from ingest.config.loading import Resolved
 from ingest.config.locations import mistakes_of
-from ingest.config.settings import Resolved, Settings
+from ingest.config.settings import Settings
 from ingest.daemon import checks, daemon
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging, is_json, log_uncaught

@@ -1,18 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration reference as Markdown, written from the settings table alone."""
+"""The configuration reference as Markdown, written from the declarations alone.
 
-from collections.abc import Iterable, Mapping
+python -m ingest.config.settings_page [--write | --check]
+"""
 
-from ingest.config.setting_kinds import Setting
-from ingest.config.setting_table import SECTIONS, SETTINGS
-from ingest.config.setting_table_rules import ROUTE_SETTINGS, TABLE_SETTINGS
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-__all__ = ["settings_page"]
+from ingest.config.setting import Setting
+from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS
+
+__all__ = ["SECTIONS", "main", "settings_page"]
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs/reference/configuration.md"
+
+SECTIONS = {
+    "pipeline": "What the stream is called, where it keeps its place and how often it commits.",
+    "source": "Where events come from and what the producer made of them.",
+    "sink": "Where tables are written.",
+    "bad.records": "What happens to records that cannot be decoded.",
+    "maintenance": "What is done to tables beside writing them.",
+    "metrics": "The HTTP endpoint with metrics, health, readiness and status.",
+    "control": "What may be done over the endpoint, besides looking "
+    "(`docs/reference/status-api.md`).",
+    "alerts": "Who is told when something happens that a person should know.",
+    "log": "Logs go to standard error.",
+    "spark": "The engine. Defaults run everything on this machine.",
+}
 
 _HEAD = """\
 # Configuration
 
-<!-- written by `python -m ingest.config.settings --write`; do not edit -->
+<!-- written by `python -m ingest.config.settings_page --write`; do not edit -->
 
 One YAML file describes one pipeline. This one is enough:
 
@@ -100,3 +120,22 @@ def _default(value: object) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value}`"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the reference page, or with `--check` say whether it is current."""
+    mode = list(sys.argv[1:] if arguments is None else arguments) or ["--write"]
+    if mode == ["--write"]:
+        _PAGE.write_text(settings_page(), encoding="utf-8")
+        return 0
+    if mode != ["--check"]:
+        sys.stderr.write("usage: python -m ingest.config.settings_page [--write | --check]\n")
+        return 2
+    if not _PAGE.exists() or _PAGE.read_text(encoding="utf-8") != settings_page():
+        sys.stderr.write(f"{_PAGE.name} is out of date: run `make docs`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,18 +19,20 @@ from confluent_kafka.admin import AdminClient
 
 from ingest.config.locations import named
 from ingest.config.registry_settings import SchemaRegistrySettings
-from ingest.config.setting_values import MetricsSettings, Settings, SinkSettings
+from ingest.config.setting_values import MetricsSettings, SinkSettings
+from ingest.config.settings import Settings
 from ingest.config.source_settings import (
     FileSourceSettings,
     KafkaSourceSettings,
     SourceSettings,
     selects_topic,
 )
-from ingest.config.transform_checks import transforms_found
+from ingest.daemon.configuration import transforms_found
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
 from ingest.source.file_listing import list_files
 from ingest.source.kafka_client import admin_config, broker_error
+from ingest.transform.rule_names import transform_rule
 from storage.clock import IdSource, RandomIds
 from storage.errors import (
     InvalidOptionError,
@@ -71,7 +73,7 @@ class Finding:
 def offline(settings: Settings) -> list[Finding]:
     """Checks that need nothing but the settings (malformed ones never get here)."""
     findings = [_run("table options", lambda: _table_options(settings))]
-    if any(not settings.transform(rule.match).empty for rule in settings.tables):
+    if any(not transform_rule(settings, rule.match).empty for rule in settings.tables):
         findings.append(_run("transforms", lambda: transforms_found(settings)))
     return findings
 

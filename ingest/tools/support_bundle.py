@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ingest.config.loading import Resolved
 from ingest.config.secrets import scrubbed, secret_texts
-from ingest.config.settings import Resolved, Settings
+from ingest.config.settings import Settings
 from ingest.config.stream_folder import stream_folder
 from ingest.daemon import checks
 from ingest.observe.metrics.telemetry import PAIMON_FORMAT, version_of

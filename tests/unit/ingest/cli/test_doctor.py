@@ -8,7 +8,7 @@ import pytest
 
 from ingest.cli.main import main
 from ingest.config.secrets import secret_texts
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.tools import support_bundle
 from storage.io.local import LocalFileIO
 from tests.table_kit import make_table, write

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.setting_table import SETTINGS
+from ingest.config.settings import SETTINGS
 from storage.options.table import TABLE_OPTIONS
 
 ROOT = Path(__file__).parents[4]
@@ -60,7 +60,7 @@ def test_settings_named_in_sources_exist(package):
 def test_settings_named_in_pages_exist():
     pages = [
         page
-        for pattern in ("*.md", "ingest/**/*.md", "storage/*.md", "changelog/*.md", "deploy/*.md")
+        for pattern in ("*.md", "docs/**/*.md", "deploy/*.md")
         for page in sorted(ROOT.glob(pattern))
     ]
     assert len(pages) > 20
