@@ -25,6 +25,7 @@ from ingest.cli.plan import add_plan_command
 from ingest.cli.quarantine import add_quarantine_commands
 from ingest.cli.recover import recover_offsets
 from ingest.cli.resnapshot import add_resnapshot_command
+from ingest.cli.schema import add_schema_command
 from ingest.cli.simulate import add_simulate_command
 from ingest.cli.stream import add_stream_commands
 from ingest.cli.table import add_table_commands
@@ -109,6 +110,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     validate.add_argument("--json", action="store_true", help="the result as one JSON object")
     validate.set_defaults(run=_validate)
+    add_schema_command(commands)
     add_plan_command(commands)
     add_pipeline_commands(commands)
     add_quarantine_commands(commands)

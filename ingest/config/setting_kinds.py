@@ -62,7 +62,7 @@ class Kind:
         parse: from the raw value to the typed one; `ValueError` says what is wanted.
         mapping: whether the value is a map whose own keys are not settings.
         empty: typed value of a setting without default that is not given.
-        schema: JSON Schema of the raw value; may accept more than `parse`, never less.
+        schema: JSON Schema of the raw value: no narrower than `parse`, but for words in capitals.
     """
 
     name: str

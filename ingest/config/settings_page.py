@@ -50,6 +50,9 @@ pipeline: { name: shop }
   content (never shown), `$${` a literal `${`.
 - Durations need a unit (`500ms`, `30s`, `5m`, `12h`, `3d`); sizes may have one (`64mb`, `1gb`).
 - An unknown key is an error. `lakeward validate -c FILE` prints what is in force and where from.
+- `lakeward schema > lakeward.schema.json` prints a JSON Schema. Editors with a YAML language server
+  complete and check a file by it that begins with
+  `# yaml-language-server: $schema=lakeward.schema.json`.
 """
 
 _ROW_HEAD = "| key | type | default | meaning |\n|---|---|---|---|"

@@ -7,7 +7,6 @@ for Java. Both only report; nothing is created that is not removed again.
 
 import contextlib
 import dataclasses
-import difflib
 import os
 import shutil
 import socket
@@ -27,6 +26,7 @@ from ingest.config.source_settings import (
     SourceSettings,
     selects_topic,
 )
+from ingest.config.suggestion import nearest
 from ingest.daemon.configuration import transforms_found
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
@@ -158,12 +158,9 @@ def _known(option: str) -> None:
     """Refuse what looks like an option that is spelt wrong; other unknown ones are kept as told."""
     if find_option(option) is not None:
         return
-    names = [row.key for row in TABLE_OPTIONS]
-    close = difflib.get_close_matches(option, names, n=1, cutoff=0.85)
-    if close:
-        raise InvalidOptionError(
-            "there is no such table option", hint=f"did you mean `{close[0]}`?", option=option
-        )
+    hint = nearest(option, (row.key for row in TABLE_OPTIONS), cutoff=0.85)
+    if hint:
+        raise InvalidOptionError("there is no such table option", hint=hint, option=option)
 
 
 def _java() -> str:
