@@ -5,12 +5,14 @@ It accepts every spelling that `loading` accepts (nested sections, dotted keys, 
 words in capitals, and says nothing of what is required: one file may be a part of a configuration.
 """
 
+import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ingest.config.setting import Setting
-from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS
+from ingest.config.rule_settings import Route, TableRule
+from ingest.config.setting import Setting, declared, docs
+from ingest.config.settings import SETTINGS, SOURCE_TYPE, Settings
 
 __all__ = ["json_schema"]
 
@@ -18,9 +20,12 @@ __all__ = ["json_schema"]
 def json_schema() -> dict[str, Any]:
     """The whole schema, as plain values."""
     sections: dict[str, Any] = {}
-    document = _section("", SETTINGS, sections)
-    for name, rows in (("tables", TABLE_SETTINGS), ("route", ROUTE_SETTINGS)):
-        rule = _section(f"{name}[].", [_renamed(row, f"{name}[].") for row in rows], sections)
+    texts = {SOURCE_TYPE.key: SOURCE_TYPE.doc, **docs(Settings)}
+    document = _section("", [_documented(row, texts) for row in SETTINGS], sections)
+    for name, cls in (("tables", TableRule), ("route", Route)):
+        rows, texts = declared(cls), docs(cls)
+        below = [_documented(row, texts, prefix=f"{name}[].") for row in rows]
+        rule = _section(f"{name}[].", below, sections)
         rule["required"] = [row.key for row in rows if row.required]
         document["properties"][name] = {"type": ["array", "null"], "items": rule}
     return {
@@ -31,9 +36,9 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def _renamed(row: Setting, prefix: str) -> Setting:
-    """The row of a rule with the key that no other list's or section's row has."""
-    return Setting(key=prefix + row.key, kind=row.kind, doc=row.doc, default=row.default)
+def _documented(row: Setting, texts: Mapping[str, str], prefix: str = "") -> Setting:
+    """A row with its text; prefixes keep the keys of rules apart from others."""
+    return dataclasses.replace(row, key=prefix + row.key, doc=texts[row.key])
 
 
 def _section(prefix: str, rows: Iterable[Setting], sections: dict[str, Any]) -> dict[str, Any]:

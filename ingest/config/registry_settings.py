@@ -26,67 +26,41 @@ class SchemaRegistrySettings(Section):
         InvalidOptionError: values that contradict each other, or an address that is none.
     """
 
-    urls: tuple[str, ...] = setting(
-        "source.schema.registry.url",
-        text_list,
-        doc="Addresses of a schema registry that speaks Confluent's API; of several equal servers "
-        "the first that answers counts. Required for the Avro formats, refused for others. For "
-        "Apicurio the address ends with `/apis/ccompat/v7`.",
-    )
+    urls: tuple[str, ...] = setting("source.schema.registry.url", text_list)
+    """Addresses of a schema registry that speaks Confluent's API; of several equal servers the
+    first that answers counts. Required for the Avro formats, refused for others. For Apicurio
+    the address ends with `/apis/ccompat/v7`."""
+
     username: str = ""
-    password: str = setting(
-        "source.schema.registry.basic.auth",
-        text,
-        unset="",
-        secret=hide,
-        doc="`user:password` for the registry. Take it from `${file:/path}`.",
-    )
-    token: str = setting(
-        "source.schema.registry.bearer.token",
-        text,
-        unset="",
-        secret=hide,
-        doc="Token for the registry, instead of `basic.auth`. Take it from `${file:/path}`.",
-    )
-    ca_file: str = setting(
-        "source.schema.registry.ssl.ca.location",
-        text,
-        unset="",
-        doc="PEM file of the authorities that may vouch for the registry; default the system's. "
-        "Files are read by every process that decodes, so on a cluster they are on every machine.",
-    )
+    password: str = setting("source.schema.registry.basic.auth", text, unset="", secret=hide)
+    """`user:password` for the registry. Take it from `${file:/path}`."""
+
+    token: str = setting("source.schema.registry.bearer.token", text, unset="", secret=hide)
+    """Token for the registry, instead of `basic.auth`. Take it from `${file:/path}`."""
+
+    ca_file: str = setting("source.schema.registry.ssl.ca.location", text, unset="")
+    """PEM file of the authorities that may vouch for the registry; default the system's. Files
+    are read by every process that decodes, so on a cluster they are on every machine."""
+
     certificate_file: str = setting(
-        "source.schema.registry.ssl.certificate.location",
-        text,
-        unset="",
-        doc="PEM file of the certificate to show to the registry.",
+        "source.schema.registry.ssl.certificate.location", text, unset=""
     )
-    key_file: str = setting(
-        "source.schema.registry.ssl.key.location",
-        text,
-        unset="",
-        doc="PEM file of its key; default: it is in the certificate's file.",
-    )
+    """PEM file of the certificate to show to the registry."""
+
+    key_file: str = setting("source.schema.registry.ssl.key.location", text, unset="")
+    """PEM file of its key; default: it is in the certificate's file."""
+
     key_password: str = setting(
-        "source.schema.registry.ssl.key.password",
-        text,
-        unset="",
-        secret=hide,
-        doc="Password of the key. Take it from `${file:/path}`.",
+        "source.schema.registry.ssl.key.password", text, unset="", secret=hide
     )
-    timeout_s: float = setting(
-        "source.schema.registry.timeout",
-        duration,
-        unset=10.0,
-        doc="How long one answer of the registry may take. Default: `10s`.",
-    )
-    retry_for_s: float = setting(
-        "source.schema.registry.retry.for",
-        duration,
-        unset=60.0,
-        doc="How long a registry that does not answer is asked again before the batch fails and "
-        "the query is started again; nothing is lost meanwhile. Default: `60s`.",
-    )
+    """Password of the key. Take it from `${file:/path}`."""
+
+    timeout_s: float = setting("source.schema.registry.timeout", duration, unset=10.0)
+    """How long one answer of the registry may take. Default: `10s`."""
+
+    retry_for_s: float = setting("source.schema.registry.retry.for", duration, unset=60.0)
+    """How long a registry that does not answer is asked again before the batch fails and the
+    query is started again; nothing is lost meanwhile. Default: `60s`."""
 
     def __post_init__(self) -> None:
         if not self.urls:
@@ -134,13 +108,9 @@ class AvroSettings(Section):
     """What the Avro formats need to know."""
 
     registry: SchemaRegistrySettings = section(SchemaRegistrySettings)
-    id_bytes: int = setting(
-        "source.avro.schema.id.bytes",
-        choice("4", "8"),
-        unset=4,
-        doc="Bytes of the schema id before an Avro value: 4 in Confluent's format (default), 8 in "
-        "Apicurio's own. Ids in headers are recognised without being told.",
-    )
+    id_bytes: int = setting("source.avro.schema.id.bytes", choice("4", "8"), unset=4)
+    """Bytes of the schema id before an Avro value: 4 in Confluent's format (default), 8 in
+    Apicurio's own. Ids in headers are recognised without being told."""
 
 
 def avro_settings(values: Mapping[str, Any], given: Container[str]) -> AvroSettings | None:

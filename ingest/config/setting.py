@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """One declaration per setting: a field of a frozen dataclass that carries its row as metadata.
 
-    trigger_interval_s: float = setting("pipeline.trigger.interval", duration, default="30s", ...)
+    trigger_interval_s: float = setting("pipeline.trigger.interval", duration, default="30s")
 
-From it follow the attribute and its default, the parsing of files, variables and flags (`loading`),
-what is shown of its value (`redacted`), the reference page (`settings_page`) and the JSON Schema
-(`json_schema`). `docs/adr/ingest/0026` says why it is done this way.
+What it means is the docstring below the field. From it follow the attribute and its default, the
+parsing of files, variables and flags (`loading`), what is shown of its value (`redacted`), the
+reference page (`settings_page`) and the JSON Schema (`json_schema`). See docs/adr/ingest/0026.
 """
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import re
+import sys
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +29,7 @@ __all__ = [
     "Setting",
     "build",
     "declared",
+    "docs",
     "fields_declared",
     "hide",
     "hide_values",
@@ -53,21 +58,22 @@ class Setting:
     Attributes:
         key: dotted key, as written in YAML.
         kind: its type.
-        doc: one or two sentences for the reference.
         default: as it would be written in YAML; None = no default (the doc says what then happens).
         unset: typed value where it is not given.
         required: whether a pipeline cannot run without it.
         unit: unit of the number behind it, for the reference.
+        doc: one or two sentences for the reference, where they are made by a program; else they
+            are the docstring below the field.
         secret: typed value to what may be shown of it; None = all of it.
     """
 
     key: str
     kind: Kind
-    doc: str
     default: Any = None
     unset: Any = None
     required: bool = False
     unit: str = ""
+    doc: str = ""
     secret: Callable[[Any], Any] | None = None
 
 
@@ -75,11 +81,11 @@ def setting(
     key: str,
     kind: Kind,
     *,
-    doc: str,
     default: Any = None,
     unset: Any = _UNSET,
     required: bool = False,
     unit: str = "",
+    doc: str = "",
     secret: Callable[[Any], Any] | None = None,
 ) -> Any:
     """A field that holds the typed value of a setting; arguments as `Setting` has them.
@@ -91,11 +97,11 @@ def setting(
     row = Setting(
         key=key,
         kind=kind,
-        doc=doc,
         default=default,
         unset=unset,
         required=required,
         unit=unit,
+        doc=doc,
         secret=secret,
     )
     return _field(row)
@@ -145,6 +151,26 @@ def declared(*classes: type) -> tuple[Setting, ...]:
             for row in declared(*field.metadata.get("section", ())):
                 rows.setdefault(row.key, row)
     return tuple(rows.values())
+
+
+def docs(cls: type) -> dict[str, str]:
+    """What the settings of a class and of its sections mean, by key; read from the sources."""
+    tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+    bodies = {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+    texts = {}
+    for base in reversed(cls.__mro__):
+        body = bodies.get(base.__name__, [])
+        for node, after in itertools.pairwise(body):
+            if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr):
+                texts[ast.unparse(node.target)] = ast.literal_eval(after.value)
+    found = {}
+    for field in dataclasses.fields(cls):
+        if "setting" in field.metadata:
+            row = field.metadata["setting"]
+            found[row.key] = row.doc or " ".join(texts.get(field.name, "").split())
+        for inner in field.metadata.get("section", ()):
+            found |= {key: text for key, text in docs(inner).items() if text}
+    return found
 
 
 def build(cls: type[_T], values: Mapping[str, Any], **others: Any) -> _T:

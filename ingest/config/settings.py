@@ -83,17 +83,13 @@ class Settings:
     """Everything a pipeline needs to know. Picklable; `repr` shows no secret."""
 
     pipeline: PipelineSettings = section(PipelineSettings)
-    format: str = setting(
-        "source.format",
-        choice(*FORMATS),
-        default="debezium-json",
-        doc="Format of the events. `debezium-json`: envelopes, with or without schema block per "
-        "event. `debezium-avro`: envelopes in Avro, with a schema registry. `debezium-flat`: rows "
-        "of `ExtractNewRecordState`. `upsert-json`: key and row, a null value deletes; "
-        "`upsert-avro`: the same in Avro. `canal-json`, `maxwell-json`, `ogg-json`, "
-        "`aws-dms-json`: of those tools. `json`: every record is an insert, into tables that need "
-        "no primary key.",
-    )
+    format: str = setting("source.format", choice(*FORMATS), default="debezium-json")
+    """Format of the events. `debezium-json`: envelopes, with or without schema block per event.
+    `debezium-avro`: envelopes in Avro, with a schema registry. `debezium-flat`: rows of
+    `ExtractNewRecordState`. `upsert-json`: key and row, a null value deletes; `upsert-avro`:
+    the same in Avro. `canal-json`, `maxwell-json`, `ogg-json`, `aws-dms-json`: of those tools.
+    `json`: every record is an insert, into tables that need no primary key."""
+
     flat: FlatSettings = section(FlatSettings)
     source: SourceSettings = section(KafkaSourceSettings, FileSourceSettings)
     debezium: DebeziumSettings = section(DebeziumSettings)

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ingest.config.setting import Setting
-from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, TABLE_SETTINGS
+from ingest.config.rule_settings import Route, TableRule
+from ingest.config.setting import Setting, docs
+from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, SOURCE_TYPE, TABLE_SETTINGS, Settings
 
 __all__ = ["SECTIONS", "main", "settings_page"]
 
@@ -94,23 +95,23 @@ tables:
 
 def settings_page() -> str:
     """The whole page, with a final newline."""
-    parts = [_HEAD]
+    parts, texts = [_HEAD], {SOURCE_TYPE.key: SOURCE_TYPE.doc, **docs(Settings)}
     for section, about in SECTIONS.items():
         rows = [row for row in SETTINGS if row.key.startswith(section + ".")]
-        parts.append(f"## {section}\n\n{about}\n\n{_rows(rows)}\n")
-    parts.append(f"{_ROUTE}\n{_rows(ROUTE_SETTINGS)}\n")
-    parts.append(f"{_TABLES}\n{_rows(TABLE_SETTINGS)}\n")
+        parts.append(f"## {section}\n\n{about}\n\n{_rows(rows, texts)}\n")
+    parts.append(f"{_ROUTE}\n{_rows(ROUTE_SETTINGS, docs(Route))}\n")
+    parts.append(f"{_TABLES}\n{_rows(TABLE_SETTINGS, docs(TableRule))}\n")
     return "\n".join(parts)
 
 
-def _rows(rows: Iterable[Setting]) -> str:
-    return "\n".join([_ROW_HEAD, *(_row(row) for row in rows)])
+def _rows(rows: Iterable[Setting], texts: Mapping[str, str]) -> str:
+    return "\n".join([_ROW_HEAD, *(_row(row, texts[row.key]) for row in rows)])
 
 
-def _row(row: Setting) -> str:
+def _row(row: Setting, text: str) -> str:
     default = "**required**" if row.required else _default(row.default)
     kind = f"{row.kind.name} [{row.unit}]" if row.unit else row.kind.name
-    return f"| `{row.key}` | {kind} | {default} | {row.doc} |"
+    return f"| `{row.key}` | {kind} | {default} | {text} |"
 
 
 def _default(value: object) -> str:

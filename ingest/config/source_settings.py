@@ -65,49 +65,38 @@ _KAFKA_DISCOVERY_S: Final = 300.0
 class _TopicSettings(Section):
     """What sources have in common; attributes without setting follow from others."""
 
-    topics: tuple[str, ...] = setting(
-        "source.topics",
-        text_list,
-        doc="Exact topic names. For `kafka` give these or `source.topics.pattern`.",
-    )
-    topics_pattern: str = setting(
-        "source.topics.pattern",
-        text,
-        unset="",
-        doc="Regular expression that a whole topic name must match; new topics are found while "
-        "running.",
-    )
-    topics_exclude: tuple[str, ...] = setting(
-        "source.topics.exclude",
-        text_list,
-        doc="Regular expressions; a topic whose whole name matches one is left out.",
-    )
+    topics: tuple[str, ...] = setting("source.topics", text_list)
+    """Exact topic names. For `kafka` give these or `source.topics.pattern`."""
+
+    topics_pattern: str = setting("source.topics.pattern", text, unset="")
+    """Regular expression that a whole topic name must match; new topics are found while
+    running."""
+
+    topics_exclude: tuple[str, ...] = setting("source.topics.exclude", text_list)
+    """Regular expressions; a topic whose whole name matches one is left out."""
+
     discovery_interval_s: float = setting(
-        "source.topic.discovery.interval",
-        duration,
-        unset=_KAFKA_DISCOVERY_S,
-        doc="How often new topics, partitions or files are looked for. Default: `5m` for `kafka`, "
-        "`1s` for `files`.",
+        "source.topic.discovery.interval", duration, unset=_KAFKA_DISCOVERY_S
     )
+    """How often new topics, partitions or files are looked for. Default: `5m` for `kafka`, `1s`
+    for `files`."""
+
     startup_mode: str = setting(
         "source.scan.startup.mode",
         choice("earliest", "latest", "timestamp", "specific-offsets"),
         default="earliest",
-        doc="Where a stream without a checkpoint starts. Later starts go on where the stream was.",
     )
+    """Where a stream without a checkpoint starts. Later starts go on where the stream was."""
+
     startup_timestamp_ms: int | None = setting(
-        "source.scan.startup.timestamp",
-        moment,
-        unit="epoch ms",
-        doc="For `timestamp`: the first record not older than this.",
+        "source.scan.startup.timestamp", moment, unit="epoch ms"
     )
-    fail_on_data_loss: bool = setting(
-        "source.fail.on.data.loss",
-        boolean,
-        default=True,
-        doc="Stop when records that the stream still needs are gone from the source. `false`: skip "
-        "them and count them in `lakeward_source_skipped_offsets_total`.",
-    )
+    """For `timestamp`: the first record not older than this."""
+
+    fail_on_data_loss: bool = setting("source.fail.on.data.loss", boolean, default=True)
+    """Stop when records that the stream still needs are gone from the source. `false`: skip
+    them and count them in `lakeward_source_skipped_offsets_total`."""
+
     max_records: int = DEFAULT_MAX_RECORDS
     max_bytes: int = DEFAULT_MAX_BYTES
     parallelism: int = 4
@@ -155,24 +144,17 @@ class KafkaSourceSettings(_TopicSettings):
     """A set of Kafka topics; one of `topics` and `topics_pattern` names them."""
 
     kind: str = dataclasses.field(default="kafka", init=False)
-    bootstrap_servers: str = setting(
-        "source.bootstrap.servers",
-        text,
-        unset="",
-        doc="Kafka brokers, `host:port[,host:port]`. Required for `kafka`.",
-    )
+    bootstrap_servers: str = setting("source.bootstrap.servers", text, unset="")
+    """Kafka brokers, `host:port[,host:port]`. Required for `kafka`."""
+
     startup_offsets: Mapping[str, Mapping[str, int]] = setting(
-        "source.scan.startup.offsets",
-        offset_map,
-        doc="For `specific-offsets`: topic to partition to offset (-2 earliest, -1 latest).",
+        "source.scan.startup.offsets", offset_map
     )
-    properties: Mapping[str, str] = setting(
-        "source.properties",
-        text_map,
-        secret=redact_properties,
-        doc="librdkafka client properties, passed through (`security.protocol`, `sasl.username`, "
-        "…). Take secrets from `${file:/path}`.",
-    )
+    """For `specific-offsets`: topic to partition to offset (-2 earliest, -1 latest)."""
+
+    properties: Mapping[str, str] = setting("source.properties", text_map, secret=redact_properties)
+    """librdkafka client properties, passed through (`security.protocol`, `sasl.username`, …).
+    Take secrets from `${file:/path}`."""
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers.strip():
@@ -213,23 +195,16 @@ class FileSourceSettings(_TopicSettings):
     """
 
     kind: str = dataclasses.field(default="files", init=False)
-    path: str = setting(
-        "source.path",
-        text,
-        unset="",
-        doc="Directory with one folder per topic, or files named `<topic>.<anything>`. Required "
-        "for `files`.",
-    )
-    lines: str = setting(
-        "source.lines",
-        choice("auto", "value", "archived"),
-        default="auto",
-        doc="For `files`: what a line is. `value`: an event. `archived`: a record with its key, a "
-        "JSON object of `value` and any of `key`, `headers`, `timestamp`, `topic`, `partition`, "
-        "`offset`. `auto`: archived where it is such an object and no other; in `json`, "
-        "`upsert-json` and `debezium-flat` it may be a row as well, so the stream stops there and "
-        "asks.",
-    )
+    path: str = setting("source.path", text, unset="")
+    """Directory with one folder per topic, or files named `<topic>.<anything>`. Required for
+    `files`."""
+
+    lines: str = setting("source.lines", choice("auto", "value", "archived"), default="auto")
+    """For `files`: what a line is. `value`: an event. `archived`: a record with its key, a JSON
+    object of `value` and any of `key`, `headers`, `timestamp`, `topic`, `partition`, `offset`.
+    `auto`: archived where it is such an object and no other; in `json`, `upsert-json` and
+    `debezium-flat` it may be a row as well, so the stream stops there and asks."""
+
     discovery_interval_s: float = 1.0
     max_files: int = 1000
 
