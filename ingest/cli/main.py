@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.cli.compact import add_compact_command
-from ingest.cli.config_arguments import add_configuration, resolved
+from ingest.cli.config_arguments import add_configuration, add_schema_command, resolved
 from ingest.cli.doctor import add_doctor_command
 from ingest.cli.expire import add_expire_command
 from ingest.cli.orphan import add_orphan_command
@@ -25,7 +25,6 @@ from ingest.cli.plan import add_plan_command
 from ingest.cli.quarantine import add_quarantine_commands
 from ingest.cli.recover import recover_offsets
 from ingest.cli.resnapshot import add_resnapshot_command
-from ingest.cli.schema import add_schema_command
 from ingest.cli.simulate import add_simulate_command
 from ingest.cli.stream import add_stream_commands
 from ingest.cli.table import add_table_commands
