@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`-c FILE`, `--set KEY=VALUE`: how commands name a configuration; `schema`: how editors check it."""
+"""`-c FILE` and `--set KEY=VALUE` name the configuration of a command; `schema` describes it."""
 
 import argparse
 import json
