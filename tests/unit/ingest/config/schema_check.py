@@ -13,8 +13,8 @@ TYPES = {
     "null": type(None),
 }
 KEYWORDS = {
-    "$defs", "$ref", "$schema", "additionalProperties", "anyOf", "default", "description", "enum",
-    "items", "maximum", "minimum", "pattern", "patternProperties", "properties", "required",
+    "definitions", "$ref", "$schema", "additionalProperties", "anyOf", "default", "description",
+    "enum", "items", "maximum", "minimum", "pattern", "patternProperties", "properties", "required",
     "title", "type",
 }  # fmt: skip
 
@@ -23,7 +23,9 @@ def faults(value, schema, root, where="$"):
     """Why a value is not as a schema has it, one text each; none when it is."""
     assert schema.keys() <= KEYWORDS, schema.keys() - KEYWORDS
     if "$ref" in schema:
-        return faults(value, root["$defs"][schema["$ref"].removeprefix("#/$defs/")], root, where)
+        return faults(
+            value, root["definitions"][schema["$ref"].removeprefix("#/definitions/")], root, where
+        )
     if "anyOf" in schema:
         found = [faults(value, each, root, where) for each in schema["anyOf"]]
         inner = [each for each in found if each and not each[0].startswith(f"{where}: ")]
