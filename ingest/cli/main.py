@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.cli.compact import add_compact_command
-from ingest.cli.config_arguments import add_configuration, resolved
+from ingest.cli.config_arguments import add_configuration, add_schema_command, resolved
 from ingest.cli.doctor import add_doctor_command
 from ingest.cli.expire import add_expire_command
 from ingest.cli.orphan import add_orphan_command
@@ -29,8 +29,9 @@ from ingest.cli.simulate import add_simulate_command
 from ingest.cli.stream import add_stream_commands
 from ingest.cli.table import add_table_commands
 from ingest.cli.verify import add_verify_command
+from ingest.config.loading import Resolved
 from ingest.config.locations import mistakes_of
-from ingest.config.settings import Resolved, Settings
+from ingest.config.settings import Settings
 from ingest.daemon import checks, daemon
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging, is_json, log_uncaught
@@ -108,6 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     validate.add_argument("--json", action="store_true", help="the result as one JSON object")
     validate.set_defaults(run=_validate)
+    add_schema_command(commands)
     add_plan_command(commands)
     add_pipeline_commands(commands)
     add_quarantine_commands(commands)

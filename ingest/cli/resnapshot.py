@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator
 
 from ingest.cli.config_arguments import add_configuration, resolved
+from ingest.config.choices import DEBEZIUM_AVRO, DEBEZIUM_JSON
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.decoders import json_values
-from ingest.decode.dialects.formats import DEBEZIUM_AVRO, DEBEZIUM_JSON
 from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.decode.schema_change_events import JsonValue
 from ingest.source.topic_tail import TopicTail, send_record

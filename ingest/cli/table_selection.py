@@ -5,8 +5,8 @@ import argparse
 from pathlib import Path
 
 from ingest.cli.table_arguments import add_store_options
-from ingest.config.setting_values import Settings
-from ingest.config.settings import load_settings
+from ingest.config.settings import Settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.maintenance.compact_runs import Selection
 from storage.table.catalog import FileSystemCatalog
 

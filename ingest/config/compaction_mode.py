@@ -9,7 +9,7 @@ not stored. What a rule does not say, the table's own option says.
 
 from collections.abc import Mapping
 
-from ingest.config.setting_values import Settings
+from ingest.config.settings import Settings
 from storage.errors import InvalidOptionError
 from storage.options.options import option_value
 

@@ -1,50 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How to reach a schema registry: frozen values whose `repr` shows no secret."""
+"""What the Avro formats need: how to reach a schema registry, and the framing of values."""
 
 import dataclasses
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
+from ingest.config.choices import AVRO_FORMATS
+from ingest.config.setting import Section, build, declared, hide, section, setting
+from ingest.config.setting_kinds import choice, duration, text, text_list
 from storage.errors import InvalidOptionError
 
-__all__ = ["SchemaRegistrySettings", "redacted_registry"]
+__all__ = ["AvroSettings", "SchemaRegistrySettings", "avro_settings"]
 
-_SECRETS = frozenset({"password", "token", "key_password"})
-_HIDDEN = "********"
+_REGISTRY = "source.schema.registry"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class SchemaRegistrySettings:
+class SchemaRegistrySettings(Section):
     """A registry that speaks Confluent's API (Karapace, Redpanda; Apicurio under `/apis/ccompat`).
 
-    Attributes:
-        urls: of equal servers, tried in order; `http://` or `https://`, a path is kept. A user and
-            password in the address are taken as `username` and `password`.
-        username: for basic authentication; empty = none.
-        password: for basic authentication.
-        token: bearer token, instead of `username`.
-        ca_file: PEM file of the authorities to trust; empty = the system's.
-        certificate_file: PEM file of the client's certificate; empty = none is shown.
-        key_file: PEM file of its key; empty = it is in `certificate_file`.
-        key_password: of the key.
-        timeout_s: for one answer [s].
-        retry_for_s: how long a registry that does not answer is asked again [s].
+    A user and password in an address are taken as `username` and `password`; empty texts mean none.
 
     Raises:
         InvalidOptionError: values that contradict each other, or an address that is none.
     """
 
-    urls: tuple[str, ...]
+    urls: tuple[str, ...] = setting("source.schema.registry.url", text_list)
+    """Addresses of a schema registry that speaks Confluent's API; of several equal servers the
+    first that answers counts. Required for the Avro formats, refused for others. For Apicurio
+    the address ends with `/apis/ccompat/v7`."""
+
     username: str = ""
-    password: str = ""
-    token: str = ""
-    ca_file: str = ""
-    certificate_file: str = ""
-    key_file: str = ""
-    key_password: str = ""
-    timeout_s: float = 10.0
-    retry_for_s: float = 60.0
+    password: str = setting("source.schema.registry.basic.auth", text, unset="", secret=hide)
+    """`user:password` for the registry. Take it from `${file:/path}`."""
+
+    token: str = setting("source.schema.registry.bearer.token", text, unset="", secret=hide)
+    """Token for the registry, instead of `basic.auth`. Take it from `${file:/path}`."""
+
+    ca_file: str = setting("source.schema.registry.ssl.ca.location", text, unset="")
+    """PEM file of the authorities that may vouch for the registry; default the system's. Files
+    are read by every process that decodes, so on a cluster they are on every machine."""
+
+    certificate_file: str = setting(
+        "source.schema.registry.ssl.certificate.location", text, unset=""
+    )
+    """PEM file of the certificate to show to the registry."""
+
+    key_file: str = setting("source.schema.registry.ssl.key.location", text, unset="")
+    """PEM file of its key; default: it is in the certificate's file."""
+
+    key_password: str = setting(
+        "source.schema.registry.ssl.key.password", text, unset="", secret=hide
+    )
+    """Password of the key. Take it from `${file:/path}`."""
+
+    timeout_s: float = setting("source.schema.registry.timeout", duration, unset=10.0)
+    """How long one answer of the registry may take. Default: `10s`."""
+
+    retry_for_s: float = setting("source.schema.registry.retry.for", duration, unset=60.0)
+    """How long a registry that does not answer is asked again before the batch fails and the
+    query is started again; nothing is lost meanwhile. Default: `60s`."""
 
     def __post_init__(self) -> None:
         if not self.urls:
@@ -86,13 +102,77 @@ class SchemaRegistrySettings:
         object.__setattr__(self, "password", password)
         object.__setattr__(self, "urls", tuple(bare if one == url else one for one in self.urls))
 
-    def __repr__(self) -> str:
-        shown = redacted_registry(dataclasses.asdict(self)).items()
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown)})"
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AvroSettings(Section):
+    """What the Avro formats need to know."""
+
+    registry: SchemaRegistrySettings = section(SchemaRegistrySettings)
+    id_bytes: int = setting("source.avro.schema.id.bytes", choice("4", "8"), unset=4)
+    """Bytes of the schema id before an Avro value: 4 in Confluent's format (default), 8 in
+    Apicurio's own. Ids in headers are recognised without being told."""
 
 
-def redacted_registry(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes of such settings, fit for a log: given secrets are starred."""
-    return {
-        name: _HIDDEN if name in _SECRETS and value else value for name, value in values.items()
-    }
+def avro_settings(values: Mapping[str, Any], given: Container[str]) -> AvroSettings | None:
+    """From typed values by key; None for formats without schema registry.
+
+    Args:
+        values: of all settings.
+        given: keys of those that are not defaults.
+
+    Raises:
+        InvalidOptionError: the registry is missing, not wanted, or described in contradictions.
+    """
+    name = values["source.format"]
+    if name not in AVRO_FORMATS:
+        _refuse_foreign(name, given)
+        return None
+    if values["source.type"] != "kafka":
+        raise InvalidOptionError(
+            "events in Avro come from Kafka only",
+            detail="a file's line is text",
+            hint="set `source.type: kafka`, or archive the events as JSON",
+            key="source.format",
+        )
+    if not values[f"{_REGISTRY}.url"]:
+        raise InvalidOptionError(
+            "events in Avro need a schema registry",
+            hint=f"set `{_REGISTRY}.url`",
+            key=f"{_REGISTRY}.url",
+            format=name,
+        )
+    username, password = _user(values[f"{_REGISTRY}.basic.auth"])
+    registry = build(SchemaRegistrySettings, values, username=username, password=password)
+    return build(
+        AvroSettings,
+        values,
+        registry=registry,
+        id_bytes=int(values["source.avro.schema.id.bytes"]),
+    )
+
+
+def _refuse_foreign(name: str, given: Container[str]) -> None:
+    for row in declared(AvroSettings):
+        if row.key in given:
+            raise InvalidOptionError(
+                f"this setting is not for the format {name}",
+                hint=f"remove it, or set `source.format` to {_either(AVRO_FORMATS)}",
+                key=row.key,
+            )
+
+
+def _either(words: tuple[str, ...]) -> str:
+    return " or ".join(f"`{word}`" for word in words)
+
+
+def _user(pair: str) -> tuple[str, str]:
+    if not pair:
+        return "", ""
+    user, colon, password = pair.partition(":")
+    if not user or not colon:
+        raise InvalidOptionError(
+            "a setting has a value it cannot have",
+            detail="wanted `user:password`",
+            key=f"{_REGISTRY}.basic.auth",
+        )
+    return user, password

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one row of the settings table is, and how YAML values become typed values.
+"""Kinds of settings: how YAML values become typed values, and what an editor may accept.
 
 A parser takes what YAML (or an environment variable, then always text) gave and returns the typed
 value, or raises `ValueError` whose message says what was wanted (`"a duration such as `30s`"`), so
@@ -9,17 +9,17 @@ that the one place that reports it can name key, value and wish together.
 import dataclasses
 import datetime
 import re
+import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingest.config.choices import ALERT_EVENTS, ChangeKind, kinds_named
 from ingest.config.daily_window import DailyWindow
-from ingest.config.schema_modes import ChangeKind, kinds_named
-from ingest.observe.metrics.metric_table import METRICS
 from storage.options import values as option_values
 
 __all__ = [
     "Kind",
-    "Setting",
+    "alert_events",
     "boolean",
     "bucket_count",
     "change_kinds",
@@ -31,13 +31,26 @@ __all__ = [
     "identifier",
     "integer",
     "label_map",
+    "log_levels",
     "moment",
     "offset_map",
     "size",
     "text",
     "text_list",
     "text_map",
+    "token",
+    "webhook_urls",
 ]
+
+
+_REFERENCE = r"\$\{"
+_TEXT: Mapping[str, Any] = {"type": ["string", "number", "boolean"]}
+_LIST: Mapping[str, Any] = {"anyOf": [{"type": "array", "items": _TEXT}, _TEXT]}
+
+
+def _reference_or(*schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema for values that may also be a text with references such as `${NAME}`."""
+    return {"anyOf": [*schemas, {"type": "string", "pattern": _REFERENCE}]}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,32 +61,15 @@ class Kind:
         name: as shown in the reference.
         parse: from the raw value to the typed one; `ValueError` says what is wanted.
         mapping: whether the value is a map whose own keys are not settings.
+        empty: typed value of a setting without default that is not given.
+        schema: JSON Schema of the raw value: no narrower than `parse`, but for words in capitals.
     """
 
     name: str
     parse: Callable[[Any], Any]
     mapping: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One row of the settings table.
-
-    Attributes:
-        key: dotted key, as written in YAML.
-        kind: its type.
-        default: as it would be written in YAML; None = no default (the doc says what then happens).
-        required: whether a pipeline cannot run without it.
-        unit: unit of the number behind it, for the reference.
-        doc: one or two sentences for the reference.
-    """
-
-    key: str
-    kind: Kind
-    doc: str
-    default: Any = None
-    required: bool = False
-    unit: str = ""
+    empty: Any = None
+    schema: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _TEXT)
 
 
 def _as_text(value: object) -> str:
@@ -146,8 +142,6 @@ def _parse_map(value: object) -> dict[str, str]:
 
 
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-_OWN_LABELS = frozenset(name for row in METRICS for name in row.labels)
-_TAKEN_LABELS = _OWN_LABELS | {"job", "instance", "le", "quantile", "generation"}
 
 
 def _parse_labels(value: object) -> dict[str, str]:
@@ -155,8 +149,6 @@ def _parse_labels(value: object) -> dict[str, str]:
     for name in labels:
         if not _LABEL.fullmatch(name):
             raise ValueError(f"a map of label names to values (`{name}` is no label name)")
-        if name in _TAKEN_LABELS:
-            raise ValueError(f"labels that metrics do not have already (see `{name}`)")
     return labels
 
 
@@ -215,7 +207,10 @@ def integer(minimum: int, maximum: int | None = None) -> Kind:
             raise ValueError(wanted)
         return number
 
-    return Kind("number", parse)
+    bounds = {"minimum": minimum} if maximum is None else {"minimum": minimum, "maximum": maximum}
+    digits = {"type": "string", "pattern": r"^\s*[+-]?[0-9][0-9_]*\s*$"}
+    schema = _reference_or({"type": "integer", **bounds}, digits)
+    return Kind("number", parse, schema=schema)
 
 
 def duration_from(least_s: float, text: str) -> Kind:
@@ -227,7 +222,7 @@ def duration_from(least_s: float, text: str) -> Kind:
             raise ValueError(f"a duration of at least `{text}`")
         return seconds
 
-    return Kind("duration", parse)
+    return Kind("duration", parse, schema=duration.schema)
 
 
 def choice(*allowed: str) -> Kind:
@@ -241,7 +236,12 @@ def choice(*allowed: str) -> Kind:
             raise ValueError(f"one of {words}" if len(allowed) > 1 else words)
         return given
 
-    return Kind(" \\| ".join(f"`{word}`" for word in allowed), parse)
+    known: list[Any] = [*allowed, *(int(word) for word in allowed if word.isdecimal())]
+    if "off" in allowed:
+        known.append(False)
+    return Kind(
+        " \\| ".join(f"`{word}`" for word in allowed), parse, schema=_reference_or({"enum": known})
+    )
 
 
 def identifier(pattern: str, wanted: str) -> Kind:
@@ -281,16 +281,79 @@ def _parse_fraction(value: object) -> float:
     return share
 
 
-bucket_count = Kind("number \\| `auto`", _parse_bucket)
-fraction = Kind("share", _parse_fraction)
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _parse_levels(value: object) -> dict[str, str]:
+    levels = {name: level.lower() for name, level in _parse_map(value).items()}
+    wrong = sorted(name for name, level in levels.items() if level not in _LEVELS)
+    if wrong:
+        raise ValueError(
+            f"`debug`, `info`, `warning` or `error` for each logger (see `{wrong[0]}`)"
+        )
+    return levels
+
+
+_LEAST_TOKEN = 16
+
+
+def _parse_token(value: Any) -> str:
+    given = value.strip() if isinstance(value, str) else str(value)
+    if len(given) < _LEAST_TOKEN or not given.isascii() or any(each.isspace() for each in given):
+        raise ValueError(f"at least {_LEAST_TOKEN} ASCII characters without blanks")
+    return given
+
+
+def _parse_urls(value: object) -> tuple[str, ...]:
+    urls = _parse_list(value)
+    for url in urls:
+        try:
+            parts = urllib.parse.urlsplit(url)
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ValueError("addresses that begin with `http://` or `https://`")
+    return urls
+
+
+def _parse_events(value: object) -> tuple[str, ...]:
+    events = _parse_list(value)
+    if unknown := [name for name in events if name not in ALERT_EVENTS]:
+        words = ", ".join(f"`{word}`" for word in ALERT_EVENTS)
+        raise ValueError(f"some of {words}, not `{unknown[0]}`")
+    return events or ALERT_EVENTS
+
+
+_MAP = {"type": ["object", "null"]}
+_FLAT_MAP = {**_MAP, "additionalProperties": {"anyOf": [_TEXT, {"type": "object"}]}}
+_UNIT = {"type": "string", "pattern": r"^\s*[0-9]+\s*[A-Za-zµ]+\s*$"}
+_NUMBERS = {"type": "object", "additionalProperties": {"type": ["integer", "string"]}}
+
+bucket_count = Kind("number \\| `auto`", _parse_bucket, schema={"type": ["integer", "string"]})
+fraction = Kind("share", _parse_fraction, schema={"type": ["number", "string"]})
 text = Kind("text", _parse_text)
-boolean = Kind("`true` \\| `false`", _parse_boolean)
-duration = Kind("duration", _parse_duration)
-size = Kind("size", _parse_size)
-text_list = Kind("list", _parse_list)
-change_kinds = Kind("list", _parse_change_kinds)
-text_map = Kind("map", _parse_map, mapping=True)
-label_map = Kind("map", _parse_labels, mapping=True)
-offset_map = Kind("map", _parse_offsets, mapping=True)
-moment = Kind("time", _parse_moment)
+token = Kind("text", _parse_token)
+boolean = Kind(
+    "`true` \\| `false`",
+    _parse_boolean,
+    schema=_reference_or({"type": "boolean"}, {"enum": ["true", "false"]}),
+)
+duration = Kind("duration", _parse_duration, schema=_reference_or(_UNIT))
+size = Kind("size", _parse_size, schema={"type": ["integer", "string"]})
+text_list = Kind("list", _parse_list, empty=(), schema=_LIST)
+change_kinds = Kind("list", _parse_change_kinds, empty=(), schema=_LIST)
+webhook_urls = Kind("list", _parse_urls, empty=(), schema=_LIST)
+alert_events = Kind("list", _parse_events, empty=ALERT_EVENTS, schema=_LIST)
+text_map = Kind("map", _parse_map, mapping=True, empty={}, schema=_FLAT_MAP)
+label_map = Kind("map", _parse_labels, mapping=True, empty={}, schema=_FLAT_MAP)
+log_levels = Kind("map", _parse_levels, mapping=True, empty={}, schema=_FLAT_MAP)
+offset_map = Kind(
+    "map",
+    _parse_offsets,
+    mapping=True,
+    empty={},
+    schema={**_MAP, "additionalProperties": _NUMBERS},
+)
+moment = Kind("time", _parse_moment, schema={"type": ["integer", "string"]})
 daily_window = Kind("time of day", _parse_window)

@@ -1,18 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration reference as Markdown, written from the settings table alone."""
+"""The configuration reference as Markdown, written from the declarations alone.
 
-from collections.abc import Iterable, Mapping
+python -m ingest.config.settings_page [--write | --check]
+"""
 
-from ingest.config.setting_kinds import Setting
-from ingest.config.setting_table import SECTIONS, SETTINGS
-from ingest.config.setting_table_rules import ROUTE_SETTINGS, TABLE_SETTINGS
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-__all__ = ["settings_page"]
+from ingest.config.rule_settings import Route, TableRule
+from ingest.config.setting import Setting, docs
+from ingest.config.settings import ROUTE_SETTINGS, SETTINGS, SOURCE_TYPE, TABLE_SETTINGS, Settings
+
+__all__ = ["SECTIONS", "main", "settings_page"]
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs/reference/configuration.md"
+
+SECTIONS = {
+    "pipeline": "What the stream is called, where it keeps its place and how often it commits.",
+    "source": "Where events come from and what the producer made of them.",
+    "sink": "Where tables are written.",
+    "bad.records": "What happens to records that cannot be decoded.",
+    "maintenance": "What is done to tables beside writing them.",
+    "metrics": "The HTTP endpoint with metrics, health, readiness and status.",
+    "control": "What may be done over the endpoint, besides looking "
+    "(`docs/reference/status-api.md`).",
+    "alerts": "Who is told when something happens that a person should know.",
+    "log": "Logs go to standard error.",
+    "spark": "The engine. Defaults run everything on this machine.",
+}
 
 _HEAD = """\
 # Configuration
 
-<!-- written by `python -m ingest.config.settings --write`; do not edit -->
+<!-- written by `python -m ingest.config.settings_page --write`; do not edit -->
 
 One YAML file describes one pipeline. This one is enough:
 
@@ -30,6 +51,9 @@ pipeline: { name: shop }
   content (never shown), `$${` a literal `${`.
 - Durations need a unit (`500ms`, `30s`, `5m`, `12h`, `3d`); sizes may have one (`64mb`, `1gb`).
 - An unknown key is an error. `lakeward validate -c FILE` prints what is in force and where from.
+- `lakeward schema > lakeward.schema.json` prints a JSON Schema. Editors with a YAML language server
+  complete and check a file by it that begins with
+  `# yaml-language-server: $schema=lakeward.schema.json`.
 """
 
 _ROW_HEAD = "| key | type | default | meaning |\n|---|---|---|---|"
@@ -71,23 +95,23 @@ tables:
 
 def settings_page() -> str:
     """The whole page, with a final newline."""
-    parts = [_HEAD]
+    parts, texts = [_HEAD], {SOURCE_TYPE.key: SOURCE_TYPE.doc, **docs(Settings)}
     for section, about in SECTIONS.items():
         rows = [row for row in SETTINGS if row.key.startswith(section + ".")]
-        parts.append(f"## {section}\n\n{about}\n\n{_rows(rows)}\n")
-    parts.append(f"{_ROUTE}\n{_rows(ROUTE_SETTINGS)}\n")
-    parts.append(f"{_TABLES}\n{_rows(TABLE_SETTINGS)}\n")
+        parts.append(f"## {section}\n\n{about}\n\n{_rows(rows, texts)}\n")
+    parts.append(f"{_ROUTE}\n{_rows(ROUTE_SETTINGS, docs(Route))}\n")
+    parts.append(f"{_TABLES}\n{_rows(TABLE_SETTINGS, docs(TableRule))}\n")
     return "\n".join(parts)
 
 
-def _rows(rows: Iterable[Setting]) -> str:
-    return "\n".join([_ROW_HEAD, *(_row(row) for row in rows)])
+def _rows(rows: Iterable[Setting], texts: Mapping[str, str]) -> str:
+    return "\n".join([_ROW_HEAD, *(_row(row, texts[row.key]) for row in rows)])
 
 
-def _row(row: Setting) -> str:
+def _row(row: Setting, text: str) -> str:
     default = "**required**" if row.required else _default(row.default)
     kind = f"{row.kind.name} [{row.unit}]" if row.unit else row.kind.name
-    return f"| `{row.key}` | {kind} | {default} | {row.doc} |"
+    return f"| `{row.key}` | {kind} | {default} | {text} |"
 
 
 def _default(value: object) -> str:
@@ -100,3 +124,22 @@ def _default(value: object) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{value}`"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the reference page, or with `--check` say whether it is current."""
+    mode = list(sys.argv[1:] if arguments is None else arguments) or ["--write"]
+    if mode == ["--write"]:
+        _PAGE.write_text(settings_page(), encoding="utf-8")
+        return 0
+    if mode != ["--check"]:
+        sys.stderr.write("usage: python -m ingest.config.settings_page [--write | --check]\n")
+        return 2
+    if not _PAGE.exists() or _PAGE.read_text(encoding="utf-8") != settings_page():
+        sys.stderr.write(f"{_PAGE.name} is out of date: run `make docs`\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

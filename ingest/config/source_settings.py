@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the sources as frozen values with a JSON round trip.
+"""Settings of the sources as frozen values with a JSON round trip, and the topics they select.
 
-Owns which keys a source has, their defaults and the checks between them. Reading YAML, `${ENV}`
-and `${file:}` belong to `ingest.config.settings`, which builds these values. They travel as
-JSON text in a Spark option, hence the round trip; `repr` never shows a secret.
+They travel as JSON text in a Spark option; `repr` never shows a secret.
 """
 
 import dataclasses
@@ -12,6 +10,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
+from ingest.config.setting import Section, redact_properties, setting
+from ingest.config.setting_kinds import (
+    boolean,
+    choice,
+    duration,
+    moment,
+    offset_map,
+    text,
+    text_list,
+    text_map,
+)
 from storage.errors import InvalidOptionError
 
 __all__ = [
@@ -22,7 +33,6 @@ __all__ = [
     "KafkaSourceSettings",
     "SourceSettings",
     "only_topic",
-    "redact_properties",
     "selects_topic",
     "source_settings_from_json",
     "with_topic",
@@ -48,46 +58,103 @@ _FIXED_PROPERTIES: Final = {
     "group.instance.id": "Lakeward joins no consumer group",
 }
 
-_SECRET = re.compile(
-    r"password|secret|token|\.pem|credential|jaas|basic\.auth|sasl\.oauthbearer\.config", re.I
-)
+_KAFKA_DISCOVERY_S: Final = 300.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class KafkaSourceSettings:
-    """A set of Kafka topics.
+class _TopicSettings(Section):
+    """What sources have in common; attributes without setting follow from others."""
 
-    Attributes:
-        bootstrap_servers: `host:port[,host:port...]`.
-        topics: exact names; give these or `topics_pattern`.
-        topics_pattern: regular expression a topic's whole name must match.
-        topics_exclude: regular expressions; a topic whose whole name matches one is left out.
-        startup_mode: one of `STARTUP_MODES`; used only when there is no checkpoint.
-        startup_timestamp_ms: for `timestamp`: first record not older than this [epoch ms].
-        startup_offsets: for `specific-offsets`: topic -> partition -> offset; -2 is earliest, -1
-            latest. Partitions not named start at earliest.
-        fail_on_data_loss: stop when offsets the stream still needs are gone; else skip and count.
-        discovery_interval_s: how often new topics and partitions are looked for [s].
-        properties: librdkafka client properties, passed through (SASL, SSL, tuning).
-        max_records: bound of one batch over all partitions [records].
-        max_bytes: bound of one batch, estimated by sampling [bytes].
-        parallelism: most tasks per batch.
-    """
+    topics: tuple[str, ...] = setting("source.topics", text_list)
+    """Exact topic names. For `kafka` give these or `source.topics.pattern`."""
 
-    kind: str = dataclasses.field(default="kafka", init=False)
-    bootstrap_servers: str
-    topics: tuple[str, ...] = ()
-    topics_pattern: str = ""
-    topics_exclude: tuple[str, ...] = ()
-    startup_mode: str = "earliest"
-    startup_timestamp_ms: int | None = None
-    startup_offsets: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
-    fail_on_data_loss: bool = True
-    discovery_interval_s: float = 300.0
-    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    topics_pattern: str = setting("source.topics.pattern", text, unset="")
+    """Regular expression that a whole topic name must match; new topics are found while
+    running."""
+
+    topics_exclude: tuple[str, ...] = setting("source.topics.exclude", text_list)
+    """Regular expressions; a topic whose whole name matches one is left out."""
+
+    discovery_interval_s: float = setting(
+        "source.topic.discovery.interval", duration, unset=_KAFKA_DISCOVERY_S
+    )
+    """How often new topics, partitions or files are looked for. Default: `5m` for `kafka`, `1s`
+    for `files`."""
+
+    startup_mode: str = setting(
+        "source.scan.startup.mode",
+        choice("earliest", "latest", "timestamp", "specific-offsets"),
+        default="earliest",
+    )
+    """Where a stream without a checkpoint starts. Later starts go on where the stream was."""
+
+    startup_timestamp_ms: int | None = setting(
+        "source.scan.startup.timestamp", moment, unit="epoch ms"
+    )
+    """For `timestamp`: the first record not older than this."""
+
+    fail_on_data_loss: bool = setting("source.fail.on.data.loss", boolean, default=True)
+    """Stop when records that the stream still needs are gone from the source. `false`: skip
+    them and count them in `lakeward_source_skipped_offsets_total`."""
+
     max_records: int = DEFAULT_MAX_RECORDS
     max_bytes: int = DEFAULT_MAX_BYTES
     parallelism: int = 4
+
+    def to_json(self) -> str:
+        """JSON text, secrets included; see `source_settings_from_json`."""
+        return msgspec.json.encode(self, order="sorted").decode()
+
+    def _check_common(self) -> None:
+        if self.startup_mode not in STARTUP_MODES:
+            raise InvalidOptionError(
+                "unknown startup mode",
+                startup_mode=self.startup_mode,
+                hint="use one of " + ", ".join(f"`{mode}`" for mode in STARTUP_MODES),
+            )
+        if (self.startup_mode == "timestamp") != (self.startup_timestamp_ms is not None):
+            raise InvalidOptionError(
+                "startup timestamp and startup mode contradict each other",
+                startup_mode=self.startup_mode,
+                hint="`timestamp` needs a startup timestamp, and only it takes one",
+            )
+        for name in ("max_records", "max_bytes", "parallelism"):
+            if getattr(self, name) < 1:
+                raise InvalidOptionError("a limit must be positive", **{name: getattr(self, name)})
+        if self.discovery_interval_s < 0:
+            raise InvalidOptionError(
+                "an interval cannot be negative", discovery_interval_s=self.discovery_interval_s
+            )
+        patterns = [("pattern", self.topics_pattern)]
+        patterns += [("excluded", pattern) for pattern in self.topics_exclude]
+        for name, pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InvalidOptionError(
+                    "not a regular expression",
+                    detail=str(error),
+                    hint="put a backslash before a character that is meant as it is, as in `\\.`",
+                    **{name: pattern},
+                ) from error
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class KafkaSourceSettings(_TopicSettings):
+    """A set of Kafka topics; one of `topics` and `topics_pattern` names them."""
+
+    kind: str = dataclasses.field(default="kafka", init=False)
+    bootstrap_servers: str = setting("source.bootstrap.servers", text, unset="")
+    """Kafka brokers, `host:port[,host:port]`. Required for `kafka`."""
+
+    startup_offsets: Mapping[str, Mapping[str, int]] = setting(
+        "source.scan.startup.offsets", offset_map
+    )
+    """For `specific-offsets`: topic to partition to offset (-2 earliest, -1 latest)."""
+
+    properties: Mapping[str, str] = setting("source.properties", text_map, secret=redact_properties)
+    """librdkafka client properties, passed through (`security.protocol`, `sasl.username`, …).
+    Take secrets from `${file:/path}`."""
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers.strip():
@@ -104,7 +171,7 @@ class KafkaSourceSettings:
                 raise InvalidOptionError(
                     "this client property cannot be set", property=name, hint=reason
                 )
-        _check_common(self)
+        self._check_common()
         if (self.startup_mode == "specific-offsets") != bool(self.startup_offsets):
             raise InvalidOptionError(
                 "startup offsets and startup mode contradict each other",
@@ -118,50 +185,28 @@ class KafkaSourceSettings:
                         "not a startup offset", topic=topic, partition=key, offset=offset
                     )
 
-    def __repr__(self) -> str:
-        return _redacted_repr(self)
-
-    def to_json(self) -> str:
-        """JSON text, secrets included; see `source_settings_from_json`."""
-        return _to_json(self)
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class FileSourceSettings:
+class FileSourceSettings(_TopicSettings):
     """A directory of events, one per line (layout: `ingest.source.files`).
 
-    Attributes:
-        path: the directory.
-        lines: what a line is, one of `LINE_FORMS`: a `value`, an `archived` record, `auto` = either
-            by how it looks, `ask` = as auto, but a line that looks like a record is an error.
-        topics: exact topic names; empty with an empty pattern means all.
-        topics_pattern: as for Kafka.
-        topics_exclude: as for Kafka.
-        startup_mode: `earliest`, `latest` or `timestamp`.
-        startup_timestamp_ms: for `timestamp`: first file not modified before this [epoch ms].
-        fail_on_data_loss: stop when a file still needed is gone or shrank, or when one arrives
-            whose name sorts before what was read; else go on without it.
-        discovery_interval_s: how often the directory is listed [s].
-        max_records: bound of one batch [lines]; estimated for files above a few MB.
-        max_bytes: bound of one batch [bytes].
-        max_files: bound of one batch per topic [files].
-        parallelism: most tasks per batch.
+    Without topics and pattern all topics are read. `lines` may also be `ask`: as `auto`, but a line
+    that looks like a record is an error. `max_files` bounds one batch per topic.
     """
 
     kind: str = dataclasses.field(default="files", init=False)
-    path: str
-    lines: str = "auto"
-    topics: tuple[str, ...] = ()
-    topics_pattern: str = ""
-    topics_exclude: tuple[str, ...] = ()
-    startup_mode: str = "earliest"
-    startup_timestamp_ms: int | None = None
-    fail_on_data_loss: bool = True
+    path: str = setting("source.path", text, unset="")
+    """Directory with one folder per topic, or files named `<topic>.<anything>`. Required for
+    `files`."""
+
+    lines: str = setting("source.lines", choice("auto", "value", "archived"), default="auto")
+    """For `files`: what a line is. `value`: an event. `archived`: a record with its key, a JSON
+    object of `value` and any of `key`, `headers`, `timestamp`, `topic`, `partition`, `offset`.
+    `auto`: archived where it is such an object and no other; in `json`, `upsert-json` and
+    `debezium-flat` it may be a row as well, so the stream stops there and asks."""
+
     discovery_interval_s: float = 1.0
-    max_records: int = DEFAULT_MAX_RECORDS
-    max_bytes: int = DEFAULT_MAX_BYTES
     max_files: int = 1000
-    parallelism: int = 4
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -175,19 +220,12 @@ class FileSourceSettings:
             raise InvalidOptionError("unknown form of lines", lines=self.lines)
         if self.max_files < 1:
             raise InvalidOptionError("a limit must be positive", max_files=self.max_files)
-        _check_common(self)
+        self._check_common()
         if self.startup_mode == "specific-offsets":
             raise InvalidOptionError(
                 "the files source has no `specific-offsets`",
                 hint="use `earliest`, `latest` or `timestamp`",
             )
-
-    def __repr__(self) -> str:
-        return _redacted_repr(self)
-
-    def to_json(self) -> str:
-        """JSON text; see `source_settings_from_json`."""
-        return _to_json(self)
 
 
 SourceSettings = KafkaSourceSettings | FileSourceSettings
@@ -243,63 +281,3 @@ def only_topic(
     changed |= {"startup_mode": startup_mode, "startup_offsets": {}, "startup_timestamp_ms": None}
     changed["discovery_interval_s"] = discovery_interval_s
     return dataclasses.replace(settings, **{k: v for k, v in changed.items() if k in names})
-
-
-def redact_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Client properties fit for a log: values of secret ones replaced."""
-    return {
-        name: "********" if _SECRET.search(name) else value for name, value in properties.items()
-    }
-
-
-def _check_common(settings: SourceSettings) -> None:
-    if settings.startup_mode not in STARTUP_MODES:
-        raise InvalidOptionError(
-            "unknown startup mode",
-            startup_mode=settings.startup_mode,
-            hint="use one of " + ", ".join(f"`{mode}`" for mode in STARTUP_MODES),
-        )
-    if (settings.startup_mode == "timestamp") != (settings.startup_timestamp_ms is not None):
-        raise InvalidOptionError(
-            "startup timestamp and startup mode contradict each other",
-            startup_mode=settings.startup_mode,
-            hint="`timestamp` needs a startup timestamp, and only it takes one",
-        )
-    for name in ("max_records", "max_bytes", "parallelism"):
-        if getattr(settings, name) < 1:
-            raise InvalidOptionError("a limit must be positive", **{name: getattr(settings, name)})
-    if settings.discovery_interval_s < 0:
-        raise InvalidOptionError(
-            "an interval cannot be negative", discovery_interval_s=settings.discovery_interval_s
-        )
-    patterns = [("pattern", settings.topics_pattern)]
-    patterns += [("excluded", pattern) for pattern in settings.topics_exclude]
-    for name, pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise InvalidOptionError(
-                "not a regular expression",
-                detail=str(error),
-                hint="put a backslash before a character that is meant as it is, as in `\\.`",
-                **{name: pattern},
-            ) from error
-
-
-def _as_dict(settings: SourceSettings) -> dict[str, Any]:
-    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {
-        name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()
-    }
-
-
-def _to_json(settings: SourceSettings) -> str:
-    return json.dumps(_as_dict(settings), sort_keys=True)
-
-
-def _redacted_repr(settings: SourceSettings) -> str:
-    values = _as_dict(settings)
-    if "properties" in values:
-        values["properties"] = redact_properties(values["properties"])
-    text = ", ".join(f"{name}={value!r}" for name, value in values.items() if name != "kind")
-    return f"{type(settings).__name__}({text})"

@@ -7,7 +7,6 @@ for Java. Both only report; nothing is created that is not removed again.
 
 import contextlib
 import dataclasses
-import difflib
 import os
 import shutil
 import socket
@@ -19,18 +18,21 @@ from confluent_kafka.admin import AdminClient
 
 from ingest.config.locations import named
 from ingest.config.registry_settings import SchemaRegistrySettings
-from ingest.config.setting_values import MetricsSettings, Settings, SinkSettings
+from ingest.config.setting_values import MetricsSettings, SinkSettings
+from ingest.config.settings import Settings
 from ingest.config.source_settings import (
     FileSourceSettings,
     KafkaSourceSettings,
     SourceSettings,
     selects_topic,
 )
-from ingest.config.transform_checks import transforms_found
+from ingest.config.suggestion import nearest
+from ingest.daemon.configuration import transforms_found
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
 from ingest.source.file_listing import list_files
 from ingest.source.kafka_client import admin_config, broker_error
+from ingest.transform.rule_names import transform_rule
 from storage.clock import IdSource, RandomIds
 from storage.errors import (
     InvalidOptionError,
@@ -71,7 +73,7 @@ class Finding:
 def offline(settings: Settings) -> list[Finding]:
     """Checks that need nothing but the settings (malformed ones never get here)."""
     findings = [_run("table options", lambda: _table_options(settings))]
-    if any(not settings.transform(rule.match).empty for rule in settings.tables):
+    if any(not transform_rule(settings, rule.match).empty for rule in settings.tables):
         findings.append(_run("transforms", lambda: transforms_found(settings)))
     return findings
 
@@ -156,12 +158,9 @@ def _known(option: str) -> None:
     """Refuse what looks like an option that is spelt wrong; other unknown ones are kept as told."""
     if find_option(option) is not None:
         return
-    names = [row.key for row in TABLE_OPTIONS]
-    close = difflib.get_close_matches(option, names, n=1, cutoff=0.85)
-    if close:
-        raise InvalidOptionError(
-            "there is no such table option", hint=f"did you mean `{close[0]}`?", option=option
-        )
+    hint = nearest(option, (row.key for row in TABLE_OPTIONS), cutoff=0.85)
+    if hint:
+        raise InvalidOptionError("there is no such table option", hint=hint, option=option)
 
 
 def _java() -> str:

@@ -8,27 +8,33 @@ worker process, like the decoder.
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from ingest.config.setting_avro import AvroSettings
+from ingest.config.choices import DEBEZIUM_AVRO, DEBEZIUM_JSON, UPSERT_AVRO
+from ingest.config.registry_settings import AvroSettings
 from ingest.config.settings import Settings
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.decode.avro.framing import Framing
 from ingest.decode.avro.records import AvroRecords
 from ingest.decode.avro.upsert import UpsertAvroDecoder
 from ingest.decode.avro.writer_schemas import WriterSchemas
-from ingest.decode.dialects.formats import DEBEZIUM_AVRO, DEBEZIUM_JSON, DIALECTS, UPSERT_AVRO
+from ingest.decode.dialects.formats import DIALECTS
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
-from ingest.decode.json.debezium_json import DebeziumJsonDecoder
+from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
+from ingest.decode.json.envelopes import DialectOptions
 from ingest.decode.key_check import KeyColumns, json_keys
 from ingest.decode.origin import OriginReader
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.decode.schema_change_events import JsonValue, plain_value
 from ingest.decode.snapshot_marks import AVRO_WORDS, JSON_WORDS, SnapshotMarkOf, snapshot_mark
 from ingest.decode.truncate_events import truncated_table
+from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 
-__all__ = ["FormatDecoder", "decoder_of", "json_values"]
+__all__ = ["FormatDecoder", "PrimaryKeys", "debezium_options", "decoder_of", "json_values"]
+
+PrimaryKeys = Callable[[str], Sequence[str]]
+"""Of a table `database.table` the configured key columns of the source; () = the Kafka key's."""
 
 Truncated = Callable[[RawBatch, int], SourceTable | None]
 
@@ -68,22 +74,23 @@ class FormatDecoder:
     mark_words: tuple[bytes, ...] = ()
 
 
-def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
+def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> FormatDecoder:
     """The decoder of a pipeline.
 
     Args:
         settings: the pipeline's.
+        keys: of its tables.
         resolve: source table and topic to target.
 
     Raises:
         InvalidOptionError: a certificate for the schema registry cannot be read.
     """
     if settings.format == DEBEZIUM_AVRO:
-        return _debezium_avro(settings, resolve)
+        return _debezium_avro(settings, keys, resolve)
     if settings.format == UPSERT_AVRO:
-        return _upsert_avro(settings, resolve)
+        return _upsert_avro(settings, keys, resolve)
     if settings.format == DEBEZIUM_JSON:
-        events = DebeziumJsonDecoder(settings.debezium_options(), resolve)
+        events = DebeziumJsonDecoder(debezium_options(settings, keys), resolve)
         return FormatDecoder(
             events.decode,
             events.key_is_row,
@@ -94,7 +101,7 @@ def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
             snapshot_mark=_marked(plain_value),
             mark_words=JSON_WORDS,
         )
-    decoder: EnvelopeDecoder = DIALECTS[settings.format](settings.dialect_options(), resolve)
+    decoder: EnvelopeDecoder = DIALECTS[settings.format](_dialect_options(settings, keys), resolve)
     return FormatDecoder(
         decoder.decode,
         decoder.key_is_row,
@@ -103,6 +110,28 @@ def decoder_of(settings: Settings, resolve: Resolver) -> FormatDecoder:
         decoder.origins,
         truncated=decoder.truncated,
     )
+
+
+def debezium_options(settings: Settings, keys: PrimaryKeys) -> DebeziumOptions:
+    """What decoders of Debezium's envelopes need to know that events do not carry."""
+    return DebeziumOptions(
+        **dataclasses.asdict(settings.debezium),
+        primary_keys=keys,
+        type_mapping=TypeMapping.of(settings.sink.type_mapping),
+    )
+
+
+def _dialect_options(settings: Settings, keys: PrimaryKeys) -> DialectOptions:
+    """The same for the other formats."""
+    options = DialectOptions(
+        primary_keys=keys,
+        decimal_handling_mode=settings.debezium.decimal_handling_mode,
+        type_mapping=TypeMapping.of(settings.sink.type_mapping),
+    )
+    if settings.format != "debezium-flat":
+        return options
+    facts = {**dataclasses.asdict(settings.debezium), **dataclasses.asdict(settings.flat)}
+    return dataclasses.replace(options, **facts)
 
 
 def _truncated(json_value: JsonValue) -> Truncated:
@@ -122,11 +151,11 @@ def json_values(settings: Settings) -> JsonValue:
     return AvroRecords(Framing(settings.avro.id_bytes), schemas).json_value
 
 
-def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
+def _debezium_avro(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> FormatDecoder:
     avro = _avro_of(settings)
     options = DebeziumAvroOptions(
         schemas=SchemaRegistry(avro.registry).schema,
-        debezium=settings.debezium_options(),
+        debezium=debezium_options(settings, keys),
         id_bytes=avro.id_bytes,
     )
     decoder = DebeziumAvroDecoder(options, resolve)
@@ -144,10 +173,11 @@ def _debezium_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
     )
 
 
-def _upsert_avro(settings: Settings, resolve: Resolver) -> FormatDecoder:
+def _upsert_avro(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> FormatDecoder:
     avro = _avro_of(settings)
     schemas = SchemaRegistry(avro.registry).schema
-    decoder = UpsertAvroDecoder(schemas, avro.id_bytes, settings.dialect_options(), resolve)
+    options = _dialect_options(settings, keys)
+    decoder = UpsertAvroDecoder(schemas, avro.id_bytes, options, resolve)
     operation = _of_one(decoder.operation)
     records = decoder.records
     return FormatDecoder(

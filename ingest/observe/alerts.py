@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ingest.config.schema_modes import Outcome
-from ingest.config.setting_operating import AlertSettings
+from ingest.config.setting_values import AlertSettings
 from ingest.errors import kind_of
 from ingest.observe.status.status_board import iso
 from ingest.observe.webhook import WebhookSender
 from ingest.pipeline.batch_report import BatchReport
+from ingest.schema.schema_modes import Outcome
 from storage.clock import Clock
 
 __all__ = ["QUIET_S", "WINDOW_S", "Alerts"]

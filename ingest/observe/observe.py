@@ -13,7 +13,6 @@ from types import TracebackType
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from ingest.config.schema_modes import Outcome
 from ingest.config.settings import Settings
 from ingest.config.source_settings import SourceSettings
 from ingest.errors import AccessDeniedError
@@ -27,6 +26,7 @@ from ingest.observe.runtime_watch import RuntimeWatch, digest_of, java_version
 from ingest.observe.status.status_board import StatusBoard
 from ingest.observe.text_table import human_time
 from ingest.pipeline.batch_report import BatchReport
+from ingest.schema.schema_modes import Outcome
 from ingest.source.lag import LagProbe
 from ingest.source.ranges import OffsetMap
 from ingest.state.parking import ParkedTable

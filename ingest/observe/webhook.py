@@ -18,8 +18,8 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ingest.config.setting_operating import AlertSettings
-from ingest.config.setting_table_operating import redacted_url
+from ingest.config.setting import redacted_url
+from ingest.config.setting_values import AlertSettings
 from storage.clock import Clock
 
 __all__ = ["QUEUE_LIMIT", "Counts", "WebhookSender"]

@@ -4,8 +4,8 @@
 import dataclasses
 from collections.abc import Mapping
 
-from ingest.config.schema_modes import Verdict
 from ingest.pipeline.task_use import TaskUse
+from ingest.schema.schema_modes import Verdict
 
 __all__ = ["BatchReport", "LookupUse", "Written"]
 

@@ -8,7 +8,7 @@ a table catches up after a resume.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ingest.config.setting_values import Settings
+from ingest.config.settings import Settings
 
 __all__ = ["topic_waits"]
 

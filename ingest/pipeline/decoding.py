@@ -11,11 +11,10 @@ import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ingest.config.routing import Destination
 from ingest.config.settings import Settings
 from ingest.config.source_settings import FileSourceSettings
 from ingest.decode.column_names import ColumnNames, why_no_column
-from ingest.decode.decoders import decoder_of
+from ingest.decode.decoders import FormatDecoder, decoder_of
 from ingest.decode.events import (
     SOURCE_TABLE_OPTION,
     TABLE_NAME,
@@ -37,8 +36,9 @@ from ingest.pipeline.placing import in_one_task
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
 from ingest.pipeline.transforming import TableTransform
+from ingest.schema.routing import Destination, routing_of
 from ingest.schema.schema_answers import Answers, asks_types
-from ingest.schema.schema_policies import change_policy
+from ingest.schema.schema_modes import change_policy
 from ingest.source.position.kinds import RECOGNISED_BY, kind_of
 from ingest.source.position.ordered_tables import (
     POSITION_COLUMNS,
@@ -49,6 +49,7 @@ from ingest.source.position.ordered_tables import (
 from ingest.source.records import RawBatch
 from ingest.state.sweeps import SnapshotMark
 from ingest.state.table_cache import Warehouse, schema_of
+from ingest.transform.rule_names import source_key_of, transform_rule
 from storage.errors import InternalError
 from storage.format.metadata.schema import TableSchema
 from storage.options.options import TableOptions, option_value
@@ -86,14 +87,14 @@ class Decoding:
         self._targets: dict[str, Target] = {}
         self._transforms: dict[str, TableTransform] = {}
         self._known: dict[tuple[str, int], TableTransform] = {}
-        self._routing = settings.routing
+        self._routing = routing_of(settings)
         self._sweeps = settings.sweeps
         self._unbroken = isinstance(settings.source, FileSourceSettings)
         self._tables: dict[SourceTable, str] = {}
         self.feeds: dict[str, set[str]] = {}
         self.sources: dict[SourceTable, set[str]] = {}
         self.positions: TaskPositions | None = None
-        self._decoder = decoder_of(settings, self._resolve)
+        self._decoder = self._new_decoder()
 
     def use(self, plan: BatchPlan) -> None:
         """Resolve targets by this plan from now on."""
@@ -105,6 +106,10 @@ class Decoding:
         self.sources = {}
         self._transforms = {}
         self.positions = TaskPositions(plan) if self._by_source else None
+
+    def _new_decoder(self) -> FormatDecoder:
+        keys = functools.partial(source_key_of, self.settings)
+        return decoder_of(self.settings, keys, self._resolve)
 
     @property
     def targets(self) -> Mapping[str, Target]:
@@ -137,7 +142,7 @@ class Decoding:
         except Exception:
             if back is not None:
                 back()
-            self._decoder = decoder_of(self.settings, self._resolve)  # it may have learned halves
+            self._decoder = self._new_decoder()  # it may have learned halves
             raise
 
     def _decoded(self, raw: RawBatch) -> DecodeResult:
@@ -206,7 +211,7 @@ class Decoding:
             refusal = ""
             if place.owner:
                 refusal = "other source tables fill it, too"
-            elif self.settings.transform(place.table).soft_delete:
+            elif transform_rule(self.settings, place.table).soft_delete:
                 refusal = "its deletes are soft"
             found.append(
                 Truncate(
@@ -326,7 +331,7 @@ class Decoding:
     def _transform(self, name: str, schema: TableSchema) -> TableTransform:
         known = self._known.get((name, schema.id))
         if known is None:
-            rule, zone = self.settings.transform(name), self.settings.sink.time_zone
+            rule, zone = transform_rule(self.settings, name), self.settings.sink.time_zone
             known = self._known[name, schema.id] = TableTransform.of(rule, schema, zone)
         return known
 
@@ -341,7 +346,7 @@ class Decoding:
         schema_id = self._plan.schema_id(name)
         answers = self._plan.answers.get(name, Answers())
         # names that no column can have do not keep a table from being made where they are left out
-        left_out = filter(why_no_column, self.settings.transform(name).exclude)
+        left_out = filter(why_no_column, transform_rule(self.settings, name).exclude)
         target = Target(
             name,
             None,

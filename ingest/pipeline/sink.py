@@ -32,7 +32,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ingest.config.schema_modes import Verdict as SchemaVerdict
 from ingest.errors import SchemaStopError, TruncateStopError
 from ingest.pipeline.batch_phases import Phases
 from ingest.pipeline.batch_report import BatchReport
@@ -50,6 +49,7 @@ from ingest.pipeline.quarantine.bad_limits import over_limit
 from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
 from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
+from ingest.schema.schema_modes import Verdict as SchemaVerdict
 from ingest.source.position.stored import positions_property
 from ingest.source.ranges import floor_of
 from ingest.state.stream_position import StreamPosition

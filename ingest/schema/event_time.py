@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config.setting_kinds import duration
-from ingest.config.setting_values import Settings
+from ingest.config.settings import Settings
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import AtomicType, TypeRoot

@@ -9,15 +9,16 @@ import logging
 from collections.abc import Sequence
 
 from ingest.config.compaction_mode import created_options
-from ingest.config.setting_values import Settings
+from ingest.config.settings import Settings
 from ingest.decode.events import SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
 from ingest.schema.bucket_estimate import recommended_buckets
 from ingest.schema.event_time import watermark_refused
-from ingest.schema.schema_policies import change_policy
+from ingest.schema.schema_modes import change_policy
 from ingest.schema.schema_sync import Decision, NewTable, reconcile
 from ingest.schema.transformed_schema import TableRules
 from ingest.source.topic_sizes import topic_bytes
+from ingest.transform.rule_names import transform_rule
 from storage.format.metadata.schema import TableSchema
 
 __all__ = ["BYTES_PER_STORED_BYTE", "decided", "tell_notes"]
@@ -57,7 +58,7 @@ def decided(
         deltas,
         table_properties=properties,
         primary_key=settings.primary_key(name),
-        rules=TableRules(settings.transform(name), settings.sink.time_zone),
+        rules=TableRules(transform_rule(settings, name), settings.sink.time_zone),
         appends=settings.appends,
         ordering=settings.events.ordering,
         policy=change_policy(settings, name),
@@ -74,7 +75,7 @@ def decided(
 
 def _buckets(settings: Settings, name: str, deltas: Sequence[SchemaDelta]) -> int:
     """Number of buckets for the topics that feed the table; what a partition gets is not known."""
-    if settings.transform(name).partition_by:
+    if transform_rule(settings, name).partition_by:
         return recommended_buckets(0)
     topics = {delta.topic for delta in deltas}
     return recommended_buckets(topic_bytes(settings.source, topics) // BYTES_PER_STORED_BYTE)

@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ingest.config.schema_modes import ChangePolicy, Verdict
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import AsksTypes
 from ingest.errors import SchemaStopError
+from ingest.schema.schema_modes import ChangePolicy, Verdict
 
 __all__ = ["AnswerBook", "Answers", "AppliedChanges", "asks_types", "stopped"]
 

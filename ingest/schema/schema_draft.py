@@ -12,7 +12,13 @@ stream's work (`parked`, `stop`). Every change asked for ends as a `Verdict`.
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
-from ingest.config.schema_modes import (
+from ingest.decode.column_names import ColumnNames, folded, free_name, spelt
+from ingest.decode.events import ObservedField, SchemaDelta
+from ingest.decode.schema_change_events import TableDdl
+from ingest.decode.types.semantic_types import STRING
+from ingest.decode.types.text_values import has_text
+from ingest.decode.types.widening import guessed_union, nullable, union_type
+from ingest.schema.schema_modes import (
     ChangeKind,
     ChangePolicy,
     Incompatible,
@@ -21,12 +27,6 @@ from ingest.config.schema_modes import (
     Ruling,
     Verdict,
 )
-from ingest.decode.column_names import ColumnNames, folded, free_name, spelt
-from ingest.decode.events import ObservedField, SchemaDelta
-from ingest.decode.schema_change_events import TableDdl
-from ingest.decode.types.semantic_types import STRING
-from ingest.decode.types.text_values import has_text
-from ingest.decode.types.widening import guessed_union, nullable, union_type
 from ingest.schema.schema_steps import (
     Drafted,
     Place,

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import orjson
 import pyarrow as pa
 
-from ingest.config.schema_modes import ChangeKind, Outcome, Verdict
 from ingest.decode.events import OWN_TABLE_OPTION
+from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
 from storage.errors import CorruptDataError
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.types import MAX_LENGTH, VALUE_KIND, AtomicType, DataType, TypeRoot

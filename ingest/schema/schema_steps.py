@@ -4,9 +4,9 @@
 import dataclasses
 from collections.abc import Callable
 
-from ingest.config.schema_modes import ChangeKind, Outcome, Verdict
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import SchemaDelta
+from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import RemoveOption, SchemaChange, SetOption
 from storage.format.types.type_text import type_name

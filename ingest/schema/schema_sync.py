@@ -13,7 +13,6 @@ otherwise (`schema_change_events`). What of this is done is the policy's to say 
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from ingest.config.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
 from ingest.decode.column_names import ColumnNames, alike, folded, free_name, reserved_name, spelt
 from ingest.decode.events import (
     SOURCE_TABLE_OPTION,
@@ -24,6 +23,7 @@ from ingest.decode.schema_change_events import TableDdl
 from ingest.decode.types.semantic_types import STRING
 from ingest.decode.types.widening import guessed_union, nullable
 from ingest.schema.schema_draft import Draft
+from ingest.schema.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
 from ingest.schema.schema_steps import Place
 from ingest.schema.transformed_schema import NO_RULES, TableRules
 from ingest.source.position.ordered_tables import (

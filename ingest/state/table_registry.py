@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ingest.config.compaction_mode import WRITE_ONLY, passing_options
-from ingest.config.schema_modes import Outcome
 from ingest.config.settings import Settings
 from ingest.decode.events import SchemaDelta
 from ingest.decode.isolation import reason_text
@@ -25,6 +24,7 @@ from ingest.schema.own_tables import marked, require_own_table
 from ingest.schema.quarantine_table import missing_columns, quarantine_schema
 from ingest.schema.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
 from ingest.schema.schema_history import CHANGES_OPTION, history_schema, with_note
+from ingest.schema.schema_modes import Outcome
 from ingest.schema.schema_sync import Decision, NewTable, Refused
 from ingest.schema.statements import Statements
 from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs

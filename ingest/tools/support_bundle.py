@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ingest.config.secrets import scrubbed, secret_texts
-from ingest.config.settings import Resolved, Settings
+from ingest.config.loading import Resolved
+from ingest.config.settings import Settings
 from ingest.config.stream_folder import stream_folder
 from ingest.daemon import checks
 from ingest.observe.metrics.telemetry import PAIMON_FORMAT, version_of
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.tools.pipeline_status import pipeline_status
+from ingest.tools.secrets import scrubbed, secret_texts
 from storage.clock import Clock, SystemClock
 from storage.format.types.type_text import type_name
 from storage.io.file_io import FileIO

@@ -7,6 +7,7 @@ Types are known only when a table is; what is found here is found when the pipel
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ingest.config.settings import Settings
 from ingest.config.suggestion import nearest
 from ingest.decode.metadata_columns import METADATA, checked_metadata
 from ingest.transform.expression_text import parse_expression, split_assignment
@@ -30,8 +31,28 @@ __all__ = [
     "key_recipe",
     "moved_by",
     "source_key",
+    "source_key_of",
+    "transform_rule",
     "wanted_columns",
 ]
+
+
+def transform_rule(settings: Settings, table: str) -> TransformRule:
+    """What the settings ask of the rows of `database.table`; masks add up by column."""
+    masks: dict[str, str] = {}
+    for rule in settings.tables:
+        if rule.covers(table):
+            masks.update(rule.mask or {})
+    return TransformRule(
+        filter=settings.rule_value(table, lambda rule: rule.filter),
+        computed=settings.rule_value(table, lambda rule: rule.computed) or (),
+        exclude=settings.rule_value(table, lambda rule: rule.columns_exclude) or (),
+        mask=masks,
+        metadata=settings.sink.metadata_columns,
+        metadata_prefix=settings.sink.metadata_prefix,
+        soft_delete=settings.rule_value(table, lambda rule: rule.deletes) == "soft",
+        partition_by=settings.rule_value(table, lambda rule: rule.partition_by) or (),
+    )
 
 
 def wanted_columns(rule: TransformRule) -> frozenset[str]:
@@ -60,6 +81,16 @@ def source_key(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ..
         return plain
     metadata = {rule.metadata_prefix + name for name in METADATA}
     return tuple(sorted(frozenset().union(*(behind[name] for name in primary_key)) - metadata))
+
+
+def source_key_of(settings: Settings, table: str) -> tuple[str, ...]:
+    """The columns of the source behind the configured key of `database.table`; () = there is none.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+    """
+    key = settings.primary_key(table)
+    return source_key(transform_rule(settings, table), key) if key else ()
 
 
 def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple[str, ...]]:

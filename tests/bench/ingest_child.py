@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingest.config.settings import load_settings
 from ingest.daemon import daemon
+from ingest.daemon.configuration import load_settings
 from ingest.pipeline.batch_report import BatchReport
 from tests.bench.measure import look
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQuery
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.daemon.session import build_session, default_master
 from ingest.pipeline.batch_report import BatchReport

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
 from storage.table.catalog import FileSystemCatalog

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.daemon.maintenance.compact_runs import Selection, compact_tables, selected
 from ingest.state.stream_position import StreamPosition

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from ingest.cli import main as cli
-from ingest.config.settings import load_settings
 from ingest.daemon import checks
+from ingest.daemon.configuration import load_settings
 from ingest.errors import ExitCode
 from ingest.state.ownership import newest_record
 from ingest.tools.demo.shop_events import DemoShop, write_archive

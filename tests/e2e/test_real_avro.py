@@ -8,8 +8,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from ingest.config.settings import load_settings
 from ingest.daemon.checks import online
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
 from storage.table.catalog import FileSystemCatalog

@@ -5,7 +5,7 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.cli.recover import recover_offsets
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import DaemonProcess, drain

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
 from storage.format.metadata.schema_changes import AddColumn

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-from ingest.config.setting_values import Settings
-from ingest.config.settings import load_settings
+from ingest.config.settings import Settings
+from ingest.daemon.configuration import load_settings
 from ingest.decode import decoders
 from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ingest.config.settings import resolve
+from ingest.daemon.configuration import resolve
 from ingest.daemon.session import spark_properties
 from ingest.kubernetes.limits import CORES_VARIABLE
 from ingest.kubernetes.pods import default_parallelism

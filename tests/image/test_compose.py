@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from tests.image.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.config.type_mapping import TypeMapping
 from ingest.decode.json import debezium_json
+from ingest.decode.types.type_mapping import TypeMapping
 from tests.property.awkward_values import AWKWARD
 from tests.unit.ingest.debezium_events import (
     batch,

@@ -5,7 +5,7 @@ import pathlib
 import re
 import runpy
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 README = ROOT / "README.md"

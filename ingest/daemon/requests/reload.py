@@ -12,7 +12,7 @@ from typing import Any
 from ingest.config.settings import Settings
 from ingest.daemon import checks
 from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
-from ingest.transform.rule_names import key_recipe
+from ingest.transform.rule_names import key_recipe, transform_rule
 from storage.errors import InvalidOptionError, InvalidRequestError
 
 __all__ = ["RELOAD", "changed", "fixed_changes"]
@@ -55,7 +55,7 @@ def fixed_changes(old: Settings, new: Settings, tables: Mapping[str, Any]) -> li
 
 def _recipe(settings: Settings, name: str) -> Mapping[str, str]:
     key, zone = settings.primary_key(name), settings.sink.time_zone
-    return key_recipe(settings.transform(name), key, zone)
+    return key_recipe(transform_rule(settings, name), key, zone)
 
 
 def changed(old: Settings, new: Settings) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event formats that share one decoder, by the names that settings use.
+"""The event formats that share one decoder, by the names that settings use (`config.choices`).
 
 `DIALECTS[name](DialectOptions(...), resolve)` makes a decoder with the contract of `events`.
 """
@@ -16,24 +16,7 @@ from ingest.decode.dialects.plain import PlainJsonDecoder
 from ingest.decode.dialects.upsert import UpsertJsonDecoder
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 
-__all__ = [
-    "AVRO_FORMATS",
-    "BARE_ROW_FORMATS",
-    "DEBEZIUM_AVRO",
-    "DEBEZIUM_JSON",
-    "DIALECTS",
-    "FORMATS",
-    "UPSERT_AVRO",
-]
-
-DEBEZIUM_JSON = "debezium-json"
-"""The format with a decoder of its own (`debezium_json`)."""
-
-DEBEZIUM_AVRO = "debezium-avro"
-UPSERT_AVRO = "upsert-avro"
-
-AVRO_FORMATS = (DEBEZIUM_AVRO, UPSERT_AVRO)
-"""Formats that need a schema registry (`debezium_avro`, `upsert_avro`)."""
+__all__ = ["DIALECTS"]
 
 DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
     {
@@ -46,9 +29,3 @@ DIALECTS: Mapping[str, type[EnvelopeDecoder]] = MappingProxyType(
         "json": PlainJsonDecoder,
     }
 )
-
-BARE_ROW_FORMATS = ("json", "upsert-json", "debezium-flat")
-"""Formats whose message is a row, which may have members of any name."""
-
-FORMATS = (DEBEZIUM_JSON, *AVRO_FORMATS, *DIALECTS)
-"""Values of the setting `source.format`."""

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
-from ingest.config.type_mapping import DEFAULT_MAPPING, TypeMapping
 from ingest.decode.dialects.debezium_origin import EnvelopeOrigins
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.decode.json.fast_rows import (
@@ -53,6 +52,7 @@ from ingest.decode.row_batches import convert_marked, new_rows_lacking
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.topic_state import TopicState
 from ingest.decode.types.semantic_types import ProducerFacts
+from ingest.decode.types.type_mapping import DEFAULT_MAPPING, TypeMapping
 from ingest.decode.types.unavailable import Placeholder
 from ingest.source.records import RawBatch
 from storage.errors import InternalError

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from ingest.config.type_mapping import DEFAULT_MAPPING, TypeMapping
 from ingest.decode.dialects.recognition import said_of
 from ingest.decode.events import SourceTable
 from ingest.decode.json.loose_shapes import LooseShape
@@ -23,6 +22,7 @@ from ingest.decode.json.single_event import EventRefusedError
 from ingest.decode.shapes import Shape
 from ingest.decode.types.semantic_types import ProducerFacts
 from ingest.decode.types.token_values import NULL
+from ingest.decode.types.type_mapping import DEFAULT_MAPPING, TypeMapping
 
 __all__ = [
     "EPOCH",

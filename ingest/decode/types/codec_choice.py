@@ -13,7 +13,6 @@ Rulings:
 import dataclasses
 import enum
 
-from ingest.config.type_mapping import Infinity
 from ingest.decode.types.semantic_types import (
     BIGINT,
     DOUBLE,
@@ -23,6 +22,7 @@ from ingest.decode.types.semantic_types import (
     ProducerFacts,
     Semantic,
 )
+from ingest.decode.types.type_mapping import Infinity
 from ingest.decode.types.widening import nullable, union_type
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 

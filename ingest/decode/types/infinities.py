@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.config.type_mapping import Infinity
 from ingest.decode.types.decimal_columns import require
+from ingest.decode.types.type_mapping import Infinity
 
 __all__ = [
     "DAYS",

@@ -7,7 +7,6 @@ that a column which exists with another type is filled as if there were no mappi
 
 import dataclasses
 
-from ingest.config.type_mapping import TypeMapping
 from ingest.decode.json.schema_block import BlockField
 from ingest.decode.types.semantic_types import (
     BIGINT,
@@ -19,6 +18,7 @@ from ingest.decode.types.semantic_types import (
     is_unsigned_bigint,
     observe,
 )
+from ingest.decode.types.type_mapping import TypeMapping
 from storage.format.types.types import MAX_LENGTH, AtomicType, DataType, TypeRoot
 
 __all__ = ["mapped_type", "observe_mapped"]

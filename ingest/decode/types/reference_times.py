@@ -9,7 +9,6 @@ import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from ingest.config.type_mapping import Infinity
 from ingest.decode.types.infinities import DAYS, EPOCHS, bound_of, sign_of_text
 from ingest.decode.types.loose_tokens import moment_token
 from ingest.decode.types.semantic_types import Codec, Kind
@@ -22,6 +21,7 @@ from ingest.decode.types.token_values import (
     integer_of,
     string_of,
 )
+from ingest.decode.types.type_mapping import Infinity
 from storage.format.types.type_text import type_name
 
 __all__ = ["TIME_DECODERS"]

@@ -17,8 +17,8 @@ import re
 
 import pyarrow as pa
 
-from ingest.config.type_mapping import DEFAULT_MAPPING, Infinity, TypeMapping
 from ingest.decode.json.schema_block import BlockField
+from ingest.decode.types.type_mapping import DEFAULT_MAPPING, Infinity, TypeMapping
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import MAX_LENGTH, ArrayType, AtomicType, DataType, TypeRoot
 

@@ -26,6 +26,7 @@ from ingest.pipeline.range_report import RangeReport
 from ingest.source.ranges import floor_of, resume_token
 from ingest.state.sweeps import OPEN, Numbers, SnapshotMark, Watch
 from ingest.state.table_registry import TableBook
+from ingest.transform.rule_names import transform_rule
 
 __all__ = ["SweepPlanner"]
 
@@ -67,7 +68,7 @@ class SweepPlanner:
         if settings is not self._settings:
             self._settings, self._rules = settings, {}
         if name not in self._rules:
-            softly = settings.transform(name).soft_delete
+            softly = transform_rule(settings, name).soft_delete
             self._rules[name] = _Rule(settings.sweeps_table(name), softly)
         return self._rules[name]
 

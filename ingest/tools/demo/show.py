@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.config.settings import load_settings
 from ingest.daemon import daemon
+from ingest.daemon.configuration import load_settings
 from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, human_size, human_time, rows_of
 from ingest.pipeline.batch_report import BatchReport

@@ -4,9 +4,9 @@
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from ingest.config.schema_modes import Outcome
-from ingest.config.setting_values import Settings
+from ingest.config.settings import Settings
 from ingest.decode.column_names import alike
+from ingest.schema.schema_modes import Outcome
 from ingest.tools.plan.outline import BadKind, Notice, TableOutline, TopicOutline
 from ingest.tools.plan.rehearsal import Rehearsal
 from ingest.tools.plan.source_columns import Observed

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from ingest.config.setting_values import Settings
-from ingest.config.source_settings import redact_properties
+from ingest.config.setting import redact_properties
+from ingest.config.settings import Settings
 from ingest.decode.decoders import json_values
 from ingest.decode.events import OFFSET_COLUMN, UNAVAILABLE_COLUMN, ChangeBatch, SourceTable
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
@@ -18,6 +18,7 @@ from ingest.tools.plan.rehearsal import Rehearsal, rehearse
 from ingest.tools.plan.sample import TopicSample, topic_samples
 from ingest.tools.plan.source_columns import Observed, observe
 from ingest.tools.plan.type_policies import policies
+from ingest.transform.rule_names import transform_rule
 from ingest.transform.rules import TransformRule
 from storage.clock import Clock
 from storage.format.metadata.schema import TableSchema
@@ -194,7 +195,7 @@ def _table(
         partition_keys=schema.partition_keys,
         buckets=_buckets(schema),
         options=redact_properties(options),
-        transforms=_transforms(settings.transform(name)),
+        transforms=_transforms(transform_rule(settings, name)),
         changes=changes,
         estimate=sizes,
     )
@@ -208,7 +209,7 @@ def _columns(
     seen: Sequence[Observed],
     played: Rehearsal,
 ) -> tuple[Column, ...]:
-    rule = settings.transform(name)
+    rule = transform_rule(settings, name)
     computed = {column for column, _ in rule.assignments}
     metadata = {rule.metadata_prefix + each for each in rule.metadata} | {rule.deleted_column}
     shards = {

@@ -10,8 +10,6 @@ import dataclasses
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from ingest.config.routing import Destination
-from ingest.config.schema_modes import Verdict
 from ingest.config.settings import Settings
 from ingest.decode.events import BadRecord, ChangeBatch, SchemaDelta, SourceTable, Target
 from ingest.decode.schema_change_events import TableDdl
@@ -20,7 +18,9 @@ from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.plan import BatchPlan
 from ingest.schema.own_tables import require_own_table
 from ingest.schema.quarantine_table import quarantine_schema
+from ingest.schema.routing import Destination, routing_of
 from ingest.schema.schema_history import history_schema
+from ingest.schema.schema_modes import Verdict
 from ingest.source.records import RawBatch
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.state.table_registry import TableBook
@@ -130,7 +130,7 @@ class _Stage:
             frozen |= applied.refused
             for name, why in self._book.take_to_park().items():
                 self._problems.setdefault(name, why)
-        routing = self._settings.routing
+        routing = routing_of(self._settings)
         destinations = {source: routing.destination(source) for source in sources}
         return Rehearsal(
             sources={source: frozenset(found) for source, found in sources.items()},
@@ -181,7 +181,7 @@ class _Stage:
         """Bring tables that exist into the scratch warehouse; whether there were any."""
         new = False
         for source in sources:
-            place = self._settings.routing.written(source)
+            place = routing_of(self._settings).written(source)
             if place is None or place.table in self._looked:
                 continue
             name = place.table

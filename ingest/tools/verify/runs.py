@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.config.setting_values import Settings
+from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.tools.verify.compare import find_candidates, ranges_for, scan

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from ingest.config.setting_values import Settings
+from ingest.config.settings import Settings
 from ingest.observe.observe import LAG_POLL_S
 from ingest.source.lag import LagProbe
 from ingest.state.parking import Parking

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.config.type_mapping import TypeMapping
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.decode.events import (
     MOVED,
@@ -21,6 +20,7 @@ from ingest.decode.events import (
 )
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId
+from ingest.decode.types.type_mapping import TypeMapping
 from ingest.schema.schema_sync import NewTable, reconcile
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import evolve

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-from ingest.config.type_mapping import TypeMapping
 from ingest.decode.avro import debezium as debezium_avro
 from ingest.decode.avro import lanes as avro_lanes
 from ingest.decode.avro import writer_schemas
 from ingest.decode.events import DecodeResult, SourceTable, Target, Toast
 from ingest.decode.json import debezium_json
 from ingest.decode.registry.client import AVRO, RegisteredSchema
+from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE

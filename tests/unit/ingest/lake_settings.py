@@ -3,8 +3,8 @@
 
 import pathlib
 
-from ingest.config.setting_values import Settings
-from ingest.config.settings import load_settings
+from ingest.config.settings import Settings
+from ingest.daemon.configuration import load_settings
 
 
 def lake_settings(directory: pathlib.Path) -> Settings:

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ingest.config.setting_values import Settings
-from ingest.config.settings import load_settings
+from ingest.config.settings import Settings
+from ingest.daemon.configuration import load_settings
 from ingest.pipeline.batch_report import BatchReport
 from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 
 import orjson
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.pipeline.chunk import chunks_of
 from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.map_side import MapSide

@@ -7,9 +7,9 @@ import tarfile
 import pytest
 
 from ingest.cli.main import main
-from ingest.config.secrets import secret_texts
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.tools import support_bundle
+from ingest.tools.secrets import secret_texts
 from storage.io.local import LocalFileIO
 from tests.table_kit import make_table, write
 

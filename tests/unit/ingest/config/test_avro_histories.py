@@ -5,8 +5,7 @@ import dataclasses
 
 import pytest
 
-from ingest.config.registry_settings import SchemaRegistrySettings
-from ingest.config.setting_avro import AvroSettings
+from ingest.config.registry_settings import AvroSettings, SchemaRegistrySettings
 from ingest.decode.registry import client
 from storage.clock import ManualClock
 from tests.unit.ingest.avro_events import TOPIC, Writer, envelope, event, key_schema

@@ -8,8 +8,9 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.config import settings as settings_module
-from ingest.config.setting_avro import AvroSettings
-from ingest.config.settings import Settings, load_settings, resolve
+from ingest.config.registry_settings import AvroSettings
+from ingest.config.settings import Settings
+from ingest.daemon.configuration import load_settings, resolve
 from storage.errors import InvalidOptionError
 
 EXAMPLE = Path(settings_module.__file__).parents[2] / "docs/examples/debezium-avro.yaml"

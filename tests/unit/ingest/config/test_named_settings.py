@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.setting_table import SETTINGS
+from ingest.config.settings import SETTINGS
 from storage.options.table import TABLE_OPTIONS
 
 ROOT = Path(__file__).parents[4]

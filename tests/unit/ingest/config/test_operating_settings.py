@@ -6,7 +6,8 @@ import urllib.request
 
 import pytest
 
-from ingest.config.settings import Settings, resolve
+from ingest.config.settings import Settings
+from ingest.daemon.configuration import resolve
 from ingest.daemon.requests.reload import changed, fixed_changes
 from ingest.observe.observe import Observer
 from ingest.state.request_files import RequestFiles

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config.routing import Route
+from ingest.config.rule_settings import Route
 from ingest.source.records import RawBatch
 from ingest.state.table_registry import TableBook
 from ingest.tools.plan.planner import planned

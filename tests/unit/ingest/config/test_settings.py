@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import settings as settings_module
+from ingest.config import settings_page as page_module
 from ingest.config.locations import SeveralMistakesError, mistakes_of
-from ingest.config.setting_table import NOT_YET, SECTIONS, SETTINGS
-from ingest.config.settings import Settings, load_settings, resolve
-from ingest.config.settings_page import settings_page
+from ingest.config.settings import NOT_YET, SETTINGS, Settings
+from ingest.config.settings_page import SECTIONS, settings_page
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
+from ingest.daemon.configuration import load_settings, resolve
+from ingest.decode.decoders import debezium_options
 from storage.errors import InvalidOptionError, NotFoundError, UnsupportedFeatureError
 
 MINIMAL = r"""
@@ -418,9 +419,9 @@ def test_missing_file_and_broken_yaml(load, tmp_path):
 
 
 def test_reference_page_is_current():
-    page = Path(settings_module.__file__).parents[2] / "docs/reference/configuration.md"
+    page = Path(page_module.__file__).parents[2] / "docs/reference/configuration.md"
     assert page.read_text(encoding="utf-8") == settings_page()
-    assert settings_module.main(["--check"]) == 0
+    assert page_module.main(["--check"]) == 0
 
 
 def test_every_setting_is_in_a_section_and_every_default_parses():
@@ -436,7 +437,7 @@ def test_debezium_options_carry_producer_facts_and_keys(load):
         + "source.debezium: {decimal.handling.mode: string, time.precision.mode: connect}\n"
         + "tables: [{match: a.b, primary.key: [id]}]\n"
     )
-    options = settings.debezium_options()
+    options = debezium_options(settings, settings.primary_key)
     assert options.decimal_handling_mode == "string"
     assert options.time_precision_mode == "connect"
     assert options.binary_handling_mode == "bytes"

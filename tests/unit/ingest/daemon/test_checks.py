@@ -3,8 +3,8 @@ import socket
 
 import pytest
 
-from ingest.config.settings import load_settings
 from ingest.daemon import checks
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.reload import _check as would_start
 from ingest.daemon.requests.reload import changed, fixed_changes
 from ingest.errors import ExitCode

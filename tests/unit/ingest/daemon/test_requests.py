@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.asking import AskOptions, ask_and_wait, request_files
 from ingest.daemon.requests.desk import LOOK_EVERY_S, RequestDesk
 from ingest.daemon.requests.kinds import KINDS

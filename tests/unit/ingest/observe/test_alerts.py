@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from ingest.config.schema_modes import ChangeKind, Outcome, Verdict
-from ingest.config.setting_operating import AlertSettings
+from ingest.config.setting_values import AlertSettings
 from ingest.observe.alerts import QUIET_S, WINDOW_S, Alerts
 from ingest.observe.webhook import QUEUE_LIMIT, WebhookSender
 from ingest.pipeline.batch_report import BatchReport
+from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
 from storage.clock import ManualClock, SystemClock
 from storage.errors import StorageUnavailableError
 

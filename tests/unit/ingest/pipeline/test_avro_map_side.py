@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.query_failure import error_in
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
 from ingest.pipeline.chunk import ChunkKind

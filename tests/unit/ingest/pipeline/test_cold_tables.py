@@ -6,8 +6,8 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from ingest.config.settings import load_settings
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
+from ingest.daemon.configuration import load_settings
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline import spark_source as data_source
 from ingest.pipeline.cold_tables import topic_waits

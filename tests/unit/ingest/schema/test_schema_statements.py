@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from ingest.config.routing import Destination
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.events import SourceTable, Target
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
@@ -15,8 +14,9 @@ from ingest.decode.schema_change_events import read_schema_change
 from ingest.errors import SchemaStopError
 from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.plan import BatchPlan
+from ingest.schema.routing import Destination
 from ingest.schema.schema_answers import Answers, asks_types
-from ingest.schema.schema_policies import change_policy
+from ingest.schema.schema_modes import change_policy
 from ingest.state.table_registry import TableBook
 from storage.clock import ManualClock
 from storage.format.metadata.schema_changes import AddColumn, RenameColumn

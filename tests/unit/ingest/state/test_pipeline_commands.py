@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from ingest.cli import main as cli
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.asking import request_files
 from ingest.observe.http_server import HttpServer, StatusBoard
 from ingest.observe.metrics.telemetry import Metrics

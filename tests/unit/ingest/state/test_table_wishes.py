@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.schema import new_tables
 from ingest.schema.event_time import highest_ms
 from ingest.source.records import RawBatch

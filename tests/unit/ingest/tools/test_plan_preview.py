@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ingest.cli import main as cli
-from ingest.config.settings import load_settings
 from ingest.config.source_settings import KafkaSourceSettings
+from ingest.daemon.configuration import load_settings
 from ingest.source.kafka import KafkaSource
 from ingest.source.records import RawBatch
 from ingest.tools.plan import sample

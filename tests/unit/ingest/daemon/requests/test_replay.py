@@ -10,8 +10,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from ingest.config.settings import load_settings
 from ingest.config.source_settings import FileSourceSettings
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.replay import ledger as ledgers
 from ingest.daemon.replay.reading import same_key, source_records
 from ingest.daemon.replay.rows import KeyedRows

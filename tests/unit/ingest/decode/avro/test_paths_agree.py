@@ -12,11 +12,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from ingest.config.type_mapping import TypeMapping
 from ingest.decode.avro.debezium import DebeziumAvroDecoder, DebeziumAvroOptions
 from ingest.decode.events import DecodeResult, Target, Toast
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.decode.registry.client import AVRO, RegisteredSchema
+from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type

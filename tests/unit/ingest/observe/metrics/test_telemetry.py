@@ -8,7 +8,6 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ingest.config.schema_modes import ChangeKind, Outcome, Verdict
 from ingest.observe.metrics.instruments import TableNames
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.metric_table import METRICS, PREFIX, STATES
@@ -16,6 +15,7 @@ from ingest.observe.metrics.telemetry import STALE_AFTER_S, Metrics
 from ingest.observe.status.status_board import StatusBoard
 from ingest.pipeline.batch_report import BatchReport, LookupUse
 from ingest.pipeline.task_use import TaskUse
+from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
 from storage.clock import ManualClock
 from storage.io.call_counts import CallCounts
 from storage.io.counting import STORE_CALLS

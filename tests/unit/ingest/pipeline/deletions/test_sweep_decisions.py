@@ -6,7 +6,7 @@ import json
 import orjson
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.decode.events import SourceTable
 from ingest.decode.registry.client import RegisteredSchema
 from ingest.decode.snapshot_marks import AVRO_WORDS, JSON_WORDS, places_with, snapshot_mark

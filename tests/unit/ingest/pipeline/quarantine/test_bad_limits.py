@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.decode.events import BadRecord
 from ingest.pipeline.quarantine.bad_counts import BadCounts
 from ingest.pipeline.quarantine.bad_limits import RATIO_COUNTS_FROM, over_limit

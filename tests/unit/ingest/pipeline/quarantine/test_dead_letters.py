@@ -7,8 +7,8 @@ import datetime
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from ingest.config.settings import load_settings
 from ingest.config.source_settings import KafkaSourceSettings
+from ingest.daemon.configuration import load_settings
 from ingest.pipeline.quarantine import dead_letters
 from ingest.pipeline.quarantine.dead_letters import DeadLetter, DeadLetters, letter_of
 from storage.clock import ManualClock

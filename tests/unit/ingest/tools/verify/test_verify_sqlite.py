@@ -10,8 +10,8 @@ from decimal import Decimal
 import pytest
 
 from ingest.cli import main as cli
-from ingest.config.setting_values import TableRule
-from ingest.config.settings import load_settings
+from ingest.config.rule_settings import TableRule
+from ingest.daemon.configuration import load_settings
 from ingest.errors import ExitCode
 from ingest.tools.verify import compare, database_side, lake, runs
 from storage.clock import ManualClock

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.source.lag import LagProbe
 from ingest.state.owner import Owner
 from ingest.state.ownership import Ownership

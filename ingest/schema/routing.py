@@ -28,12 +28,14 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from ingest.config.rule_settings import Route, Shard
+from ingest.config.settings import Settings
 from ingest.decode.column_names import folded
 from ingest.decode.events import SourceTable
 from storage.errors import InvalidOptionError
 from storage.format.metadata.name_rules import FORBIDDEN, SYSTEM_DATABASE, name_refused
 
-__all__ = ["Destination", "Route", "Routing", "Shard"]
+__all__ = ["Destination", "Routing", "check_routes", "routing_of"]
 
 _REFERENCE = re.compile(r"\$(\d)|\$\{(\w+(?:\.\w+)?)\}|<>")
 _VARYING = re.compile(r"[*+?{\[|^]|\\[dDwWsSbB]")
@@ -44,45 +46,6 @@ _CUT = 191
 """What stays of a longer one [bytes], before its hash."""
 
 _SOURCE_FIELDS = ("source.server", "source.db", "source.schema", "source.table")
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
-    """A column that tells the source tables of a shared table apart.
-
-    Attributes:
-        column: its name.
-        value: template, see `Route.sink_table`.
-        in_primary_key: whether it comes first in the primary key.
-    """
-
-    column: str
-    value: str
-    in_primary_key: bool = True
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One rule.
-
-    Attributes:
-        source_table: regular expression for the whole address of a source table.
-        sink_table: `database.table`, or `table` in the default database. `$1`…`$9` are groups of
-            the pattern, `<>` is the table's name, `${source.db}`, `${source.schema}`,
-            `${source.table}` and `${source.server}` are parts of the address.
-        shard: of a table that several source tables share.
-        keys_are_unique: no key is in two of the source tables that share a table.
-    """
-
-    source_table: str
-    sink_table: str
-    shard: Shard | None = None
-    keys_are_unique: bool = False
-
-    @property
-    def shares(self) -> bool:
-        """Whether the rule lets several source tables into one table."""
-        return self.shard is not None or self.keys_are_unique
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -352,3 +315,25 @@ def _unreferenced(route: Route) -> str:
         if "source.db" in names:
             rest = ""
     return rest
+
+
+def routing_of(settings: Settings) -> Routing:
+    """Which source table of a pipeline goes where."""
+    sink = settings.sink
+    return Routing(settings.routes, sink.default_database, settings.own_tables, sink.sanitize_names)
+
+
+def check_routes(settings: Settings) -> None:
+    """Refuse rules that cannot work, and a quarantine table that is the history's.
+
+    Raises:
+        InvalidOptionError: see `Routing.check`.
+    """
+    routing_of(settings).check()
+    if len({folded(name) for name, _ in settings.own_tables}) < len(settings.own_tables):
+        raise InvalidOptionError(
+            "Lakeward keeps the history of schema changes in this table",
+            hint="give the quarantine table another name",
+            key="bad.records.table",
+            value=settings.bad_records.table,
+        )

@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from ingest.config.type_mapping import MAPPING_WORDS, TypeMapping
+from ingest.config.choices import MAPPING_WORDS
+from ingest.decode.types.type_mapping import TypeMapping
 from storage.errors import InvalidOptionError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type, type_name

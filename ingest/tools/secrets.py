@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
-from ingest.config.setting_values import Settings
+import msgspec
 
-__all__ = ["HIDDEN", "scrubbed", "secret_texts"]
+from ingest.config.setting import HIDDEN
+from ingest.config.settings import Settings
 
-HIDDEN = "********"
+__all__ = ["scrubbed", "secret_texts"]
 
 _LEAST = 4
 """Shorter texts would star out half a log, and protect nobody."""
@@ -27,12 +28,7 @@ def secret_texts(settings: Settings) -> frozenset[str]:
     setting needs nothing here. Of a URL with credentials the credentials, of a mask what is in its
     quotes.
     """
-    whole = json.loads(settings.to_json())
-    whole["control"] = {"token": settings.control.token}
-    whole["alerts"] = {
-        "urls": list(settings.alerts.urls),
-        "headers": dict(settings.alerts.headers),
-    }
+    whole = msgspec.to_builtins(settings)
     found = {text for hidden in _differing(whole, settings.redacted()) for text in _forms(hidden)}
     return frozenset(text for text in found if len(text) >= _LEAST)
 
@@ -48,7 +44,7 @@ def _differing(value: Any, shown: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _differing(each, shown.get(key) if isinstance(shown, dict) else None)
-    elif isinstance(value, list):
+    elif isinstance(value, (list, tuple)):
         others = shown if isinstance(shown, list) and len(shown) == len(value) else []
         for number, each in enumerate(value):
             yield from _differing(each, others[number] if others else None)

@@ -3,17 +3,17 @@
 
 import pytest
 
-from ingest.config.schema_modes import (
+from ingest.config.choices import kinds_named
+from ingest.decode.column_names import ColumnNames, free_name
+from ingest.decode.events import ObservedField, SchemaDelta
+from ingest.schema.schema_draft import Draft
+from ingest.schema.schema_modes import (
     ChangeKind,
     ChangePolicy,
     Mode,
     Outcome,
     Ruling,
-    kinds_named,
 )
-from ingest.decode.column_names import ColumnNames, free_name
-from ingest.decode.events import ObservedField, SchemaDelta
-from ingest.schema.schema_draft import Draft
 from ingest.schema.schema_steps import Place
 from ingest.schema.schema_sync import NewTable, Refused, reconcile
 from storage.format.metadata.schema import new_schema

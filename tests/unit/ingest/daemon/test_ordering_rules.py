@@ -4,7 +4,7 @@
 import pytest
 import yaml
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.source.position.ordered_tables import EPOCHS_OPTION, ordering_refused, position_options
 from ingest.source.ranges import SourceRange, whole_partitions
 from storage.errors import InvalidOptionError

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ingest.config.routing import Destination, Route, Routing, Shard
-from ingest.config.settings import load_settings
+from ingest.config.rule_settings import Route, Shard
+from ingest.daemon.configuration import load_settings
 from ingest.decode.events import SourceTable
+from ingest.schema.routing import Destination, Routing
 from storage.errors import InvalidOptionError
 
 CUSTOMERS = SourceTable("inventory", "", "customers", "shop")

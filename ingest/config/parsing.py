@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lists of a configuration: `tables` and `route`, one rule from one YAML map.
+"""Typed values from raw ones by their rows: plain settings, and entries of `tables` and `route`."""
 
-Also what both share with the plain settings: reading one value by its row of the table, and
-refusing a key that does not exist.
-"""
-
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ingest.config.locations import Mistakes
-from ingest.config.routing import Route, Shard
-from ingest.config.setting_kinds import Setting
-from ingest.config.setting_table_rules import ROUTE_SETTINGS, TABLE_SETTINGS
-from ingest.config.setting_values import TableRule
+from ingest.config.rule_settings import Route, Shard, TableRule
+from ingest.config.setting import HIDDEN, Setting, build, redact_properties
+from ingest.config.settings import ROUTE_SETTINGS, TABLE_SETTINGS
 from ingest.config.settings_sources import flatten, shown
-from ingest.config.source_settings import redact_properties
+from ingest.config.suggestion import nearest, nearest_of
 from storage.errors import InvalidOptionError, UnsupportedFeatureError
-from storage.io.object_store.options import redacted_options
 
 __all__ = [
     "not_yet",
@@ -31,10 +24,6 @@ __all__ = [
 ]
 
 _CREDENTIALS = re.compile(r"://[^/\s]+@")
-_HIDDEN = "********"
-_WHOLLY_SECRET = frozenset({"alerts.webhook.urls", "alerts.webhook.headers"})
-"""Settings whose values are secrets by any name; addresses of webhooks often are."""
-
 _FIRST_KEY = {"tables": "match", "route": "source-table"}
 
 
@@ -65,25 +54,7 @@ def table_rule(raw: object, position: int) -> TableRule:
     for key in ("bucket", "changelog-producer"):
         if key in values and values[key] != "auto":
             properties[key] = values[key]
-    return TableRule(
-        match=values["match"],
-        primary_key=values.get("primary.key", ()),
-        table_properties=properties,
-        toast=values.get("toast"),
-        auto_bucket=None if "bucket" not in values else values["bucket"] == "auto",
-        bad_records=values.get("bad.records"),
-        columns_exclude=values.get("columns.exclude"),
-        computed=values.get("computed"),
-        filter=values.get("filter"),
-        mask=values.get("mask"),
-        deletes=values.get("deletes"),
-        partition_by=values.get("partition.by"),
-        on_incompatible=values.get("on.incompatible"),
-        compaction=values.get("compaction"),
-        freshness_s=values.get("freshness"),
-        watermark=values.get("watermark"),
-        on_resnapshot=values.get("on.resnapshot"),
-    )
+    return build(TableRule, {**values, "table.properties": properties})
 
 
 def route_rule(raw: object, position: int) -> Route:
@@ -94,31 +65,22 @@ def route_rule(raw: object, position: int) -> Route:
     """
     where = f"route[{position}]"
     values = _values(raw, where, ROUTE_SETTINGS)
-    shard, column = None, values.get("shard.column")
-    if column is not None:
-        shard = Shard(
-            column=column,
-            value=values.get("shard.value", "${source.db}"),
-            in_primary_key=values.get("shard.in.primary.key", True),
-        )
+    shard = None
+    if "shard.column" in values:
+        shard = build(Shard, values)
     elif {"shard.value", "shard.in.primary.key"} & values.keys():
         raise InvalidOptionError(
             "a shard needs a column", hint="add `column: _shard`", key=f"{where}.shard"
         )
-    unique = values.get("shard.keys.are.unique", False)
-    if shard is not None and not shard.in_primary_key and not unique:
+    route = build(Route, values, shard=shard)
+    if shard is not None and not shard.in_primary_key and not route.keys_are_unique:
         raise InvalidOptionError(
             "rows with equal keys of two shards would overwrite each other",
             hint="leave the shard column in the key; or, if no key is ever in two shards, add "
             "`keys.are.unique: true`",
             key=f"{where}.shard.in.primary.key",
         )
-    return Route(
-        source_table=values["source-table"],
-        sink_table=values["sink-table"],
-        shard=shard,
-        keys_are_unique=unique,
-    )
+    return route
 
 
 def _values(raw: object, where: str, rows: Sequence[Setting]) -> dict[str, Any]:
@@ -173,15 +135,14 @@ def parse_setting(row: Setting, raw: object, key: str) -> Any:
             detail=f"wanted {wanted}",
             hint=_meant(raw, str(wanted)),
             key=key,
-            value=shown_value(row.key, raw),
+            value=shown_value(row, raw),
         ) from wanted
 
 
 def _meant(raw: object, wanted: str) -> str:
     """A nearby word, where one of several was wanted."""
     words = re.findall(r"`([^`]+)`", wanted) if wanted.startswith("one of") else []
-    close = difflib.get_close_matches(str(raw), words, n=1)
-    return f"did you mean `{close[0]}`?" if close else ""
+    return nearest(str(raw), words)
 
 
 def not_yet(key: str) -> UnsupportedFeatureError:
@@ -192,27 +153,25 @@ def not_yet(key: str) -> UnsupportedFeatureError:
 def suggestion(key: str, known: Iterable[str]) -> str:
     """A nearby key, by whole name first, then by its last words."""
     names = list(known)
-    close = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    if not close:
-        tails = {name.partition(".")[2]: name for name in names if "." in name}
-        matched = difflib.get_close_matches(key.partition(".")[2] or key, tails, n=1, cutoff=0.75)
-        close = [tails[tail] for tail in matched]
-    return f"did you mean `{close[0]}`?" if close else "see `lakeward validate --help`"
+    tails = {name.partition(".")[2]: name for name in names if "." in name}
+    tail = nearest_of(key.partition(".")[2] or key, tails, cutoff=0.75)
+    found = nearest_of(key, names) or (tails[tail] if tail else None)
+    return f"did you mean `{found}`?" if found else "see `lakeward validate --help`"
 
 
-def shown_value(key: str, value: object) -> str:
-    """A value without secrets: references stay references, secret names are starred."""
-    if key in _WHOLLY_SECRET:
-        return _HIDDEN
+def shown_value(row: Setting, value: object) -> str:
+    """A raw value without secrets: references stay references, secret names are starred."""
     if isinstance(value, Mapping):
         texts = {str(name): _shown_scalar(item) for name, item in value.items()}
-        redact = redacted_options if key == "sink.options" else redact_properties
+        redact = row.secret or redact_properties
         return ", ".join(f"{k}={v}" for k, v in redact(texts).items())
+    if row.secret is not None:
+        return HIDDEN
     parts = value if isinstance(value, (list, tuple)) else (value,)
-    return redact_properties({key: ", ".join(_shown_scalar(item) for item in parts)})[key]
+    return redact_properties({row.key: ", ".join(_shown_scalar(item) for item in parts)})[row.key]
 
 
 def _shown_scalar(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return _CREDENTIALS.sub(f"://{_HIDDEN}@", shown(value))
+    return _CREDENTIALS.sub(f"://{HIDDEN}@", shown(value))

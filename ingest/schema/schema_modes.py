@@ -7,9 +7,11 @@ becomes of a type that does not convert (`on.incompatible`). schema-changes.md h
 """
 
 import dataclasses
-import difflib
 import enum
 from collections.abc import Iterable
+
+from ingest.config.choices import ChangeKind
+from ingest.config.settings import Settings
 
 __all__ = [
     "ChangeKind",
@@ -19,20 +21,8 @@ __all__ = [
     "Outcome",
     "Ruling",
     "Verdict",
-    "kinds_named",
+    "change_policy",
 ]
-
-
-class ChangeKind(enum.StrEnum):
-    """A kind of schema change, by its name in the settings."""
-
-    CREATE_TABLE = "create.table"
-    ADD_COLUMN = "add.column"
-    ALTER_COLUMN_TYPE = "alter.column.type"
-    RENAME_COLUMN = "rename.column"
-    DROP_COLUMN = "drop.column"
-    TRUNCATE_TABLE = "truncate.table"
-    DROP_TABLE = "drop.table"
 
 
 class Mode(enum.StrEnum):
@@ -184,22 +174,12 @@ class ChangePolicy:
         return f"schema.change.behavior is {self.mode}"
 
 
-def kinds_named(name: str) -> tuple[ChangeKind, ...]:
-    """The kinds that a full or partial name means: `drop.column`, `drop`, `column`.
-
-    Raises:
-        ValueError: none; the text says what was wanted and what may have been meant.
-    """
-    words = name.strip().lower().split(".")
-    found = tuple(kind for kind in ChangeKind if _has(kind.value.split("."), words))
-    if found:
-        return found
-    known = {word for kind in ChangeKind for word in (kind.value, *kind.value.split("."))}
-    close = difflib.get_close_matches(name.strip().lower(), sorted(known), n=1, cutoff=0.6)
-    meant = f"; did you mean `{close[0]}`?" if close else ""
-    raise ValueError(f"kinds of schema changes ({', '.join(ChangeKind)}){meant}")
-
-
-def _has(words: list[str], part: list[str]) -> bool:
-    ends = range(len(part), len(words) + 1)
-    return any(words[end - len(part) : end] == part for end in ends)
+def change_policy(settings: Settings, table: str) -> ChangePolicy:
+    """Of `database.table`."""
+    return ChangePolicy.of(
+        settings.pipeline.schema_change_behavior,
+        settings.sink.include_schema_changes,
+        settings.sink.exclude_schema_changes,
+        settings.rule_value(table, lambda rule: rule.on_incompatible),
+        exact_names=settings.events.exact_names,
+    )

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from ingest.config.settings import load_settings
 from ingest.daemon.checks import offline
+from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.reload import fixed_changes
+from ingest.transform.rule_names import source_key_of, transform_rule
 from ingest.transform.rules import TransformRule
 from storage.errors import InvalidOptionError
 
@@ -37,7 +38,7 @@ def test_later_rules_win_key_by_key_and_masks_add_up(tmp_path):
   - {match: 'ods.other', filter: "c"}
 """,
     )
-    assert settings.transform("ods.t") == TransformRule(
+    assert transform_rule(settings, "ods.t") == TransformRule(
         filter="a > 0",
         computed=("b = a + 1",),
         exclude=("y",),
@@ -46,7 +47,7 @@ def test_later_rules_win_key_by_key_and_masks_add_up(tmp_path):
         metadata_prefix="_m_",
         soft_delete=True,
     )
-    assert settings.transform("elsewhere.t").derived_names == ("_m_op", "_m_offset")
+    assert transform_rule(settings, "elsewhere.t").derived_names == ("_m_op", "_m_offset")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_decoders_know_the_key_by_columns_of_the_source(tmp_path, rule, key, sou
     computed = """computed: ["c = concat(a, b)", "k = upper(c)", "dt = date_format(at, 'yyyy')"]"""
     settings = loaded(tmp_path, f"  - {{match: t.t, {rule}, {computed}}}\n")
     assert settings.primary_key("t.t") == key
-    assert settings.source_key("t.t") == source
+    assert source_key_of(settings, "t.t") == source
 
 
 MISTAKES = [
@@ -129,7 +130,8 @@ def test_validate_takes_dynamic_buckets(tmp_path):
     ],
 )
 def test_partitions_that_can_work(tmp_path, rule):
-    assert loaded(tmp_path, f"  - {{match: t.t, {rule}}}\n").transform("t.t").partition_by
+    settings = loaded(tmp_path, f"  - {{match: t.t, {rule}}}\n")
+    assert transform_rule(settings, "t.t").partition_by
 
 
 @pytest.mark.parametrize("page", ["guides/routes-and-transforms.md", "reference/transforms.md"])
@@ -143,8 +145,8 @@ def test_examples_of_the_documents_are_accepted(tmp_path, page):
     example = tmp_path / "example.yaml"
     example.write_text(block)
     settings = load_settings([shop, example])
-    assert settings.transform("ods.customers").soft_delete
-    assert settings.transform("ods.orders").partition_columns == ("dt",)
+    assert transform_rule(settings, "ods.customers").soft_delete
+    assert transform_rule(settings, "ods.orders").partition_columns == ("dt",)
     assert all(one.ok for one in offline(settings))
 
 

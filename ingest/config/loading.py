@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the settings of a pipeline from YAML files, environment and flags, all mistakes at once.
+
+Precedence: flag, then environment (`LAKEWARD__SOURCE__BOOTSTRAP_SERVERS` is
+`source.bootstrap.servers`), then file, then default. Of several files the later wins.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from ingest.config.checks import CHECKS
+from ingest.config.choices import BARE_ROW_FORMATS, checked_mapping
+from ingest.config.locations import Mistakes, Places, named
+from ingest.config.parsing import (
+    not_yet,
+    parse_setting,
+    route_rule,
+    rule_list,
+    shown_value,
+    suggestion,
+    table_rule,
+)
+from ingest.config.registry_settings import avro_settings
+from ingest.config.rule_settings import Route, TableRule
+from ingest.config.setting import Setting, build, fields_declared, redact_properties
+from ingest.config.settings import NOT_YET, QUARANTINE_NAME, SETTINGS, Settings
+from ingest.config.settings_sources import (
+    ENVIRONMENT_PREFIX,
+    Given,
+    flatten,
+    interpolate,
+    read_document,
+)
+from ingest.config.source_settings import (
+    FileSourceSettings,
+    KafkaSourceSettings,
+    SourceSettings,
+    with_topic,
+)
+from ingest.config.stream_folder import stream_folder
+from ingest.config.suggestion import nearest
+from storage.errors import InvalidOptionError, InvalidRequestError, LakewardError
+from storage.io.resolve import is_local, resolve_file_io
+
+__all__ = ["Resolved", "resolve"]
+
+_Rule = TypeVar("_Rule")
+_MAPS = tuple(row.key for row in SETTINGS if row.kind.mapping)
+_BY_KEY = {row.key: row for row in SETTINGS}
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+Parallelism = Callable[[str | None, Mapping[str, str]], int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """Settings, and where each explicitly given one came from.
+
+    Attributes:
+        settings: the values in force.
+        lines: (key, value as it may be shown, origin) in the order of the reference.
+        places: where the files say what.
+    """
+
+    settings: Settings
+    lines: tuple[tuple[str, str, str], ...]
+    places: Places
+
+
+def resolve(
+    paths: Path | str | Sequence[Path | str],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    parallelism: Parallelism,
+    checks: Iterable[Callable[[Settings], None]] = (),
+) -> Resolved:
+    """Settings from one or more YAML files (`-` is standard input), with the origin of each value.
+
+    Args:
+        paths: files; of several, later ones win.
+        overrides: dotted keys from flags; they win over everything.
+        environ: environment; default is the process's.
+        parallelism: tasks that run at once, from Spark's master and properties, where
+            `spark.parallelism` is not given.
+        checks: of the settings, besides those that need nothing else.
+
+    Raises:
+        NotFoundError: a file is not there.
+        InvalidOptionError: a key is unknown, or a value malformed, missing or contradicted.
+        UnsupportedFeatureError: a key of a later version is used.
+    """
+    environ = os.environ if environ is None else environ
+    places, mistakes = Places(), Mistakes()
+    try:
+        given, rules, routes = _read(paths, overrides or {}, environ, places, mistakes)
+        values = _parse_all(given, mistakes)
+        table_rules = _each(rules, table_rule, mistakes)
+        route_rules = _each(routes, route_rule, mistakes)
+        mistakes.check()
+        settings = _build(values, table_rules, route_rules, parallelism)
+        for check in (*CHECKS, *checks):
+            with mistakes():
+                check(settings)
+        mistakes.check()
+    except LakewardError as error:
+        places.locate(error)
+        raise
+    lines = tuple(_shown(given, settings))
+    return Resolved(settings=settings, lines=lines, places=places)
+
+
+def _read(
+    paths: Path | str | Sequence[Path | str],
+    overrides: Mapping[str, Any],
+    environ: Mapping[str, str],
+    places: Places,
+    mistakes: Mistakes,
+) -> tuple[dict[str, Given], list[object], list[object]]:
+    """Raw values by key, and raw rules of `tables` and `route`."""
+    given: dict[str, Given] = {}
+    rules: list[object] = []
+    routes: list[object] = []
+    for path in [paths] if isinstance(paths, (str, Path)) else paths:
+        document = read_document(path, places)
+        for name, found in (("tables", rules), ("route", routes)):
+            with mistakes():
+                found += rule_list(interpolate(document.pop(name, None), environ, name), name)
+        plain: dict[str, object] = {}
+        for name, section in document.items():
+            with mistakes():
+                plain[name] = interpolate(section, environ, str(name))
+        with mistakes():
+            _merge(given, flatten(plain, _MAPS, "file"), mistakes)
+    with mistakes():
+        others = _from_environment(environ)
+        others |= flatten(dict(overrides), _MAPS, "flag")
+        places.forget(others)
+        _merge(given, others, mistakes)
+    return given, rules, routes
+
+
+def _each(
+    raw: Sequence[object], parse: Callable[[object, int], _Rule], mistakes: Mistakes
+) -> list[_Rule]:
+    found = []
+    for number, rule in enumerate(raw):
+        with mistakes():
+            found.append(parse(rule, number))
+    return found
+
+
+def _merge(target: dict[str, Given], newer: Mapping[str, Given], mistakes: Mistakes) -> None:
+    """Add newer entries; entries of map settings are merged name by name."""
+    for key, entry in newer.items():
+        owner = key if key in _BY_KEY else _map_of(key)
+        if owner is None:
+            mistakes.found.append(_unknown(key))
+            continue
+        if owner != key:  # one name inside a map, such as sink.table.properties.bucket
+            entry = Given({key[len(owner) + 1 :]: entry.value}, entry.origin)
+        known = target.get(owner)
+        if known is not None and isinstance(known.value, Mapping):
+            if isinstance(entry.value, Mapping):
+                entry = Given({**known.value, **entry.value}, entry.origin)
+            elif entry.value is None:
+                continue
+        target[owner] = entry
+
+
+def _map_of(key: str) -> str | None:
+    return next((each for each in _MAPS if key.startswith(each + ".")), None)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """`LAKEWARD__A__B_C=v` is `a.b.c: v`."""
+    by_name = {re.sub(r"[.-]", "_", row.key): row.key for row in SETTINGS}
+    found: dict[str, Given] = {}
+    for variable, value in sorted(environ.items()):
+        if not variable.startswith(ENVIRONMENT_PREFIX):
+            continue
+        name = variable[len(ENVIRONMENT_PREFIX) :].lower().replace("__", "_")
+        key = by_name.get(name)
+        if key is None:
+            variables = map(_variable_of, by_name.values())
+            meant = nearest(variable, variables)
+            raise InvalidOptionError("unknown setting", variable=variable, hint=meant)
+        raw: object = value
+        if _BY_KEY[key].kind.mapping:
+            raw = _yaml_value(value, variable)
+        found[key] = Given(raw, "environment")
+    return found
+
+
+def _yaml_value(text: str, variable: str) -> object:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidOptionError("not a YAML map", variable=variable) from error
+
+
+def _variable_of(key: str) -> str:
+    section, _, rest = key.partition(".")
+    return f"{ENVIRONMENT_PREFIX}{section}__{re.sub(r'[.-]', '_', rest)}".upper()
+
+
+def _unknown(key: str) -> InvalidRequestError:
+    planned = next((each for each in NOT_YET if key == each or key.startswith(each + ".")), None)
+    if planned is not None:
+        return not_yet(planned)
+    return InvalidOptionError(
+        "unknown setting", key=key, hint=suggestion(key, [*_BY_KEY, "tables", "route"])
+    )
+
+
+def _parse_all(given: Mapping[str, Given], mistakes: Mistakes) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    missing = [row.key for row in SETTINGS if row.required and row.key not in given]
+    if missing:
+        mistakes.found.append(
+            InvalidOptionError(
+                "a required setting is missing",
+                hint="set " + " and ".join(f"`{key}`" for key in missing),
+                key=missing[0],
+            )
+        )
+    for row in SETTINGS:
+        if row.key in given:
+            with mistakes():
+                values[row.key] = _value_of(row, given[row.key])
+    return values
+
+
+def _value_of(row: Setting, entry: Given) -> Any:
+    value = parse_setting(row, entry.value, row.key)
+    if row.kind.mapping and isinstance(row.default, Mapping):
+        value = {**row.default, **value}
+    return value
+
+
+def _build(
+    given: Mapping[str, Any],
+    rules: Sequence[TableRule],
+    routes: Sequence[Route],
+    parallelism: Parallelism,
+) -> Settings:
+    """The settings, with values that follow from several: the given ones by key are typed."""
+    values = {**{row.key: row.unset for row in SETTINGS}, **given}
+    retain_s = values["maintenance.snapshot.retain"]
+    properties = dict(values["sink.table.properties"])
+    if retain_s is not None:
+        properties.setdefault("snapshot.time-retained", f"{int(retain_s * 1000)} ms")
+    with named("sink.warehouse", below="sink.options"):
+        warehouse = resolve_file_io(values["sink.warehouse"], values["sink.options"])[1]
+    source = with_topic(
+        _source(values, given, parallelism), values["source.debezium.schema.change.topic"]
+    )
+    table = values["bad.records.table"] or f"{values['sink.default.database']}.{QUARANTINE_NAME}"
+    derived = {
+        "pipeline.checkpoint": _checkpoint(
+            values["pipeline.checkpoint"], warehouse, values["pipeline.name"]
+        ),
+        "sink.warehouse": warehouse,
+        "sink.table.properties": properties,
+        "sink.type.mapping": checked_mapping(values["sink.type.mapping"]),
+        "bad.records.table": table,
+    }
+    return build(
+        Settings,
+        {**values, **derived},
+        source=source,
+        avro=avro_settings(values, given),
+        tables=tuple(rules),
+        routes=tuple(routes),
+    )
+
+
+def _checkpoint(location: str | None, warehouse: str, name: str) -> str:
+    if location is None and not is_local(warehouse):
+        raise InvalidOptionError(
+            "a checkpoint beside this warehouse is not possible",
+            detail="Spark keeps its offset log in local or mounted directories only",
+            hint="set `pipeline.checkpoint` to one; offsets are also kept in the tables, so a "
+            "volume that may be lost is enough",
+            key="pipeline.checkpoint",
+        )
+    if location is None:
+        return f"{stream_folder(warehouse, name)}/checkpoint"
+    if _URI.match(location) and not location.startswith("file:"):
+        raise InvalidOptionError(
+            "the checkpoint must be a local or mounted directory",
+            hint="offsets are also kept in the tables, so a volume that may be lost is enough",
+            key="pipeline.checkpoint",
+            value=location,
+        )
+    return resolve_file_io(location)[1]
+
+
+_SOURCE_FACTS = {
+    "property": "source.properties.{}",
+    "startup_mode": "source.scan.startup.mode",
+    "pattern": "source.topics.pattern",
+    "excluded": "source.topics.exclude",
+}
+_KAFKA_ONLY = (
+    "source.offsets.group",
+    "source.bootstrap.servers",
+    "source.properties",
+    "source.scan.startup.offsets",
+)
+
+
+def _source(
+    values: Mapping[str, Any], given: Mapping[str, Any], parallelism: Parallelism
+) -> SourceSettings:
+    kind = values["source.type"]
+    foreign = ("source.path", "source.lines") if kind == "kafka" else _KAFKA_ONLY
+    for key in foreign:
+        if key in given and given[key] != _BY_KEY[key].unset:
+            other = "files" if kind == "kafka" else "kafka"
+            hint = f"remove it, or set `source.type: {other}`"
+            raise InvalidOptionError(
+                f"this setting is not for the {kind} source", hint=hint, key=key
+            )
+    limits = {
+        "max_records": values["pipeline.trigger.max.records"],
+        "max_bytes": values["pipeline.trigger.max.bytes"],
+        "parallelism": values["spark.parallelism"]
+        or parallelism(values["spark.master"], values["spark.conf"]),
+    }
+    with named("source", _SOURCE_FACTS):
+        if kind == "kafka":
+            return build(KafkaSourceSettings, given, **limits)
+        path = values["source.path"]
+        if "source.topic.discovery.interval" in given:
+            limits["discovery_interval_s"] = given["source.topic.discovery.interval"]
+        return build(
+            FileSourceSettings,
+            given,
+            path=str(Path(path).expanduser().absolute()) if path else "",
+            lines=_lines(values["source.lines"], values["source.format"]),
+            **limits,
+        )
+
+
+def _lines(setting: str, name: str) -> str:
+    """`FileSourceSettings.lines`: only where messages are rows may one look like a record."""
+    return "ask" if setting == "auto" and name in BARE_ROW_FORMATS else setting
+
+
+def _shown(given: Mapping[str, Given], settings: Settings) -> Iterator[tuple[str, str, str]]:
+    """(key, value as it may be shown, origin) in the order of the reference."""
+    derived = {
+        "pipeline.checkpoint": settings.pipeline.checkpoint,
+        "bad.records.table": settings.bad_records.table,
+        "sink.warehouse": settings.sink.warehouse,
+        "sink.table.properties": settings.sink.table_properties,
+    }
+    for row in SETTINGS:
+        entry = given.get(row.key)
+        value = derived.get(row.key, row.default if entry is None else entry.value)
+        if value is not None:
+            yield row.key, _shown_text(row, value), "default" if entry is None else entry.origin
+    for rule in settings.tables:
+        yield f"tables[{rule.match}]", " ".join(_shown_rule(rule)), "file"
+    for route in settings.routes:
+        shard = "" if route.shard is None else f" shard {route.shard.column}={route.shard.value}"
+        yield f"route[{route.source_table}]", f"{route.sink_table}{shard}", "file"
+
+
+def _shown_text(row: Setting, value: object) -> str:
+    if row.secret is None or row.kind.mapping:
+        return shown_value(row, value)
+    shown = row.secret(row.kind.parse(value))
+    return ", ".join(shown) if isinstance(shown, tuple) else str(shown)
+
+
+def _shown_rule(rule: TableRule) -> Iterator[str]:
+    """What a rule says by key; of masks the columns alone, for masks may hold salts."""
+    for name, row in fields_declared(TableRule).items():
+        value = getattr(rule, name)
+        if row.key == "table.properties":
+            yield from (f"{k}={v}" for k, v in redact_properties(value).items())
+        elif name != "match" and value not in (None, ()) and row.key not in rule.table_properties:
+            value = f"{value:g}s" if isinstance(value, float) else value
+            yield f"{row.key}={', '.join(value) if name == 'mask' else shown_value(row, value)}"
