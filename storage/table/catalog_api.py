@@ -154,9 +154,7 @@ class Catalog(abc.ABC):
             raise NotFoundError("there is no such table", table=identifier)
         branch = dataclasses.replace(main, branch=schema.options.get("branch", main.branch))
         if branch != main and SchemaStore(self.file_io, branch).latest() is None:
-            raise NotFoundError(
-                "there is no such branch", table=identifier, branch=branch.branch
-            )
+            raise NotFoundError("there is no such branch", table=identifier, branch=branch.branch)
         return SnapshotStore(self.file_io, branch).latest()
 
     def table(self, identifier: str) -> "FileStoreTable":
