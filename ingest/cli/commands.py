@@ -117,7 +117,12 @@ def refuse(message: str) -> NoReturn:
 
 def choose_one(arguments: Arguments, *names: str, required: bool = False) -> None:
     """Refuse more than one of these options, and none where one is `required`."""
-    given = [name for name in names if getattr(arguments, name) not in (None, False, ())]
+    values = {name: getattr(arguments, name) for name in names}
+    given = [
+        name
+        for name, value in values.items()
+        if value is not None and value is not False and value != ()
+    ]
     flags = ["--" + name.replace("_", "-") for name in names]
     if len(given) > 1:
         refuse(f"give one of {', '.join(flags)}, not several")

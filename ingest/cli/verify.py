@@ -6,7 +6,7 @@ The words and what is printed; the work is in `ingest.tools.verify`.
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,11 +22,11 @@ from ingest.cli.parameters import (
 )
 from ingest.logs import configure_logging
 from ingest.observe.text_table import json_line
-from ingest.tools.verify.outcome import TableOutcome, exit_code
-from ingest.tools.verify.runs import Request, opened_database, selected_tables, verify_tables
-from ingest.tools.verify.source_url import SourceUrl
 from storage.clock import SystemClock
-from storage.table.scan.predicate_text import parse_predicate
+
+if TYPE_CHECKING:
+    from ingest.tools.verify.outcome import TableOutcome
+    from ingest.tools.verify.runs import Request
 
 __all__ = ["verify"]
 
@@ -52,7 +52,7 @@ Examples:
   lakeward verify --warehouse /data/wh shop.orders --against s3://backup/wh:shop.orders
   lakeward verify --warehouse /data/wh shop.orders --against /data/export/orders
 
-drivers: pip install 'lakeward[verify]' brings SQLAlchemy, psycopg (PostgreSQL) and PyMySQL (MySQL,
+Drivers: pip install 'lakeward[verify]' brings SQLAlchemy, psycopg (PostgreSQL) and PyMySQL (MySQL,
 MariaDB); SQLite needs none; others by their SQLAlchemy URL.
 
 Exit codes:
@@ -72,7 +72,10 @@ def _range(text: str) -> tuple[str | None, str | None]:
     return low or None, high or None
 
 
-def _request(arguments: Arguments) -> Request:
+def _request(arguments: Arguments) -> "Request":
+    from ingest.tools.verify.runs import Request
+    from storage.table.scan.predicate_text import parse_predicate
+
     waits = arguments.wait_for is not None
     rechecks, pause_s = arguments.rechecks, arguments.recheck_wait
     return Request(
@@ -243,12 +246,16 @@ def _request(arguments: Arguments) -> Request:
 )
 def verify(arguments: Arguments) -> int:
     """Compare the tables; the exit code says whether they are equal."""
+    from ingest.tools.verify.outcome import exit_code
+    from ingest.tools.verify.runs import opened_database, selected_tables, verify_tables
+    from ingest.tools.verify.source_url import SourceUrl
+
     choose_one(arguments, "source", "against", required=True)
     configure_logging(level="info")
     request = _request(arguments)
     settings = settings_at(arguments)
     catalog = catalog_at(arguments, settings)
-    tables = selected_tables(catalog, arguments.tables)
+    tables = selected_tables(catalog, list(arguments.tables))
     database: Any = None
     if arguments.source is not None:
         database = opened_database(SourceUrl.of(arguments.source, os.environ))
@@ -265,7 +272,7 @@ def verify(arguments: Arguments) -> int:
     return exit_code(outcomes)
 
 
-def _print(outcome: TableOutcome, *, as_json: bool) -> None:
+def _print(outcome: "TableOutcome", *, as_json: bool) -> None:
     if as_json:
         print(json_line(outcome.document()))
         return
