@@ -6,13 +6,12 @@ for; its list of commands needs no import. A command is a function of its `Argum
 the exit code. Whatever it raises becomes a message, a hint and an exit code here (`report`).
 """
 
-import dataclasses
 import importlib
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -51,12 +50,16 @@ class Value(click.ParamType[Any]):
 
     Args:
         parse: gives the value.
-        name: of the kind of value.
+        metavar: stands for the value in help.
     """
 
-    def __init__(self, parse: Callable[[str], Any], name: str = "value") -> None:
+    def __init__(self, parse: Callable[[str], Any], metavar: str) -> None:
         self._parse = parse
-        self.name = name
+        self.name = metavar
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """See click."""
+        return self.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See click; a default is a value already."""
@@ -74,29 +77,27 @@ class _Option(click.Option):
         self.section = section
 
 
-def option(*names: str, **attributes: Any) -> Decorator:
-    """An option; `section` is the heading that help lists it under.
+def option(names: str, kind: str | click.ParamType[Any], text: str, **more: Any) -> Decorator:
+    """An option with a value.
 
-    A callable `type` that is no type of click's parses the text.
+    Args:
+        names: such as `-c --config`; a name without dashes is that of the attribute.
+        kind: of value; a text stands for any text, and for itself in help.
+        text: its help.
+        more: for click; and `section`, the heading that help lists it under.
     """
-    return click.option(*names, cls=_Option, **_typed(attributes))
+    kinds = {"metavar": kind} if isinstance(kind, str) else {"type": kind}
+    return click.option(*names.split(), cls=_Option, help=text, **kinds, **more)
 
 
-def flag(name: str, text: str, **attributes: Any) -> Decorator:
-    """An option without a value."""
-    return option(name, is_flag=True, help=text, **attributes)
+def flag(name: str, text: str, **more: Any) -> Decorator:
+    """An option without a value; arguments as of `option`."""
+    return click.option(name, cls=_Option, is_flag=True, help=text, **more)
 
 
-def positional(name: str, **attributes: Any) -> Decorator:
-    """An argument without a name; a `type` as of `option`."""
-    return click.argument(name, **_typed(attributes))
-
-
-def _typed(attributes: dict[str, Any]) -> dict[str, Any]:
-    parse = attributes.get("type")
-    if callable(parse) and not isinstance(parse, type | click.ParamType):
-        attributes["type"] = Value(parse)
-    return attributes
+def positional(name: str, **more: Any) -> Decorator:
+    """An argument that is given by its position."""
+    return click.argument(name, **more)
 
 
 def combine(*decorators: Decorator) -> Decorator:
@@ -176,41 +177,34 @@ class Command(_Page, click.Command):
             return report(error, as_json=bool(ctx.params.get("json")))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Lazy:
-    """A command that is not imported yet.
+    """Commands of a module that is not imported yet, under one heading of a group's list.
 
-    Attributes:
-        where: `module:name` of the command.
-        about: one line for the list of commands.
-        section: heading of the list.
+    Args:
+        section: the heading.
+        module: has each command in an attribute of its name, with `_` for `-`.
+        about: one line for each name.
     """
 
-    where: str
-    about: str
-    section: str = "Commands"
+    def __init__(self, section: str, module: str, about: Mapping[str, str]) -> None:
+        self.section = section
+        self.about = about
+        self._module = module
 
-    def load(self) -> click.Command:
-        """Import it."""
-        module, _, name = self.where.partition(":")
-        found: click.Command = getattr(importlib.import_module(module), name)
+    def load(self, name: str) -> click.Command:
+        """Import one."""
+        module = importlib.import_module(self._module)
+        found: click.Command = getattr(module, name.replace("-", "_"))
         return found
 
 
 class Group(_Page, click.Group):
     """Commands by name; `lazy` ones are imported when they are called."""
 
-    command_class = Command
-
-    def __init__(
-        self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **attributes: Any
-    ) -> None:
+    def __init__(self, *args: Any, lazy: Sequence[Lazy] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        self._lazy = dict(lazy or {})
-
-    def command(self, *args: Any, **attributes: Any) -> Any:
-        """See click; options as of `command`."""
-        return super().command(*args, **attributes)
+        self._sections = lazy
+        self._lazy = {name: each for each in lazy for name in each.about}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See click; in the order in which they were added."""
@@ -219,7 +213,7 @@ class Group(_Page, click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """See click."""
         lazy = self._lazy.get(cmd_name)
-        return super().get_command(ctx, cmd_name) if lazy is None else lazy.load()
+        return super().get_command(ctx, cmd_name) if lazy is None else lazy.load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -235,15 +229,15 @@ class Group(_Page, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See click; nothing is imported for it."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name, each in self.commands.items():
-            about = each.short_help or ""
-            sections.setdefault("Commands", []).append((name, about))
-        for name, lazy in self._lazy.items():
-            sections.setdefault(lazy.section, []).append((name, lazy.about))
+        sections = {
+            "Commands": [(name, one.short_help or "") for name, one in self.commands.items()]
+        }
+        for lazy in self._sections:
+            sections.setdefault(lazy.section, []).extend(lazy.about.items())
         for heading, rows in sections.items():
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
 
 def command(
@@ -275,7 +269,7 @@ def group(
     text: str,
     *,
     examples: str = "",
-    lazy: Mapping[str, Lazy] | None = None,
+    lazy: Sequence[Lazy] = (),
     into: Group | None = None,
 ) -> Group:
     """A group of commands. Arguments as of `command`."""

@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
-from ingest.cli.commands import Arguments, choose_one, command, flag, option, refuse
+from ingest.cli.commands import Arguments, Value, choose_one, command, flag, option, refuse
 from ingest.cli.parameters import (
     DRY_RUN,
+    DURATION_MS,
     JSON,
+    POSITIVE,
     TABLES,
     chosen_tables,
-    parse_duration_ms,
-    parse_positive,
     partitions,
     selected_catalog,
 )
@@ -81,6 +81,9 @@ Exit codes:
 """
 
 
+_how = functools.partial(option, section="How")
+
+
 def _columns(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
@@ -103,41 +106,33 @@ def _sort_of(arguments: Arguments) -> SortBy | None:
     partitions("only partitions with these values; may be repeated", section="Which tables"),
     option(
         "--partition-idle-time",
-        type=parse_duration_ms,
-        metavar="TIME",
-        help="only partitions that got no file for so long, such as 1h",
+        DURATION_MS,
+        "only partitions that got no file for so long, such as 1h",
         section="Which tables",
     ),
     flag("--full", "everything into the last level", section="How"),
     flag("--minor", "only what is due", section="How"),
-    option(
+    _how(
         "--order-by",
-        type=_columns,
-        metavar="A,B",
-        help="append tables without buckets: rewrite partitions with their rows in this order",
-        section="How",
+        Value(_columns, "A,B"),
+        "append tables without buckets: rewrite partitions with their rows in this order",
     ),
-    option(
+    _how(
         "--order-type",
-        type=click.Choice([one.value for one in SortOrder]),
+        click.Choice([one.value for one in SortOrder]),
+        "by the first column, then the next; or by all alike (default: order)",
         default=SortOrder.ORDER.value,
-        help="by the first column, then the next; or by all alike (default: order)",
-        section="How",
     ),
-    option(
+    _how(
         "--parallelism",
-        type=parse_positive,
+        POSITIVE,
+        "buckets at a time, each in a process of its own (default: the cores)",
         default=os.cpu_count() or 1,
-        metavar="N",
-        help="buckets at a time, each in a process of its own (default: the cores)",
-        section="How",
     ),
-    option(
+    _how(
         "--watch",
-        type=parse_duration_ms,
-        metavar="INTERVAL",
-        help="run until SIGTERM: look for work again after this time, such as 30s",
-        section="How",
+        DURATION_MS,
+        "run until SIGTERM: look for work again after this time, such as 30s",
     ),
     DRY_RUN,
     JSON,

@@ -6,20 +6,21 @@ tables without a writer, and for other limits than the table's options say.
 """
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ingest.cli.commands import Arguments, command, flag, option
+from ingest.cli.commands import Arguments, Value, command, flag, option
 from ingest.cli.parameters import (
     DRY_RUN,
+    DURATION_MS,
     JSON,
+    PAIR,
+    POSITIVE,
     TABLES,
     chosen_tables,
     emit,
-    parse_duration_ms,
-    parse_pair,
-    parse_positive,
     selected_catalog,
 )
 from ingest.cli.progress import ProgressLine, StopSignal, open_progress
@@ -60,6 +61,9 @@ Examples:
     --option partition.expiration-time=30d
   lakeward expire --warehouse /data/warehouse shop.orders --only changelogs --all-changelogs
 """
+
+_what = functools.partial(option, section="What")
+
 
 _PASS = 50
 """Snapshots removed between two reports of progress."""
@@ -143,51 +147,15 @@ class _Pass:
     "expire",
     _ABOUT,
     TABLES,
-    option(
-        "--only",
-        metavar="KIND[,…]",
-        type=_kinds,
-        default=KINDS,
-        help=f"of {', '.join(KINDS)}",
-        section="What",
+    _what("--only", Value(_kinds, "KIND[,…]"), f"of {', '.join(KINDS)}", default=KINDS),
+    _what(
+        "--older-than", DURATION_MS, "snapshots: instead of `snapshot.time-retained`, such as 12h"
     ),
-    option(
-        "--older-than",
-        type=parse_duration_ms,
-        metavar="TIME",
-        help="snapshots: instead of `snapshot.time-retained`, such as 12h",
-        section="What",
-    ),
-    option(
-        "--retain-min",
-        type=parse_positive,
-        metavar="N",
-        help="snapshots: newest that stay",
-        section="What",
-    ),
-    option(
-        "--retain-max",
-        type=parse_positive,
-        metavar="N",
-        help="snapshots: most that stay",
-        section="What",
-    ),
-    option(
-        "--limit",
-        type=parse_positive,
-        metavar="N",
-        help="snapshots: most that are removed",
-        section="What",
-    ),
+    _what("--retain-min", POSITIVE, "snapshots: newest that stay"),
+    _what("--retain-max", POSITIVE, "snapshots: most that stay"),
+    _what("--limit", POSITIVE, "snapshots: most that are removed"),
     flag("--all-changelogs", "every long-lived changelog, whatever still needs it", section="What"),
-    option(
-        "--option",
-        type=parse_pair,
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="a table option, for this call only",
-        section="What",
-    ),
+    _what("--option", PAIR, "a table option, for this call only", multiple=True),
     DRY_RUN,
     JSON,
     examples=_EXAMPLES,
@@ -293,10 +261,9 @@ _LISTED = 20
     TABLES,
     option(
         "--older-than",
-        type=parse_duration_ms,
+        DURATION_MS,
+        "only files not written for so long (default: 1d; at least 1h)",
         default=DEFAULT_AGE_MS,
-        metavar="TIME",
-        help="only files not written for so long (default: 1d; at least 1h)",
     ),
     flag("--force", "also younger than 1h: no commit is in flight"),
     DRY_RUN,

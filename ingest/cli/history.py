@@ -18,13 +18,13 @@ from ingest.cli.commands import (
 )
 from ingest.cli.parameters import (
     DRY_RUN,
+    DURATION_MS,
+    MOMENT_MS,
     ONE_TABLE,
+    POSITIVE,
     catalog_of,
     emit,
     emit_fact,
-    parse_duration_ms,
-    parse_moment_ms,
-    parse_positive,
     table_of,
 )
 from ingest.observe.text_table import human_time
@@ -115,19 +115,14 @@ A branch is a line of snapshots beside the main one that shares its data files. 
     examples=_BRANCH_EXAMPLES,
 )
 
-_NAME = positional("name", metavar="NAME")
-_NAMES = positional("names", nargs=-1, required=True, metavar="NAME...")
-_NEW_NAME = positional("new_name", metavar="NEW")
+_NAME = positional("name", metavar="NAME", help="of the tag, consumer or branch")
+_NAMES = positional("names", nargs=-1, required=True, metavar="NAME...", help="one or more")
+_NEW_NAME = positional("new_name", metavar="NEW", help="the new name")
 _STOPPED = flag("--writers-stopped", "the pipeline that writes the table does not run now")
 _TAG_TARGET = combine(
     _NAME,
-    option("--snapshot", type=parse_positive, metavar="N", help="default: the newest"),
-    option(
-        "--retain",
-        type=parse_duration_ms,
-        metavar="TIME",
-        help="remove it after this time, such as 90d (default: keep it)",
-    ),
+    option("--snapshot", POSITIVE, "default: the newest"),
+    option("--retain", DURATION_MS, "remove it after this time, such as 90d (default: keep it)"),
 )
 
 
@@ -245,7 +240,7 @@ def list_consumers(arguments: Arguments) -> int:
     "Let a consumer continue at a snapshot.",
     ONE_TABLE,
     _NAME,
-    positional("next_snapshot", type=parse_positive, metavar="SNAPSHOT"),
+    positional("next_snapshot", type=POSITIVE, metavar="SNAPSHOT", help="to read next"),
     examples=_CONSUMER_EXAMPLES,
     into=consumer,
 )
@@ -300,8 +295,8 @@ def list_branches(arguments: Arguments) -> int:
     "Make a branch: empty, or at a tag or snapshot.",
     ONE_TABLE,
     _NAME,
-    option("--tag", metavar="NAME", help="begin with the snapshot of this tag"),
-    option("--snapshot", type=parse_positive, metavar="N", help="begin with this one"),
+    option("--tag", "NAME", "begin with the snapshot of this tag"),
+    option("--snapshot", POSITIVE, "begin with this one"),
     flag("--if-not-exists", "do nothing when there is such a branch"),
     examples=_BRANCH_EXAMPLES,
     into=branch,
@@ -390,13 +385,10 @@ def forward_main(arguments: Arguments) -> int:
     "rollback",
     _ROLLBACK,
     ONE_TABLE,
-    option("--snapshot", type=parse_positive, metavar="N", help="this one"),
-    option("--tag", metavar="NAME", help="the snapshot of this tag"),
+    option("--snapshot", POSITIVE, "this one"),
+    option("--tag", "NAME", "the snapshot of this tag"),
     option(
-        "--timestamp",
-        type=parse_moment_ms,
-        metavar="TIME",
-        help="the newest snapshot of this time, ISO 8601 (UTC without a zone)",
+        "--timestamp", MOMENT_MS, "the newest snapshot of this time, ISO 8601 (UTC without a zone)"
     ),
     _STOPPED,
     DRY_RUN,

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from ingest.cli.commands import Arguments, Decorator, command, flag, option
 from ingest.cli.parameters import (
+    COUNT,
+    MOMENT_MS,
+    NAMES,
     ONE_TABLE,
+    PAIR,
     catalog_of,
     emit,
-    parse_count,
-    parse_moment_ms,
-    parse_names,
-    parse_pair,
     table_of,
 )
 from ingest.observe.metrics.layout_figures import levels_of
@@ -65,13 +65,11 @@ Examples:
   lakeward table scan /data/warehouse sys.all_table_options --filter "key = 'bucket'"
 """
 
-_SNAPSHOT = option("--snapshot", type=int, metavar="N", help="default: the newest")
+_SNAPSHOT = option("--snapshot", COUNT, "default: the newest")
 
 
 def _limit(text: str) -> Decorator:
-    return option(
-        "--limit", type=parse_count, default=20, metavar="N", help=f"{text}; 0 = all (default: 20)"
-    )
+    return option("--limit", COUNT, f"{text}; 0 = all (default: 20)", default=20)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,28 +285,18 @@ def snapshots(arguments: Arguments) -> int:
     _SCAN,
     ONE_TABLE,
     _SNAPSHOT,
-    option("--tag", metavar="NAME", help="the snapshot that this tag keeps"),
+    option("--tag", "NAME", "the snapshot that this tag keeps"),
     option(
-        "--timestamp",
-        type=parse_moment_ms,
-        metavar="TIME",
-        help="the newest snapshot of this time, ISO 8601 (UTC without a zone)",
+        "--timestamp", MOMENT_MS, "the newest snapshot of this time, ISO 8601 (UTC without a zone)"
     ),
     option(
         "--option",
-        type=parse_pair,
+        PAIR,
+        "a reading option, such as incremental-between=3,7 or scan.watermark=1700000000000",
         multiple=True,
-        metavar="KEY=VALUE",
-        help="a reading option, such as incremental-between=3,7 or scan.watermark=1700000000000",
     ),
-    option(
-        "--columns",
-        type=parse_names,
-        default=(),
-        metavar="A,B",
-        help="only these columns, in this order",
-    ),
-    option("--filter", metavar="TEXT", help="such as \"id > 5 and name = 'x'\""),
+    option("--columns", NAMES, "only these columns, in this order", default=()),
+    option("--filter", "TEXT", "such as \"id > 5 and name = 'x'\""),
     _limit("rows at most"),
     flag("--csv", "comma-separated values with a head line"),
     examples=_SCAN_EXAMPLES,

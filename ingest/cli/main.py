@@ -34,76 +34,77 @@ Examples:
   lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}'   equal to the database?
 """
 
-_START, _OPERATE = "Plan and run a pipeline", "Operate a running pipeline"
-_TABLES, _HELP = "Look at tables and maintain them", "Support"
+_OPERATE, _TABLES = "Operate a running pipeline", "Look at tables and maintain them"
 
-_COMMANDS = {
-    "demo": Lazy(
-        "ingest.cli.start:demo", "a shop's changes through the whole pipeline, here", _START
+_COMMANDS = (
+    Lazy(
+        "Plan and run a pipeline",
+        "ingest.cli.start",
+        {
+            "demo": "a shop's changes through the whole pipeline, on this machine",
+            "validate": "check a configuration and print what will run",
+            "plan": "what would become of the topics: tables, types, keys, buckets, warnings",
+            "run": "run a pipeline",
+        },
     ),
-    "validate": Lazy(
-        "ingest.cli.start:validate", "check a configuration and print what will run", _START
-    ),
-    "plan": Lazy(
-        "ingest.cli.start:plan",
-        "what would become of the topics: tables, types, keys, buckets, warnings",
-        _START,
-    ),
-    "run": Lazy("ingest.cli.start:run", "run a pipeline", _START),
-    "status": Lazy(
-        "ingest.cli.pipeline:status",
-        "state of a pipeline and its tables: running, parked, why, how far behind",
+    Lazy(
         _OPERATE,
+        "ingest.cli.pipeline",
+        {
+            "status": "state of a pipeline and its tables: running, parked, why, how far behind",
+            "pause": "park tables: the others flow; or the whole stream",
+            "resume": "write parked tables again; or resume the stream",
+            "reload": "read the configuration again",
+        },
     ),
-    "pause": Lazy(
-        "ingest.cli.pipeline:pause", "park tables: the others flow; or the whole stream", _OPERATE
-    ),
-    "resume": Lazy(
-        "ingest.cli.pipeline:resume", "write parked tables again; or resume the stream", _OPERATE
-    ),
-    "reload": Lazy("ingest.cli.pipeline:reload", "read the configuration again", _OPERATE),
-    "quarantine": Lazy(
-        "ingest.cli.quarantine:quarantine", "bad records: ls, show, replay, drop", _OPERATE
-    ),
-    "resnapshot": Lazy(
-        "ingest.cli.resnapshot:resnapshot",
-        "have Debezium read tables again, while everything streams on",
+    Lazy(_OPERATE, "ingest.cli.quarantine", {"quarantine": "bad records: ls, show, replay, drop"}),
+    Lazy(
         _OPERATE,
+        "ingest.cli.resnapshot",
+        {"resnapshot": "have Debezium read tables again, while everything streams on"},
     ),
-    "stream": Lazy(
-        "ingest.cli.stream:stream",
-        "the batches of a stream, and rolling all its tables back to one",
+    Lazy(
         _OPERATE,
+        "ingest.cli.stream",
+        {"stream": "the batches of a stream, and rolling all its tables back to one"},
     ),
-    "table": Lazy(
-        "ingest.cli.table:table",
-        "one table: ls, show, scan, tag, branch, rollback, rescale, …",
+    Lazy(
         _TABLES,
+        "ingest.cli.table",
+        {"table": "one table: ls, show, scan, tag, branch, rollback, rescale, …"},
     ),
-    "compact": Lazy(
-        "ingest.cli.compact:compact", "merge the files of tables, beside whatever writes", _TABLES
-    ),
-    "expire": Lazy(
-        "ingest.cli.expire:expire",
-        "remove expired snapshots, tags, partitions, consumers and changelogs",
+    Lazy(
         _TABLES,
+        "ingest.cli.compact",
+        {"compact": "merge the files of tables, beside whatever writes them"},
     ),
-    "orphans": Lazy("ingest.cli.expire:orphans", "remove files that nothing references", _TABLES),
-    "verify": Lazy(
-        "ingest.cli.verify:verify",
-        "compare tables with the database they come from, or with other tables",
+    Lazy(
         _TABLES,
+        "ingest.cli.expire",
+        {
+            "expire": "remove expired snapshots, tags, partitions, consumers and changelogs",
+            "orphans": "remove files that nothing references",
+        },
     ),
-    "simulate-compaction": Lazy(
-        "ingest.cli.simulate:simulate_compaction",
-        "write and space amplification of compaction settings, without a disk",
+    Lazy(
         _TABLES,
+        "ingest.cli.verify",
+        {"verify": "compare tables with the database they come from, or with other tables"},
     ),
-    "doctor": Lazy(
-        "ingest.cli.start:doctor", "an archive with what a helper needs, without secrets", _HELP
+    Lazy(
+        _TABLES,
+        "ingest.cli.simulate",
+        {"simulate-compaction": "write and space amplification of compaction settings"},
     ),
-    "version": Lazy("ingest.cli.start:version", "versions of Lakeward and what it runs on", _HELP),
-}
+    Lazy(
+        "Support",
+        "ingest.cli.start",
+        {
+            "doctor": "an archive with what a helper needs, without secrets",
+            "version": "versions of Lakeward and what it runs on",
+        },
+    ),
+)
 
 
 def _exit_codes() -> str:

@@ -10,7 +10,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingest.cli.commands import Arguments, Decorator, combine, flag, option, positional, refuse
+import click
+
+from ingest.cli.commands import (
+    Arguments,
+    Decorator,
+    Value,
+    combine,
+    flag,
+    option,
+    positional,
+    refuse,
+)
 from ingest.config.setting_kinds import duration
 from ingest.observe.text_table import aligned, json_line
 
@@ -22,9 +33,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIGURATION",
+    "COUNT",
     "DRY_RUN",
+    "DURATION_MS",
+    "DURATION_S",
     "JSON",
+    "MOMENT_MS",
+    "NAMES",
     "ONE_TABLE",
+    "PAIR",
+    "PARTITION",
+    "PATH",
+    "POSITIVE",
+    "SECONDS",
     "TABLES",
     "WAREHOUSE",
     "catalog_at",
@@ -33,14 +54,6 @@ __all__ = [
     "configuration",
     "emit",
     "emit_fact",
-    "parse_count",
-    "parse_duration_ms",
-    "parse_duration_s",
-    "parse_moment_ms",
-    "parse_names",
-    "parse_pair",
-    "parse_partition",
-    "parse_positive",
     "partitions",
     "resolved",
     "selected_catalog",
@@ -50,7 +63,7 @@ __all__ = [
 ]
 
 
-def parse_pair(text: str) -> tuple[str, str]:
+def _pair(text: str) -> tuple[str, str]:
     """`KEY=VALUE`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
@@ -58,31 +71,31 @@ def parse_pair(text: str) -> tuple[str, str]:
     return key.strip(), value
 
 
-def parse_partition(text: str) -> dict[str, str]:
+def _partition(text: str) -> dict[str, str]:
     """`COLUMN=VALUE[,COLUMN=VALUE…]`."""
-    return dict(parse_pair(part) for part in text.split(","))
+    return dict(_pair(part) for part in text.split(","))
 
 
-def parse_names(text: str) -> tuple[str, ...]:
+def _names(text: str) -> tuple[str, ...]:
     """`A,B`, without empty names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def parse_count(text: str) -> int:
+def _count(text: str) -> int:
     """A whole number from 0."""
     if not text.isdecimal():
         raise ValueError("not a number")
     return int(text)
 
 
-def parse_positive(text: str) -> int:
+def _positive(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise ValueError("not a number greater than 0")
     return int(text)
 
 
-def parse_duration_s(text: str) -> float:
+def _duration_s(text: str) -> float:
     """A time such as `30s`, `12h` or `7d` [s]."""
     try:
         return float(duration.parse(text))
@@ -90,12 +103,12 @@ def parse_duration_s(text: str) -> float:
         raise ValueError(f"not {error}") from error
 
 
-def parse_duration_ms(text: str) -> int:
+def _duration_ms(text: str) -> int:
     """The same [ms]."""
-    return int(parse_duration_s(text) * 1000)
+    return int(_duration_s(text) * 1000)
 
 
-def parse_moment_ms(text: str) -> int:
+def _moment_ms(text: str) -> int:
     """A moment in ISO 8601 (without zone: UTC), or epoch milliseconds [epoch ms]."""
     if text.isdecimal():
         return int(text)
@@ -108,16 +121,33 @@ def parse_moment_ms(text: str) -> int:
     return int(moment.timestamp() * 1000)
 
 
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError("not a number of seconds") from error
+
+
+PAIR = Value(_pair, "KEY=VALUE")
+PARTITION = Value(_partition, "COLUMN=VALUE[,…]")
+NAMES = Value(_names, "A,B")
+COUNT = Value(_count, "N")
+POSITIVE = Value(_positive, "N")
+SECONDS = Value(_seconds, "SECONDS")
+DURATION_S = Value(_duration_s, "TIME")
+DURATION_MS = Value(_duration_ms, "TIME")
+MOMENT_MS = Value(_moment_ms, "TIME")
+PATH = click.Path(path_type=Path)
+
 JSON = flag("--json", "one JSON object per line")
 
 DRY_RUN = flag("--dry-run", "print what would be done, do nothing")
 
 _STORE_OPTION = option(
     "--store-option",
-    type=parse_pair,
+    PAIR,
+    "of an object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
     multiple=True,
-    metavar="KEY=VALUE",
-    help="of an object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
 )
 
 WAREHOUSE = combine(
@@ -139,20 +169,13 @@ def configuration(*, required: bool) -> Decorator:
     """`-c FILE` and `--set KEY=VALUE` (`resolved`); without `required` there may be no file."""
     return combine(
         option(
-            "-c",
-            "--config",
+            "-c --config",
+            "FILE",
+            "YAML file; may be repeated, later ones win; - is standard input",
             multiple=True,
             required=required,
-            metavar="FILE",
-            help="YAML file; may be repeated, later ones win; - is standard input",
         ),
-        option(
-            "--set",
-            type=parse_pair,
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="one setting, over files and environment",
-        ),
+        option("--set", PAIR, "one setting, over files and environment", multiple=True),
     )
 
 
@@ -161,15 +184,7 @@ CONFIGURATION = configuration(required=True)
 
 def partitions(text: str, *, required: bool = False, section: str = "Options") -> Decorator:
     """`--partition`, which may be repeated."""
-    return option(
-        "--partition",
-        type=parse_partition,
-        multiple=True,
-        required=required,
-        metavar="COLUMN=VALUE[,…]",
-        help=text,
-        section=section,
-    )
+    return option("--partition", PARTITION, text, multiple=True, required=required, section=section)
 
 
 def warehouse_or_config(
@@ -177,14 +192,8 @@ def warehouse_or_config(
 ) -> Decorator:
     """Where tables are: `--warehouse` or `-c` (`settings_at`, `catalog_at`)."""
     return combine(
-        option(
-            "--warehouse",
-            metavar="DIR",
-            help="directory of the databases, or s3://bucket/directory",
-        ),
-        option(
-            "-c", "--config", multiple=True, metavar="FILE", help=f"{about_config}; may be repeated"
-        ),
+        option("--warehouse", "DIR", "directory of the databases, or s3://bucket/directory"),
+        option("-c --config", "FILE", f"{about_config}; may be repeated", multiple=True),
         _STORE_OPTION,
     )
 
@@ -194,14 +203,9 @@ _WHICH = "Which tables"
 TABLES = combine(
     warehouse_or_config(),
     positional("tables", nargs=-1, metavar="[TABLE]...", help="database.table"),
-    option("--database", metavar="NAME", help="all tables of a database", section=_WHICH),
-    option(
-        "--including-tables",
-        metavar="REGEX",
-        help="whole names database.table that match",
-        section=_WHICH,
-    ),
-    option("--excluding-tables", metavar="REGEX", help="leave these out", section=_WHICH),
+    option("--database", "NAME", "all tables of a database", section=_WHICH),
+    option("--including-tables", "REGEX", "whole names database.table that match", section=_WHICH),
+    option("--excluding-tables", "REGEX", "leave these out", section=_WHICH),
 )
 """Tables of a warehouse or a configuration (`chosen_tables`, `selected_catalog`)."""
 

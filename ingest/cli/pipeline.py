@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingest.cli.commands import Arguments, combine, command, flag, option, positional, refuse
-from ingest.cli.parameters import CONFIGURATION, configuration, parse_duration_s, resolved
+from ingest.cli.parameters import CONFIGURATION, DURATION_S, SECONDS, configuration, resolved
 
 __all__ = ["WAITING", "ask_command", "pause", "reload", "resume", "status"]
 
@@ -39,14 +39,13 @@ Exit codes with --check (without it, 0 whenever the question could be asked):
     "status",
     _STATUS,
     configuration(required=False),
-    option("--url", metavar="URL", help="where the daemon's endpoint is"),
+    option("--url", "URL", "where the daemon's endpoint is"),
     flag("--json", "as one JSON object"),
     flag("--check", "exit code says whether all is well"),
     option(
         "--max-freshness",
-        type=parse_duration_s,
-        metavar="TIME",
-        help="with --check: how old the newest change of a table may be, such as 5m",
+        DURATION_S,
+        "with --check: how old the newest change of a table may be, such as 5m",
     ),
     examples=_STATUS_EXAMPLES,
 )
@@ -111,10 +110,9 @@ WAITING = combine(
     flag("--no-wait", "leave the request and exit at once"),
     option(
         "--timeout",
-        type=float,
+        SECONDS,
+        "how long to wait for the daemon's answer (default: 120)",
         default=120.0,
-        metavar="SECONDS",
-        help="how long to wait for the daemon's answer (default: 120)",
     ),
     flag("--json", "the answer as one JSON object"),
 )
@@ -156,7 +154,7 @@ def ask_command(arguments: Arguments, kind: str, request: Mapping[str, Any]) -> 
     _PAUSE,
     CONFIGURATION,
     _WHAT,
-    option("--reason", metavar="TEXT", help="shown by `status` and the status page"),
+    option("--reason", "TEXT", "shown by `status` and the status page"),
     flag("--unknown", "also tables that do not exist (yet)"),
     WAITING,
     examples=_examples("pause"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingest.cli.commands import Arguments, combine, command, flag, group, option, positional
-from ingest.cli.parameters import CONFIGURATION, JSON, parse_positive, resolved
+from ingest.cli.parameters import CONFIGURATION, JSON, POSITIVE, resolved
 from ingest.cli.pipeline import WAITING, ask_command
 from ingest.config.setting_kinds import duration
 from ingest.observe.text_table import aligned, json_line, rows_of
@@ -55,18 +55,14 @@ _DROP = """Remove records from the quarantine table for good."""
 quarantine = group("quarantine", _ABOUT, examples=_EXAMPLES)
 
 _FILTERS = combine(
-    option("--topic", metavar="TOPIC", help="only of this source topic"),
-    option(
-        "--table",
-        metavar="NAME",
-        help="only for this database.table; unknown = it is not known for which",
-    ),
-    option("--class", "error_class", metavar="CLASS", help="only of this class"),
-    option("--state", type=click.Choice(("new", "replayed")), help="only in this state"),
+    option("--topic", "TOPIC", "only of this source topic"),
+    option("--table", "NAME", "only for this database.table; unknown = it is not known for which"),
+    option("--class error_class", "CLASS", "only of this class"),
+    option("--state", click.Choice(("new", "replayed")), "only in this state"),
     option(
         "--since",
-        metavar="TIME",
-        help="only quarantined since: 2h, 7d, or a moment as 2026-05-01T10:00:00+00:00",
+        "TIME",
+        "only quarantined since: 2h, 7d, or a moment as 2026-05-01T10:00:00+00:00",
     ),
 )
 
@@ -145,13 +141,7 @@ def _moment(value: datetime.datetime) -> str:
     "Print single records: bytes, error, what to do.",
     CONFIGURATION,
     positional("place", nargs=-1, metavar="[TOPIC PARTITION OFFSET]", help="this record"),
-    option(
-        "--newest",
-        type=parse_positive,
-        default=1,
-        metavar="N",
-        help="else the newest N (default: 1)",
-    ),
+    option("--newest", POSITIVE, "else the newest N (default: 1)", default=1),
     flag("--whole", "print long values in full"),
     _FILTERS,
     JSON,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from ingest.cli.commands import Arguments, command, flag, option, positional
-from ingest.cli.parameters import CONFIGURATION, resolved
+from ingest.cli.parameters import CONFIGURATION, SECONDS, resolved
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.decoders import json_values
@@ -63,30 +63,27 @@ _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
     ),
     option(
         "--filter",
-        default="",
-        metavar="SQL",
-        help="only rows with this condition; with --blocking a whole SELECT, and not of tables "
+        "SQL",
+        "only rows with this condition; with --blocking a whole SELECT, and not of tables "
         "with `on.resnapshot: sweep`",
+        default="",
     ),
-    option("--server", default="", metavar="PREFIX", help="the connector's prefix"),
+    option("--server", "PREFIX", "the connector's prefix", default=""),
     option(
         "--collection",
+        "NAME",
+        "the source table as the connector names it (default: from the table's options)",
         default="",
-        metavar="NAME",
-        help="the source table as the connector names it (default: from the table's options)",
     ),
     option(
         "--signal-table",
+        "NAME",
+        "for the printed statement (default: debezium_signal)",
         default="debezium_signal",
-        metavar="NAME",
-        help="for the printed statement (default: debezium_signal)",
     ),
     flag("--no-wait", "exit when the signal is sent"),
     option(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="how long to wait for the snapshot (default: as long as it takes)",
+        "--timeout", SECONDS, "how long to wait for the snapshot (default: as long as it takes)"
     ),
     flag("--json", "the result as one JSON object"),
     examples=_EXAMPLES,

@@ -10,46 +10,43 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import pyarrow as pa
 from pyarrow import csv, dataset, json
 
 from ingest.cli.commands import Arguments, choose_one, command, flag, option, positional
 from ingest.cli.parameters import (
     DRY_RUN,
+    NAMES,
     ONE_TABLE,
+    PARTITION,
+    PATH,
+    POSITIVE,
     emit,
     emit_fact,
-    parse_names,
-    parse_partition,
-    parse_positive,
     partitions,
     table_of,
 )
 from ingest.cli.progress import ProgressLine, open_progress
 from ingest.observe.text_table import human_size
 from storage.errors import InvalidRequestError
-from storage.table.compaction.rescale import RescaleProgress, rescale, rescaled_partitions
+from storage.table.compaction.rescale import RescaleProgress, rescaled_partitions
+from storage.table.compaction.rescale import rescale as rescale_rows
 from storage.table.compaction.rewrite_index import rewrite_file_index, unindexed_files
-from storage.table.inspect.analyze import analyze
+from storage.table.inspect.analyze import analyze as compute_statistics
 from storage.table.retention.repair import repair_hints
 from storage.table.table import FileStoreTable
-from storage.table.write.drop_partitions import (
-    PartitionFiles,
-    drop_partitions,
-    live_partitions,
-    truncate,
-)
+from storage.table.write.drop_partitions import PartitionFiles, drop_partitions, live_partitions
+from storage.table.write.drop_partitions import truncate as truncate_rows
 from storage.table.write.overwrite_rows import overwrite_rows
 
 __all__ = [
-    "analyze_table",
+    "analyze",
     "drop_partition",
     "overwrite",
     "repair",
-    "rescale_table",
+    "rescale",
     "rewrite_index",
-    "truncate_table",
+    "truncate",
 ]
 
 _DROP_EXAMPLES = """\
@@ -132,12 +129,12 @@ def drop_partition(arguments: Arguments) -> int:
     DRY_RUN,
     examples="Examples:\n  lakeward table truncate /data/warehouse shop.orders --dry-run\n",
 )
-def truncate_table(arguments: Arguments) -> int:
+def truncate(arguments: Arguments) -> int:
     """Remove all rows."""
     table = table_of(arguments)
     found = live_partitions(table)
     if not arguments.dry_run and found:
-        truncate(table)
+        truncate_rows(table)
     return _print_partitions(arguments, found, "the table has no rows", "emptied")
 
 
@@ -159,18 +156,8 @@ def _print_partitions(
     "overwrite",
     _OVERWRITE,
     ONE_TABLE,
-    positional(
-        "file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="the rows: .parquet, .json, .jsonl or .csv",
-    ),
-    option(
-        "--partition",
-        type=parse_partition,
-        metavar="COLUMN=VALUE[,…]",
-        help="the partition that they replace",
-    ),
+    positional("file", type=PATH, metavar="FILE", help="the rows: .parquet, .json, .jsonl or .csv"),
+    option("--partition", PARTITION, "the partition that they replace"),
     examples=_OVERWRITE_EXAMPLES,
 )
 def overwrite(arguments: Arguments) -> int:
@@ -233,12 +220,7 @@ def _counting(event: str, what: str, table: str) -> tuple[Callable[[int, int], N
     "rewrite-index",
     _INDEX,
     ONE_TABLE,
-    option(
-        "--partition",
-        type=parse_partition,
-        metavar="COLUMN=VALUE[,…]",
-        help="only partitions with these values",
-    ),
+    option("--partition", PARTITION, "only partitions with these values"),
     flag("--rebuild", "also those that files have"),
     DRY_RUN,
     examples="Examples:\n  lakeward table rewrite-index /data/warehouse shop.orders --dry-run\n",
@@ -269,19 +251,19 @@ def rewrite_index(arguments: Arguments) -> int:
     "rescale",
     _RESCALE,
     ONE_TABLE,
-    option("--buckets", type=parse_positive, required=True, metavar="N", help="the new number"),
+    option("--buckets", POSITIVE, "the new number", required=True),
     partitions("only partitions with these values; the others cannot be written until then"),
     DRY_RUN,
     examples="Examples:\n  lakeward table rescale /data/warehouse shop.orders --buckets 16\n",
 )
-def rescale_table(arguments: Arguments) -> int:
+def rescale(arguments: Arguments) -> int:
     """Rewrite the rows into other buckets."""
     table = table_of(arguments)
     found = rescaled_partitions(table, arguments.buckets, list(arguments.partition))
     if not arguments.dry_run:
         line = open_progress()
         show = functools.partial(_show_rescale, line, arguments.table)
-        found = rescale(table, arguments.buckets, list(arguments.partition), on_progress=show)
+        found = rescale_rows(table, arguments.buckets, list(arguments.partition), on_progress=show)
         line.clear()
     raw = arguments.json
     rows: list[list[Any]] = [
@@ -314,23 +296,17 @@ def _show_rescale(line: ProgressLine, table: str, progress: RescaleProgress) -> 
     "analyze",
     _ANALYZE,
     ONE_TABLE,
-    option(
-        "--columns",
-        type=parse_names,
-        default=(),
-        metavar="A,B",
-        help="statistics of these columns, too",
-    ),
+    option("--columns", NAMES, "statistics of these columns, too", default=()),
     flag("--all-columns", "of all that can have any"),
     examples="Examples:\n"
     "  lakeward table analyze /data/warehouse shop.orders --columns id,amount\n",
 )
-def analyze_table(arguments: Arguments) -> int:
+def analyze(arguments: Arguments) -> int:
     """Compute statistics."""
     choose_one(arguments, "columns", "all_columns")
     show, line = _counting("analyzing", "splits", arguments.table)
     columns = None if arguments.all_columns else list(arguments.columns)
-    done = analyze(table_of(arguments), columns, on_progress=show)
+    done = compute_statistics(table_of(arguments), columns, on_progress=show)
     line.clear()
     if done is None:
         return emit_fact(arguments, "the table has no snapshot yet", {"snapshot": None})

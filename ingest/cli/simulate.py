@@ -2,13 +2,14 @@
 """`lakeward simulate-compaction`: what settings of compaction cost, before a table has them."""
 
 import dataclasses
+import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ingest.cli.commands import Arguments, Decorator, Value, combine, command, option
-from ingest.cli.parameters import JSON, parse_duration_s
+from ingest.cli.commands import Arguments, Value, combine, command, option
+from ingest.cli.parameters import COUNT, DURATION_S, JSON
 from ingest.config.setting_kinds import size
 from ingest.observe.text_table import aligned, human_size
 from storage.lsm.compaction_policy import CompactionPolicy
@@ -108,84 +109,55 @@ def _size(text: str) -> int:
         raise ValueError(f"not {error}") from error
 
 
-def _load(
-    name: str, parse: Callable[[str], Any], default: Any, metavar: str, text: str
-) -> Decorator:
-    return option(
-        name,
-        type=parse,
-        default=default,
-        metavar=metavar,
-        help=text,
-        section="The load of one bucket",
-    )
+_load = functools.partial(option, section="The load of one bucket")
+_policy = functools.partial(option, section="The policy, each one value or several: A,B,…")
 
-
-def _policy(
-    name: str, parse: Callable[[str], Any], default: Any, metavar: str, text: str
-) -> Decorator:
-    return option(
-        name,
-        type=Value(parse),
-        default=default,
-        metavar=metavar,
-        help=text,
-        section="The policy, each one value or several: A,B,…",
-    )
-
+_NUMBER = Value(_number, "N")
+_NUMBERS = Value(_numbers, "N[,…]")
 
 _LOAD = combine(
-    _load("--commits", _number, 300, "N", "commits (default: 300)"),
-    _load("--rows", _number, 2_000, "N", "rows of a commit (default: 2k)"),
-    _load("--keys", _number, 100_000, "N", "rows that exist at the beginning (default: 100k)"),
-    _load("--row-bytes", _size, 100, "SIZE", "size of a row in a file (default: 100)"),
+    _load("--commits", _NUMBER, "commits (default: 300)", default=300),
+    _load("--rows", _NUMBER, "rows of a commit (default: 2k)", default=2_000),
+    _load("--keys", _NUMBER, "rows that exist at the beginning (default: 100k)", default=100_000),
+    _load("--row-bytes", Value(_size, "SIZE"), "of a row in a file (default: 100)", default=100),
     _load(
         "--updates",
-        _share,
-        0.8,
-        "SHARE",
+        Value(_share, "SHARE"),
         "rows whose key exists already, from 0 to 1 (default: 0.8)",
+        default=0.8,
     ),
-    _load("--commit-interval", parse_duration_s, 30.0, "TIME", "between commits (default: 30s)"),
-    _load("--seed", int, 1, "N", "of the keys (default: 1)"),
+    _load("--commit-interval", DURATION_S, "between commits (default: 30s)", default=30.0),
+    _load("--seed", COUNT, "of the keys (default: 1)", default=1),
 )
 
 _POLICY = combine(
     _policy(
         "--trigger",
-        _numbers,
-        (2, 5, 10),
-        "N",
+        _NUMBERS,
         "num-sorted-run.compaction-trigger (default: 2,5,10)",
+        default=(2, 5, 10),
     ),
     _policy(
         "--max-size-amplification",
-        _numbers,
-        (200,),
-        "N",
+        _NUMBERS,
         "compaction.max-size-amplification-percent (default: 200)",
+        default=(200,),
     ),
-    _policy("--size-ratio", _numbers, (1,), "N", "compaction.size-ratio (default: 1)"),
+    _policy("--size-ratio", _NUMBERS, "compaction.size-ratio (default: 1)", default=(1,)),
     _policy(
         "--producer",
-        _producers,
-        ("none", "lookup"),
-        "NAME",
+        Value(_producers, "NAME[,…]"),
         "changelog-producer: none, input, lookup or full-compaction (default: none,lookup)",
+        default=("none", "lookup"),
     ),
     _policy(
         "--delta-commits",
-        _numbers,
-        (1,),
-        "N",
+        _NUMBERS,
         "full-compaction.delta-commits, of the full-compaction producer (default: 1)",
+        default=(1,),
     ),
     _policy(
-        "--optimization-interval",
-        parse_duration_s,
-        None,
-        "TIME",
-        "compaction.optimization-interval (default: off)",
+        "--optimization-interval", DURATION_S, "compaction.optimization-interval (default: off)"
     ),
 )
 

@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ingest.cli.commands import Arguments, command, flag, option
-from ingest.cli.parameters import CONFIGURATION, resolved
+from ingest.cli.parameters import CONFIGURATION, COUNT, PATH, resolved
 from ingest.errors import ExitCode, kind_of
 from ingest.logs import configure_logging, is_json, log_uncaught
 from ingest.observe.text_table import aligned, plain
@@ -209,13 +207,7 @@ Examples:
     "plan",
     _PLAN,
     CONFIGURATION,
-    option(
-        "--sample",
-        type=int,
-        default=1000,
-        metavar="N",
-        help="most records to read of each topic (default: 1000)",
-    ),
+    option("--sample", COUNT, "most records to read of each topic (default: 1000)", default=1000),
     flag("--estimate", "also rows, bytes, files and buckets of each table"),
     flag("--strict", "exit code 65 when there is a problem"),
     flag("--json", "as one JSON object"),
@@ -260,27 +252,15 @@ Examples:
     "doctor",
     _DOCTOR,
     CONFIGURATION,
-    option(
-        "-o",
-        "--output",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="default: lakeward-NAME-TIME.tar.gz here",
-    ),
-    option("--url", metavar="URL", help="where the daemon's endpoint is"),
+    option("-o --output", PATH, "default: lakeward-NAME-TIME.tar.gz here"),
+    option("--url", "URL", "where the daemon's endpoint is"),
     option(
         "--table",
+        "NAME",
+        "look at this one closely; repeatable (default: up to 50, parked ones first)",
         multiple=True,
-        metavar="NAME",
-        help="look at this one closely; repeatable (default: up to 50, parked ones first)",
     ),
-    option(
-        "--log",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="put the end of this log file in, too; repeatable",
-    ),
+    option("--log", PATH, "put the end of this log file in, too; repeatable", multiple=True),
     flag("--offline", "ask neither broker nor registry"),
     flag("--json", "the parts as one JSON object"),
     examples=_DOCTOR_EXAMPLES,
@@ -324,14 +304,8 @@ Makes a hundred thousand Debezium events, ingests them, and shows the tables."""
 @command(
     "demo",
     _DEMO,
-    option(
-        "--dir",
-        type=click.Path(path_type=Path),
-        default=Path("demo"),
-        metavar="DIR",
-        help="default: ./demo",
-    ),
-    option("--events", type=int, default=100_000, metavar="N", help="default: 100000"),
+    option("--dir", PATH, "default: ./demo", default=Path("demo")),
+    option("--events", COUNT, "default: 100000", default=100_000),
     examples="Examples:\n  lakeward demo --dir /tmp/demo --events 10000\n",
 )
 def demo(arguments: Arguments) -> int:

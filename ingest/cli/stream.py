@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ingest.cli.commands import Arguments, choose_one, command, flag, group, option
-from ingest.cli.parameters import CONFIGURATION, DRY_RUN, JSON, emit, parse_moment_ms, resolved
+from ingest.cli.parameters import CONFIGURATION, COUNT, DRY_RUN, JSON, MOMENT_MS, emit, resolved
 from ingest.cli.recover import offsets_table
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
@@ -49,7 +49,7 @@ stream = group("stream", _ABOUT, examples=_EXAMPLES)
     "points",
     "List the batches that a stream can be rolled back to.",
     CONFIGURATION,
-    option("--limit", type=int, default=20, metavar="N", help="newest N; 0 = all (default: 20)"),
+    option("--limit", COUNT, "newest N; 0 = all (default: 20)", default=20),
     JSON,
     examples=_EXAMPLES,
     into=stream,
@@ -76,14 +76,11 @@ def points(arguments: Arguments) -> int:
     "rollback",
     _ROLLBACK,
     CONFIGURATION,
-    option(
-        "--to-batch", type=int, metavar="N", help="commit identifier of the last batch that stays"
-    ),
+    option("--to-batch", COUNT, "commit identifier of the last batch that stays"),
     option(
         "--to-time",
-        type=parse_moment_ms,
-        metavar="TIME",
-        help="the last batch committed at or before it stays; ISO 8601 (UTC without a zone)",
+        MOMENT_MS,
+        "the last batch committed at or before it stays; ISO 8601 (UTC without a zone)",
     ),
     DRY_RUN,
     flag("--json", "as one JSON object"),

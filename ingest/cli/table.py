@@ -32,48 +32,44 @@ Examples:
   lakeward table files /data/warehouse shop.orders --json
 """
 
-_LOOK, _HISTORY, _REWRITE = "Look at tables", "Change the history", "Change rows and files"
+_LOOK = "Look at tables"
 
-_COMMANDS = {
-    "ls": Lazy("ingest.cli.table:ls", "databases and tables with their newest snapshot", _LOOK),
-    "show": Lazy("ingest.cli.look:show", "schema, options, keys, rows, files per level", _LOOK),
-    "scan": Lazy("ingest.cli.look:scan", "rows of a snapshot, merged; or of a system table", _LOOK),
-    "files": Lazy("ingest.cli.look:files", "live data files of a snapshot", _LOOK),
-    "snapshots": Lazy("ingest.cli.look:snapshots", "snapshots that can be read", _LOOK),
-    "tag": Lazy(
-        "ingest.cli.history:tag",
-        "names for snapshots: ls, create, delete, rename, replace",
-        _HISTORY,
+_COMMANDS = (
+    Lazy(_LOOK, "ingest.cli.table", {"ls": "databases and tables with their newest snapshot"}),
+    Lazy(
+        _LOOK,
+        "ingest.cli.look",
+        {
+            "show": "schema, options, keys, rows, files per level",
+            "scan": "rows of a snapshot, merged; or of a system table",
+            "files": "live data files of a snapshot",
+            "snapshots": "snapshots that can be read",
+        },
     ),
-    "branch": Lazy(
-        "ingest.cli.history:branch", "branches: ls, create, delete, rename, forward", _HISTORY
+    Lazy(
+        "Change the history",
+        "ingest.cli.history",
+        {
+            "tag": "names for snapshots: ls, create, delete, rename, replace",
+            "branch": "branches: ls, create, delete, rename, forward",
+            "consumer": "progress of streaming readers: ls, set, delete",
+            "rollback": "make an older snapshot the newest again",
+        },
     ),
-    "consumer": Lazy(
-        "ingest.cli.history:consumer", "progress of streaming readers: ls, set, delete", _HISTORY
+    Lazy(
+        "Change rows and files",
+        "ingest.cli.rewrite",
+        {
+            "drop-partition": "remove the rows of partitions",
+            "truncate": "remove all rows",
+            "overwrite": "replace the rows of a table or partition",
+            "rewrite-index": "build the file indexes that files lack",
+            "rescale": "give a table another number of buckets",
+            "analyze": "compute statistics for query engines",
+            "repair": "rewrite LATEST and EARLIEST where they are wrong",
+        },
     ),
-    "rollback": Lazy(
-        "ingest.cli.history:rollback", "make an older snapshot the newest again", _HISTORY
-    ),
-    "drop-partition": Lazy(
-        "ingest.cli.rewrite:drop_partition", "remove the rows of partitions", _REWRITE
-    ),
-    "truncate": Lazy("ingest.cli.rewrite:truncate_table", "remove all rows", _REWRITE),
-    "overwrite": Lazy(
-        "ingest.cli.rewrite:overwrite", "replace the rows of a table or partition", _REWRITE
-    ),
-    "rewrite-index": Lazy(
-        "ingest.cli.rewrite:rewrite_index", "build the file indexes that files lack", _REWRITE
-    ),
-    "rescale": Lazy(
-        "ingest.cli.rewrite:rescale_table", "give a table another number of buckets", _REWRITE
-    ),
-    "analyze": Lazy(
-        "ingest.cli.rewrite:analyze_table", "compute statistics for query engines", _REWRITE
-    ),
-    "repair": Lazy(
-        "ingest.cli.rewrite:repair", "rewrite LATEST and EARLIEST where they are wrong", _REWRITE
-    ),
-}
+)
 
 table = group("table", _ABOUT, examples=_EXAMPLES, lazy=_COMMANDS)
 

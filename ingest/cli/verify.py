@@ -4,19 +4,20 @@
 The words and what is printed; the work is in `ingest.tools.verify`.
 """
 
+import functools
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingest.cli.commands import Arguments, choose_one, command, flag, option, positional
+from ingest.cli.commands import Arguments, Value, choose_one, command, flag, option, positional
 from ingest.cli.parameters import (
+    COUNT,
+    DURATION_S,
+    NAMES,
+    POSITIVE,
     catalog_at,
-    parse_count,
-    parse_duration_s,
-    parse_names,
-    parse_positive,
     settings_at,
     warehouse_or_config,
 )
@@ -65,6 +66,11 @@ Exit codes:
 """
 
 
+_against = functools.partial(option, section="With what")
+_rows = functools.partial(option, section="Which rows and columns")
+_moving = functools.partial(option, section="A source that moves")
+
+
 def _range(text: str) -> tuple[str | None, str | None]:
     low, dots, high = text.partition("..")
     if not dots or not (low or high):
@@ -107,140 +113,66 @@ def _request(arguments: Arguments) -> "Request":
         "tables", nargs=-1, required=True, metavar="TABLE...", help="database.table, or a glob"
     ),
     warehouse_or_config("configuration of the pipeline: its warehouse, its masks, its topics"),
-    option(
-        "--source",
-        metavar="URL",
-        help="SQLAlchemy URL of the database; ${NAME} and ${file:/path} are filled in",
-        section="With what",
+    _against(
+        "--source", "URL", "SQLAlchemy URL of the database; ${NAME} and ${file:/path} are filled in"
     ),
-    option(
-        "--against",
-        metavar="PLACE",
-        help="WAREHOUSE:database.table, a Parquet file, or a directory of them",
-        section="With what",
+    _against(
+        "--against", "PLACE", "WAREHOUSE:database.table, a Parquet file, or a directory of them"
     ),
-    option(
+    _against(
         "--source-table",
-        metavar="NAME",
-        help="schema.table; {database} and {table} are parts of the lake table's name "
+        "NAME",
+        "schema.table; {database} and {table} are parts of the lake table's name "
         "(default: the table's option lakeward.source-table)",
-        section="With what",
     ),
-    option(
-        "--where",
-        metavar="SQL",
-        help="only these rows of the source, or of the other table",
-        section="Which rows and columns",
-    ),
-    option(
-        "--where-lake",
-        metavar="TEXT",
-        help="only these rows of the lake, such as \"_shard = 'a'\"",
-        section="Which rows and columns",
-    ),
-    option(
+    _rows("--where", "SQL", "only these rows of the source, or of the other table"),
+    _rows("--where-lake", "TEXT", "only these rows of the lake, such as \"_shard = 'a'\""),
+    _rows(
         "--key-range",
-        type=_range,
-        metavar="LOW..HIGH",
-        help="only rows whose first key column is in between; either may be missing",
-        section="Which rows and columns",
+        Value(_range, "LOW..HIGH"),
+        "only rows whose first key column is in between; either may be missing",
     ),
-    option(
-        "--key",
-        type=parse_names,
-        default=(),
-        metavar="A,B",
-        help="columns that identify a row",
-        section="Which rows and columns",
-    ),
-    option(
-        "--exclude",
-        type=parse_names,
-        default=(),
-        metavar="A,B",
-        help="columns not to compare",
-        section="Which rows and columns",
-    ),
-    option(
-        "--mask",
-        type=parse_names,
-        default=(),
-        metavar="A,B",
-        help="columns whose values are not shown",
-        section="Which rows and columns",
-    ),
-    option(
+    _rows("--key", NAMES, "columns that identify a row", default=()),
+    _rows("--exclude", NAMES, "columns not to compare", default=()),
+    _rows("--mask", NAMES, "columns whose values are not shown", default=()),
+    _rows(
         "--page-rows",
-        type=parse_positive,
+        POSITIVE,
+        "rows read from the source at a time, and rows of a range (default: 10000)",
         default=10_000,
-        metavar="N",
-        help="rows read from the source at a time, and rows of a range (default: 10000)",
-        section="Which rows and columns",
     ),
-    option(
+    _rows(
         "--limit",
-        type=parse_positive,
+        POSITIVE,
+        "stop looking after so many keys that differ (default: 100000)",
         default=100_000,
-        metavar="N",
-        help="stop looking after so many keys that differ (default: 100000)",
-        section="Which rows and columns",
     ),
-    option(
+    _moving(
         "--wait-for",
-        type=click.Choice(["lag"]),
-        help="first, and before each recheck, wait until the lake has all that the source had",
-        section="A source that moves",
+        click.Choice(["lag"]),
+        "first, and before each recheck, wait until the lake has all that the source had",
     ),
-    option(
-        "--wait-timeout",
-        type=parse_duration_s,
-        default=600.0,
-        metavar="TIME",
-        help="default: 10m",
-        section="A source that moves",
-    ),
-    option(
+    _moving("--wait-timeout", DURATION_S, "default: 10m", default=600.0),
+    _moving(
         "--settle",
-        type=parse_duration_s,
+        DURATION_S,
+        "time the connector gets to send what the source had (default: 5s)",
         default=5.0,
-        metavar="TIME",
-        help="time the connector gets to send what the source had (default: 5s)",
-        section="A source that moves",
     ),
-    option(
-        "--slot",
-        metavar="NAME",
-        help="PostgreSQL: wait for this replication slot instead",
-        section="A source that moves",
-    ),
-    option(
+    _moving("--slot", "NAME", "PostgreSQL: wait for this replication slot instead"),
+    _moving(
         "--status-url",
-        metavar="URL",
-        help="ask the pipeline's status page for the lag, instead of Kafka and the tables",
-        section="A source that moves",
+        "URL",
+        "ask the pipeline's status page for the lag, instead of Kafka and the tables",
     ),
-    option(
+    _moving(
         "--rechecks",
-        type=parse_count,
-        metavar="N",
-        help="read keys that differ again so often; 0 = report them at once "
+        COUNT,
+        "read keys that differ again so often; 0 = report them at once "
         "(default: 1, with --wait-for 2)",
-        section="A source that moves",
     ),
-    option(
-        "--recheck-wait",
-        type=parse_duration_s,
-        metavar="TIME",
-        help="time between (default: 0, with --wait-for 30s)",
-        section="A source that moves",
-    ),
-    option(
-        "--show",
-        type=parse_positive,
-        default=10,
-        metavar="N",
-        help="keys shown of each kind (default: 10)",
-    ),
+    _moving("--recheck-wait", DURATION_S, "time between (default: 0, with --wait-for 30s)"),
+    option("--show", POSITIVE, "keys shown of each kind (default: 10)", default=10),
     flag("--json", "one JSON object per table and line"),
     examples=_EXAMPLES,
 )
