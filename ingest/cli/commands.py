@@ -168,13 +168,15 @@ class Command(_Page, click.Command):
         """Call the command; the exit code."""
         run: Any = self.callback
         try:
-            return int(run(Arguments(**ctx.params)))
+            code = int(run(Arguments(**ctx.params)))
+            sys.stdout.flush()
         except BrokenPipeError:  # `| head` closed the pipe: not an error, nothing more to write
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except (LakewardError, OSError) as error:
             _LOG.debug("the command failed", exc_info=error)
             return report(error, as_json=bool(ctx.params.get("json")))
+        return code
 
 
 class Lazy:
