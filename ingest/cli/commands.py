@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from ingest.errors import kind_of
 from storage.errors import LakewardError
@@ -231,15 +232,28 @@ class Group(_Page, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See click; nothing is imported for it."""
-        sections = {
-            "Commands": [(name, one.short_help or "") for name, one in self.commands.items()]
-        }
-        for lazy in self._sections:
-            sections.setdefault(lazy.section, []).extend(lazy.about.items())
-        for heading, rows in sections.items():
+        for heading, rows in self._headings().items():
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """See click; nothing is imported for it."""
+        found = [
+            CompletionItem(name, help=about)
+            for rows in self._headings().values()
+            for name, about in rows
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _headings(self) -> dict[str, list[tuple[str, str]]]:
+        """Names of commands with one line each, by heading."""
+        added = [(name, each.short_help or "") for name, each in self.commands.items()]
+        headings = {"Commands": added}
+        for lazy in self._sections:
+            headings.setdefault(lazy.section, []).extend(lazy.about.items())
+        return headings
 
 
 def command(
@@ -266,20 +280,10 @@ def command(
     return decorate
 
 
-def group(
-    name: str,
-    text: str,
-    *,
-    examples: str = "",
-    lazy: Sequence[Lazy] = (),
-    into: Group | None = None,
-) -> Group:
+def group(name: str, text: str, *, examples: str = "", lazy: Sequence[Lazy] = ()) -> Group:
     """A group of commands. Arguments as of `command`."""
     about = text.strip().partition("\n")[0].rstrip(".")
-    made = Group(name, help=text, short_help=about, examples=examples, lazy=lazy)
-    if into is not None:
-        into.add_command(made)
-    return made
+    return Group(name, help=text, short_help=about, examples=examples, lazy=lazy)
 
 
 def report(error: BaseException, *, as_json: bool) -> int:

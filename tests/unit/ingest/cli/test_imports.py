@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ingest.cli.commands import Group
+from ingest.cli.commands import Group, Lazy
 from ingest.cli.main import lakeward
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
@@ -115,3 +115,18 @@ def test_every_command_of_the_lists_exists_under_its_name_and_has_examples():
         assert command.name == words[-1], words
         assert command.help, words
         assert f"  lakeward {words[0]}" in command.examples, words
+
+
+def test_completing_the_name_of_a_command_loads_none(monkeypatch):
+    def load(lazy, name):
+        raise AssertionError(name)
+
+    context = lakeward.make_context("lakeward", [], resilient_parsing=True)
+    monkeypatch.setattr(Lazy, "load", load)
+    offered = [item.value for item in lakeward.shell_complete(context, "")]
+    assert offered == lakeward.list_commands(context)
+    assert [item.value for item in lakeward.shell_complete(context, "re")] == [
+        "resume",
+        "reload",
+        "resnapshot",
+    ]
