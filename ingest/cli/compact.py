@@ -4,17 +4,26 @@
 The words, the progress line, the summary and the signals; the work is in `compact_runs`.
 """
 
-import argparse
 import functools
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.cli.argument_values import parse_duration_ms, parse_partition, parse_positive
-from ingest.cli.progress_line import ProgressLine, open_progress
-from ingest.cli.stop_signal import StopSignal
-from ingest.cli.table_selection import add_selection, chosen_tables, selected_catalog
+import click
+
+from ingest.cli.commands import Arguments, Value, choose_one, command, flag, option, refuse
+from ingest.cli.parameters import (
+    DRY_RUN,
+    DURATION_MS,
+    JSON,
+    POSITIVE,
+    TABLES,
+    chosen_tables,
+    partitions,
+    selected_catalog,
+)
+from ingest.cli.progress import ProgressLine, StopSignal, open_progress
 from ingest.daemon.maintenance.compact_runs import (
     Selection,
     SortBy,
@@ -33,9 +42,11 @@ from storage.table.compaction.compact_table import CompactProgress
 from storage.table.compaction.sort_codes import SortOrder
 from storage.table.table import FileStoreTable
 
-__all__ = ["add_compact_command", "progress_text", "show_progress"]
+__all__ = ["compact", "progress_text", "show_progress"]
 
 _ABOUT = """\
+Merge the files of tables, beside whatever writes them.
+
 Merges small and overlapping files of tables, so that reads are fast and deleted rows are gone.
 Safe beside a running daemon and beside other writers: where both change a bucket the compaction
 is made again or dropped, and rows never differ. Killed, it leaves nothing but files that no
@@ -43,7 +54,7 @@ snapshot names. Also compacts tables that are `write-only`, and makes the change
 have it made by compaction."""
 
 _EXAMPLES = """\
-examples:
+Examples:
   lakeward compact --warehouse /data/warehouse shop.orders
   lakeward compact --warehouse /data/warehouse shop.orders --partition dt=2024-01-01 --dry-run
   lakeward compact -c shop.yaml --database shop --excluding-tables 'shop\\.tmp_.*'
@@ -52,7 +63,7 @@ examples:
   lakeward compact -c shop.yaml --database shop --partition-idle-time 1d    partitions at rest
   lakeward compact --warehouse /data/warehouse shop.clicks --order-by day,user --order-type zorder
 
-kinds:
+Kinds:
   --full   everything of a bucket into its last level: one sorted run, no deleted rows
            (default without --watch)
   --minor  only what the table's options say is due, as its writers would do
@@ -61,7 +72,7 @@ kinds:
            other that filters ask for together; --order-type zorder or hilbert for filters on
            any of the columns
 
-exit codes:
+Exit codes:
     0  everything asked for is done, or a signal asked to stop
    65  a file is damaged; the other buckets and tables are done
    69  the store does not answer
@@ -70,80 +81,66 @@ exit codes:
 """
 
 
-def add_compact_command(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `compact`; it sets `run`."""
-    parser = parent.add_parser(
-        "compact",
-        help="merge the files of tables, beside whatever writes them",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    which = add_selection(parser)
-    which.add_argument(
-        "--partition",
-        type=parse_partition,
-        action="append",
-        default=[],
-        metavar="COLUMN=VALUE[,…]",
-        help="only partitions with these values; may be repeated",
-    )
-    which.add_argument(
-        "--partition-idle-time",
-        type=parse_duration_ms,
-        metavar="TIME",
-        help="only partitions that got no file for so long, such as 1h",
-    )
-    how = parser.add_argument_group("how")
-    kind = how.add_mutually_exclusive_group()
-    kind.add_argument("--full", action="store_true", help="everything into the last level")
-    kind.add_argument("--minor", action="store_true", help="only what is due")
-    kind.add_argument(
-        "--order-by",
-        type=_columns,
-        metavar="A,B",
-        help="append tables without buckets: rewrite partitions with their rows in this order",
-    )
-    how.add_argument(
-        "--order-type",
-        choices=[one.value for one in SortOrder],
-        default=SortOrder.ORDER.value,
-        help="by the first column, then the next; or by all alike (default: order)",
-    )
-    how.add_argument(
-        "--parallelism",
-        type=parse_positive,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="buckets at a time, each in a process of its own (default: the cores)",
-    )
-    how.add_argument(
-        "--watch",
-        type=parse_duration_ms,
-        metavar="INTERVAL",
-        help="go on until SIGTERM: look for work again after this time, such as 30s",
-    )
-    how.add_argument("--dry-run", action="store_true", help="say what would be done, do nothing")
-    how.add_argument("--json", action="store_true", help="one JSON object per line")
-    parser.set_defaults(run=_compact)
+_how = functools.partial(option, section="How")
 
 
 def _columns(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise argparse.ArgumentTypeError("name columns")
+        raise ValueError("name columns")
     return names
 
 
-def _sort_of(arguments: argparse.Namespace) -> SortBy | None:
+def _sort_of(arguments: Arguments) -> SortBy | None:
     if arguments.order_by is None:
         return None
     if arguments.watch is not None or arguments.partition_idle_time is not None:
-        arguments.parser.error("--order-by goes with neither --watch nor --partition-idle-time")
+        refuse("--order-by goes with neither --watch nor --partition-idle-time")
     return SortBy(arguments.order_by, SortOrder(arguments.order_type))
 
 
-def _compact(arguments: argparse.Namespace) -> int:
+@command(
+    "compact",
+    _ABOUT,
+    TABLES,
+    partitions("only partitions with these values; may be repeated", section="Which tables"),
+    option(
+        "--partition-idle-time",
+        DURATION_MS,
+        "only partitions that got no file for so long, such as 1h",
+        section="Which tables",
+    ),
+    flag("--full", "everything into the last level", section="How"),
+    flag("--minor", "only what is due", section="How"),
+    _how(
+        "--order-by",
+        Value(_columns, "A,B"),
+        "append tables without buckets: rewrite partitions with their rows in this order",
+    ),
+    _how(
+        "--order-type",
+        click.Choice([one.value for one in SortOrder]),
+        "by the first column, then the next; or by all alike (default: order)",
+        default=SortOrder.ORDER.value,
+    ),
+    _how(
+        "--parallelism",
+        POSITIVE,
+        "buckets at a time, each in a process of its own (default: the cores)",
+        default=os.cpu_count() or 1,
+    ),
+    _how(
+        "--watch",
+        DURATION_MS,
+        "run until SIGTERM: look for work again after this time, such as 30s",
+    ),
+    DRY_RUN,
+    JSON,
+    examples=_EXAMPLES,
+)
+def compact(arguments: Arguments) -> int:
+    """Compact the chosen tables, once or until a signal."""
+    choose_one(arguments, "full", "minor", "order_by")
     chosen = chosen_tables(arguments)
     sort = _sort_of(arguments)
     request = CompactRequest(

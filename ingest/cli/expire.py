@@ -1,25 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward expire`: removes what has had its time, in the order in which commits do it.
+"""`lakeward expire` and `lakeward orphans`: remove what is expired, and what nothing references.
 
-Source: SEMANTICS.md §F.5. A daemon does the same after its commits; the command is for tables that
-nobody writes, and for other limits than the table's options say.
+Source: SEMANTICS.md §F.5. A daemon expires after its commits, in the same order; the command is for
+tables without a writer, and for other limits than the table's options say.
 """
 
-import argparse
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ingest.cli.argument_values import parse_duration_ms, parse_pair, parse_positive
-from ingest.cli.progress_line import ProgressLine, open_progress
-from ingest.cli.stop_signal import StopSignal
-from ingest.cli.table_arguments import add_dry_run, add_json, emit
-from ingest.cli.table_selection import add_selection, chosen_tables, selected_catalog
+from ingest.cli.commands import Arguments, Value, command, flag, option
+from ingest.cli.parameters import (
+    DRY_RUN,
+    DURATION_MS,
+    JSON,
+    PAIR,
+    POSITIVE,
+    TABLES,
+    chosen_tables,
+    emit,
+    selected_catalog,
+)
+from ingest.cli.progress import ProgressLine, StopSignal, open_progress
 from ingest.daemon.maintenance.compact_runs import selected
 from ingest.errors import exit_code_of, kind_of
+from ingest.observe.text_table import human_size
 from ingest.state.rolled_back import streams_of
-from storage.errors import LakewardError
+from storage.errors import InvalidRequestError, LakewardError
 from storage.table.retention.auto_tags import expire_tags, outlived_tags
 from storage.table.retention.consumers import expire_consumers, idle_consumers
 from storage.table.retention.expire import (
@@ -30,9 +39,10 @@ from storage.table.retention.expire import (
     expire_snapshots,
 )
 from storage.table.retention.expire_partitions import expirable_partitions, expire_partitions
+from storage.table.retention.orphans import DEFAULT_AGE_MS, OrphanFiles, remove_orphan_files
 from storage.table.table import FileStoreTable
 
-__all__ = ["KINDS", "add_expire_command"]
+__all__ = ["KINDS", "LEAST_AGE_MS", "expire", "orphans"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,14 +50,16 @@ KINDS = ("tags", "partitions", "consumers", "snapshots", "changelogs")
 """What can expire, in the order in which it does."""
 
 _ABOUT = """\
-Removes what has had its time, and the files that only it names: tags (their own time), partitions
+Remove expired snapshots, tags, partitions, consumers and changelogs.
+
+The files that only they reference go, too. What expires is: tags (their own time), partitions
 (`partition.expiration-time`), consumers (`consumer.expiration-time`), snapshots (`snapshot.…`) and
 long-lived changelogs (`changelog.…`), in this order. What a tag, branch or consumer needs stays.
 Safe beside a daemon and beside other passes. Killed, it leaves files that the next pass or
 `lakeward orphans` removes."""
 
 _EXAMPLES = """\
-examples:
+Examples:
   lakeward expire --warehouse /data/warehouse shop.orders --dry-run
   lakeward expire -c shop.yaml --database shop --only snapshots --older-than 12h --retain-min 5
   lakeward expire --warehouse /data/warehouse shop.orders --only partitions \\
@@ -55,59 +67,17 @@ examples:
   lakeward expire --warehouse /data/warehouse shop.orders --only changelogs --all-changelogs
 """
 
+_what = functools.partial(option, section="What")
+
+
 _PASS = 50
-"""Snapshots removed between two words of progress."""
-
-
-def add_expire_command(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `expire`; it sets `run`."""
-    parser = parent.add_parser(
-        "expire",
-        help="remove snapshots, tags, partitions and more that have had their time",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_selection(parser)
-    what = parser.add_argument_group("what")
-    what.add_argument(
-        "--only", metavar="KIND[,…]", type=_kinds, default=KINDS, help=f"of {', '.join(KINDS)}"
-    )
-    what.add_argument(
-        "--older-than",
-        type=parse_duration_ms,
-        metavar="TIME",
-        help="snapshots: instead of `snapshot.time-retained`, such as 12h",
-    )
-    what.add_argument(
-        "--retain-min", type=parse_positive, metavar="N", help="snapshots: newest that stay"
-    )
-    what.add_argument(
-        "--retain-max", type=parse_positive, metavar="N", help="snapshots: most that stay"
-    )
-    what.add_argument("--limit", type=parse_positive, metavar="N", help="snapshots: most that go")
-    what.add_argument(
-        "--all-changelogs",
-        action="store_true",
-        help="every long-lived changelog, whoever still needs it",
-    )
-    what.add_argument(
-        "--option",
-        type=parse_pair,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a table option, for this call only",
-    )
-    add_dry_run(parser)
-    add_json(parser)
-    parser.set_defaults(run=_expire)
+"""Snapshots removed between two reports of progress."""
 
 
 def _kinds(text: str) -> tuple[str, ...]:
     names = {name.strip() for name in text.split(",")}
     if not names or names - set(KINDS):
-        raise argparse.ArgumentTypeError(f"write some of {', '.join(KINDS)}")
+        raise ValueError(f"write some of {', '.join(KINDS)}")
     return tuple(kind for kind in KINDS if kind in names)
 
 
@@ -159,7 +129,7 @@ class _Pass:
             if not gone:
                 break
             done += gone
-            self._tell(table, "snapshots", done, len(wanted))
+            self._show(table, "snapshots", done, len(wanted))
         return [str(one) for one in wanted[:done]]
 
     def changelogs(self, table: FileStoreTable, now_ms: int) -> list[str]:
@@ -167,18 +137,36 @@ class _Pass:
         wanted = expirable_changelogs(table, now_ms=now_ms, delete_all=everything)
         if wanted and not self.dry_run:
             while expire_changelogs(table, now_ms=now_ms, delete_all=everything):
-                self._tell(table, "changelogs", 0, 0)
+                self._show(table, "changelogs", 0, 0)
                 if self.stopping():
                     break
         return [str(one) for one in wanted]
 
-    def _tell(self, table: FileStoreTable, what: str, done: int, of: int) -> None:
+    def _show(self, table: FileStoreTable, what: str, done: int, of: int) -> None:
         name = table.layout.root.rpartition("/")[2]
         facts: Mapping[str, Any] = {"table": name, "what": what, "done": done, "of": of}
         self.line.show(f"{name}  {done}/{of} {what}", "expiring", facts, last=done == of)
 
 
-def _expire(arguments: argparse.Namespace) -> int:
+@command(
+    "expire",
+    _ABOUT,
+    TABLES,
+    _what("--only", Value(_kinds, "KIND[,…]"), f"of {', '.join(KINDS)}", default=KINDS),
+    _what(
+        "--older-than", DURATION_MS, "snapshots: instead of `snapshot.time-retained`, such as 12h"
+    ),
+    _what("--retain-min", POSITIVE, "snapshots: newest that stay"),
+    _what("--retain-max", POSITIVE, "snapshots: most that stay"),
+    _what("--limit", POSITIVE, "snapshots: most that are removed"),
+    flag("--all-changelogs", "every long-lived changelog, whatever still needs it", section="What"),
+    _what("--option", PAIR, "a table option, for this call only", multiple=True),
+    DRY_RUN,
+    JSON,
+    examples=_EXAMPLES,
+)
+def expire(arguments: Arguments) -> int:
+    """Remove what is expired, table by table."""
     chosen = chosen_tables(arguments)
     catalog = selected_catalog(arguments)
     line = open_progress()
@@ -209,13 +197,13 @@ def _expire(arguments: argparse.Namespace) -> int:
                 errors.append(error)
                 _LOG.log(
                     kind_of(error).level,
-                    "a table could not be looked after",
+                    "a table could not be expired",
                     extra={"event": "expire_failed", "table": name},
                     exc_info=error,
                 )
     line.clear()
     shown = rows if arguments.json else [[*row[:3], _shortened(row[3])] for row in rows]
-    emit(arguments, ["table", "what", "count", "names"], shown, "nothing has had its time")
+    emit(arguments, ["table", "what", "count", "names"], shown, "nothing to expire")
     if rows and arguments.dry_run and not arguments.json:
         print("(nothing was changed)")
     return exit_code_of(errors[0]) if errors else 0
@@ -237,7 +225,7 @@ def _table(
 
 
 def _needed_by_streams(table: FileStoreTable) -> int | None:
-    """The oldest of the newest snapshots of the streams that write the table: it tells offsets."""
+    """The oldest of the newest snapshots of the streams that write the table: it holds offsets."""
     newest = (
         table.new_commit(one).latest_of_user(one) for one in streams_of(table.latest_snapshot())
     )
@@ -248,3 +236,103 @@ def _shortened(names: list[str]) -> str:
     if len(names) > 4:
         return f"{names[0]}, {names[1]} … {names[-1]}"
     return ", ".join(names)
+
+
+LEAST_AGE_MS = 3_600_000
+"""Younger files are removed only with --force: a slow commit may be in flight [ms]."""
+
+_ORPHANS = """\
+Remove files that nothing references.
+
+Removes files of tables that no snapshot, tag, branch or long-lived changelog names: what is left of
+writers that were killed, of lost races and of deleted branches. Files younger than --older-than
+stay, because in-flight commits have not named theirs yet. So it is safe beside a daemon whose
+batches take less time than that. Where metadata is damaged nothing is removed."""
+
+_ORPHANS_EXAMPLES = """\
+Examples:
+  lakeward orphans --warehouse /data/warehouse shop.orders --dry-run
+  lakeward orphans -c shop.yaml --database shop
+  lakeward orphans --warehouse s3://lake/warehouse --including-tables '.*' --older-than 3d --json
+"""
+
+_LISTED = 20
+"""Files printed of a dry run for people; --json has all."""
+
+
+@command(
+    "orphans",
+    _ORPHANS,
+    TABLES,
+    option(
+        "--older-than",
+        DURATION_MS,
+        "only files not written for so long (default: 1d; at least 1h)",
+        default=DEFAULT_AGE_MS,
+    ),
+    flag("--force", "also younger than 1h: no commit is in flight"),
+    DRY_RUN,
+    JSON,
+    examples=_ORPHANS_EXAMPLES,
+)
+def orphans(arguments: Arguments) -> int:
+    """Remove orphan files, table by table."""
+    chosen = chosen_tables(arguments)
+    age_ms = arguments.older_than
+    if age_ms < LEAST_AGE_MS and not (arguments.force or arguments.dry_run):
+        raise InvalidRequestError(
+            "files this recent may belong to an in-flight commit",
+            hint="give --older-than 1h or more, or --force when nothing writes",
+            older_than_s=age_ms // 1000,
+        )
+    catalog = selected_catalog(arguments)
+    line = open_progress()
+    found: list[tuple[str, OrphanFiles]] = []
+    errors: list[BaseException] = []
+    with StopSignal("the table in work is") as stop:
+        for name in selected(catalog, chosen):
+            if stop.event.is_set():
+                break
+
+            def show(phase: str, files: int, name: str = name) -> None:
+                facts = {"table": name, "phase": phase, "files": files}
+                line.show(f"{name}  {files:,} files {phase}", "orphans", facts)
+
+            try:
+                table = catalog.table(name)
+                gone = remove_orphan_files(
+                    table,
+                    older_than_ms=table.clock.now_ms() - age_ms,
+                    dry_run=arguments.dry_run,
+                    on_progress=show,
+                )
+                found.append((name, gone))
+            except (LakewardError, OSError) as error:
+                errors.append(error)
+                _LOG.log(
+                    kind_of(error).level,
+                    "a table could not be cleaned",
+                    extra={"event": "orphans_failed", "table": name},
+                    exc_info=error,
+                )
+    line.clear()
+    _print_orphans(arguments, found)
+    return exit_code_of(errors[0]) if errors else 0
+
+
+def _print_orphans(arguments: Arguments, found: list[tuple[str, OrphanFiles]]) -> None:
+    raw = arguments.json
+    head = ["table", "files", "size"] + (["paths"] if raw else [])
+    rows: list[list[Any]] = []
+    for name, one in found:
+        row = [name, len(one.paths), one.size if raw else human_size(one.size)]
+        rows.append([*row, list(one.paths)] if raw else row)
+    emit(arguments, head, rows, "no tables")
+    if not arguments.dry_run or raw:
+        return
+    paths = [path for _, one in found for path in one.paths]
+    for path in paths[:_LISTED]:
+        print(path)
+    if len(paths) > _LISTED:
+        print(f"… and {len(paths) - _LISTED} more: see --json")
+    print("(nothing was changed)")

@@ -1,36 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward quarantine ls|show|replay|drop`: look at bad records, and bring them in after a fix.
+"""`lakeward quarantine ls|show|replay|drop`: inspect bad records, and replay them after a fix.
 
 `ls` and `show` read the quarantine table; `replay` and `drop` ask the daemon
-(`ingest.daemon.requests`),
-which alone writes.
+(`ingest.daemon.requests`), which alone writes.
 """
 
-import argparse
 import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+import click
 
-from ingest.cli.argument_values import parse_positive
-from ingest.cli.config_arguments import add_configuration, resolved
-from ingest.cli.pipeline import add_waiting, ask_command
+from ingest.cli.commands import Arguments, combine, command, flag, group, option, positional
+from ingest.cli.parameters import CONFIGURATION, JSON, POSITIVE, resolved
+from ingest.cli.pipeline import WAITING, ask_command
 from ingest.config.setting_kinds import duration
 from ingest.observe.text_table import aligned, json_line, rows_of
-from ingest.pipeline.quarantine.bad_classes import bad_class
-from ingest.pipeline.quarantine.quarantine_choice import GROUP_COLUMNS, Choice, chosen, counted
-from ingest.pipeline.quarantine.record_text import record_text
-from ingest.state.table_cache import Warehouse, catalog_of
 from storage.clock import SystemClock
 from storage.errors import InvalidRequestError, NotFoundError
 
-__all__ = ["add_quarantine_commands"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-_ABOUT = """Records that could not be decoded are kept whole in the quarantine table
+    from ingest.pipeline.quarantine.quarantine_choice import Choice
+
+__all__ = ["quarantine"]
+
+_ABOUT = """\
+Inspect, replay and drop records that could not be decoded.
+
+Records that could not be decoded are kept whole in the quarantine table
 (`bad.records.table`). See docs/guides/quarantine.md for what becomes of them."""
 
 _EXAMPLES = """\
-examples:
+Examples:
   lakeward quarantine ls -c shop.yaml
   lakeward quarantine ls -c shop.yaml --table shop.orders --class type --since 2h --json
   lakeward quarantine show -c shop.yaml --newest 3
@@ -40,83 +42,34 @@ examples:
   lakeward quarantine drop -c shop.yaml --topic shop.public.orders --class json
 """
 
-_REPLAY = """Brings quarantined records in, after what was wrong with them is mended. The daemon
-does it between two batches, without restart: it decodes them anew with the settings in force and,
-so that no older record overwrites a newer row, reads the later records of the same keys again from
-the source. Records that fail again stay, with the new error."""
+_REPLAY = """\
+Bring quarantined records in, after their fault is fixed.
 
-_DROP = """Removes records from the quarantine table for good."""
+The daemon does it between two batches, without restart: it decodes them anew with the settings in
+force and, so that no older record overwrites a newer row, reads the later records of the same keys
+again from the source. Records that fail again stay, with the new error."""
 
-
-def add_quarantine_commands(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `quarantine` and its verbs; each sets `run` to a function of the parsed arguments."""
-    quarantine = parent.add_parser(
-        "quarantine",
-        help="bad records: ls, show, replay, drop",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verbs = quarantine.add_subparsers(dest="verb", metavar="VERB", required=True)
-    ls = _add(verbs, "ls", "counts by topic, table, class and state", _ls)
-    _add_filters(ls)
-    ls.add_argument("--json", action="store_true", help="one JSON object per line")
-    show = _add(verbs, "show", "single records: bytes, error, what to do", _show)
-    show.add_argument("place", nargs="*", metavar="TOPIC PARTITION OFFSET", help="this record")
-    show.add_argument(
-        "--newest",
-        type=parse_positive,
-        default=1,
-        metavar="N",
-        help="else the newest N (default: 1)",
-    )
-    show.add_argument("--whole", action="store_true", help="long values to the end")
-    _add_filters(show)
-    show.add_argument("--json", action="store_true", help="one JSON object per line")
-    replay = _add(verbs, "replay", "bring records in, after a fix", _ask_replay, _REPLAY)
-    _add_filters(replay)
-    replay.add_argument("--dry-run", action="store_true", help="only say what would happen")
-    replay.add_argument(
-        "--alone",
-        action="store_true",
-        help="do not look at later records of the same keys: where the source has them no more, "
-        "and you know that there are none",
-    )
-    add_waiting(replay)
-    drop = _add(verbs, "drop", "remove records", _drop, _DROP)
-    _add_filters(drop)
-    drop.add_argument("--all", action="store_true", help="without any filter: everything")
-    add_waiting(drop)
+_DROP = """Remove records from the quarantine table for good."""
 
 
-def _add(verbs: Any, name: str, about: str, run: Any, text: str = "") -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=about,
-        description=text or about,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_configuration(verb)
-    verb.set_defaults(run=run)
-    return verb
+quarantine = group("quarantine", _ABOUT, examples=_EXAMPLES)
 
-
-def _add_filters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", help="only of this source topic")
-    parser.add_argument(
-        "--table", help="only for this database.table; unknown = it is not known for which"
-    )
-    parser.add_argument("--class", dest="error_class", metavar="CLASS", help="only of this class")
-    parser.add_argument("--state", choices=("new", "replayed"), help="only in this state")
-    parser.add_argument(
+_FILTERS = combine(
+    option("--topic", "TOPIC", "only of this source topic"),
+    option("--table", "NAME", "only for this database.table; unknown = it is not known for which"),
+    option("--class error_class", "CLASS", "only of this class"),
+    option("--state", click.Choice(("new", "replayed")), "only in this state"),
+    option(
         "--since",
-        metavar="TIME",
-        help="only quarantined since: 2h, 7d, or a moment as 2026-05-01T10:00:00+00:00",
-    )
+        "TIME",
+        "only quarantined since: 2h, 7d, or a moment as 2026-05-01T10:00:00+00:00",
+    ),
+)
 
 
-def _choice(arguments: argparse.Namespace) -> Choice:
+def _choice(arguments: Arguments) -> "Choice":
+    from ingest.pipeline.quarantine.quarantine_choice import Choice
+
     return Choice(
         topic=arguments.topic,
         table=arguments.table,
@@ -142,15 +95,28 @@ def _since_ms(text: str) -> int:
     return SystemClock().now_ms() - int(ago_s * 1000)
 
 
-def _rows(
-    arguments: argparse.Namespace, choice: Choice, columns: list[str] | None = None
-) -> pa.Table:
+def _rows(arguments: Arguments, choice: "Choice", columns: list[str] | None = None) -> "pa.Table":
+    from ingest.pipeline.quarantine.quarantine_choice import chosen
+    from ingest.state.table_cache import Warehouse, catalog_of
+
     settings = resolved(arguments).settings
     table = catalog_of(Warehouse.of(settings.sink)).table(settings.bad_records.table)
     return chosen(table, choice, columns)
 
 
-def _ls(arguments: argparse.Namespace) -> int:
+@command(
+    "ls",
+    "Count bad records by topic, table, class and state.",
+    CONFIGURATION,
+    _FILTERS,
+    JSON,
+    examples=_EXAMPLES,
+    into=quarantine,
+)
+def ls(arguments: Arguments) -> int:
+    """Print the counts."""
+    from ingest.pipeline.quarantine.quarantine_choice import GROUP_COLUMNS, counted
+
     columns = ["topic", "target", "error_class", "state", "ingested_at", "error"]
     groups = counted(_rows(arguments, _choice(arguments), columns))
     rows = rows_of(groups)
@@ -170,7 +136,22 @@ def _moment(value: datetime.datetime) -> str:
     return value.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _show(arguments: argparse.Namespace) -> int:
+@command(
+    "show",
+    "Print single records: bytes, error, what to do.",
+    CONFIGURATION,
+    positional("place", nargs=-1, metavar="[TOPIC PARTITION OFFSET]", help="this record"),
+    option("--newest", POSITIVE, "else the newest N (default: 1)", default=1),
+    flag("--whole", "print long values in full"),
+    _FILTERS,
+    JSON,
+    examples=_EXAMPLES,
+    into=quarantine,
+)
+def show(arguments: Arguments) -> int:
+    """Print records."""
+    from ingest.pipeline.quarantine.quarantine_choice import Choice
+
     if arguments.place:
         topic, partition, offset = _place(arguments.place)
         rows = _rows(arguments, Choice(topic=topic, partition=partition, offset=offset))
@@ -192,7 +173,7 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _place(words: list[str]) -> tuple[str, int, int]:
+def _place(words: tuple[str, ...]) -> tuple[str, int, int]:
     if len(words) != 3 or not words[1].isdecimal() or not words[2].isdecimal():
         raise InvalidRequestError("name a record as TOPIC PARTITION OFFSET")
     return words[0], int(words[1]), int(words[2])
@@ -200,12 +181,18 @@ def _place(words: list[str]) -> tuple[str, int, int]:
 
 def _document(row: dict[str, Any]) -> dict[str, Any]:
     """The row, with bytes in base64, and what is known of its class."""
+    from ingest.pipeline.quarantine.bad_classes import bad_class
+    from ingest.pipeline.quarantine.record_text import record_text
+
     found = bad_class(row["error_class"])
     kinds = {f"{part}_kind": record_text(row[part])[0] for part in ("key", "value")}
     return {**row, **kinds, "meaning": found.meaning, "hint": found.hint}
 
 
 def _record(row: dict[str, Any], *, whole: bool) -> str:
+    from ingest.pipeline.quarantine.bad_classes import bad_class
+    from ingest.pipeline.quarantine.record_text import record_text
+
     found = bad_class(row["error_class"])
     facts = [
         ("record", f"{row['topic']} {row['partition']} {row['offset']}"),
@@ -231,7 +218,23 @@ def _record(row: dict[str, Any], *, whole: bool) -> str:
     return "\n".join(lines)
 
 
-def _ask_replay(arguments: argparse.Namespace) -> int:
+@command(
+    "replay",
+    _REPLAY,
+    CONFIGURATION,
+    _FILTERS,
+    flag("--dry-run", "only say what would happen"),
+    flag(
+        "--alone",
+        "do not look at later records of the same keys: where the source no longer has them, "
+        "and you know that there are none",
+    ),
+    WAITING,
+    examples=_EXAMPLES,
+    into=quarantine,
+)
+def replay(arguments: Arguments) -> int:
+    """Ask the daemon to replay records."""
     request = {
         "choice": _choice(arguments).to_values(),
         "alone": arguments.alone,
@@ -240,7 +243,18 @@ def _ask_replay(arguments: argparse.Namespace) -> int:
     return ask_command(arguments, "replay", request)
 
 
-def _drop(arguments: argparse.Namespace) -> int:
+@command(
+    "drop",
+    _DROP,
+    CONFIGURATION,
+    _FILTERS,
+    flag("--all", "without any filter: everything"),
+    WAITING,
+    examples=_EXAMPLES,
+    into=quarantine,
+)
+def drop(arguments: Arguments) -> int:
+    """Ask the daemon to remove records."""
     values = _choice(arguments).to_values()
     if not values and not arguments.all:
         raise InvalidRequestError("name what to drop, or say --all")

@@ -5,13 +5,13 @@ The command talks to the connector (`snapshot_signals`), not to the daemon: the 
 through the topics like all others.
 """
 
-import argparse
 import functools
 import json
 import sys
 from collections.abc import Iterator
 
-from ingest.cli.config_arguments import add_configuration, resolved
+from ingest.cli.commands import Arguments, command, flag, option, positional
+from ingest.cli.parameters import CONFIGURATION, SECONDS, resolved
 from ingest.config.choices import DEBEZIUM_AVRO, DEBEZIUM_JSON
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
@@ -31,16 +31,19 @@ from ingest.tools.resnapshot.snapshot_signals import (
 from storage.clock import Clock, RandomIds, SystemClock
 from storage.errors import InvalidRequestError
 
-__all__ = ["add_resnapshot_command"]
+__all__ = ["resnapshot"]
 
-_ABOUT = """Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go
+_ABOUT = """\
+Have Debezium read tables again, while everything streams on.
+
+Asks the Debezium connector for a new snapshot of tables, while it and the pipeline go
 on, and waits until the connector says that it is complete. The rows come through the topics like
 any others and overwrite what the tables have. Needs `source.debezium.signal.topic` (the
 connector's signal.kafka.topic); without it the command prints the statement for the signalling
 table. With `source.debezium.notification.topic` it shows the progress."""
 
 _EXAMPLES = """\
-examples:
+Examples:
   lakeward resnapshot -c shop.yaml shop.orders
   lakeward resnapshot -c shop.yaml shop.orders --filter "created_at > '2026-01-01'"
   lakeward resnapshot -c shop.yaml shop.orders --blocking --no-wait
@@ -50,57 +53,43 @@ examples:
 _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
 
 
-def add_resnapshot_command(
-    parent: "argparse._SubParsersAction[argparse.ArgumentParser]",
-) -> None:
-    """Add the command; it sets `run` to a function of the parsed arguments."""
-    parser = parent.add_parser(
-        "resnapshot",
-        help="have Debezium read tables again, while everything streams on",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_configuration(parser)
-    parser.add_argument("tables", nargs="+", metavar="TABLE", help="database.table")
-    parser.add_argument(
-        "--blocking",
-        action="store_true",
-        help="streaming pauses while the tables are read (default: in chunks, beside it)",
-    )
-    parser.add_argument(
+@command(
+    "resnapshot",
+    _ABOUT,
+    CONFIGURATION,
+    positional("tables", nargs=-1, required=True, metavar="TABLE...", help="database.table"),
+    flag(
+        "--blocking", "streaming pauses while the tables are read (default: in chunks, beside it)"
+    ),
+    option(
         "--filter",
-        default="",
-        metavar="SQL",
-        help="only rows with this condition; with --blocking a whole SELECT, and not of tables "
+        "SQL",
+        "only rows with this condition; with --blocking a whole SELECT, and not of tables "
         "with `on.resnapshot: sweep`",
-    )
-    parser.add_argument("--server", default="", metavar="PREFIX", help="the connector's prefix")
-    parser.add_argument(
-        "--collection",
         default="",
-        metavar="NAME",
-        help="the source table as the connector names it (default: from the table's options)",
-    )
-    parser.add_argument(
+    ),
+    option("--server", "PREFIX", "the connector's prefix", default=""),
+    option(
+        "--collection",
+        "NAME",
+        "the source table as the connector names it (default: from the table's options)",
+        default="",
+    ),
+    option(
         "--signal-table",
+        "NAME",
+        "for the printed statement (default: debezium_signal)",
         default="debezium_signal",
-        metavar="NAME",
-        help="for the printed statement (default: debezium_signal)",
-    )
-    parser.add_argument("--no-wait", action="store_true", help="end when the signal is sent")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=None,
-        metavar="SECONDS",
-        help="how long to wait for the snapshot (default: as long as it takes)",
-    )
-    parser.add_argument("--json", action="store_true", help="the result as one JSON object")
-    parser.set_defaults(run=_resnapshot)
-
-
-def _resnapshot(arguments: argparse.Namespace) -> int:
+    ),
+    flag("--no-wait", "exit when the signal is sent"),
+    option(
+        "--timeout", SECONDS, "how long to wait for the snapshot (default: as long as it takes)"
+    ),
+    flag("--json", "the result as one JSON object"),
+    examples=_EXAMPLES,
+)
+def resnapshot(arguments: Arguments) -> int:
+    """Send the signal, and follow the snapshot."""
     settings = resolved(arguments).settings
     signal = _signal(settings, arguments)
     topic = settings.events.signal_topic
@@ -143,12 +132,12 @@ def _followed(
 def _notifications(tail: TopicTail, value: JsonValue) -> Iterator[Notification]:
     for raw in tail.read():
         for at in range(len(raw)):
-            told = notification(value(raw, at))
-            if told is not None:
-                yield told
+            found = notification(value(raw, at))
+            if found is not None:
+                yield found
 
 
-def _signal(settings: Settings, arguments: argparse.Namespace) -> SnapshotSignal:
+def _signal(settings: Settings, arguments: Arguments) -> SnapshotSignal:
     if settings.format not in _FORMATS:
         raise InvalidRequestError(
             "only Debezium makes snapshots on request", format=settings.format
@@ -177,7 +166,7 @@ def _signal(settings: Settings, arguments: argparse.Namespace) -> SnapshotSignal
     )
 
 
-def _named(settings: Settings, table: str, arguments: argparse.Namespace) -> SourceName:
+def _named(settings: Settings, table: str, arguments: Arguments) -> SourceName:
     given = {"server": arguments.server, "collection": arguments.collection}
     if all(given.values()):  # the table need not exist
         return source_name(table, "", {}, **given)
@@ -190,21 +179,17 @@ def _names(signal: SnapshotSignal) -> str:
 
 
 def _print(
-    arguments: argparse.Namespace,
-    signal: SnapshotSignal,
-    state: str,
-    text: str,
-    more: dict[str, object],
+    arguments: Arguments, signal: SnapshotSignal, state: str, text: str, more: dict[str, object]
 ) -> None:
     if arguments.json:
-        told = {
+        document = {
             "state": state,
             "id": signal.id,
             "server": signal.server,
             "collections": signal.collections,
             "type": signal.data["type"].lower(),
         }
-        text = json.dumps(told | more)
+        text = json.dumps(document | more)
     sys.stdout.write(f"{text}\n")
 
 

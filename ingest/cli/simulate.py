@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward simulate-compaction`: what settings of compaction cost, before a table has them."""
 
-import argparse
 import dataclasses
+import functools
 import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ingest.config.setting_kinds import duration, size
+from ingest.cli.commands import Arguments, Value, combine, command, option
+from ingest.cli.parameters import COUNT, DURATION_S, JSON
+from ingest.config.setting_kinds import size
 from ingest.observe.text_table import aligned, human_size
 from storage.lsm.compaction_policy import CompactionPolicy
 from storage.lsm.compaction_simulation import Outcome, Workload, simulate
 
-__all__ = ["add_simulate_command"]
+__all__ = ["chart", "simulate_compaction"]
 
 _ABOUT = """\
+Show what settings of compaction cost, before a table has them.
+
 Plays a history of commits to one bucket against the real choice of compactions, without a disk,
 and prints what it costs:
 
@@ -27,7 +31,7 @@ and prints what it costs:
 Options of the policy take several values, comma-separated; every combination is one line."""
 
 _EXAMPLES = """\
-examples:
+Examples:
   lakeward simulate-compaction
   lakeward simulate-compaction --row-bytes 200 --rows 50k --keys 10m --updates 0.95
   lakeward simulate-compaction --trigger 2,5,10 --producer none,lookup
@@ -68,86 +72,11 @@ class _Settings:
         )
 
 
-def add_simulate_command(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `simulate-compaction`; it sets `run`."""
-    parser = parent.add_parser(
-        "simulate-compaction",
-        help="write and space amplification of compaction settings, without a disk",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    load = parser.add_argument_group("the load of one bucket")
-    _count(load, "--commits", 300, "commits (default: 300)")
-    _count(load, "--rows", 2_000, "rows of a commit (default: 2k)")
-    _count(load, "--keys", 100_000, "rows that are there at the beginning (default: 100k)")
-    load.add_argument(
-        "--row-bytes",
-        type=_parsed(size.parse),
-        default=100,
-        metavar="SIZE",
-        help="size of a row in a file (default: 100)",
-    )
-    load.add_argument(
-        "--updates",
-        type=_share,
-        default=0.8,
-        metavar="SHARE",
-        help="rows whose key is there already, from 0 to 1 (default: 0.8)",
-    )
-    load.add_argument(
-        "--commit-interval",
-        type=_parsed(duration.parse),
-        default=30.0,
-        metavar="TIME",
-        help="between commits (default: 30s)",
-    )
-    load.add_argument("--seed", type=int, default=1, help="of the keys")
-    policy = parser.add_argument_group("the policy, each one value or several: A,B,…")
-    _several(policy, "--trigger", [2, 5, 10], "num-sorted-run.compaction-trigger (default: 2,5,10)")
-    _several(
-        policy,
-        "--max-size-amplification",
-        [200],
-        "compaction.max-size-amplification-percent (default: 200)",
-    )
-    _several(policy, "--size-ratio", [1], "compaction.size-ratio (default: 1)")
-    policy.add_argument(
-        "--producer",
-        type=_producers,
-        default=["none", "lookup"],
-        metavar="NAME",
-        help="changelog-producer: none, input, lookup or full-compaction (default: none,lookup)",
-    )
-    _several(
-        policy,
-        "--delta-commits",
-        [1],
-        "full-compaction.delta-commits, of the full-compaction producer (default: 1)",
-    )
-    policy.add_argument(
-        "--optimization-interval",
-        type=_parsed(duration.parse),
-        metavar="TIME",
-        help="compaction.optimization-interval (default: off)",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    parser.set_defaults(run=_simulate)
-
-
-def _count(group: Any, name: str, default: int, about: str) -> None:
-    group.add_argument(name, type=_number, default=default, metavar="N", help=about)
-
-
-def _several(group: Any, name: str, default: list[int], about: str) -> None:
-    group.add_argument(name, type=_numbers, default=default, metavar="N", help=about)
-
-
 def _number(text: str) -> int:
     units = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
     digits, unit = (text[:-1], units[text[-1].lower()]) if text[-1:].lower() in units else (text, 1)
     if not digits.isdecimal():
-        raise argparse.ArgumentTypeError("not a number such as 2000, 50k or 10m")
+        raise ValueError("not a number such as 2000, 50k or 10m")
     return int(digits) * unit
 
 
@@ -161,7 +90,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError("not a share from 0 to 1")
+        raise ValueError("not a share from 0 to 1")
     return share
 
 
@@ -169,21 +98,71 @@ def _producers(text: str) -> list[str]:
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in ("none", "input", "lookup", "full-compaction"):
-            raise argparse.ArgumentTypeError(f"no changelog producer: {name}")
+            raise ValueError(f"no changelog producer: {name}")
     return names
 
 
-def _parsed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"not {error}") from error
-
-    return convert
+def _size(text: str) -> int:
+    try:
+        return int(size.parse(text))
+    except ValueError as error:
+        raise ValueError(f"not {error}") from error
 
 
-def _combinations(arguments: argparse.Namespace) -> Iterator[_Settings]:
+_load = functools.partial(option, section="The load of one bucket")
+_policy = functools.partial(option, section="The policy, each one value or several: A,B,…")
+
+_NUMBER = Value(_number, "N")
+_NUMBERS = Value(_numbers, "N[,…]")
+
+_LOAD = combine(
+    _load("--commits", _NUMBER, "commits (default: 300)", default=300),
+    _load("--rows", _NUMBER, "rows of a commit (default: 2k)", default=2_000),
+    _load("--keys", _NUMBER, "rows that exist at the beginning (default: 100k)", default=100_000),
+    _load("--row-bytes", Value(_size, "SIZE"), "of a row in a file (default: 100)", default=100),
+    _load(
+        "--updates",
+        Value(_share, "SHARE"),
+        "rows whose key exists already, from 0 to 1 (default: 0.8)",
+        default=0.8,
+    ),
+    _load("--commit-interval", DURATION_S, "between commits (default: 30s)", default=30.0),
+    _load("--seed", COUNT, "of the keys (default: 1)", default=1),
+)
+
+_POLICY = combine(
+    _policy(
+        "--trigger",
+        _NUMBERS,
+        "num-sorted-run.compaction-trigger (default: 2,5,10)",
+        default=(2, 5, 10),
+    ),
+    _policy(
+        "--max-size-amplification",
+        _NUMBERS,
+        "compaction.max-size-amplification-percent (default: 200)",
+        default=(200,),
+    ),
+    _policy("--size-ratio", _NUMBERS, "compaction.size-ratio (default: 1)", default=(1,)),
+    _policy(
+        "--producer",
+        Value(_producers, "NAME[,…]"),
+        "changelog-producer: none, input, lookup or full-compaction (default: none,lookup)",
+        default=("none", "lookup"),
+    ),
+    _policy(
+        "--delta-commits",
+        _NUMBERS,
+        "full-compaction.delta-commits, of the full-compaction producer (default: 1)",
+        default=(1,),
+    ),
+    _policy(
+        "--optimization-interval", DURATION_S, "compaction.optimization-interval (default: off)"
+    ),
+)
+
+
+def _combinations(arguments: Arguments) -> Iterator[_Settings]:
     policies = itertools.product(
         arguments.producer,
         arguments.trigger,
@@ -204,7 +183,9 @@ def _combinations(arguments: argparse.Namespace) -> Iterator[_Settings]:
             )
 
 
-def _simulate(arguments: argparse.Namespace) -> int:
+@command("simulate-compaction", _ABOUT, _LOAD, _POLICY, JSON, examples=_EXAMPLES)
+def simulate_compaction(arguments: Arguments) -> int:
+    """Simulate every combination and print what it costs."""
     workload = Workload(
         commits=arguments.commits,
         commit_rows=arguments.rows,

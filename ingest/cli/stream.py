@@ -4,14 +4,12 @@
 The stream's daemon must be stopped: `rollback` is refused while one owns the stream.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ingest.cli.argument_values import parse_moment_ms
-from ingest.cli.config_arguments import add_configuration, resolved
+from ingest.cli.commands import Arguments, choose_one, command, flag, group, option
+from ingest.cli.parameters import CONFIGURATION, COUNT, DRY_RUN, JSON, MOMENT_MS, emit, resolved
 from ingest.cli.recover import offsets_table
-from ingest.cli.table_arguments import add_dry_run, add_json, emit
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe.text_table import aligned, human_time, json_line
@@ -24,68 +22,40 @@ from ingest.state.table_registry import TableBook
 from storage.clock import SystemClock
 from storage.errors import DataLossError
 
-__all__ = ["add_stream_commands"]
+__all__ = ["stream"]
 
-_ABOUT = "Look at the batches of a stream, and take all its tables back to one of them."
+_ABOUT = "Look at the batches of a stream, and roll all its tables back to one of them."
 
 _ROLLBACK = """\
-Takes every table of the stream back to the end of one batch, and the stream with them: the next
-start reads on from there and writes the rows again. Rows of later batches go; so do tags of later
-snapshots. What was brought in from quarantine since then is not brought in again. Needs the
-source's records since that batch; refused while a daemon owns the stream. When it is interrupted,
-no daemon starts until it is repeated or `lakeward run --recover-offsets` is run."""
+Roll all tables of a stream, and its offsets, back to the end of a batch.
+
+The next start reads on from there and writes the rows again. Rows of later batches are retracted,
+and tags of later snapshots removed. What was replayed from quarantine since then is not replayed
+again. Needs the source's records since that batch; refused while a daemon owns the stream. When it
+is interrupted, no daemon starts until it is repeated or `lakeward run --recover-offsets` is run."""
 
 _EXAMPLES = """\
-examples:
+Examples:
   lakeward stream points -c shop.yaml
   lakeward stream rollback -c shop.yaml --to-batch 1841 --dry-run
   lakeward stream rollback -c shop.yaml --to-time 2024-01-31T12:00:00
 """
 
 
-def add_stream_commands(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `stream` and its verbs; each sets `run` to a function of the parsed arguments."""
-    stream = parent.add_parser(
-        "stream",
-        help="the batches of a stream, and going back to one with all its tables",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verbs = stream.add_subparsers(dest="verb", metavar="VERB", required=True)
-    points = verbs.add_parser(
-        "points", help="batches that can be gone back to", description=_ABOUT, epilog=_EXAMPLES
-    )
-    add_configuration(points)
-    points.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="newest N; 0 = all (default: 20)"
-    )
-    add_json(points)
-    points.set_defaults(run=_points)
-    rollback = verbs.add_parser(
-        "rollback",
-        help="take all tables of a stream, and its offsets, back to the end of a batch",
-        description=_ROLLBACK,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_configuration(rollback)
-    target = rollback.add_mutually_exclusive_group(required=True)
-    target.add_argument(
-        "--to-batch", type=int, metavar="N", help="commit identifier of the last batch that stays"
-    )
-    target.add_argument(
-        "--to-time",
-        type=parse_moment_ms,
-        metavar="TIME",
-        help="the last batch committed at or before it stays; ISO 8601 (UTC unless it says else)",
-    )
-    add_dry_run(rollback)
-    rollback.add_argument("--json", action="store_true", help="as one JSON object")
-    rollback.set_defaults(run=_rollback)
+stream = group("stream", _ABOUT, examples=_EXAMPLES)
 
 
-def _points(arguments: argparse.Namespace) -> int:
+@command(
+    "points",
+    "List the batches that a stream can be rolled back to.",
+    CONFIGURATION,
+    option("--limit", COUNT, "newest N; 0 = all (default: 20)", default=20),
+    JSON,
+    examples=_EXAMPLES,
+    into=stream,
+)
+def points(arguments: Arguments) -> int:
+    """Print batches."""
     settings = resolved(arguments).settings
     book = TableBook(settings, SystemClock())
     book.load(create=False)
@@ -102,30 +72,45 @@ def _points(arguments: argparse.Namespace) -> int:
     return emit(arguments, ["batch", "committed", "tables"], rows, "no batches")
 
 
-def _rollback(arguments: argparse.Namespace) -> int:
+@command(
+    "rollback",
+    _ROLLBACK,
+    CONFIGURATION,
+    option("--to-batch", COUNT, "commit identifier of the last batch that stays"),
+    option(
+        "--to-time",
+        MOMENT_MS,
+        "the last batch committed at or before it stays; ISO 8601 (UTC without a zone)",
+    ),
+    DRY_RUN,
+    flag("--json", "as one JSON object"),
+    examples=_EXAMPLES,
+    into=stream,
+)
+def rollback(arguments: Arguments) -> int:
+    """Roll the stream back."""
+    choose_one(arguments, "to_batch", "to_time", required=True)
     settings = resolved(arguments).settings
-    stream = settings.pipeline.name
+    name = settings.pipeline.name
     wanted = {"identifier": arguments.to_batch, "time_ms": arguments.to_time}
     if arguments.dry_run:
         book = TableBook(settings, SystemClock())
         book.load(create=False)
-        point, plans = plan_rollback(book, stream, **wanted)
-        _tell(arguments, point, plans, "nothing was changed")
+        point, plans = plan_rollback(book, name, **wanted)
+        _print_plan(arguments, point, plans, "nothing was changed")
         return 0
     with owned_stream(settings) as (book, ownership):
-        point, plans = plan_rollback(book, stream, **wanted)
+        point, plans = plan_rollback(book, name, **wanted)
         _require_records(settings, plans)
-        state = carry_out(book, StreamPosition(settings, book, ownership), stream, plans)
+        state = carry_out(book, StreamPosition(settings, book, ownership), name, plans)
         tables = sorted(book.progresses())
-    _tell(arguments, point, plans, f"the next commit identifier is {state.base}")
+    _print_plan(arguments, point, plans, f"the next commit identifier is {state.base}")
     if not arguments.json:
         print(f"\n{offsets_table(state, tables)}")
     return 0
 
 
-def _tell(
-    arguments: argparse.Namespace, point: Point, plans: Sequence[TablePlan], end: str
-) -> None:
+def _print_plan(arguments: Arguments, point: Point, plans: Sequence[TablePlan], end: str) -> None:
     rows = [_row(plan) for plan in plans]
     head = ["table", "newest", "target", "committed", "lost_records", "lost_replays"]
     if arguments.json:

@@ -4,24 +4,36 @@
 The words and what is printed; the work is in `ingest.tools.verify`.
 """
 
-import argparse
+import functools
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ingest.cli.argument_values import parse_count, parse_duration_s, parse_positive
-from ingest.cli.table_selection import add_place, catalog_at, settings_at
+import click
+
+from ingest.cli.commands import Arguments, Value, choose_one, command, flag, option, positional
+from ingest.cli.parameters import (
+    COUNT,
+    DURATION_S,
+    NAMES,
+    POSITIVE,
+    catalog_at,
+    settings_at,
+    warehouse_or_config,
+)
 from ingest.logs import configure_logging
 from ingest.observe.text_table import json_line
-from ingest.tools.verify.outcome import TableOutcome, exit_code
-from ingest.tools.verify.runs import Request, opened_database, selected_tables, verify_tables
-from ingest.tools.verify.source_url import SourceUrl
 from storage.clock import SystemClock
-from storage.table.scan.predicate_text import parse_predicate
 
-__all__ = ["add_verify_command"]
+if TYPE_CHECKING:
+    from ingest.tools.verify.outcome import TableOutcome
+    from ingest.tools.verify.runs import Request
+
+__all__ = ["verify"]
 
 _ABOUT = """\
+Compare tables with the database they come from, or with other tables.
+
 Compares lake tables with the tables of a database that they are filled from, with other lake
 tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side.
 
@@ -30,7 +42,7 @@ ranges whose sums differ are looked at key by key. Keys that differ are read aga
 reported, so a source that goes on changing can be compared too (see --wait-for)."""
 
 _EXAMPLES = """\
-examples:
+Examples:
   lakeward verify -c shop.yaml shop.orders \\
       --source 'postgresql+psycopg://reader:${file:/run/secrets/pw}@db.example/shop'
   lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}' --json
@@ -41,10 +53,10 @@ examples:
   lakeward verify --warehouse /data/wh shop.orders --against s3://backup/wh:shop.orders
   lakeward verify --warehouse /data/wh shop.orders --against /data/export/orders
 
-drivers: pip install 'lakeward[verify]' brings SQLAlchemy, psycopg (PostgreSQL) and PyMySQL (MySQL,
+Drivers: pip install 'lakeward[verify]' brings SQLAlchemy, psycopg (PostgreSQL) and PyMySQL (MySQL,
 MariaDB); SQLite needs none; others by their SQLAlchemy URL.
 
-exit codes:
+Exit codes:
     0  all tables are equal
     3  a table differs
    69  the source, the store or the status page does not answer, or the lake did not catch up
@@ -54,147 +66,22 @@ exit codes:
 """
 
 
-def add_verify_command(parent: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `verify`; it sets `run`."""
-    parser = parent.add_parser(
-        "verify",
-        help="compare tables with the database they come from, or with other tables",
-        description=_ABOUT,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("tables", nargs="+", metavar="TABLE", help="database.table, or a glob")
-    _add_lake(parser)
-    _add_source(parser)
-    _add_choice(parser)
-    _add_waiting(parser)
-    parser.add_argument(
-        "--show",
-        type=parse_positive,
-        default=10,
-        metavar="N",
-        help="keys shown of each kind (default: 10)",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object per table and line")
-    parser.set_defaults(run=_verify, parser=parser)
-
-
-def _add_lake(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "configuration of the pipeline: its warehouse, its masks, its topics")
-
-
-def _add_source(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("with what")
-    what = group.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--source",
-        metavar="URL",
-        help="SQLAlchemy URL of the database; ${NAME} and ${file:/path} are filled in",
-    )
-    what.add_argument(
-        "--against",
-        metavar="PLACE",
-        help="WAREHOUSE:database.table, a Parquet file, or a directory of them",
-    )
-    group.add_argument(
-        "--source-table",
-        metavar="NAME",
-        help="schema.table; {database} and {table} are parts of the lake table's name "
-        "(default: the table's option lakeward.source-table)",
-    )
-
-
-def _add_choice(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("which rows and columns")
-    group.add_argument(
-        "--where", metavar="SQL", help="only these rows of the source, or of the other table"
-    )
-    group.add_argument(
-        "--where-lake", metavar="TEXT", help="only these rows of the lake, such as \"_shard = 'a'\""
-    )
-    group.add_argument(
-        "--key-range",
-        type=_range,
-        metavar="LOW..HIGH",
-        help="only rows whose first key column is in between; either may be missing",
-    )
-    group.add_argument(
-        "--key", type=_names, default=(), metavar="A,B", help="columns that identify a row"
-    )
-    group.add_argument(
-        "--exclude", type=_names, default=(), metavar="A,B", help="columns not to compare"
-    )
-    group.add_argument(
-        "--mask", type=_names, default=(), metavar="A,B", help="columns whose values are not shown"
-    )
-    group.add_argument(
-        "--page-rows",
-        type=parse_positive,
-        default=10_000,
-        metavar="N",
-        help="rows read from the source at a time, and rows of a range (default: 10000)",
-    )
-    group.add_argument(
-        "--limit",
-        type=parse_positive,
-        default=100_000,
-        metavar="N",
-        help="stop looking after so many keys that differ (default: 100000)",
-    )
-
-
-def _add_waiting(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("a source that moves")
-    group.add_argument(
-        "--wait-for",
-        choices=["lag"],
-        help="first, and before each recheck, wait until the lake has all that the source had",
-    )
-    group.add_argument(
-        "--wait-timeout", type=parse_duration_s, default=600.0, metavar="TIME", help="default: 10m"
-    )
-    group.add_argument(
-        "--settle",
-        type=parse_duration_s,
-        default=5.0,
-        metavar="TIME",
-        help="time the connector gets to send what the source had (default: 5s)",
-    )
-    group.add_argument(
-        "--slot", metavar="NAME", help="PostgreSQL: wait for this replication slot instead"
-    )
-    group.add_argument(
-        "--status-url",
-        metavar="URL",
-        help="ask the pipeline's status page for the lag, instead of Kafka and the tables",
-    )
-    group.add_argument(
-        "--rechecks",
-        type=parse_count,
-        metavar="N",
-        help="read keys that differ again so often; 0 = report them at once "
-        "(default: 1, with --wait-for 2)",
-    )
-    group.add_argument(
-        "--recheck-wait",
-        type=parse_duration_s,
-        metavar="TIME",
-        help="time between (default: 0, with --wait-for 30s)",
-    )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+_against = functools.partial(option, section="With what")
+_rows = functools.partial(option, section="Which rows and columns")
+_moving = functools.partial(option, section="A source that moves")
 
 
 def _range(text: str) -> tuple[str | None, str | None]:
     low, dots, high = text.partition("..")
     if not dots or not (low or high):
-        raise argparse.ArgumentTypeError("write LOW..HIGH")
+        raise ValueError("write LOW..HIGH")
     return low or None, high or None
 
 
-def _request(arguments: argparse.Namespace) -> Request:
+def _request(arguments: Arguments) -> "Request":
+    from ingest.tools.verify.runs import Request
+    from storage.table.scan.predicate_text import parse_predicate
+
     waits = arguments.wait_for is not None
     rechecks, pause_s = arguments.rechecks, arguments.recheck_wait
     return Request(
@@ -219,12 +106,88 @@ def _request(arguments: argparse.Namespace) -> Request:
     )
 
 
-def _verify(arguments: argparse.Namespace) -> int:
+@command(
+    "verify",
+    _ABOUT,
+    positional(
+        "tables", nargs=-1, required=True, metavar="TABLE...", help="database.table, or a glob"
+    ),
+    warehouse_or_config("configuration of the pipeline: its warehouse, its masks, its topics"),
+    _against(
+        "--source", "URL", "SQLAlchemy URL of the database; ${NAME} and ${file:/path} are filled in"
+    ),
+    _against(
+        "--against", "PLACE", "WAREHOUSE:database.table, a Parquet file, or a directory of them"
+    ),
+    _against(
+        "--source-table",
+        "NAME",
+        "schema.table; {database} and {table} are parts of the lake table's name "
+        "(default: the table's option lakeward.source-table)",
+    ),
+    _rows("--where", "SQL", "only these rows of the source, or of the other table"),
+    _rows("--where-lake", "TEXT", "only these rows of the lake, such as \"_shard = 'a'\""),
+    _rows(
+        "--key-range",
+        Value(_range, "LOW..HIGH"),
+        "only rows whose first key column is in between; either may be missing",
+    ),
+    _rows("--key", NAMES, "columns that identify a row", default=()),
+    _rows("--exclude", NAMES, "columns not to compare", default=()),
+    _rows("--mask", NAMES, "columns whose values are not shown", default=()),
+    _rows(
+        "--page-rows",
+        POSITIVE,
+        "rows read from the source at a time, and rows of a range (default: 10000)",
+        default=10_000,
+    ),
+    _rows(
+        "--limit",
+        POSITIVE,
+        "stop looking after so many keys that differ (default: 100000)",
+        default=100_000,
+    ),
+    _moving(
+        "--wait-for",
+        click.Choice(["lag"]),
+        "first, and before each recheck, wait until the lake has all that the source had",
+    ),
+    _moving("--wait-timeout", DURATION_S, "default: 10m", default=600.0),
+    _moving(
+        "--settle",
+        DURATION_S,
+        "time the connector gets to send what the source had (default: 5s)",
+        default=5.0,
+    ),
+    _moving("--slot", "NAME", "PostgreSQL: wait for this replication slot instead"),
+    _moving(
+        "--status-url",
+        "URL",
+        "ask the pipeline's status page for the lag, instead of Kafka and the tables",
+    ),
+    _moving(
+        "--rechecks",
+        COUNT,
+        "read keys that differ again so often; 0 = report them at once "
+        "(default: 1, with --wait-for 2)",
+    ),
+    _moving("--recheck-wait", DURATION_S, "time between (default: 0, with --wait-for 30s)"),
+    option("--show", POSITIVE, "keys shown of each kind (default: 10)", default=10),
+    flag("--json", "one JSON object per table and line"),
+    examples=_EXAMPLES,
+)
+def verify(arguments: Arguments) -> int:
+    """Compare the tables; the exit code says whether they are equal."""
+    from ingest.tools.verify.outcome import exit_code
+    from ingest.tools.verify.runs import opened_database, selected_tables, verify_tables
+    from ingest.tools.verify.source_url import SourceUrl
+
+    choose_one(arguments, "source", "against", required=True)
     configure_logging(level="info")
     request = _request(arguments)
     settings = settings_at(arguments)
     catalog = catalog_at(arguments, settings)
-    tables = selected_tables(catalog, arguments.tables)
+    tables = selected_tables(catalog, list(arguments.tables))
     database: Any = None
     if arguments.source is not None:
         database = opened_database(SourceUrl.of(arguments.source, os.environ))
@@ -241,7 +204,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     return exit_code(outcomes)
 
 
-def _print(outcome: TableOutcome, *, as_json: bool) -> None:
+def _print(outcome: "TableOutcome", *, as_json: bool) -> None:
     if as_json:
         print(json_line(outcome.document()))
         return

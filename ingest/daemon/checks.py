@@ -2,7 +2,8 @@
 """What `lakeward validate` looks at: could this pipeline start here and now?
 
 `offline` judges the settings alone; `online` contacts the source, tries the directories and looks
-for Java. Both only report; nothing is created that is not removed again.
+for Java. Both only report; nothing is created that is not removed again. The Kafka client is
+imported when a broker is asked.
 """
 
 import contextlib
@@ -12,9 +13,7 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from typing import TYPE_CHECKING
 
 from ingest.config.locations import named
 from ingest.config.registry_settings import SchemaRegistrySettings
@@ -31,7 +30,6 @@ from ingest.daemon.configuration import transforms_found
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.errors import AccessDeniedError, ExitCode, kind_of
 from ingest.source.file_listing import list_files
-from ingest.source.kafka_client import admin_config, broker_error
 from ingest.transform.rule_names import transform_rule
 from storage.clock import IdSource, RandomIds
 from storage.errors import (
@@ -45,6 +43,9 @@ from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.io.resolve import is_local, resolve_file_io
 from storage.options.options import TableOptions, find_option, require_writable
 from storage.options.table import TABLE_OPTIONS
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
 __all__ = ["Finding", "offline", "online", "registry", "source"]
 
@@ -237,9 +238,14 @@ def _files(settings: FileSourceSettings) -> str:
 
 
 def _kafka(settings: KafkaSourceSettings) -> str:
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    from ingest.source.kafka_client import admin_config
+
     denied: list[KafkaError] = []
 
-    def on_error(error: KafkaError) -> None:
+    def on_error(error: "KafkaError") -> None:
         """Refused credentials arrive here only; the request itself just times out."""
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
             denied.append(error)
@@ -261,6 +267,10 @@ def _kafka(settings: KafkaSourceSettings) -> str:
 
 
 def _kafka_problem(error: object, settings: KafkaSourceSettings) -> LakewardError:
+    from confluent_kafka import KafkaError, KafkaException
+
+    from ingest.source.kafka_client import broker_error
+
     servers = settings.bootstrap_servers
     if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
         error = error.args[0]

@@ -8,9 +8,10 @@ import decimal
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "aligned",
@@ -129,7 +130,7 @@ def human_time(time_ms: int) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%S.") + f"{time_ms % 1000:03d}"
 
 
-def rows_of(data: pa.RecordBatch | pa.Table) -> list[list[Any]]:
+def rows_of(data: "pa.RecordBatch | pa.Table") -> list[list[Any]]:
     """Rows of a small batch as Python values, for printing."""
     columns = [column.to_pylist() for column in data.columns]
     return [list(row) for row in zip(*columns, strict=True)]

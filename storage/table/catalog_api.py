@@ -8,14 +8,21 @@ wherever it lies, so `table` is the same for all.
 """
 
 import abc
+import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from storage.clock import Clock, IdSource
 from storage.errors import NotFoundError, UnsupportedFeatureError
+from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.schema import TableSchema
+from storage.format.metadata.schema_store import SchemaStore
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
-from storage.table.table import FileStoreTable
+
+if TYPE_CHECKING:
+    from storage.table.table import FileStoreTable
 
 __all__ = ["BRANCH_MARK", "METASTORE", "Catalog"]
 
@@ -111,7 +118,7 @@ class Catalog(abc.ABC):
     @abc.abstractmethod
     def create_table(
         self, identifier: str, schema: TableSchema, ignore_if_exists: bool = False
-    ) -> FileStoreTable:
+    ) -> "FileStoreTable":
         """Make a table; of several concurrent calls one makes it.
 
         Args:
@@ -133,7 +140,24 @@ class Catalog(abc.ABC):
             StorageUnavailableError: files are left; drop it again.
         """
 
-    def table(self, identifier: str) -> FileStoreTable:
+    def newest_snapshot(self, identifier: str) -> Snapshot | None:
+        """The newest snapshot of a table, of the branch that its options name; None: no commit yet.
+
+        Reads metadata alone: unlike `table` it loads no file format and no merge engine.
+
+        Raises:
+            NotFoundError: there is no such table, or no branch of the name in its options.
+        """
+        main = TableLayout(self.table_path(identifier))
+        schema = SchemaStore(self.file_io, main).latest()
+        if schema is None:
+            raise NotFoundError("there is no such table", table=identifier)
+        branch = dataclasses.replace(main, branch=schema.options.get("branch", main.branch))
+        if branch != main and SchemaStore(self.file_io, branch).latest() is None:
+            raise NotFoundError("there is no such branch", table=identifier, branch=branch.branch)
+        return SnapshotStore(self.file_io, branch).latest()
+
+    def table(self, identifier: str) -> "FileStoreTable":
         """Open a table at its newest schema.
 
         Args:
@@ -142,6 +166,8 @@ class Catalog(abc.ABC):
         Raises:
             NotFoundError: there is no such table or branch.
         """
+        from storage.table.table import FileStoreTable
+
         identifier, mark, branch = identifier.partition(BRANCH_MARK)
         path, wanted = self.table_path(identifier), branch if mark else None
         try:

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from ingest.config.settings import load_settings
+from ingest.daemon.configuration import load_settings
 from ingest.pipeline.cold_tables import topic_waits
 from ingest.source.records import RawBatch
 from tests.unit.ingest.debezium_events import connect_block, connect_field

@@ -58,3 +58,16 @@ def test_other_names_are_refused() -> None:
         getattr(storage, "no_such_name")  # noqa: B009
     with pytest.raises(ImportError):
         exec("from storage import no_such_name")
+
+
+def test_names_and_snapshots_are_listed_without_formats_and_engines(tmp_path: pathlib.Path) -> None:
+    table = make_table(tmp_path)
+    write(table, 1, [("+I", 1, "a")])
+    code = (
+        "from storage.table.catalog import FileSystemCatalog\n"
+        f"catalog = FileSystemCatalog({str(tmp_path)!r})\n"
+        "assert catalog.list_tables('db') == ['t']\n"
+        "assert catalog.newest_snapshot('db.t').id == 1"
+    )
+    heavy = {"storage.table.table", "storage.lsm", "pyarrow.parquet", "pyarrow.compute", "fastavro"}
+    assert not heavy & _modules_after(code)

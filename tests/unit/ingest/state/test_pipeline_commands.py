@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from ingest.cli import main as cli
+from ingest.daemon import daemon
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.asking import request_files
 from ingest.observe.http_server import HttpServer, StatusBoard
@@ -126,7 +127,7 @@ def test_a_checkpoint_that_is_wrong_is_thrown_away_and_nothing_is_lost_or_double
     state = tmp_path / "checkpoint/lakeward.json"
     state.write_text("{")  # damaged
     stream.leave()
-    monkeypatch.setattr(cli.daemon, "run", lambda settings, **more: 0)
+    monkeypatch.setattr(daemon, "run", lambda settings, **more: 0)
     code, out, _ = lakeward(capsys, "run", "-c", tmp_path / "shop.yaml", "--recover-offsets")
     assert code == 0
     assert "the checkpoint starts here now" in out

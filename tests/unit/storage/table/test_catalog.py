@@ -15,10 +15,11 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.format.metadata.schema import TableSchema, new_schema
-from storage.format.metadata.schema_changes import AddColumn, DropColumn
+from storage.format.metadata.schema_changes import AddColumn, DropColumn, SetOption
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
 from storage.io.object_store.object_store import ObjectStoreFileIO
+from storage.table.branches import create_branch
 from storage.table.catalog import Catalog, FileSystemCatalog
 from storage.table.table import FileStoreTable
 from tests.table_kit import make_table, reopened, rows_of, write
@@ -241,3 +242,27 @@ def test_other_kinds_say_where_tables_lie(tmp_path, monkeypatch):
     catalog.create_table("a.b", schema)
     assert catalog.table("a.b").layout.root == f"{tmp_path}/anywhere/a.b"
     assert catalog.exists("a.b")
+
+
+def test_the_newest_snapshot_is_that_of_the_branch_in_the_options(
+    catalog: FileSystemCatalog,
+) -> None:
+    table = catalog.create_table("db.t", schema())
+    assert catalog.newest_snapshot("db.t") is None
+    for number in (1, 2):
+        write(table, number, [("+I", number, number)])
+    create_branch(table, "old", snapshot_id=1)
+    assert catalog.newest_snapshot("db.t") == table.latest_snapshot()
+    table.alter([SetOption("branch", "old")])
+    newest = catalog.newest_snapshot("db.t")
+    assert newest is not None
+    assert newest.id == 1
+    assert newest == catalog.table("db.t").latest_snapshot()
+
+
+def test_the_newest_snapshot_of_nothing(catalog: FileSystemCatalog) -> None:
+    with pytest.raises(NotFoundError, match="no such table"):
+        catalog.newest_snapshot("db.t")
+    catalog.create_table("db.t", schema(branch="none"))
+    with pytest.raises(NotFoundError, match="no such branch"):
+        catalog.newest_snapshot("db.t")

@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of long commands: one line that is written over on a terminal, log lines elsewhere."""
+"""Long commands: their progress, and how SIGTERM and SIGINT stop them.
+
+Progress is one line that is written over on a terminal, and log lines elsewhere.
+"""
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
+from types import FrameType
 from typing import Any, TextIO
 
+from ingest.errors import ExitCode
 from ingest.logs import configure_logging
 from storage.clock import Clock, SystemClock
 
-__all__ = ["ProgressLine", "ProgressLog", "TerminalLine", "open_progress"]
+__all__ = ["ProgressLine", "ProgressLog", "StopSignal", "TerminalLine", "open_progress"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -21,10 +28,10 @@ _DRAW_EVERY_S = 0.1
 
 
 class ProgressLine:
-    """Where progress is told."""
+    """Where progress is shown."""
 
     def show(self, text: str, event: str, facts: Mapping[str, Any], *, last: bool = False) -> None:
-        """Tell how far something is.
+        """Show how far something is.
 
         Args:
             text: one line for people.
@@ -34,7 +41,7 @@ class ProgressLine:
         """
 
     def clear(self) -> None:
-        """It is done."""
+        """End the line: the work is done."""
 
 
 def open_progress() -> ProgressLine:
@@ -79,15 +86,15 @@ class ProgressLog(ProgressLine):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told_s = clock.monotonic_s()
+        self._logged_s = clock.monotonic_s()
 
     def show(self, text: str, event: str, facts: Mapping[str, Any], *, last: bool = False) -> None:
         """See `ProgressLine`."""
         del text, last
         now = self._clock.monotonic_s()
-        if now - self._told_s < _LOG_EVERY_S:
+        if now - self._logged_s < _LOG_EVERY_S:
             return
-        self._told_s = now
+        self._logged_s = now
         _LOG.info(event, extra={"event": event, **facts})
 
 
@@ -96,3 +103,33 @@ def _width(stream: TextIO) -> int:
         return os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         return 80
+
+
+class StopSignal:
+    """The first signal asks to stop, the second ends the process. A context manager.
+
+    Args:
+        what: what is finished first, for the line that says so.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.event = threading.Event()
+        self._what = what
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignal":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._signalled)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.event.is_set():
+            os._exit(int(ExitCode.RETRY))
+        self.event.set()
+        sys.stderr.write(f"stopping when {self._what} done; again: at once\n")

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`lakeward table show|scan|files|snapshots`: read one table, and change nothing.
+
+Tables are named as Paimon names them: `db.t`, `db.t$branch_b`, `db.t$files`, `db.t$branch_b$files`,
+`sys.all_table_options`.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.cli.commands import Arguments, Decorator, command, flag, option
+from ingest.cli.parameters import (
+    COUNT,
+    MOMENT_MS,
+    NAMES,
+    ONE_TABLE,
+    PAIR,
+    catalog_of,
+    emit,
+    table_of,
+)
+from ingest.observe.metrics.layout_figures import levels_of
+from ingest.observe.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
+from storage.errors import InvalidRequestError
+from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
+from storage.format.metadata.snapshot import Snapshot
+from storage.format.row.binary_row import decode_row
+from storage.format.types.type_text import type_to_json
+from storage.table.catalog import FileSystemCatalog
+from storage.table.commit.live_files import live_entries
+from storage.table.inspect.system.catalog_tables import CATALOG_TABLES, catalog_system_table
+from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
+from storage.table.scan.fallback import FALLBACK_BRANCH
+from storage.table.scan.incremental import is_incremental
+from storage.table.scan.predicate import Predicate, mask
+from storage.table.scan.predicate_text import parse_predicate
+from storage.table.table import FileStoreTable
+
+__all__ = ["files", "scan", "show", "snapshots"]
+
+CATALOG_PREFIX = "sys."
+"""Begins the names of system tables of a whole catalog."""
+
+_BRANCH = "branch_"
+
+_SCAN = f"""\
+Print rows of a snapshot, merged; or of a system table.
+
+Deleted rows are not among them. TABLE may also be a system table:
+{", ".join(f"TABLE${name}" for name in SYSTEM_TABLES)};
+{", ".join(f"{CATALOG_PREFIX}{name}" for name in CATALOG_TABLES)}."""
+
+_SCAN_EXAMPLES = """\
+Examples:
+  lakeward table scan /data/warehouse shop.orders --columns id,amount --filter "id > 5"
+  lakeward table scan /data/warehouse shop.orders --tag 2024-01-31 --limit 0 --csv > orders.csv
+  lakeward table scan /data/warehouse shop.orders --option incremental-between=3,7
+  lakeward table scan /data/warehouse 'shop.orders$audit_log' --option incremental-between=3,7
+  lakeward table scan /data/warehouse 'shop.orders$snapshots' --json
+  lakeward table scan /data/warehouse 'shop.orders$branch_test$files'
+  lakeward table scan /data/warehouse sys.all_table_options --filter "key = 'bucket'"
+"""
+
+_SNAPSHOT = option("--snapshot", COUNT, "default: the newest")
+
+
+def _limit(text: str) -> Decorator:
+    return option("--limit", COUNT, f"{text}; 0 = all (default: 20)", default=20)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What a scan reads.
+
+    Attributes:
+        name: of the table.
+        columns: in this order; None: all.
+        predicate: of the rows to read; None: all.
+        options: of reading, such as those of time travel.
+    """
+
+    name: str
+    columns: tuple[str, ...] | None = None
+    predicate: Predicate | None = None
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def read_scan(
+    catalog: FileSystemCatalog, request: ScanRequest
+) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """The columns, and the rows batch by batch.
+
+    Raises:
+        NotFoundError: there is no such table, system table, branch or snapshot.
+        InvalidRequestError: a column is unknown.
+        InvalidOptionError: an option is bad.
+    """
+    if request.name.startswith(CATALOG_PREFIX):
+        rows = catalog_system_table(catalog, request.name.removeprefix(CATALOG_PREFIX))
+        return _whole(rows, request)
+    base, system = _split(request.name)
+    table = catalog.table(base)
+    if request.options:
+        table = table.with_options(request.options)
+    if system is not None:
+        return _whole(system_table(table, system), request)
+    columns = list(request.columns or table.schema.field_names)
+    if is_incremental(table) or FALLBACK_BRANCH in table.schema.options:
+        rows = table.to_arrow(columns=request.columns, filter=request.predicate)
+        return rows.column_names, iter(rows.to_batches())
+    read = table.new_read(columns, request.predicate)
+    plan = table.new_scan().with_filter(request.predicate).plan()
+    return columns, (batch for split in plan.splits for batch in read.to_batches(split))
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    """The name of a table or branch, and of the system table."""
+    parts = name.split("$")
+    base = parts[0]
+    if len(parts) > 1 and parts[1].startswith(_BRANCH):
+        base = f"{base}${parts[1]}"
+        del parts[1]
+    if len(parts) > 2:
+        raise InvalidRequestError(
+            "no such table", hint="write database.table$files, or $branch_b$files", table=name
+        )
+    return base, parts[1] if len(parts) == 2 else None
+
+
+def _whole(rows: pa.Table, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Some rows and columns of a table that is in memory."""
+    columns = list(request.columns or rows.column_names)
+    unknown = sorted(set(columns) - set(rows.column_names))
+    if unknown:
+        raise InvalidRequestError(
+            "no such column",
+            hint=f"the table has {', '.join(rows.column_names)}",
+            column=unknown[0],
+        )
+    batches = rows.to_batches()
+    if request.predicate is not None:
+        batches = [batch.filter(mask(request.predicate, batch)) for batch in batches]
+    return columns, (batch.select(columns) for batch in batches)
+
+
+def _snapshot(table: FileStoreTable, number: int | None) -> Snapshot | None:
+    return table.latest_snapshot() if number is None else table.snapshots.read(number)
+
+
+def _entries(table: FileStoreTable, snapshot: Snapshot | None) -> list[ManifestEntry]:
+    return [] if snapshot is None else live_entries(table, snapshot)
+
+
+@command(
+    "show",
+    "Print schema, options, keys, rows and files per level.",
+    ONE_TABLE,
+    _SNAPSHOT,
+    examples="Examples:\n  lakeward table show /data/warehouse shop.orders --snapshot 3\n",
+)
+def show(arguments: Arguments) -> int:
+    """Print one table."""
+    table = table_of(arguments)
+    snapshot = _snapshot(table, arguments.snapshot)
+    schema = table.schema if snapshot is None else table.schemas.read(snapshot.schema_id)
+    levels = levels_of(_entries(table, snapshot))
+    columns = [[f.id, f.name, _type_of(type_to_json(f.type))] for f in schema.fields]
+    document = {
+        "table": arguments.table,
+        "snapshot": None if snapshot is None else snapshot.id,
+        "schema_id": schema.id,
+        "columns": [dict(zip(("id", "name", "type"), column, strict=True)) for column in columns],
+        "primary_key": list(schema.primary_keys),
+        "partition_by": list(schema.partition_keys),
+        "options": dict(schema.options),
+        "comment": schema.comment,
+        "record_count": 0 if snapshot is None else snapshot.total_record_count,
+        "levels": [
+            dict(zip(("level", "files", "rows", "bytes"), level, strict=True)) for level in levels
+        ],
+    }
+    if arguments.json:
+        print(json_line(document))
+        return 0
+    print(_heading(arguments.table, snapshot, schema.id))
+    print(f"primary key   {', '.join(schema.primary_keys) or 'none'}")
+    print(f"partitions    {', '.join(schema.partition_keys) or 'none'}")
+    print(f"records       {document['record_count']:,} in data files (before merging)")
+    print("\n" + aligned(["id", "column", "type"], columns))
+    if schema.options:
+        print("\n" + aligned(["option", "value"], sorted(schema.options.items())))
+    if levels:
+        shown = [[*level[:3], human_size(level[3])] for level in levels]
+        print("\n" + aligned(["level", "files", "rows", "size"], shown))
+    return 0
+
+
+def _heading(name: str, snapshot: Snapshot | None, schema_id: int) -> str:
+    if snapshot is None:
+        return f"{name}: no snapshot yet, schema {schema_id}"
+    return f"{name}: snapshot {snapshot.id} of {human_time(snapshot.time_ms)}, schema {schema_id}"
+
+
+def _type_of(value: object) -> str:
+    return value if isinstance(value, str) else json_line({"type": value})
+
+
+@command(
+    "files",
+    "List the live data files of a snapshot.",
+    ONE_TABLE,
+    _SNAPSHOT,
+    examples="Examples:\n  lakeward table files /data/warehouse shop.orders --json\n",
+)
+def files(arguments: Arguments) -> int:
+    """Print the files."""
+    table = table_of(arguments)
+    entries = _entries(table, _snapshot(table, arguments.snapshot))
+    entries.sort(key=lambda e: (e.partition, e.bucket, e.file.level, -e.file.max_sequence_number))
+    head = ["partition", "bucket", "level", "rows", "deletes", "size", "min_key", "max_key"]
+    head += ["min_sequence", "max_sequence", "schema", "file"]
+    rows = [_file_row(table, entry, raw=arguments.json) for entry in entries]
+    if not table.schema.partition_keys:
+        head = head[1:]
+        rows = [row[1:] for row in rows]
+    return emit(arguments, head, rows, "no data files")
+
+
+def _file_row(table: FileStoreTable, entry: ManifestEntry, *, raw: bool) -> list[Any]:
+    file = entry.file
+    return [
+        table.partition_path(entry.partition),
+        entry.bucket,
+        file.level,
+        file.row_count,
+        file.delete_row_count,
+        file.file_size if raw else human_size(file.file_size),
+        _key(table, file, file.min_key),
+        _key(table, file, file.max_key),
+        file.min_sequence_number,
+        file.max_sequence_number,
+        file.schema_id,
+        file.file_name,
+    ]
+
+
+def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:
+    """A key for people: the value itself when the key is one column."""
+    fields = table.schemas.read(file.schema_id).key_fields
+    if not fields:
+        return None
+    values = decode_row(framed, [field.type for field in fields])
+    return values[0] if len(values) == 1 else list(values)
+
+
+@command(
+    "snapshots",
+    "List the snapshots that can be read.",
+    ONE_TABLE,
+    _limit("newest N"),
+    examples="Examples:\n  lakeward table snapshots /data/warehouse shop.orders --limit 0\n",
+)
+def snapshots(arguments: Arguments) -> int:
+    """Print the snapshots."""
+    table = table_of(arguments)
+    numbers = sorted(table.snapshots.ids())
+    chosen = numbers[-arguments.limit :] if arguments.limit else numbers
+    head = ["id", "kind", "time", "schema", "records", "delta", "identifier", "user"]
+    rows: list[list[Any]] = []
+    for number in chosen:
+        each = table.snapshots.read(number)
+        time: Any = each.time_ms if arguments.json else human_time(each.time_ms)
+        counts = [each.total_record_count, each.delta_record_count]
+        writer = [each.commit_identifier, each.commit_user]
+        rows.append([each.id, each.commit_kind.value, time, each.schema_id, *counts, *writer])
+    return emit(arguments, head, rows, "no snapshots")
+
+
+@command(
+    "scan",
+    _SCAN,
+    ONE_TABLE,
+    _SNAPSHOT,
+    option("--tag", "NAME", "the snapshot that this tag keeps"),
+    option(
+        "--timestamp", MOMENT_MS, "the newest snapshot of this time, ISO 8601 (UTC without a zone)"
+    ),
+    option(
+        "--option",
+        PAIR,
+        "a reading option, such as incremental-between=3,7 or scan.watermark=1700000000000",
+        multiple=True,
+    ),
+    option("--columns", NAMES, "only these columns, in this order", default=()),
+    option("--filter", "TEXT", "such as \"id > 5 and name = 'x'\""),
+    _limit("rows at most"),
+    flag("--csv", "comma-separated values with a head line"),
+    examples=_SCAN_EXAMPLES,
+)
+def scan(arguments: Arguments) -> int:
+    """Print rows."""
+    travel = {
+        "scan.snapshot-id": arguments.snapshot,
+        "scan.tag-name": arguments.tag,
+        "scan.timestamp-millis": arguments.timestamp,
+    }
+    given = {key: str(value) for key, value in travel.items() if value is not None}
+    names, batches = read_scan(
+        catalog_of(arguments),
+        ScanRequest(
+            name=arguments.table,
+            columns=arguments.columns or None,
+            predicate=parse_predicate(arguments.filter) if arguments.filter else None,
+            options={**given, **dict(arguments.option)},
+        ),
+    )
+    return _print_rows(arguments, names, _rows(batches, arguments.limit))
+
+
+def _rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[Any]]:
+    """Rows for printing, at most `limit` (0 = all); stops reading when it has enough."""
+    rows = itertools.chain.from_iterable(rows_of(batch) for batch in batches)
+    return itertools.islice(rows, limit or None)
+
+
+def _print_rows(arguments: Arguments, columns: list[str], rows: Iterator[list[Any]]) -> int:
+    if arguments.json:
+        for row in rows:
+            print(json_line(dict(zip(columns, row, strict=True))))
+        return 0
+    if arguments.csv:
+        print(csv_text(columns, []), end="")
+        for row in rows:
+            print(csv_text(columns, [row], with_head=False), end="")
+        return 0
+    shown = list(rows)
+    print(aligned(columns, shown))
+    more = arguments.limit and len(shown) == arguments.limit
+    print(f"({len(shown)} rows{', maybe more: see --limit' if more else ''})")
+    return 0
