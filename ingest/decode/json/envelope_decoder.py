@@ -32,6 +32,7 @@ from ingest.decode.json.single_event import (
     SingleRow,
     Tokens,
     UncoveredError,
+    as_members,
     before_tokens,
     blames_columns,
     decode_images,
@@ -408,7 +409,7 @@ def _with_key(plan: RowPlan, tokens: Tokens, key: bytes | None) -> Tokens:
     lacking = [name for name in plan.key_names if tokens.get(name, NULL) == NULL]
     if not lacking or key is None:
         return tokens
-    named: Tokens = key_tokens(key)
+    named = as_members(plan, key_tokens(key))
     return {**tokens, **{name: named[name] for name in lacking if name in named}}
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "SingleRow",
     "Tokens",
     "UncoveredError",
+    "as_members",
     "before_tokens",
     "blames_columns",
     "control_kind",
@@ -234,6 +235,27 @@ def key_tokens(key: bytes | None) -> Tokens:
         return {}
 
 
+def as_members(plan: RowPlan, key: Tokens) -> Tokens:
+    """Columns of a Kafka key under the members that the plan reads them from.
+
+    Rows may spell a column otherwise than keys do.
+    """
+    if key.keys() >= {*plan.key_names}:
+        return key
+    found = dict(key)
+    for column in (plan.columns[index] for index in plan.key):
+        same = [name for name in key if _names_column(plan, name, column)]
+        if column.member not in key and same:
+            found[column.member] = key[same[0]]
+    return found
+
+
+def _names_column(plan: RowPlan, name: str, column: PlanColumn) -> bool:
+    if plan.target.exact_names:
+        return name == column.name
+    return folded(name) == folded(column.name)
+
+
 def row_tokens(payload: bytes) -> Tokens:
     """Columns of `after`, or of `before` where there is no `after`.
 
@@ -361,9 +383,9 @@ def decode_images(
             _require_sent(plan, missing, "the row is new")
             return [SingleRow(RowKind.INSERT, values, ts_ms, missing)]
         _require_old_row(plan, missing)
-        old = _deleted(
-            plan, {name: named[name] for name in plan.key_names if name in named}, None, placeholder
-        )
+        named = as_members(plan, named)
+        before = {name: named[name] for name in plan.key_names if name in named}
+        old = _deleted(plan, before, None, placeholder)
         return _moved(old, values, ts_ms, missing, keeps)
     _require_before(plan, before)
     if not before or not _key_changed(plan, before, values, placeholder):
@@ -509,7 +531,7 @@ def _deleted(
     ]
     _require_before(plan, before)
     if any(values[index] is None for index in plan.key):
-        named = key_tokens(key)
+        named = as_members(plan, key_tokens(key))
         for index in plan.key:
             if values[index] is None:
                 values[index] = _value(plan.columns[index], named, placeholder)

@@ -16,7 +16,16 @@ from storage.clock import ManualClock
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.table.catalog import FileSystemCatalog
-from tests.unit.ingest.debezium_events import connect_block, connect_field, schema
+from tests.unit.ingest.debezium_events import (
+    batch,
+    connect_block,
+    connect_field,
+    decoder,
+    dumps,
+    message,
+    schema,
+)
+from tests.unit.ingest.dialect_decoders import changes, dialect_decoder
 from tests.unit.ingest.every_way import EveryWay, stored
 from tests.unit.ingest.local_stream import LocalStream
 from tests.unit.ingest.schema.test_schema_decode import Lake as DecodedLake
@@ -402,3 +411,19 @@ def test_names_are_alike_by_case_and_normal_form_alone():
         "x",
     ]
     assert spelt("Xy", ["XY", "xy"]) == "Xy"
+
+
+def test_a_key_alone_deletes_the_row_whatever_spelling_other_rows_have():
+    one = dialect_decoder("upsert-json", schema(("id", "BIGINT"), ("v", "BIGINT")))
+    row = one.decode(batch(dumps({"ID": 1, "V": 2}), keys=[b'{"id":1}'], topic="s.t"))
+    assert changes(row, "id", "v") == [("+U", 1, 2)]
+    gone = one.decode(batch(None, keys=[b'{"id":1}'], topic="s.t"))
+    assert (changes(gone, "id"), gone.bad) == ([("-D", 1)], [])
+
+
+@pytest.mark.parametrize("evolvable", [True, False])
+def test_a_delete_is_read_in_its_own_spelling(evolvable):
+    one = decoder(schema(("id", "BIGINT"), ("v", "BIGINT")), evolvable=evolvable)
+    one.decode(batch(message("c", None, {"ID": 1, "V": 2})))
+    gone = one.decode(batch(message("d", {"id": 1, "v": 2})))
+    assert (changes(gone, "id", "v"), gone.bad) == ([("-D", 1, 2)], [])
