@@ -34,7 +34,7 @@ __all__ = ["as_error", "cause_line", "cause_of", "error_in", "is_final", "is_out
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
 """Failures that trying again cannot heal: a person must act."""
 
-_OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.([A-Z]\w*Error): (.+)")
+_OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.(_?[A-Z]\w*Error): (.+)")
 _TRACE = "Traceback (most recent call last)"
 _PYTHON_CAUSE = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
 _LETTER = re.compile(r"[A-Za-z]")

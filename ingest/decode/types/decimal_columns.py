@@ -61,7 +61,10 @@ def decimals_from_bytes(
 
     Cost: about 0.1 us a value.
     """
-    words = _signed_words(pa.array(values, pa.binary()))
+    numbers = pa.array(values, pa.binary())
+    if numbers.null_count == len(numbers):
+        return pa.nulls(len(numbers), target)  # whatever the scale is
+    words = _signed_words(numbers)
     growth = max(0, target.scale - scale)
     if growth == 0 and scale == target.scale:
         source = target

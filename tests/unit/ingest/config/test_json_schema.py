@@ -29,7 +29,8 @@ def of(text):
 def configurations():
     """YAML of pages and examples that is a configuration or a part of one."""
     for path in sorted([*(ROOT / "docs/examples").glob("*.yaml"), *ROOT.glob("docs/**/*.yaml")]):
-        yield path.name, path.read_text(encoding="utf-8")
+        if path.name != "kubernetes-values.yaml":  # values of the chart
+            yield path.name, path.read_text(encoding="utf-8")
     for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
         blocks = re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
         for number, text in enumerate(blocks):

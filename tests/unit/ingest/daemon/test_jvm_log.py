@@ -181,7 +181,7 @@ public class Speaks {
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java")
 def test_log4j_writes_our_layout_and_leaves_out_what_is_normal(tmp_path, driver):
     (tmp_path / "Speaks.java").write_text(PROGRAM)
-    jars = Path(pyspark.__file__).parents[1] / "jars" / "*"
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
     options = log_options("", {}, driver=driver).split()
     command = ["java", *options, "-cp", str(jars)]
     done = subprocess.run(
