@@ -25,7 +25,7 @@ from ingest.decode.decode_plan import RowPlan
 from ingest.decode.dialects.origin import DialectOrigins
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable, Toast
 from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, Image, members_of
-from ingest.decode.json.fast_rows import decode_all
+from ingest.decode.json.fast_rows import decode_all, is_value
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.json.single_event import (
     EventRefusedError,
@@ -463,4 +463,4 @@ def _recognises(plan: RowPlan | None, event: Event, known: RowPlan | None = None
         for column, get in zip(plan.columns, plan.getters, strict=True)
         if column.member not in known.known
     ]
-    return any(get(row) is not None for row in rows for get in new)
+    return any(is_value(get(row)) for row in rows for get in new)

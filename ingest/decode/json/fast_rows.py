@@ -13,7 +13,15 @@ import msgspec
 from ingest.decode.decode_plan import RowPlan
 from ingest.decode.types.token_values import NULL
 
-__all__ = ["cut_payloads", "decode_all", "op_of", "recognises", "row_images", "stamps_of"]
+__all__ = [
+    "cut_payloads",
+    "decode_all",
+    "is_value",
+    "op_of",
+    "recognises",
+    "row_images",
+    "stamps_of",
+]
 
 _PARSE_ERRORS = (
     msgspec.MsgspecError,
@@ -87,10 +95,11 @@ def recognises(plan: RowPlan | None, payload: bytes, known: Collection[str] = ()
         for column, get in zip(plan.columns, plan.getters, strict=True)
         if column.member not in known
     ]
-    return row is not None and any(_is_value(get(row)) for get in new)
+    return row is not None and any(is_value(get(row)) for get in new)
 
 
-def _is_value(value: object) -> bool:
+def is_value(value: object) -> bool:
+    """Whether a decoded member, raw or not, is more than null."""
     return value is not None and not (isinstance(value, msgspec.Raw) and bytes(value) == NULL)
 
 
