@@ -32,11 +32,11 @@ from ingest.decode.json.single_event import (
     SingleRow,
     Tokens,
     UncoveredError,
-    as_members,
     before_tokens,
     blames_columns,
     decode_images,
     key_tokens,
+    named_by_key,
 )
 from ingest.decode.origin import AskedOrigins
 from ingest.decode.outcome import Outcome
@@ -409,7 +409,7 @@ def _with_key(plan: RowPlan, tokens: Tokens, key: bytes | None) -> Tokens:
     lacking = [name for name in plan.key_names if tokens.get(name, NULL) == NULL]
     if not lacking or key is None:
         return tokens
-    named = as_members(plan, key_tokens(key))
+    named = named_by_key(plan, key)
     return {**tokens, **{name: named[name] for name in lacking if name in named}}
 
 

@@ -34,13 +34,13 @@ __all__ = [
     "SingleRow",
     "Tokens",
     "UncoveredError",
-    "as_members",
     "before_tokens",
     "blames_columns",
     "control_kind",
     "decode_event",
     "decode_images",
     "key_tokens",
+    "named_by_key",
     "row_source",
     "row_tokens",
 ]
@@ -124,6 +124,7 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _PROBE = msgspec.json.Decoder(_Probe)
 _MOMENT = msgspec.json.Decoder(_Moment)
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NO_OBJECT = (EventRefusedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ROW_OPS = frozenset("crudCRUD")
 _BOUNDARIES = (b'"BEGIN"', b'"END"')
 _SHOWN_OP = 20
@@ -231,8 +232,22 @@ def key_tokens(key: bytes | None) -> Tokens:
         return {}
     try:
         return _object(split_message(key).payload, "the key")
-    except (EventRefusedError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _NO_OBJECT:
         return {}
+
+
+def named_by_key(plan: RowPlan, key: bytes | None) -> Tokens:
+    """Columns of a Kafka key, under the members that the plan reads them from.
+
+    The key columns are enough where other members are no text.
+    """
+    found = key_tokens(key)
+    if key and not found:
+        try:
+            found = plan.key_tokens(split_message(key).payload)
+        except _NO_OBJECT:
+            return {}
+    return as_members(plan, found)
 
 
 def as_members(plan: RowPlan, key: Tokens) -> Tokens:
@@ -531,7 +546,7 @@ def _deleted(
     ]
     _require_before(plan, before)
     if any(values[index] is None for index in plan.key):
-        named = as_members(plan, key_tokens(key))
+        named = named_by_key(plan, key)
         for index in plan.key:
             if values[index] is None:
                 values[index] = _value(plan.columns[index], named, placeholder)

@@ -427,3 +427,11 @@ def test_a_delete_is_read_in_its_own_spelling(evolvable):
     one.decode(batch(message("c", None, {"ID": 1, "V": 2})))
     gone = one.decode(batch(message("d", {"id": 1, "v": 2})))
     assert (changes(gone, "id", "v"), gone.bad) == ([("-D", 1, 2)], [])
+
+
+def test_a_key_column_is_taken_from_a_key_whose_other_members_are_no_text():
+    one = dialect_decoder("upsert-json", schema(("id", "BIGINT"), ("v", "BIGINT")))
+    key = b'{"id":5,"\xc3":{"m":null}}'
+    rows = [b"{}", b'{"x":null}', None]  # the second takes the reference path
+    found = one.decode(batch(*rows, keys=[key] * 3, topic="s.t"))
+    assert (changes(found, "id"), found.bad) == ([("+U", 5), ("+U", 5), ("-D", 5)], [])
