@@ -72,6 +72,7 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 	$(BIN)/python -m deploy.chart_files --check
 	$(BIN)/python -m ingest.observe.metrics.metric_page --check
 	$(BIN)/python -m deploy.write_dashboards --check
+	$(BIN)/python -m tests.house --check
 
 format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format .

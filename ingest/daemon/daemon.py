@@ -20,7 +20,7 @@ import faulthandler
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -43,7 +43,6 @@ from ingest.kubernetes.pods import default_parallelism
 from ingest.logs import set_levels
 from ingest.observe.observe import Observer, ShownSettings
 from ingest.pipeline.batch_report import BatchReport
-from ingest.pipeline.cold_tables import topic_waits
 from ingest.pipeline.job_outcome import Unfinished
 from ingest.pipeline.quarantine.dead_letters import DeadLetters
 from ingest.pipeline.sink import MicroBatchSink, StopRequested
@@ -60,7 +59,31 @@ from ingest.state.table_registry import TableBook
 from storage.clock import Clock, SystemClock
 from storage.errors import FencedError, LakewardError
 
-__all__ = ["Daemon", "run"]
+__all__ = ["Daemon", "run", "topic_waits"]
+
+
+def topic_waits(
+    settings: Settings, feeds: Mapping[str, Iterable[str]], own: Collection[str]
+) -> dict[str, float]:
+    """Seconds that records of a topic may wait [s]; topics that may not are not in it.
+
+    Args:
+        settings: of the pipeline.
+        feeds: topics by table.
+        own: tables of Lakeward's own, fed by topics of others.
+    """
+    found: dict[str, float] = {}
+    for table, topics in feeds.items():
+        if table in own:
+            continue
+        wait_s = settings.rule_value(table, lambda rule: rule.freshness_s)
+        if wait_s is None:
+            wait_s = settings.pipeline.idle_commit_s or 0.0
+        for topic in topics:
+            found[topic] = min(found.get(topic, wait_s), wait_s)
+    shortest = settings.pipeline.trigger_interval_s
+    return {topic: wait_s for topic, wait_s in found.items() if wait_s > shortest}
+
 
 _LOG = logging.getLogger(__name__)
 

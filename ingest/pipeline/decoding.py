@@ -9,7 +9,9 @@ import bisect
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
 
 from ingest.config.settings import Settings
 from ingest.config.source_settings import FileSourceSettings
@@ -30,7 +32,6 @@ from ingest.decode.isolation import isolated
 from ingest.decode.key_check import without_foreign_keys
 from ingest.decode.schema_change_events import TableDdl, schema_changes
 from ingest.decode.snapshot_marks import places_with
-from ingest.pipeline.constant_columns import constants_refused, source_part, with_constants
 from ingest.pipeline.deletions.truncates import Truncate
 from ingest.pipeline.placing import in_one_task
 from ingest.pipeline.plan import BatchPlan
@@ -52,9 +53,59 @@ from ingest.state.table_cache import Warehouse, schema_of
 from ingest.transform.rule_names import source_key_of, transform_rule
 from storage.errors import InternalError
 from storage.format.metadata.schema import TableSchema
+from storage.format.types.types import VALUE_KIND
 from storage.options.options import TableOptions, option_value
 
 __all__ = ["Decoding", "decoding_of"]
+
+
+def source_part(schema: TableSchema, constant: Collection[str]) -> TableSchema:
+    """The schema without columns that do not come from events."""
+    if not constant:
+        return schema
+    return dataclasses.replace(
+        schema,
+        fields=tuple(field for field in schema.fields if field.name not in constant),
+        primary_keys=tuple(name for name in schema.primary_keys if name not in constant),
+        partition_keys=tuple(name for name in schema.partition_keys if name not in constant),
+    )
+
+
+def constants_refused(schema: TableSchema, target: Target) -> str:
+    """Why a table cannot take the constant columns of a source table; "" when it can."""
+    for name, _ in target.constants:
+        if name not in schema.field_names:
+            return f"the table has no column {name}, which the route adds: route to another table"
+        if name in target.key_prefix and name not in schema.primary_keys:
+            return f"the shard column {name} is not in the table's primary key"
+    return ""
+
+
+def with_constants(change: ChangeBatch, schema: TableSchema) -> ChangeBatch:
+    """The change batch with all columns of the table.
+
+    Args:
+        change: columns of `source_part` in its order, then those of the change.
+        schema: of the table.
+    """
+    rows, constants = change.rows, dict(change.constants)
+    arrow = schema.arrow_schema
+    arrays = [
+        _repeated(constants[field.name], rows.num_rows, field.type)
+        if field.name in constants
+        else rows.column(field.name)
+        for field in arrow
+    ]
+    at = rows.schema.get_field_index(VALUE_KIND)
+    fields = [*arrow, *(rows.schema.field(i) for i in range(at, rows.num_columns))]
+    arrays += rows.columns[at:]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return dataclasses.replace(change, rows=whole, constants=())
+
+
+def _repeated(value: str, count: int, type_: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.string()), count).cast(type_)
+
 
 _BY_VALUES = (".aggregate-function", ".sequence-group")
 """Ends of table options by which a delete takes values away, not a row."""

@@ -33,7 +33,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ingest.errors import SchemaStopError, TruncateStopError
-from ingest.pipeline.batch_phases import Phases
 from ingest.pipeline.batch_report import BatchReport
 from ingest.pipeline.batch_summary import summary, swept
 from ingest.pipeline.chunk import ChunkKind
@@ -62,6 +61,22 @@ from storage.errors import FencedError, InternalError
 from storage.table.commit.commit import CommitResult
 
 __all__ = ["JobOutcome", "MicroBatchSink", "StopRequested"]
+
+
+class Phases:
+    """Wall seconds between calls."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.monotonic_s()
+        self.seconds: dict[str, float] = {}
+
+    def end(self, name: str) -> None:
+        """A phase is over."""
+        now = self._clock.monotonic_s()
+        self.seconds[name] = now - self._last
+        self._last = now
+
 
 _SCHEMA_ROUNDS = 6
 """Runs of one batch at most: one normal, the others after schema changes. Each round settles every

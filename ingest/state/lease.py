@@ -8,7 +8,7 @@ The owner replaces a small file now and then,
 Who wants the stream and finds an owner watches that file. A change says that the owner lives: then
 the newcomer ends. No change for the owner's time to live, by the newcomer's own monotonic clock,
 says that it does not; wall clocks of two machines are never compared. An owner that left, and one
-that is surely gone (`ingest.state.owner`), are followed at once.
+that is surely gone (`ingest.state.ownership`), are followed at once.
 
 This decides only who begins. What keeps an owner that was thought dead from doing harm is not time
 but the records of `ingest.state.ownership` and the epoch in the data (`ingest.state.epochs`).
@@ -23,8 +23,7 @@ from types import TracebackType
 
 import orjson
 
-from ingest.state.owner import Owner
-from ingest.state.ownership import OwnerRecord, Ownership
+from ingest.state.ownership import Owner, OwnerRecord, Ownership
 from ingest.state.stream_progress import ProgressFile
 from storage.clock import Clock
 from storage.errors import FencedError, LakewardError

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from ingest.daemon.configuration import load_settings
-from ingest.pipeline.cold_tables import topic_waits
+from ingest.daemon.daemon import topic_waits
 from ingest.source.records import RawBatch
 from tests.unit.ingest.debezium_events import connect_block, connect_field
 from tests.unit.ingest.local_stream import LocalStream

@@ -8,9 +8,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.daemon.configuration import load_settings
+from ingest.daemon.daemon import topic_waits
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline import spark_source as data_source
-from ingest.pipeline.cold_tables import topic_waits
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import (
     draining,

@@ -10,8 +10,7 @@ import time
 import pytest
 
 from ingest.state.lease import Lease, StreamHeldError
-from ingest.state.owner import INSTANCE_VARIABLE, Owner
-from ingest.state.ownership import OwnerRecord, Ownership, newest_record
+from ingest.state.ownership import INSTANCE_VARIABLE, Owner, OwnerRecord, Ownership, newest_record
 from ingest.state.state_format import STATE_FORMAT, StateFormatError
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, FencedError, StorageUnavailableError

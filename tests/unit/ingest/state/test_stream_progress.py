@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ingest.state.owner import Owner
-from ingest.state.ownership import Ownership
+from ingest.state.ownership import Owner, Ownership
 from ingest.state.stream_progress import (
     BatchNote,
     ProgressFile,

@@ -9,8 +9,7 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.source.lag import LagProbe
-from ingest.state.owner import Owner
-from ingest.state.ownership import Ownership
+from ingest.state.ownership import Owner, Ownership
 from ingest.state.parking import Parking
 from ingest.state.stream_progress import BatchNote, ProgressFile
 from ingest.state.stream_state import CheckpointState, commit_properties
