@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Raw Avro values as Arrow arrays. Source: FORMAT.md §7.5.
 
-`avro_decode` and `avro_lanes` give one list or raw array per node of a column: for a leaf its raw
-values (numbers still zig-zag encoded), for a list or map the number of items of each row, for a
-ROW a 1 per row; null where null.
+The decoders give one raw array per node of a column: for a leaf its raw values (numbers still
+zig-zag encoded), for a list or map the number of items of each row, for a ROW a 1 per row; null
+where null.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ __all__ = [
     "Node",
     "RowNode",
     "column_of",
-    "raw_arrays",
     "raw_type",
 ]
 
@@ -47,7 +46,7 @@ class Leaf:
     """A column of single values.
 
     Attributes:
-        index: of its list.
+        index: of its raw array.
         kind: Avro type: int, long, float, double, boolean, bytes, string or fixed.
         logical: Avro logical type, or "".
         type: the Paimon type wanted.
@@ -103,28 +102,6 @@ def raw_type(node: Node) -> pa.DataType:
     if node.kind in ("int", "long"):
         return pa.uint64()
     return pa.uint8() if node.kind == "boolean" else pa.binary(node.width or -1)
-
-
-def raw_arrays(node: Node, lists: Sequence[list[Any]]) -> dict[int, pa.Array]:
-    """Lists of a node and of what is below as raw arrays.
-
-    Raises:
-        ValueError, OverflowError: a number does not fit into 64 bits.
-    """
-    found = {node.index: pa.array(lists[node.index], raw_type(node))}
-    below: list[Node | None] = []
-    match node:
-        case ListNode():
-            below = [node.child]
-        case MapNode():
-            below = [node.key, node.value]
-        case RowNode():
-            below = list(node.children.values())
-        case Leaf():
-            pass
-    for child in below:
-        found |= raw_arrays(child, lists) if child is not None else {}
-    return found
 
 
 def column_of(node: Node | None, raw: Raw) -> pa.Array:

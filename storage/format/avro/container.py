@@ -1,96 +1,313 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Avro object container files: header, compressed blocks, sync markers.
+"""Avro object container files: header, codecs, blocks, sync markers; and records as mappings.
 
-fastavro encodes and decodes the records; the container is handled here because the codecs are
-those of `avro_blocks`, and because Java must find exactly our schema text in the header. Knows
-nothing of manifests. Source: Avro specification, "Object Container Files"; FORMAT.md §4.1.
+Data files read and write blocks (`BlockReader`, `BlockWriter`), whose records `decode` and `encode`
+turn into columns. Manifests are records (`ContainerWriter`, `read_records`), which fastavro encodes
+and decodes; the container is handled here because Java must find exactly our schema text in it.
+Source: Avro specification, "Object Container Files"; FORMAT.md §4.1.
 """
 
+import bz2
+import dataclasses
 import functools
 import hashlib
 import io
 import json
+import lzma
 import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import cramjam
 import fastavro
 import fastavro.schema
+import pyarrow as pa
 
-from storage.errors import CorruptDataError, UnsupportedFeatureError
-from storage.format.avro.blocks import COMPRESSION_ERRORS, compressed, decompressed
+from storage.errors import CorruptDataError, InvalidOptionError, UnsupportedFeatureError
 
-__all__ = ["ContainerWriter", "read_records"]
+__all__ = [
+    "BLOCK_BYTES",
+    "Block",
+    "BlockReader",
+    "BlockWriter",
+    "ContainerWriter",
+    "codec_of",
+    "read_long",
+    "read_records",
+]
+
+BLOCK_BYTES = 64_000
+"""Uncompressed size at which a block is closed; the default of Avro's Java library."""
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_BLOCK_BYTES = 64 * 1024
-"""Uncompressed size at which a block is closed; the default of Avro's Java library."""
+_WINDOW_BYTES = 4 << 20
+_CRC_BYTES = 4
+_MAX_VARINT = 10
+
+_COMPRESSION_ERRORS = (cramjam.DecompressionError, zlib.error, lzma.LZMAError, OSError, EOFError)
+"""What `_decompressed` raises of damaged blocks."""
 
 _MALFORMED = (
     *(EOFError, LookupError, TypeError, ValueError, struct.error),
     fastavro.schema.SchemaParseException,
 )
+"""What fastavro raises of damaged records and schemas."""
+
+_CODECS = {
+    "zstd": "zstandard",
+    "zstandard": "zstandard",
+    "snappy": "snappy",
+    "deflate": "deflate",
+    "gzip": "deflate",
+    "zlib": "deflate",
+    "bzip2": "bzip2",
+    "xz": "xz",
+    "null": "null",
+    "none": "null",
+    "uncompressed": "null",
+}
+
+
+def codec_of(compression: str) -> str:
+    """The Avro codec of a `file.compression` or `avro.codec`.
+
+    Raises:
+        InvalidOptionError: Avro has none of this name, such as lz4.
+    """
+    codec = _CODECS.get(compression.lower())
+    if codec is None:
+        raise InvalidOptionError(
+            "Avro files cannot have this compression",
+            hint="use one of zstd, snappy, deflate, bzip2, xz or null",
+            compression=compression,
+        )
+    return codec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """One block, decompressed only when asked.
+
+    Attributes:
+        offset: of its compressed bytes in the file.
+        count: number of records.
+        codec: Avro name.
+        stored: compressed bytes.
+        path: file, for errors.
+    """
+
+    offset: int
+    count: int
+    codec: str
+    stored: bytes
+    path: str
+
+    def data(self) -> bytes:
+        """The records.
+
+        Raises:
+            CorruptDataError: the block does not decompress.
+            UnsupportedFeatureError: unknown codec.
+        """
+        try:
+            return _decompressed(self.codec, self.stored, self.path)
+        except _COMPRESSION_ERRORS as error:
+            raise CorruptDataError(
+                "an Avro file cannot be decoded",
+                detail=str(error),
+                path=self.path,
+                offset=self.offset,
+                expected=f"an Avro block compressed with {self.codec}",
+            ) from error
+
+
+class BlockReader:
+    """Reads a container file from front to back, a few megabytes at a time.
+
+    Args:
+        source: the open file, or its content.
+        path: for errors.
+
+    Attributes:
+        schema_text: `avro.schema` of the header.
+
+    Raises:
+        CorruptDataError: not an Avro file, or cut short.
+    """
+
+    def __init__(self, source: pa.NativeFile | bytes, path: str) -> None:
+        self._path = path
+        if isinstance(source, bytes):
+            self._source, self._window, self._size = None, source, len(source)
+        else:
+            self._source, self._window, self._size = source, b"", int(source.size())
+        self._start = 0
+        """Position in the file of the window's first byte."""
+        if self._bytes(0, len(_MAGIC)) != _MAGIC:
+            raise self._corrupt(0, "the file does not begin with the Avro magic")
+        metadata, position = self._metadata(len(_MAGIC))
+        if "avro.schema" not in metadata:
+            raise self._corrupt(len(_MAGIC), "the header has no schema")
+        self.schema_text = metadata["avro.schema"]
+        self._codec = metadata.get("avro.codec", "null")
+        self._sync = self._bytes(position, _SYNC_BYTES)
+        self._first = position + _SYNC_BYTES
+
+    def blocks(self) -> Iterator[Block]:
+        """All blocks in file order.
+
+        Raises:
+            CorruptDataError: a block is cut short or its sync marker is wrong.
+        """
+        position = self._first
+        while position < self._size:
+            count, position = self._long(position)
+            size, position = self._long(position)
+            if count < 0 or size < 0 or position + size + _SYNC_BYTES > self._size:
+                raise self._corrupt(position, "a block is cut short or damaged")
+            end = position + size
+            stored = self._bytes(position, size)
+            if self._bytes(end, _SYNC_BYTES) != self._sync:
+                raise self._corrupt(position, "a block does not end with the sync marker")
+            yield Block(position, count, self._codec, stored, self._path)
+            position = end + _SYNC_BYTES
+
+    def _metadata(self, position: int) -> tuple[dict[str, str], int]:
+        metadata: dict[str, str] = {}
+        while True:
+            count, position = self._long(position)
+            if count == 0:
+                return metadata, position
+            if count < 0:
+                _, position = self._long(position)
+            for _ in range(abs(count)):
+                key, position = self._text(position)
+                metadata[key], position = self._text(position)
+
+    def _text(self, position: int) -> tuple[str, int]:
+        size, position = self._long(position)
+        if not 0 <= size <= self._size - position:
+            raise self._corrupt(position, "a text of the header is cut short")
+        try:
+            return self._bytes(position, size).decode(), position + size
+        except UnicodeDecodeError as error:
+            raise self._corrupt(position, "a text of the header is not UTF-8") from error
+
+    def _long(self, position: int) -> tuple[int, int]:
+        raw = self._bytes(position, min(_MAX_VARINT, self._size - position))
+        try:
+            value, size = read_long(raw, 0)
+        except (IndexError, OverflowError) as error:
+            raise self._corrupt(position, "a number is cut short or too long") from error
+        return value, position + size
+
+    def _bytes(self, position: int, size: int) -> bytes:
+        """Bytes of the file, through the window."""
+        begin = position - self._start
+        if self._source is not None and (begin < 0 or begin + size > len(self._window)):
+            self._source.seek(position)
+            wanted = min(max(size, _WINDOW_BYTES), self._size - position)
+            self._window = self._source.read(max(0, wanted))
+            self._start, begin = position, 0
+        found = self._window[begin : begin + size]
+        if len(found) != size:
+            raise self._corrupt(position, "the file is cut short")
+        return found
+
+    def _corrupt(self, offset: int, detail: str) -> CorruptDataError:
+        return CorruptDataError(
+            "an Avro file cannot be decoded",
+            detail=detail,
+            path=self._path,
+            offset=offset,
+            expected="an Avro file",
+        )
+
+
+class BlockWriter:
+    """Writes a container file.
+
+    The sync marker is a digest of the schema and the first block, so that equal content gives
+    equal bytes.
+
+    Args:
+        output: binary sink.
+        schema_text: goes into the header.
+        codec: from `codec_of`.
+        zstd_level: level for zstandard.
+    """
+
+    def __init__(self, output: Any, schema_text: str, codec: str, zstd_level: int) -> None:
+        self._output = output
+        self._schema_text = schema_text
+        self._codec = codec
+        self._level = zstd_level
+        self._sync = b""
+
+    def write(self, data: bytes | memoryview, count: int) -> None:
+        """Write one block of `count` records."""
+        stored = _compressed(self._codec, data, self._level)
+        self._begin(stored)
+        self._output.write(_long(count) + _long(len(stored)) + stored + self._sync)
+
+    def close(self) -> None:
+        """Write the header if there was no block; nothing follows the last one."""
+        self._begin(b"")
+
+    def _begin(self, first: bytes) -> None:
+        if self._sync:
+            return
+        schema = self._schema_text.encode()
+        self._sync = hashlib.blake2b(schema + first, digest_size=_SYNC_BYTES).digest()
+        parts = [_MAGIC, _long(2)]
+        for text in (b"avro.schema", schema, b"avro.codec", self._codec.encode()):
+            parts += [_long(len(text)), text]
+        self._output.write(b"".join([*parts, _long(0), self._sync]))
 
 
 class ContainerWriter:
-    """Builds one container file in memory.
+    """Builds one container file of records in memory.
 
-    Protocol: `append` records, watch `size`, then `finish` once. The sync marker is a digest of
-    the content, so that equal records give equal bytes.
+    Protocol: `append` records, watch `size`, then `finish` once. Equal records give equal bytes.
 
     Args:
         schema_text: as it is to stand in the header.
-        codec: `zstandard`, `deflate`, `snappy` or `null`.
-        zstd_level: of the first.
+        codec: from `codec_of`.
+        zstd_level: level for zstandard.
     """
 
     def __init__(self, schema_text: str, *, codec: str = "zstandard", zstd_level: int = 1) -> None:
-        self._schema_text = schema_text
         self._schema = _parsed(schema_text)
-        self._codec = codec
-        self._level = zstd_level
-        self._blocks: list[tuple[int, bytes]] = []
-        self._closed_bytes = 0
+        self._output = io.BytesIO()
+        self._blocks = BlockWriter(self._output, schema_text, codec, zstd_level)
         self._pending = io.BytesIO()
         self._pending_count = 0
 
     @property
     def size(self) -> int:
         """Lower bound of the file's size: what closed blocks take [bytes]."""
-        return self._closed_bytes
+        return self._output.tell()
 
     def append(self, record: dict[str, Any]) -> None:
         """Add one record; keys are field names, logical types are given as plain numbers."""
         fastavro.schemaless_writer(self._pending, self._schema, record, disable_tuple_notation=True)
         self._pending_count += 1
-        if self._pending.tell() >= _BLOCK_BYTES:
+        if self._pending.tell() >= BLOCK_BYTES:
             self._close_block()
 
     def finish(self) -> bytes:
         """The whole file."""
         self._close_block()
-        digest = hashlib.blake2b(self._schema_text.encode(), digest_size=_SYNC_BYTES)
-        for _, block in self._blocks:
-            digest.update(block)
-        sync = digest.digest()
-        metadata = {"avro.schema": self._schema_text, "avro.codec": self._codec}
-        parts = [_MAGIC, _long(len(metadata))]
-        for key, value in metadata.items():
-            parts += [_bytes(key.encode()), _bytes(value.encode())]
-        parts += [_long(0), sync]
-        for count, block in self._blocks:
-            parts += [_long(count), _bytes(block), sync]
-        return b"".join(parts)
+        self._blocks.close()
+        return self._output.getvalue()
 
     def _close_block(self) -> None:
-        if self._pending_count == 0:
-            return
-        block = compressed(self._codec, self._pending.getvalue(), self._level)
-        self._blocks.append((self._pending_count, block))
-        self._closed_bytes += len(block)
-        self._pending = io.BytesIO()
-        self._pending_count = 0
+        if self._pending_count:
+            self._blocks.write(self._pending.getvalue(), self._pending_count)
+            self._pending = io.BytesIO()
+            self._pending_count = 0
 
 
 def read_records(data: bytes, *, source: str = "") -> Iterator[dict[str, Any]]:
@@ -107,58 +324,95 @@ def read_records(data: bytes, *, source: str = "") -> Iterator[dict[str, Any]]:
         CorruptDataError: the bytes are no Avro file, or are cut short or damaged.
         UnsupportedFeatureError: unknown codec.
     """
-    try:
-        yield from _read(data, source)
-    except _MALFORMED as error:
-        if isinstance(error, UnsupportedFeatureError):
-            raise
-        raise CorruptDataError(
-            "not a readable Avro file", detail=f"{type(error).__name__}: {error}", path=source
-        ) from error
-    except COMPRESSION_ERRORS as error:
-        raise CorruptDataError(
-            "an Avro block does not decompress", detail=str(error), path=source
-        ) from error
+    reader = BlockReader(data, source)
+    for block in reader.blocks():
+        content = block.data()
+        try:
+            # one array of records is read in one call: much faster than a call for each of them
+            count = _long(block.count) if block.count else b""
+            array = io.BytesIO(b"".join((count, content, b"\0")))
+            schema = _parsed_array(reader.schema_text)
+            records = cast(list[dict[str, Any]], fastavro.schemaless_reader(array, schema, None))
+        except _MALFORMED as error:
+            raise _undecodable(block, f"{type(error).__name__}: {error}") from error
+        if array.read(1):
+            raise _undecodable(block, "the block holds more than its records")
+        yield from records
 
 
-def _read(data: bytes, source: str) -> Iterator[dict[str, Any]]:
-    if not data.startswith(_MAGIC):
-        raise CorruptDataError("not an Avro file", detail=f"starts with {data[:4]!r}", path=source)
-    position, metadata = _read_metadata(data, len(_MAGIC))
-    schema = _parsed_array(metadata["avro.schema"].decode())
-    codec = metadata.get("avro.codec", b"null").decode()
-    sync = data[position : position + _SYNC_BYTES]
-    position += _SYNC_BYTES
-    while position < len(data):
-        count, position = _read_long(data, position)
-        size, position = _read_long(data, position)
-        end = position + size
-        if size < 0 or count < 0 or data[end : end + _SYNC_BYTES] != sync:
-            raise CorruptDataError(
-                "an Avro block is cut short or damaged", path=source, offset=position
-            )
-        block = decompressed(codec, data[position:end], source)
-        # one array of records is read in one call: much faster than a call for each of them
-        array = io.BytesIO(_long(count) + block + _long(0)) if count else io.BytesIO(_long(0))
-        yield from cast(list[dict[str, Any]], fastavro.schemaless_reader(array, schema, None))
-        if array.tell() != len(array.getvalue()):
-            raise CorruptDataError(
-                "an Avro block holds more than its records", path=source, offset=position
-            )
-        position = end + _SYNC_BYTES
+def _undecodable(block: Block, detail: str) -> CorruptDataError:
+    return CorruptDataError(
+        "an Avro file cannot be decoded",
+        detail=detail,
+        path=block.path,
+        offset=block.offset,
+        expected=f"{block.count} Avro records",
+    )
 
 
-def _read_metadata(data: bytes, position: int) -> tuple[int, dict[str, bytes]]:
-    metadata: dict[str, bytes] = {}
-    while True:
-        count, position = _read_long(data, position)
-        if count == 0:
-            return position, metadata
-        if count < 0:
-            _, position = _read_long(data, position)
-        for _ in range(abs(count)):
-            key, position = _read_bytes(data, position)
-            metadata[key.decode()], position = _read_bytes(data, position)
+def _compressed(codec: str, data: bytes | memoryview, level: int) -> bytes:
+    """A block as it is stored.
+
+    Args:
+        codec: from `codec_of`.
+        data: the records.
+        level: for zstandard.
+    """
+    match codec:
+        case "zstandard":
+            return bytes(cramjam.zstd.compress(data, level=level))
+        case "snappy":
+            return bytes(cramjam.snappy.compress_raw(data)) + _crc(data)
+        case "deflate":
+            deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+            return deflate.compress(data) + deflate.flush()
+        case "bzip2":
+            return bz2.compress(data)
+        case "xz":
+            return lzma.compress(data)
+        case "null":
+            return bytes(data)
+        case _:
+            raise UnsupportedFeatureError("unknown Avro codec", codec=codec)
+
+
+def _decompressed(codec: str, stored: bytes, path: str) -> bytes:
+    """The records of a stored block.
+
+    Args:
+        codec: Avro name, from the header.
+        stored: the block.
+        path: for an error.
+
+    Raises:
+        UnsupportedFeatureError: unknown codec.
+        _COMPRESSION_ERRORS: damaged.
+    """
+    decompress = _DECOMPRESS.get(codec)
+    if decompress is None:
+        raise UnsupportedFeatureError("unknown Avro codec", codec=codec, path=path)
+    return decompress(stored)
+
+
+def _crc(data: bytes | memoryview) -> bytes:
+    return zlib.crc32(data).to_bytes(_CRC_BYTES, "big")
+
+
+def _snappy(stored: bytes) -> bytes:
+    data = bytes(cramjam.snappy.decompress_raw(stored[:-_CRC_BYTES]))
+    if _crc(data) != stored[-_CRC_BYTES:]:
+        raise EOFError("the checksum of a block is wrong")
+    return data
+
+
+_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "zstandard": lambda stored: bytes(cramjam.zstd.decompress(stored)),
+    "null": bytes,
+    "deflate": lambda stored: zlib.decompress(stored, -zlib.MAX_WBITS),
+    "snappy": _snappy,
+    "bzip2": bz2.decompress,
+    "xz": lzma.decompress,
+}
 
 
 @functools.lru_cache(maxsize=64)
@@ -181,8 +435,28 @@ def _plain(schema: Any) -> Any:
     return schema
 
 
+def read_long(data: bytes, position: int) -> tuple[int, int]:
+    """Decode a zig-zag number of variable length; gives it and where it ends.
+
+    Raises:
+        IndexError: the data ends before it.
+        OverflowError: it has more than 64 bits.
+    """
+    byte = data[position]
+    position += 1
+    result, shift = byte & 0x7F, 7
+    while byte > 0x7F:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        shift += 7
+        if shift == _MAX_VARINT * 7 and byte > 1:
+            raise OverflowError("a number has more than 64 bits")
+    return (result >> 1) ^ -(result & 1), position
+
+
 def _long(value: int) -> bytes:
-    """Zig-zag variable-length encoding."""
+    """Encode a zig-zag number of variable length."""
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -190,26 +464,3 @@ def _long(value: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
-
-
-def _bytes(value: bytes) -> bytes:
-    return _long(len(value)) + value
-
-
-def _read_long(data: bytes, position: int) -> tuple[int, int]:
-    result = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (result >> 1) ^ -(result & 1), position
-        shift += 7
-
-
-def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
-    size, position = _read_long(data, position)
-    end = position + size
-    if size < 0 or end > len(data):
-        raise EOFError("a length points behind the end")
-    return data[position:end], end

@@ -1,34 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Avro records to columns: many blocks in step, few or odd ones by code made for their schema.
+"""Avro records to columns: many blocks together, few or damaged ones record by record.
 
-Source: Avro specification, "Binary Encoding"; FORMAT.md §7.5; ADR 0007. `avro_lanes` decodes
-whatever comes as enough blocks and is sound. The rest goes through one Python function made for the
-schema, value by value: files of few blocks, and damaged ones, of which it says what is wrong. The
-made code contains numbers and no text of the file. Numbers are collected undecoded (zig-zag), texts
-as slices; `avro_columns` turns either into the columns' arrays.
+Source: Avro specification, "Binary Encoding"; FORMAT.md §7.5; ADR 0007. `lanes` decodes enough
+sound blocks. A file of few blocks goes through `BlockDecoder`, and so do damaged blocks, of which
+it says what is wrong. Both note where values begin; the columns are made from the positions.
 """
 
 import contextlib
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.avro.columns import (
-    Leaf,
-    ListNode,
-    MapNode,
-    Node,
-    RowNode,
-    column_of,
-    raw_arrays,
-)
+from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode, column_of
+from storage.format.avro.container import read_long
 from storage.format.avro.kinds import (
     INTEGERS,
     SIZED,
-    WIDTHS,
     kind_of,
     logical_of,
     nullable,
@@ -49,10 +41,13 @@ from storage.format.types.types import (
 
 __all__ = ["BlockError", "RecordDecoder"]
 
-_INDENT = "    "
+_Step: TypeAlias = Callable[[int], int]
+"""Takes where a value begins; gives where it ends."""
 
-_Decode: TypeAlias = Callable[[bytes, int, list[list[Any]]], int]
-"""Takes data, number of records and lists; gives the position after the last record."""
+_Value: TypeAlias = tuple[Callable[[Any], None] | None, int, int, int, _Step | None]
+"""How to pass over a value: what notes its position; marks of a value and of null in a union, or
+-1; its width [bytes], 0 for a number of variable length, -1 for a size and so many bytes; the step
+over a nested value."""
 
 
 class BlockError(ValueError):
@@ -84,28 +79,20 @@ class RecordDecoder:
     """
 
     def __init__(self, schema_text: str, fields: Sequence[DataField]) -> None:
-        named: dict[str, Any] = {}
-        schema, null_index = nullable(resolved(json.loads(schema_text), named, ""))
+        schema, null_index = nullable(resolved(json.loads(schema_text), {}, ""))
         if kind_of(schema) != "record":
             raise ValueError("the schema is not a record")
-        wanted = {field.name: field for field in fields}
-        made = _Source()
-        if null_index is not None:  # Paimon before 1.0 declares the rows themselves nullable
-            made.enter(null_index, 2)
-        nodes: dict[str, Node] = {}
-        for column in schema["fields"]:
-            field = wanted.get(column["name"])
-            if field is None:
-                made.skip(column["type"], 2)
-            else:
-                nodes[field.name] = made.read(column["type"], field.type, 2)
-        self.present = [field for field in fields if field.name in nodes]
-        self._nodes = [nodes[field.name] for field in self.present]
-        self._count = made.lists
-        self._decode = made.function()
-        self._lanes: LaneDecoder | None = None
-        with contextlib.suppress(OddDataError):
-            self._lanes = LaneDecoder(schema, null_index, nodes, made.lists)
+        kinds = {column["name"]: column["type"] for column in schema["fields"]}
+        self.present = [field for field in fields if field.name in kinds]
+        indexes = itertools.count()
+        self._nodes = [_node(kinds[field.name], field.type, indexes) for field in self.present]
+        nodes = {f.name: node for f, node in zip(self.present, self._nodes, strict=True)}
+        count = next(indexes)
+        try:
+            self._lanes = LaneDecoder(schema, null_index, nodes, count)
+            self._single = BlockDecoder(schema, null_index, nodes, count)
+        except OddDataError as error:
+            raise UnsupportedFeatureError("an Avro file has an unknown type") from error
 
     def decode(self, blocks: Sequence[tuple[bytes, int]]) -> list[pa.Array]:
         """The columns of some blocks, each given as its bytes and its number of records.
@@ -117,227 +104,179 @@ class RecordDecoder:
             BlockError: the bytes are not that many records.
             ValueError, OverflowError: a value is not of its column's type.
         """
-        if self._lanes is not None and len(blocks) >= LEAST_LANES:
+        if len(blocks) >= LEAST_LANES:
             with contextlib.suppress(OddDataError):
                 raw = self._lanes.decode(blocks)
                 return [column_of(node, raw) for node in self._nodes]
-        lists: list[list[Any]] = [[] for _ in range(self._count)]
-        for position, (data, count) in enumerate(blocks):
-            try:
-                self._feed(data, count, lists)
-            except (ValueError, IndexError, OverflowError, MemoryError) as error:
-                raise BlockError(position, str(error)) from error
-        return [column_of(node, raw_arrays(node, lists)) for node in self._nodes]
-
-    def _feed(self, data: bytes, count: int, lists: list[list[Any]]) -> None:
-        if count > len(data):
-            raise ValueError(f"{count} records in {len(data)} bytes")
-        end = self._decode(data, count, lists)
-        if end != len(data):
-            raise ValueError(f"{count} records end at byte {end} of {len(data)}")
+        raw = self._single.decode(blocks)
+        return [column_of(node, raw) for node in self._nodes]
 
 
-class _Source:
-    """Source text of the decoding function of one schema."""
+def _node(schema: Any, type_: DataType, indexes: Iterator[int]) -> Node:
+    """The node of a value and of all that is in it."""
+    inner, _ = nullable(schema)
+    kind, index = kind_of(inner), next(indexes)
+    match type_:
+        case AtomicType() if kind not in ("array", "map", "record", "enum"):
+            return Leaf(index, kind, logical_of(inner), type_, width_of(inner))
+        case ArrayType(element=element) if kind == "array":
+            return ListNode(index, type_, _node(inner["items"], element, indexes))
+        case MapType(key=key, value=value) if kind in ("array", "map"):
+            return MapNode(index, type_, *_entry(inner, key, value, indexes))
+        case MultisetType(element=key) if kind in ("array", "map"):
+            return MapNode(index, type_, *_entry(inner, key, MULTISET_COUNT, indexes))
+        case RowType(fields=fields) if kind == "record":
+            types = {field.name: field.type for field in fields}
+            children = {
+                field["name"]: _node(field["type"], types[field["name"]], indexes)
+                for field in inner["fields"]
+                if field["name"] in types
+            }
+            return RowNode(index, type_, children)
+    raise ValueError(f"a column is stored as {kind}")
 
-    def __init__(self) -> None:
-        self.lists = 0
-        self._lines: list[str] = []
-        self._names = 0
 
-    def function(self) -> _Decode:
-        """The made function."""
-        head = ["def decode(data, count, lists):", f"{_INDENT}p = 0"]
-        head += [f"{_INDENT}a{i} = lists[{i}].append" for i in range(self.lists)]
-        head += [f"{_INDENT}for _ in range(count):"]
-        text = "\n".join([*head, *self._lines, f"{_INDENT * 2}pass", f"{_INDENT}return p"])
-        scope: dict[str, Any] = {}
-        exec(compile(text, "<avro>", "exec"), scope)
-        return cast(_Decode, scope["decode"])
-
-    def read(self, schema: Any, type_: DataType, depth: int) -> Node:
-        """Emit code that appends one value; gives where it goes."""
-        inner, null_index = nullable(schema)
-        node = self._node(inner, type_)
-        if null_index is None:
-            self._read_value(inner, node, depth)
-            return node
-        self._emit(depth, f"if data[p] == {2 * (1 - null_index)}:", "    p += 1")
-        self._read_value(inner, node, depth + 1)
-        self._emit(depth, f"elif data[p] == {2 * null_index}:", "    p += 1")
-        self._append_null(node, depth + 1)
-        self._emit(depth, "else: raise ValueError('a union has no such member')")
-        return node
-
-    def enter(self, null_index: int, depth: int) -> None:
-        """Emit code that steps into a union with null, which must not be null."""
-        self._emit(depth, f"if data[p] != {2 * (1 - null_index)}:")
-        self._emit(depth, "    raise ValueError('a row is null')", "p += 1")
-
-    def skip(self, schema: Any, depth: int) -> None:
-        """Emit code that passes over one value."""
-        inner, null_index = nullable(schema)
-        if null_index is not None:
-            self._emit(depth, "b = data[p]", "p += 1", f"if b != {2 * null_index}:")
-            depth += 1
-        kind = kind_of(inner)
-        if kind in (*INTEGERS, "enum"):
-            self._emit(depth, "while data[p] > 127: p += 1", "p += 1")
-        elif kind in WIDTHS or kind == "fixed":
-            self._emit(depth, f"p += {width_of(inner)}")
-        elif kind in SIZED:
-            self._size(depth)
-            self._emit(depth, "p += b")
-        elif kind == "record":
-            self._emit(depth, "pass")
-            for field in inner["fields"]:
-                self.skip(field["type"], depth)
-        elif kind == "array":
-            self.skip(inner["items"], self._items(depth))
-        elif kind == "map":
-            depth = self._items(depth)
-            self.skip("string", depth)
-            self.skip(inner["values"], depth)
-        else:
-            raise UnsupportedFeatureError("an Avro file has an unknown type", type=kind)
-
-    def _node(self, schema: Any, type_: DataType) -> Node:
-        """The node of a value that is not null; its children are made when they are read."""
-        kind = kind_of(schema)
-        index = self.lists
-        self.lists += 1
-        match type_:
-            case AtomicType() if kind not in ("array", "map", "record", "enum"):
-                return Leaf(index, kind, logical_of(schema), type_, width_of(schema))
-            case ArrayType() if kind == "array":
-                return ListNode(index, type_)
-            case MapType() | MultisetType() if kind in ("array", "map"):
-                return MapNode(index, type_)
-            case RowType() if kind == "record":
-                return RowNode(index, type_)
-        raise ValueError(f"a column is stored as {kind}")
-
-    def _read_value(self, schema: Any, node: Node, depth: int) -> None:
-        match node:
-            case Leaf():
-                self._read_leaf(schema, node, depth)
-            case ListNode():
-                counter = self._counter(depth)
-                inside = self._items(depth, counter)
-                node.child = self.read(schema["items"], node.type.element, inside)
-                self._emit(depth, f"a{node.index}({counter})")
-            case MapNode():
-                counter = self._counter(depth)
-                inside = self._items(depth, counter)
-                self._read_entry(schema, node, inside)
-                self._emit(depth, f"a{node.index}({counter})")
-            case RowNode():
-                self._emit(depth, f"a{node.index}(1)")
-                types = {field.name: field.type for field in node.type.fields}
-                for field in schema["fields"]:
-                    type_ = types.get(field["name"])
-                    if type_ is None:
-                        self.skip(field["type"], depth)
-                    else:
-                        node.children[field["name"]] = self.read(field["type"], type_, depth)
-
-    def _read_entry(self, schema: Any, node: MapNode, depth: int) -> None:
-        type_ = node.type
-        if isinstance(type_, MapType):
-            key, value = type_.key, type_.value
-        else:
-            key, value = type_.element, MULTISET_COUNT
-        if kind_of(schema) == "map":
-            node.key = self.read("string", key, depth)
-            node.value = self.read(schema["values"], value, depth)
-            return
+def _entry(
+    schema: Any, key: DataType, value: DataType, indexes: Iterator[int]
+) -> tuple[Node, Node]:
+    """The nodes of a map's keys and values."""
+    if kind_of(schema) == "map":
+        kinds = ["string", schema["values"]]
+    else:
         entry, _ = nullable(schema["items"])
         if kind_of(entry) != "record" or len(entry["fields"]) != 2:
             raise ValueError("a map is stored as an array of something else than entries")
-        first, second = entry["fields"]
-        node.key = self.read(first["type"], key, depth)
-        node.value = self.read(second["type"], value, depth)
+        kinds = [field["type"] for field in entry["fields"]]
+    return _node(kinds[0], key, indexes), _node(kinds[1], value, indexes)
 
-    def _read_leaf(self, schema: Any, node: Leaf, depth: int) -> None:
-        kind = node.kind
-        append = f"a{node.index}"
-        if kind in INTEGERS:
-            self._varint(depth)
-            self._emit(depth, f"{append}(b)")
-        elif kind == "boolean":
-            self._emit(depth, f"{append}(data[p])", "p += 1")
+
+def _after_sized(data: bytes, position: int) -> int:
+    size, position = read_long(data, position)
+    if size < 0:
+        raise ValueError("a negative size")
+    return position + size
+
+
+class BlockDecoder(LaneDecoder):
+    """Decodes blocks record by record and reports damage; otherwise as `LaneDecoder`.
+
+    `decode` raises a `BlockError` for the first block that does not hold its records.
+    """
+
+    _bytes = b""
+
+    def _walk(self, blocks: Sequence[tuple[bytes, int]]) -> None:
+        self._bytes = self._load(blocks)
+        record: Any = self._record
+        position = end = 0
+        try:
+            for number, (data, count) in enumerate(blocks):
+                begin, end = end, end + len(data)
+                if count > len(data):
+                    raise BlockError(number, f"{count} records in {len(data)} bytes")
+                try:
+                    for _ in range(count):
+                        position = record(position)
+                except IndexError as error:
+                    raise BlockError(number, "the block ends within a record") from error
+                except (ValueError, OverflowError) as error:
+                    raise BlockError(number, str(error)) from error
+                if position != end:
+                    found = f"{count} records end at byte {position - begin} of {len(data)}"
+                    raise BlockError(number, found)
+        finally:
+            self._bytes = b""
+        for positions in self._seen:
+            positions[:] = [np.array(positions, np.int64)]
+
+    def _row_in_union(self, step: _Step, null_index: int) -> _Step:  # type: ignore[override]
+        def row(position: int) -> int:
+            if self._bytes[position] != 2 * (1 - null_index):
+                raise ValueError("a row is null")
+            return step(position + 1)
+
+        return row
+
+    def _value_step(self, schema: Any, node: Node | None) -> _Step:  # type: ignore[override]
+        return self._values_step([self._value(schema, node)])
+
+    def _record_step(self, schema: Any, nodes: dict[str, Node]) -> _Step:  # type: ignore[override]
+        fields = schema["fields"]
+        if not fields:
+            raise OddDataError
+        return self._values_step(
+            [self._value(field["type"], nodes.get(field["name"])) for field in fields]
+        )
+
+    def _value(self, schema: Any, node: Node | None) -> _Value:
+        inner, null_index = nullable(schema)
+        note, items = None, -1
+        if node is not None:
+            seen, items = self._noted(node, null_index)
+            note = self._seen[seen].append
+        present, null = (-1, -1) if null_index is None else (2 - 2 * null_index, 2 * null_index)
+        kind = kind_of(inner)
+        if kind in ("record", "array", "map"):
+            nested = cast(_Step, self._inner_step(inner, node, items))
+            return note, present, null, 0, nested
+        if kind in (*INTEGERS, "enum"):
+            width = 0
         elif kind in SIZED:
-            self._size(depth)
-            self._emit(depth, f"{append}(data[p:p + b])", "p += b")
-        elif kind in WIDTHS or kind == "fixed":
-            width = width_of(schema)
-            self._emit(depth, f"{append}(data[p:p + {width}])", f"p += {width}")
+            width = -1
         else:
-            raise UnsupportedFeatureError("an Avro file has an unknown type", type=kind)
+            width = width_of(inner)
+            if not width:
+                raise OddDataError
+        return note, present, null, width, None
 
-    def _append_null(self, node: Node, depth: int) -> None:
-        self._emit(depth, f"a{node.index}(None)")
-        if isinstance(node, RowNode):
-            # the fields of a null ROW stay as long as the ROW itself
-            for child in node.children.values():
-                self._append_null(child, depth)
+    def _values_step(self, values: Sequence[_Value]) -> _Step:  # noqa: C901 - see `step`
+        """Pass over values that follow each other."""
 
-    def _varint(self, depth: int) -> None:
-        """Emit: `b` is the next number, still zig-zag encoded."""
-        self._emit(
-            depth,
-            "b = data[p]",
-            "p += 1",
-            "if b > 127:",
-            "    b &= 127",
-            "    s = 7",
-            "    c = data[p]",
-            "    p += 1",
-            "    while c > 127:",
-            "        b |= (c & 127) << s",
-            "        s += 7",
-            "        c = data[p]",
-            "        p += 1",
-            "    b |= c << s",
-        )
+        def step(position: int) -> int:  # noqa: C901 - no calls: it runs once per value of a file
+            data = self._bytes
+            for note, present, null, width, nested in values:
+                if note is not None:
+                    note(position)
+                if present >= 0:
+                    mark = data[position]
+                    position += 1
+                    if mark != present:
+                        if mark != null:
+                            raise ValueError("a union has no such member")
+                        continue
+                if nested is not None:
+                    position = nested(position)
+                elif width > 0:
+                    position += width
+                elif not width:
+                    while data[position] > 127:
+                        position += 1
+                    position += 1
+                else:
+                    size = data[position]
+                    if size > 127 or size & 1:
+                        position = _after_sized(data, position)
+                    else:
+                        position += 1 + (size >> 1)
+            return position
 
-    def _size(self, depth: int) -> None:
-        """Emit: `b` is the next number, which is a size and so not negative."""
-        self._varint(depth)
-        self._emit(
-            depth,
-            "if b & 1: raise ValueError('a negative size')",
-            "b >>= 1",
-            "if b > len(data) - p: raise ValueError('a value is longer than its block')",
-        )
+        return step
 
-    def _counter(self, depth: int) -> str:
-        self._names += 1
-        name = f"n{self._names}"
-        self._emit(depth, f"{name} = 0")
-        return name
+    def _items_step(self, item: _Step, items: int) -> _Step:  # type: ignore[override]
+        note: Any = self._seen[items].append if items >= 0 else None
 
-    def _items(self, depth: int, counter: str | None = None) -> int:
-        """Open the loops over the items of an array or map; gives the depth inside of them."""
-        self._names += 1
-        count = f"k{self._names}"
-        self._emit(depth, "while True:")
-        depth += 1
-        self._varint(depth)
-        self._emit(
-            depth,
-            "if b == 0: break",
-            f"{count} = (b >> 1) ^ -(b & 1)",
-            f"if {count} < 0:",
-            f"    {count} = -{count}",
-            "    while data[p] > 127: p += 1",
-            "    p += 1",
-            f"if {count} > len(data): raise ValueError('more items than bytes')",
-        )
-        if counter is not None:
-            self._emit(depth, f"{counter} += {count}")
-        self._emit(depth, f"for _ in range({count}):")
-        return depth + 1
+        def step(position: int) -> int:
+            data = self._bytes
+            while True:
+                count, position = read_long(data, position)
+                if count == 0:
+                    return position
+                if count < 0:
+                    count = -count
+                    _, position = read_long(data, position)
+                for _ in range(count):
+                    if note is not None:
+                        note(position)
+                    position = item(position)
 
-    def _emit(self, depth: int, *lines: str) -> None:
-        self._lines += [_INDENT * depth + line for line in lines]
+        return step

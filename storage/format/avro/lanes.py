@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Avro records to columns with numpy, many records in step.
+"""Avro records to columns with numpy, one record of each block at a time.
 
 Source: Avro specification, "Binary Encoding"; ADR 0007. Where a record begins is only known once
 the one before it was passed over, but blocks are independent of each other. So all blocks at hand
-are walked at once: one step passes over a field of the n-th record of each block, in a few numpy
+are walked together: one step passes over a field of the n-th record of each block, in a few numpy
 calls, and notes where the field begins. Since values lie in the data in row order, the sorted
 positions of a field are its column; the second part turns them into arrays at once. Messages of a
-topic are walked just so, each as a block of one record.
+topic are walked in the same way, each as a block of one record.
 
-Nothing is refused here. Whatever looks odd raises `OddDataError`, and the caller decodes the same
-blocks with `avro_decode`, which says what is wrong with which block.
+Nothing is diagnosed here. Whatever looks damaged raises `OddDataError`, and the caller walks the
+same blocks record by record with `decode.BlockDecoder`, which says what is wrong with which block.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,8 @@ _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _Step: TypeAlias = Callable[[_Longs], _Longs]
 """Takes where a value begins in each lane; gives where it ends."""
 
-LEAST_LANES = 12
-"""Below so many blocks a step costs more than the made code takes for its records."""
+LEAST_LANES = 24
+"""With fewer blocks a numpy call for a step costs more than walking their records one by one."""
 
 _PADDING = 16
 _LARGEST_DATA = 1 << 30
@@ -50,8 +50,8 @@ _FOLDS = tuple(
 """Bring groups of seven bits together: pairs, pairs of pairs, halves."""
 
 
-class OddDataError(Exception):
-    """The blocks are damaged, or of a shape that is not decoded in step."""
+class OddDataError(ValueError):
+    """The blocks are damaged, or of a shape whose columns are not positions in the data."""
 
 
 class LaneDecoder:
@@ -60,7 +60,7 @@ class LaneDecoder:
     Args:
         schema: of the record; names resolved.
         null_index: of the union around it, or None.
-        nodes: the wanted columns by name; each has the lists of `avro_decode` as its index.
+        nodes: the wanted columns by name, with indexes of their own for all that is below.
         count: number of indexes.
 
     Raises:
@@ -86,7 +86,7 @@ class LaneDecoder:
             self._record = self._row_in_union(self._record, null_index)
 
     def decode(self, blocks: Sequence[tuple[bytes, int]]) -> list[pa.Array]:
-        """The raw values of the columns, as `avro_columns.column_of` takes them.
+        """The raw values of the columns, as `columns.column_of` takes them.
 
         Args:
             blocks: the bytes of each block, and its number of records.
@@ -113,12 +113,17 @@ class LaneDecoder:
 
     # --------------------------------------------------------------------- where values begin
 
-    def _walk(self, blocks: Sequence[tuple[bytes, int]]) -> None:
+    def _load(self, blocks: Sequence[tuple[bytes, int]]) -> bytes:
+        """Make the blocks the data, one after the other; gives their bytes."""
         content = b"".join([*(data for data, _ in blocks), bytes(_PADDING)])
         if len(content) > _LARGEST_DATA:
-            raise OddDataError
+            raise OddDataError("the blocks are larger than a gigabyte")
         self._data = np.frombuffer(content, np.uint8)
         self._windows = np.ndarray((len(content) - 7,), np.dtype("<u8"), content, 0, (1,))
+        return content
+
+    def _walk(self, blocks: Sequence[tuple[bytes, int]]) -> None:
+        self._load(blocks)
         sizes = np.array([len(data) for data, _ in blocks], np.int64)
         counts = np.array([count for _, count in blocks], np.int64)
         if (counts > sizes).any():
@@ -139,15 +144,20 @@ class LaneDecoder:
         self._seen.append([])
         return len(self._seen) - 1
 
+    def _noted(self, node: Node | None, null_index: int | None) -> tuple[int, int]:
+        """New lists of starts: of a value, and of its items or -1."""
+        seen, items = self._note(), -1
+        if node is not None:
+            items = self._note() if isinstance(node, ListNode | MapNode) else -1
+            self._places[node.index] = seen, null_index, items
+        return seen, items
+
     def _value_step(self, schema: Any, node: Node | None) -> _Step:
         """Pass over one value, noting where it begins if it is wanted or a union."""
         inner, null_index = nullable(schema)
         if node is None and null_index is None:
             return self._inner_step(inner, None, -1)
-        seen, items = self._note(), -1
-        if node is not None:
-            items = self._note() if isinstance(node, ListNode | MapNode) else -1
-            self._places[node.index] = seen, null_index, items
+        seen, items = self._noted(node, null_index)
         step = self._inner_step(inner, node, items)
         note = self._seen[seen].append
         if null_index is None:
@@ -394,7 +404,7 @@ class LaneDecoder:
             ninth, tenth = self._data[far], self._data[far + 1]
             more = ninth > 127
             if (tenth[more] > 1).any():
-                raise OddDataError
+                raise OddDataError("a number has more than 64 bits")
             value[long] |= (ninth.astype(np.uint64) & np.uint64(127)) << np.uint64(56)
             value[long] |= np.where(more, tenth, 0).astype(np.uint64) << np.uint64(63)
         return value

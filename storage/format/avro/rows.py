@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Avro data files: columns in, columns out. Source: FORMAT.md §4.1, §7.5.
 
-Puts together the schema (`avro_schema`), records (`avro_encode`, `avro_decode`) and the container
-(`avro_blocks`).
+Puts together `schema`, records (`encode`, `decode`) and `container`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.errors import CorruptDataError, InternalError
-from storage.format.avro.blocks import Block, BlockReader, BlockWriter, codec_of
+from storage.format.avro.container import BLOCK_BYTES, Block, BlockReader, BlockWriter, codec_of
 from storage.format.avro.decode import BlockError, RecordDecoder
 from storage.format.avro.encode import encode_records
 from storage.format.avro.schema import schema_text
@@ -25,9 +24,6 @@ from storage.io.file_io import FileIO
 from storage.options.options import option_value
 
 __all__ = ["AvroSink", "read_batches"]
-
-_BLOCK_BYTES = 64_000
-"""Uncompressed size at which a block is closed; the default of Avro's Java library."""
 
 _CHUNK_ROWS = 1 << 16
 """Rows encoded at a time; bounds the memory of an encoding."""
@@ -97,7 +93,7 @@ class AvroSink:
         data = memoryview(content if content is not None else b"")
         first = 0
         while first < count:
-            limit = int(bounds[first]) + _BLOCK_BYTES
+            limit = int(bounds[first]) + BLOCK_BYTES
             last = min(count, int(np.searchsorted(bounds, limit, side="left")))
             last = max(last, first + 1)
             self._blocks.write(data[bounds[first] : bounds[last]], last - first)

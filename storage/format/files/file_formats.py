@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from storage.errors import UnsupportedFeatureError
-from storage.format.avro.blocks import codec_of as avro_codec
+from storage.format.avro.container import codec_of as avro_codec
 from storage.format.avro.rows import AvroSink
 from storage.format.avro.rows import read_batches as read_avro
 from storage.format.avro.schema import schema_text

@@ -19,8 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from storage.clock import Clock, IdSource, SystemClock
 from storage.errors import CorruptDataError
-from storage.format.avro.blocks import codec_of
-from storage.format.avro.container import ContainerWriter
+from storage.format.avro.container import ContainerWriter, codec_of
 from storage.format.metadata.file_meta import (
     EMPTY_STATS,
     FileKind,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding in step against the made code: the same columns, the same refusals."""
+"""Decoding many blocks together and record by record: the same columns, the same refusals."""
 
 import io
 import json
@@ -121,7 +121,7 @@ def outcome(blocks: Sequence[tuple[bytes, int]], least: int) -> object:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(records, max_size=4), min_size=1, max_size=14))
-def test_columns_are_those_of_the_made_code(rows: list[list[dict[str, Any]]]) -> None:
+def test_columns_are_the_same_record_by_record(rows: list[list[dict[str, Any]]]) -> None:
     blocks = [block(part) for part in rows]
     found = outcome(blocks, 1)
     assert isinstance(found, list)
@@ -134,7 +134,7 @@ def test_columns_are_those_of_the_made_code(rows: list[list[dict[str, Any]]]) ->
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(records, min_size=1, max_size=3), min_size=1, max_size=3), st.data())
-def test_damage_is_treated_as_by_the_made_code(
+def test_damage_is_reported_the_same_record_by_record(
     rows: list[list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     blocks = [block(part) for part in rows]
