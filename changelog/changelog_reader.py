@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from changelog.row_kinds import told_batch, told_schema
+from changelog.row_kinds import row_kind_schema, with_row_kinds
 from changelog.stream_scan import StreamScan
 from storage.errors import InvalidRequestError
 from storage.table.scan.predicate import Predicate
@@ -72,7 +72,7 @@ class ChangelogReader:
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the changes: `_row_kind` (string), then the columns."""
-        return told_schema(self._scan.schema)
+        return row_kind_schema(self._scan.schema)
 
     @property
     def place(self) -> int | None:
@@ -101,7 +101,7 @@ class ChangelogReader:
             # snapshots without changes were passed over: they need not be kept for a consumer
             self._scan.notify_checkpoint_complete(self.place)
             return None
-        batches = [told_batch(batch) for batch in found.to_batches()]
+        batches = [with_row_kinds(batch) for batch in found.to_batches()]
         return pa.Table.from_batches(batches, schema=self.schema)
 
     def __iter__(self) -> Iterator[pa.Table]:

@@ -1,32 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams cut into ranges of snapshots, for readers that keep their own place.
+"""Streams cut into ranges of snapshots, for readers that keep their own position.
 
-A place is a snapshot id: everything before it was read. It knows how the stream began until the
+A position is a snapshot id: everything before it was read. It says how the stream began until the
 first range has been read, so that this range can be read again and be the same, whatever the table
-has become: with which snapshot, and whether with the whole state before it. What begins a stream,
-what a snapshot brings and what it means that one is gone is decided as in `stream_scan`.
+has become: with which snapshot, and whether with the whole state before it.
 """
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from changelog.next_snapshot import NextSnapshot
-from changelog.snapshot_changelog import changes_counted, snapshot_changes
-from changelog.starting import Beginning, first_scan, starting_point
+from changelog.follow import Follower
+from changelog.starting import Beginning, starting_point
 from storage.errors import InvalidRequestError
-from storage.format.metadata.snapshot import Snapshot
-from storage.table.read.lost_files import judging_losses
 from storage.table.retention.consumers import delete_consumer, write_consumer
-from storage.table.scan.change_plan import ChangePlanner, ChangeSplit
 from storage.table.scan.predicate import Predicate
-from storage.table.scan.scan import Split
+from storage.table.scan.scan import ChangeSplit, Split
 from storage.table.scan.scan_mode import ScanMode, scan_mode_of
 from storage.table.table import FileStoreTable
 
 __all__ = ["START", "RangeLimit", "StreamPlace", "StreamRange"]
 
-_NO_PRODUCER = "none"
 _BEGINNING = "-beginning"
 """Follows the name of a consumer in that of another, which keeps the state a stream begins with."""
 
@@ -115,19 +109,14 @@ class StreamRange:
 
     def __init__(self, table: FileStoreTable, predicate: Predicate | None = None) -> None:
         self._table = table
-        self._predicate = predicate
         self._starting = starting_point(table)
-        produces = table.options.changelog_producer != _NO_PRODUCER
-        self._planner = ChangePlanner(table, predicate, None, postponed=not produces)
-        self._follow = NextSnapshot(table)
-        self._last_id: int | None = None
+        self._follower = Follower(table, predicate)
         if table.options.scan_bounded:
             self.end_at_newest()
 
     def end_at_newest(self) -> None:
         """From now on take nothing in that is not there yet."""
-        newest = self._table.snapshots.latest_id() or 0
-        self._last_id = newest if self._last_id is None else min(newest, self._last_id)
+        self._follower.end_at_newest()
 
     def newest(self) -> StreamPlace:
         """The place at the end of what is there now."""
@@ -142,7 +131,7 @@ class StreamRange:
             The same place where nothing is to be read now.
 
         Raises:
-            DataLossError: the next snapshot has expired or was taken back; says what to do.
+            DataLossError: the next snapshot has expired or was rolled back; says what to do.
             CorruptDataError: metadata is damaged.
         """
         chosen = limit or RangeLimit()
@@ -169,26 +158,25 @@ class StreamRange:
             of a key are in one group, in the order in which they happened.
 
         Raises:
-            DataLossError: a snapshot has expired or was taken back.
+            DataLossError: a snapshot has expired or was rolled back.
             NotFoundError: the snapshot of the whole state has expired.
             CorruptDataError: metadata is damaged.
         """
-        found: list[tuple[Split | ChangeSplit, ...]] = []
+        groups: list[tuple[Split | ChangeSplit, ...]] = []
         first = start.next_id
         if not first:
             if end.first_id is None:
-                return found
+                return groups
             first = end.first_id
             if end.whole_state:
-                found += [(split,) for split in self._state(end)]
+                state = self._table.snapshots.read(first - 1)
+                beginning = Beginning(first, state, end.files_since_ms)
+                groups += [(split,) for split in self._follower.state(beginning)]
         by_bucket: dict[tuple[bytes, int], list[ChangeSplit]] = defaultdict(list)
         for snapshot_id in range(first, end.next_id):
-            snapshot = self._follow.require(snapshot_id)
-            with judging_losses(self._table, snapshot.id):
-                changes = snapshot_changes(self._table, self._planner, snapshot)
-            for split in changes:
+            for split in self._follower.changes(self._follower.require(snapshot_id)):
                 by_bucket[(split.partition, split.bucket)].append(split)
-        return found + [tuple(splits) for splits in by_bucket.values()]
+        return groups + [tuple(splits) for splits in by_bucket.values()]
 
     def hold(self, place: StreamPlace) -> None:
         """Record the progress of the table's `consumer-id`; nothing without one.
@@ -220,34 +208,15 @@ class StreamRange:
             return Beginning(1)  # whatever comes, however long it takes
         return beginning
 
-    def _state(self, end: StreamPlace) -> Sequence[Split]:
-        state_id = (end.first_id or 0) - 1
-        snapshot = self._table.snapshots.read(state_id)
-        beginning = Beginning(state_id + 1, snapshot, end.files_since_ms)
-        scan = first_scan(self._table, beginning).with_filter(self._predicate)
-        return scan.plan(snapshot).splits
-
     def _follow_from(self, next_id: int, limit: RangeLimit) -> int:
         """The end of a range that begins with a snapshot; snapshots without changes are free."""
         snapshots = rows = 0
-        at = next_id
-        while self._last_id is None or at <= self._last_id:
-            snapshot = self._follow.get(at)
-            if snapshot is None or self._stops_at(snapshot):
-                break
-            count = changes_counted(self._table, snapshot)
+        for snapshot in self._follower.snapshots(next_id):
+            count = self._follower.change_count(snapshot)
             if count:
                 full = limit.snapshots is not None and snapshots >= limit.snapshots
                 if full or (limit.rows is not None and snapshots and rows + count > limit.rows):
                     break
                 snapshots, rows = snapshots + 1, rows + count
-            at += 1
-        return at
-
-    def _stops_at(self, snapshot: Snapshot) -> bool:
-        options = self._table.options
-        bound = options.scan_bounded_watermark
-        if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:
-            return True
-        delay = options.streaming_read_snapshot_delay_ms
-        return delay is not None and snapshot.time_ms > self._table.clock.now_ms() - delay
+            next_id = snapshot.id + 1
+        return next_id

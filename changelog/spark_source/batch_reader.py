@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's batch reader over a `BatchScan`: one task per piece, record batches out."""
+"""Spark's batch reader over a `BatchScan`: one task per split, record batches out."""
 
 import dataclasses
 import logging
@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from changelog.spark_source.pieces import BatchScan, Piece, counts_of
 from changelog.spark_source.push_down import pushed_predicate
+from changelog.spark_source.scans import BatchScan, ScanSplit, counts_of
 from changelog.spark_source.spark_types import arrow_schema_of, spark_batches
 from storage.table.scan.predicate import And, Predicate
 
@@ -45,16 +45,16 @@ class ScanReader(DataSourceReader):
         self._pushed = And(tuple(taken)) if taken else None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task per piece. Spark makes one task of none; it reads nothing."""
-        pieces = self._scan.plan(self._pushed)
-        _LOG.info("scan planned", extra=dataclasses.asdict(counts_of(pieces)))
-        return [InputPartition(piece) for piece in pieces]
+        """One task per split. Spark makes one task of none; it reads nothing."""
+        splits = self._scan.plan(self._pushed)
+        _LOG.info("scan planned", extra=dataclasses.asdict(counts_of(splits)))
+        return [InputPartition(split) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece."""
-        piece: Piece | None = partition.value
-        if piece is not None:
-            for batch in self._scan.read(piece, self._pushed):
+        """The rows of a split."""
+        split: ScanSplit | None = partition.value
+        if split is not None:
+            for batch in self._scan.read(split, self._pushed):
                 yield from spark_batches(batch, self._arrow)
 
 

@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 
 from changelog.spark_source.batch_reader import ScanReader
 from changelog.spark_source.batch_scan import batch_scan, catalog_scan
-from changelog.spark_source.pieces import BatchScan
+from changelog.spark_source.row_view import StreamView, streamed_table
+from changelog.spark_source.scans import BatchScan
 from changelog.spark_source.sink import RowSink, partition_values
 from changelog.spark_source.source_options import (
     LIMITS,
@@ -33,7 +34,6 @@ from changelog.spark_source.source_options import (
 )
 from changelog.spark_source.spark_types import arrow_schema_of, chosen_columns, spark_schema
 from changelog.spark_source.stream_reader import ChangeStreamReader
-from changelog.spark_source.stream_view import StreamView, streamed_table
 from changelog.spark_source.writers import BatchWriter, CommitName, StreamWriter
 from changelog.stream_range import RangeLimit
 from storage.errors import InvalidOptionError

@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from changelog.spark_source.row_view import StreamView
 from changelog.spark_source.spark_types import arrow_schema_of, spark_batches
-from changelog.spark_source.stream_view import StreamView
 from changelog.stream_range import START, RangeLimit, StreamPlace, StreamRange
 from storage.errors import RetryableError
 
@@ -120,8 +120,9 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The changes of some splits, in order."""
-        for batch in self._view.read(partition.value):
-            yield from spark_batches(batch, self._arrow)
+        for split in partition.value:
+            for batch in self._view.read(split):
+                yield from spark_batches(batch, self._arrow)
 
     def commit(self, end: _Offset) -> None:
         """A batch is done, and will not be asked for again."""
@@ -142,5 +143,5 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _range(self) -> StreamRange:
         if self._ranges is None:
-            self._ranges = StreamRange(self._view.table, self._view.early)
+            self._ranges = StreamRange(self._view.table, self._view.early())
         return self._ranges

@@ -30,10 +30,9 @@ from storage.table.commit.commit import FileStoreCommit
 from storage.table.commit.live_files import live_files
 from storage.table.core import TableCore
 from storage.table.read.read import TableRead
-from storage.table.scan.fallback import FALLBACK_BRANCH, no_travel_with_fallback
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.predicate_text import parse_predicate
-from storage.table.scan.row_scan import RowScan
+from storage.table.scan.row_scan import FALLBACK_BRANCH, RowScan, no_travel_with_fallback
 from storage.table.scan.scan import TableScan
 from storage.table.scan.time_travel import TimeTravel, travel_of
 from storage.table.table_rules import check_table

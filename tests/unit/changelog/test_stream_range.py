@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from changelog.stream_range import START, RangeLimit, StreamPlace, StreamRange
-from changelog.stream_read import StreamRead
 from changelog.stream_scan import StreamScan
 from storage.errors import DataLossError, InvalidOptionError, InvalidRequestError
+from storage.table.read.read import TableRead
 from storage.table.retention.consumers import all_consumers
 from storage.table.retention.expire import expire_snapshots
 from tests.table_kit import make_table, reopened, write
@@ -36,7 +36,7 @@ def grow(table, first: int, last: int, seed: int = 0) -> None:
 def rows_between(table, start: StreamPlace, end: StreamPlace, **options) -> list[tuple]:
     """Read by a process that has planned nothing."""
     fresh = reopened(table).with_options(options)
-    reader = StreamRead(fresh)
+    reader = TableRead(fresh, kinds=True)
     groups = StreamRange(fresh).splits(start, end)
     batches = [batch for group in groups for one in group for batch in reader.to_batches(one)]
     return change_rows(pa.Table.from_batches(batches, schema=reader.schema))

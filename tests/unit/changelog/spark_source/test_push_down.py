@@ -128,6 +128,6 @@ def test_filters_reach_plan_and_rows(tmp_path):
     assert list(reader.pushFilters([EqualTo(("k",), 117), IsNotNull(("k",)), *others])) == others
     partitions = reader.partitions()
     assert len(partitions) == 1
-    assert len(partitions[0].value[1].files) == 1
+    assert len(partitions[0].value.files) == 1
     found = [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
     assert found == [{"k": 117, "v": "v17"}]
