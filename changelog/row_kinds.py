@@ -29,9 +29,7 @@ def row_kind_schema(schema: pa.Schema) -> pa.Schema:
 def with_row_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Changes, whose first column is `_VALUE_KIND`, as readers see them."""
     kinds, schema = _texts().take(batch.column(0)), row_kind_schema(batch.schema)
-    return pa.RecordBatch.from_arrays(
-        [kinds, *batch.columns[1:]], schema=row_kind_schema(batch.schema)
-    )
+    return pa.RecordBatch.from_arrays([kinds, *batch.columns[1:]], schema=schema)
 
 
 def with_stored_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:

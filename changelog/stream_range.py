@@ -19,22 +19,22 @@ from storage.table.scan.scan import ChangeSplit, Split
 from storage.table.scan.scan_mode import ScanMode, scan_mode_of
 from storage.table.table import FileStoreTable
 
-__all__ = ["START", "RangeLimit", "StreamPlace", "StreamRange"]
+__all__ = ["START", "RangeLimit", "StreamPosition", "StreamRange"]
 
 _BEGINNING = "-beginning"
 """Follows the name of a consumer in that of another, which keeps the state a stream begins with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPlace:
+class StreamPosition:
     """How far a stream has come.
 
     Attributes:
         next_id: first snapshot that has not been read; 0: it has not begun.
-        first_id: of the place that ends the first range: the first snapshot whose changes are in
+        first_id: of the position that ends the first range: the first snapshot whose changes are in
             it; None elsewhere.
-        whole_state: of the same place: whether the state before that snapshot is in it.
-        files_since_ms: of the same place: only files of that state made since [epoch ms].
+        whole_state: of the same position: whether the state before that snapshot is in it.
+        files_since_ms: of the same position: only files of that state made since [epoch ms].
     """
 
     next_id: int = 0
@@ -53,7 +53,7 @@ class StreamPlace:
         return found
 
     @staticmethod
-    def from_json(found: Mapping[str, int | bool]) -> "StreamPlace":
+    def from_json(found: Mapping[str, int | bool]) -> "StreamPosition":
         """Read what `to_json` gave.
 
         Raises:
@@ -62,12 +62,12 @@ class StreamPlace:
         next_id = found.get("snapshot")
         if not isinstance(next_id, int):
             raise InvalidRequestError(
-                "this is no place in a stream of a table",
+                "this is no position in a stream of a table",
                 hint="the checkpoint belongs to another query; give this one its own",
                 found=dict(found),
             )
         first, since = found.get("first"), found.get("since")
-        return StreamPlace(
+        return StreamPosition(
             next_id=next_id,
             first_id=None if first is None else int(first),
             whole_state=bool(found.get("state", False)),
@@ -75,7 +75,7 @@ class StreamPlace:
         )
 
 
-START = StreamPlace()
+START = StreamPosition()
 """Before the beginning."""
 
 
@@ -95,8 +95,8 @@ class RangeLimit:
 class StreamRange:
     """Ranges of the stream of a table. Not thread-safe.
 
-    Protocol: `advance` from a place, beginning with `START`, gives the place up to which the next
-    range goes (the same: nothing new); `splits` says what lies between two places, as often as
+    Protocol: `advance` from a position, beginning with `START`, gives the end of the next range
+    (the same: nothing new); `splits` says what lies between two positions, as often as
     asked, also in a new process. `hold` keeps the table from expiring what was not read yet.
 
     Args:
@@ -118,40 +118,42 @@ class StreamRange:
         """From now on take nothing in that is not there yet."""
         self._follower.end_at_newest()
 
-    def newest(self) -> StreamPlace:
-        """The place at the end of what is there now."""
-        return StreamPlace(next_id=(self._table.snapshots.latest_id() or 0) + 1)
+    def newest(self) -> StreamPosition:
+        """The position at the end of what is there now."""
+        return StreamPosition(next_id=(self._table.snapshots.latest_id() or 0) + 1)
 
-    def advance(self, place: StreamPlace, limit: RangeLimit | None = None) -> StreamPlace:
-        """Where the range that begins at a place ends.
+    def advance(self, position: StreamPosition, limit: RangeLimit | None = None) -> StreamPosition:
+        """Where the range that begins at a position ends.
 
         A range with a whole state holds nothing else.
 
         Returns:
-            The same place where nothing is to be read now.
+            The same position where nothing is to be read now.
 
         Raises:
             DataLossError: the next snapshot has expired or was rolled back; says what to do.
             CorruptDataError: metadata is damaged.
         """
         chosen = limit or RangeLimit()
-        if place.next_id:
-            end = self._follow_from(place.next_id, chosen)
-            return place if end == place.next_id else StreamPlace(next_id=end)
+        if position.next_id:
+            end = self._follow_from(position.next_id, chosen)
+            return position if end == position.next_id else StreamPosition(next_id=end)
         beginning = self._begin()
         if beginning is None:
-            return place
+            return position
         first = beginning.next_id
         end = first if beginning.state is not None else self._follow_from(first, chosen)
-        return StreamPlace(
+        return StreamPosition(
             next_id=end,
             first_id=first,
             whole_state=beginning.state is not None,
             files_since_ms=beginning.files_since_ms,
         )
 
-    def splits(self, start: StreamPlace, end: StreamPlace) -> list[tuple[Split | ChangeSplit, ...]]:
-        """What lies between two places.
+    def splits(
+        self, start: StreamPosition, end: StreamPosition
+    ) -> list[tuple[Split | ChangeSplit, ...]]:
+        """What lies between two positions.
 
         Returns:
             Groups that can be read apart from each other, the splits of each in order: all changes
@@ -178,19 +180,19 @@ class StreamRange:
                 by_bucket[(split.partition, split.bucket)].append(split)
         return groups + [tuple(splits) for splits in by_bucket.values()]
 
-    def hold(self, place: StreamPlace) -> None:
+    def hold(self, position: StreamPosition) -> None:
         """Record the progress of the table's `consumer-id`; nothing without one.
 
         Args:
-            place: everything before it will not be asked for again.
+            position: everything before it will not be asked for again.
         """
         consumer = self._table.options.consumer_id
-        if consumer and place.next_id:
-            write_consumer(self._table, consumer, place.next_id)
+        if consumer and position.next_id:
+            write_consumer(self._table, consumer, position.next_id)
             delete_consumer(self._table, consumer + _BEGINNING)
 
-    def hold_beginning(self, end: StreamPlace) -> None:
-        """The same before the first range, which ends at a place, has been read.
+    def hold_beginning(self, end: StreamPosition) -> None:
+        """The same before the first range, which ends at a position, has been read.
 
         A whole state is kept under a name of its own until the range has been read: under the
         stream's, one that begins anew would go on after the state instead of beginning with it.
