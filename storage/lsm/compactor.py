@@ -146,8 +146,8 @@ def compact(
                     output.rewrite(merging.windows(group, context.deletions is not None))
                     continue
                 moved.append(file)
-                if upgrade.tells and merging.matters:
-                    output.tell(merging.windows(group, drop_retractions=False))
+                if upgrade.emits_changelog and merging.matters:
+                    output.emit(merging.windows(group, drop_retractions=False))
         written, changelog = output.close()
     except BaseException:
         output.abort()
@@ -199,18 +199,18 @@ class _Output:
         try:
             for merged in windows:
                 writer.write(merged.rows)
-                self._tell(merged)
+                self._emit(merged)
             self._written.extend(writer.close())
         except BaseException:
             writer.abort()
             raise
 
-    def tell(self, windows: Iterable[Merged]) -> None:
+    def emit(self, windows: Iterable[Merged]) -> None:
         """Write only the changes."""
         for merged in windows:
-            self._tell(merged)
+            self._emit(merged)
 
-    def _tell(self, merged: Merged) -> None:
+    def _emit(self, merged: Merged) -> None:
         if merged.changes is None or not merged.changes.num_rows:
             return
         if self._changelog is None:
