@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from changelog.spark_source.batch_reader import ScanReader
 from changelog.spark_source.batch_scan import batch_scan
+from changelog.spark_source.data_source import ScanReader
 from changelog.spark_source.push_down import pushed_predicate
 from changelog.spark_source.spark_types import spark_schema
 from storage.table.scan.predicate import mask
