@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row-level changes of a table: streams of them, and judging them.
+"""Streams of the row-level changes of a table.
 
 Begin with `ChangelogReader`; `stream_scan` is for programs that share a stream among workers. The
-names below are imported when they are first asked for.
+names below are imported when they are first used.
 """
 
 from typing import TYPE_CHECKING

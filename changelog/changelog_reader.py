@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a table for a Python program: begin somewhere, take snapshot after snapshot, go on.
+"""Changes of a table for a Python program, snapshot by snapshot.
 
-The friendly face of `stream_scan`: kinds as `+I`, `-U`, `+U`, `-D` in a column `_row_kind`, as in
-Spark, and the place that a reader has come to kept for it, if it likes, by the table.
+`stream_scan` with the kinds `+I`, `-U`, `+U`, `-D` in a column `_row_kind`, as in Spark, and with a
+position that the table keeps under a consumer, or the caller.
 """
 
 import datetime
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from changelog.row_kinds import told_batch, told_schema
+from changelog.row_kinds import row_kind_schema, with_row_kinds
 from changelog.stream_scan import StreamScan
 from storage.errors import InvalidRequestError
 from storage.table.scan.predicate import Predicate
-from storage.table.scan.predicate_text import parse_predicate
+from storage.table.scan.predicate_text import as_predicate
 from storage.table.table import FileStoreTable
 
 __all__ = ["ChangelogReader"]
@@ -24,18 +24,18 @@ class ChangelogReader:
     """Reads the changes of a table, those of one snapshot at a time. Not thread-safe.
 
     1. Iterate: what is there now (`for changes in reader`), or for ever (`reader.follow()`).
-    2. Asking for the next changes says that the ones before are dealt with: only then does the
-       progress of the `consumer` move on. Whoever dies in between is given the same again.
-    3. Without a consumer keep `place` yourself, with what you made of the changes, and give it to
-       the next reader.
+    2. Taking the next changes acknowledges the ones before: only then does the progress of the
+       `consumer` move on. After a crash in between the same changes come again.
+    3. Without a consumer keep `position` together with the results, and give it to the next
+       reader.
 
     Args:
         table: the table; a `changelog-producer` makes its changes whole (rows before and after).
         start: `latest-full` (all rows as +I, then changes), `latest` (changes from now on), any
             other `scan.mode`; the id of the first snapshot whose changes are wanted; or a time
             since which they are wanted, with its zone.
-        place: of an earlier reader; comes before `start`.
-        consumer: name under which the table keeps this reader's place, which comes before
+        position: of an earlier reader; comes before `start`.
+        consumer: name under which the table keeps this reader's position, which comes before
             `start`; what it has not read yet does not expire.
         filter: rows wanted, as text or as a predicate; None = all. Of an update only one half may
             be among them.
@@ -54,7 +54,7 @@ class ChangelogReader:
         table: FileStoreTable,
         start: str | int | datetime.datetime = "latest-full",
         *,
-        place: int | None = None,
+        position: int | None = None,
         consumer: str | None = None,
         filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
@@ -64,24 +64,23 @@ class ChangelogReader:
         if consumer is not None:
             texts["consumer-id"] = consumer
         self._table = table.with_options(texts)
-        predicate = parse_predicate(filter) if isinstance(filter, str) else filter
-        self._scan = StreamScan(self._table, columns=columns, predicate=predicate)
-        if place is not None:
-            self._scan.restore(place)
+        self._scan = StreamScan(self._table, columns=columns, predicate=as_predicate(filter))
+        if position is not None:
+            self._scan.restore(position)
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the changes: `_row_kind` (string), then the columns."""
-        return told_schema(self._scan.schema)
+        return row_kind_schema(self._scan.schema)
 
     @property
-    def place(self) -> int | None:
-        """Where to go on: the first snapshot that has not been given; None before the beginning."""
+    def position(self) -> int | None:
+        """The first snapshot that has not been read; None before the beginning."""
         return self._scan.checkpoint()
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot that brought what was given last."""
+        """The snapshot of the changes that were read last."""
         return self._scan.last_snapshot_id
 
     def read(self) -> pa.Table | None:
@@ -92,16 +91,16 @@ class ChangelogReader:
             nothing new now.
 
         Raises:
-            DataLossError: the next snapshot has expired or was taken back; says what to do.
+            DataLossError: the next snapshot has expired or was rolled back; says what to do.
             CorruptDataError: metadata or a file is damaged.
         """
-        self._scan.notify_checkpoint_complete(self.place)
+        self._scan.notify_checkpoint_complete(self.position)
         found = self._scan.next_batch()
         if found is None:
             # snapshots without changes were passed over: they need not be kept for a consumer
-            self._scan.notify_checkpoint_complete(self.place)
+            self._scan.notify_checkpoint_complete(self.position)
             return None
-        batches = [told_batch(batch) for batch in found.to_batches()]
+        batches = [with_row_kinds(batch) for batch in found.to_batches()]
         return pa.Table.from_batches(batches, schema=self.schema)
 
     def __iter__(self) -> Iterator[pa.Table]:
@@ -116,8 +115,8 @@ class ChangelogReader:
         """The changes that are there and those that come, for ever, or while a stream is bounded.
 
         Args:
-            every_s: how often to look for more [s]; None: `continuous.discovery-interval`.
-            until: asked before each look; true ends the iteration.
+            every_s: how often to poll for more [s]; None: `continuous.discovery-interval`.
+            until: called before each poll; true ends the iteration.
 
         Raises: as `read`.
         """

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from storage.errors import InvalidRequestError
 from storage.format.types.types import VALUE_KIND, RowKind
 
-__all__ = ["ROW_KIND", "told_batch", "told_schema", "untold_batch"]
+__all__ = ["ROW_KIND", "row_kind_schema", "with_row_kinds", "with_stored_kinds"]
 
 ROW_KIND = "_row_kind"
 
@@ -21,18 +21,18 @@ def _texts() -> pa.Array:
     return pa.array([kind.short for kind in sorted(RowKind)], pa.string())
 
 
-def told_schema(schema: pa.Schema) -> pa.Schema:
+def row_kind_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of changes, whose first column is `_VALUE_KIND`, as readers see it."""
     return schema.set(0, pa.field(ROW_KIND, pa.string(), nullable=False))
 
 
-def told_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_row_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Changes, whose first column is `_VALUE_KIND`, as readers see them."""
-    kinds = _texts().take(batch.column(0))
-    return pa.RecordBatch.from_arrays([kinds, *batch.columns[1:]], schema=told_schema(batch.schema))
+    kinds, schema = _texts().take(batch.column(0)), row_kind_schema(batch.schema)
+    return pa.RecordBatch.from_arrays([kinds, *batch.columns[1:]], schema=schema)
 
 
-def untold_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_stored_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows to be written, with `_VALUE_KIND` in the place of `_row_kind` if they have it.
 
     Raises:

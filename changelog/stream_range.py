@@ -1,46 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams cut into ranges of snapshots, for readers that keep their own place.
+"""Streams cut into ranges of snapshots, for readers that keep their own position.
 
-A place is a snapshot id: everything before it was read. It knows how the stream began until the
+A position is a snapshot id: everything before it was read. It says how the stream began until the
 first range has been read, so that this range can be read again and be the same, whatever the table
-has become: with which snapshot, and whether with the whole state before it. What begins a stream,
-what a snapshot brings and what it means that one is gone is decided as in `stream_scan`.
+has become: with which snapshot, and whether with the whole state before it.
 """
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from changelog.next_snapshot import NextSnapshot
-from changelog.snapshot_changelog import changes_counted, snapshot_changes
-from changelog.starting import Beginning, first_scan, starting_point
+from changelog.follow import Follower
+from changelog.starting import Beginning, starting_point
 from storage.errors import InvalidRequestError
-from storage.format.metadata.snapshot import Snapshot
-from storage.table.read.lost_files import judging_losses
 from storage.table.retention.consumers import delete_consumer, write_consumer
-from storage.table.scan.change_plan import ChangePlanner, ChangeSplit
 from storage.table.scan.predicate import Predicate
-from storage.table.scan.scan import Split
+from storage.table.scan.scan import ChangeSplit, Split
 from storage.table.scan.scan_mode import ScanMode, scan_mode_of
 from storage.table.table import FileStoreTable
 
-__all__ = ["START", "RangeLimit", "StreamPlace", "StreamRange"]
+__all__ = ["START", "RangeLimit", "StreamPosition", "StreamRange"]
 
-_NO_PRODUCER = "none"
 _BEGINNING = "-beginning"
 """Follows the name of a consumer in that of another, which keeps the state a stream begins with."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class StreamPlace:
+class StreamPosition:
     """How far a stream has come.
 
     Attributes:
         next_id: first snapshot that has not been read; 0: it has not begun.
-        first_id: of the place that ends the first range: the first snapshot whose changes are in
+        first_id: of the position that ends the first range: the first snapshot whose changes are in
             it; None elsewhere.
-        whole_state: of the same place: whether the state before that snapshot is in it.
-        files_since_ms: of the same place: only files of that state made since [epoch ms].
+        whole_state: of the same position: whether the state before that snapshot is in it.
+        files_since_ms: of the same position: only files of that state made since [epoch ms].
     """
 
     next_id: int = 0
@@ -59,7 +53,7 @@ class StreamPlace:
         return found
 
     @staticmethod
-    def from_json(found: Mapping[str, int | bool]) -> "StreamPlace":
+    def from_json(found: Mapping[str, int | bool]) -> "StreamPosition":
         """Read what `to_json` gave.
 
         Raises:
@@ -68,12 +62,12 @@ class StreamPlace:
         next_id = found.get("snapshot")
         if not isinstance(next_id, int):
             raise InvalidRequestError(
-                "this is no place in a stream of a table",
+                "this is no position in a stream of a table",
                 hint="the checkpoint belongs to another query; give this one its own",
                 found=dict(found),
             )
         first, since = found.get("first"), found.get("since")
-        return StreamPlace(
+        return StreamPosition(
             next_id=next_id,
             first_id=None if first is None else int(first),
             whole_state=bool(found.get("state", False)),
@@ -81,7 +75,7 @@ class StreamPlace:
         )
 
 
-START = StreamPlace()
+START = StreamPosition()
 """Before the beginning."""
 
 
@@ -101,8 +95,8 @@ class RangeLimit:
 class StreamRange:
     """Ranges of the stream of a table. Not thread-safe.
 
-    Protocol: `advance` from a place, beginning with `START`, gives the place up to which the next
-    range goes (the same: nothing new); `splits` says what lies between two places, as often as
+    Protocol: `advance` from a position, beginning with `START`, gives the end of the next range
+    (the same: nothing new); `splits` says what lies between two positions, as often as
     asked, also in a new process. `hold` keeps the table from expiring what was not read yet.
 
     Args:
@@ -115,94 +109,90 @@ class StreamRange:
 
     def __init__(self, table: FileStoreTable, predicate: Predicate | None = None) -> None:
         self._table = table
-        self._predicate = predicate
         self._starting = starting_point(table)
-        produces = table.options.changelog_producer != _NO_PRODUCER
-        self._planner = ChangePlanner(table, predicate, None, postponed=not produces)
-        self._follow = NextSnapshot(table)
-        self._last_id: int | None = None
+        self._follower = Follower(table, predicate)
         if table.options.scan_bounded:
             self.end_at_newest()
 
     def end_at_newest(self) -> None:
         """From now on take nothing in that is not there yet."""
-        newest = self._table.snapshots.latest_id() or 0
-        self._last_id = newest if self._last_id is None else min(newest, self._last_id)
+        self._follower.end_at_newest()
 
-    def newest(self) -> StreamPlace:
-        """The place at the end of what is there now."""
-        return StreamPlace(next_id=(self._table.snapshots.latest_id() or 0) + 1)
+    def newest(self) -> StreamPosition:
+        """The position at the end of what is there now."""
+        return StreamPosition(next_id=(self._table.snapshots.latest_id() or 0) + 1)
 
-    def advance(self, place: StreamPlace, limit: RangeLimit | None = None) -> StreamPlace:
-        """Where the range that begins at a place ends.
+    def advance(self, position: StreamPosition, limit: RangeLimit | None = None) -> StreamPosition:
+        """Where the range that begins at a position ends.
 
         A range with a whole state holds nothing else.
 
         Returns:
-            The same place where nothing is to be read now.
+            The same position where nothing is to be read now.
 
         Raises:
-            DataLossError: the next snapshot has expired or was taken back; says what to do.
+            DataLossError: the next snapshot has expired or was rolled back; says what to do.
             CorruptDataError: metadata is damaged.
         """
         chosen = limit or RangeLimit()
-        if place.next_id:
-            end = self._follow_from(place.next_id, chosen)
-            return place if end == place.next_id else StreamPlace(next_id=end)
+        if position.next_id:
+            end = self._follow_from(position.next_id, chosen)
+            return position if end == position.next_id else StreamPosition(next_id=end)
         beginning = self._begin()
         if beginning is None:
-            return place
+            return position
         first = beginning.next_id
         end = first if beginning.state is not None else self._follow_from(first, chosen)
-        return StreamPlace(
+        return StreamPosition(
             next_id=end,
             first_id=first,
             whole_state=beginning.state is not None,
             files_since_ms=beginning.files_since_ms,
         )
 
-    def splits(self, start: StreamPlace, end: StreamPlace) -> list[tuple[Split | ChangeSplit, ...]]:
-        """What lies between two places.
+    def splits(
+        self, start: StreamPosition, end: StreamPosition
+    ) -> list[tuple[Split | ChangeSplit, ...]]:
+        """What lies between two positions.
 
         Returns:
             Groups that can be read apart from each other, the splits of each in order: all changes
             of a key are in one group, in the order in which they happened.
 
         Raises:
-            DataLossError: a snapshot has expired or was taken back.
+            DataLossError: a snapshot has expired or was rolled back.
             NotFoundError: the snapshot of the whole state has expired.
             CorruptDataError: metadata is damaged.
         """
-        found: list[tuple[Split | ChangeSplit, ...]] = []
+        groups: list[tuple[Split | ChangeSplit, ...]] = []
         first = start.next_id
         if not first:
             if end.first_id is None:
-                return found
+                return groups
             first = end.first_id
             if end.whole_state:
-                found += [(split,) for split in self._state(end)]
+                state = self._table.snapshots.read(first - 1)
+                beginning = Beginning(first, state, end.files_since_ms)
+                groups += [(split,) for split in self._follower.state(beginning)]
         by_bucket: dict[tuple[bytes, int], list[ChangeSplit]] = defaultdict(list)
         for snapshot_id in range(first, end.next_id):
-            snapshot = self._follow.require(snapshot_id)
-            with judging_losses(self._table, snapshot.id):
-                changes = snapshot_changes(self._table, self._planner, snapshot)
-            for split in changes:
+            for split in self._follower.changes(self._follower.require(snapshot_id)):
                 by_bucket[(split.partition, split.bucket)].append(split)
-        return found + [tuple(splits) for splits in by_bucket.values()]
+        return groups + [tuple(splits) for splits in by_bucket.values()]
 
-    def hold(self, place: StreamPlace) -> None:
+    def hold(self, position: StreamPosition) -> None:
         """Record the progress of the table's `consumer-id`; nothing without one.
 
         Args:
-            place: everything before it will not be asked for again.
+            position: everything before it will not be asked for again.
         """
         consumer = self._table.options.consumer_id
-        if consumer and place.next_id:
-            write_consumer(self._table, consumer, place.next_id)
+        if consumer and position.next_id:
+            write_consumer(self._table, consumer, position.next_id)
             delete_consumer(self._table, consumer + _BEGINNING)
 
-    def hold_beginning(self, end: StreamPlace) -> None:
-        """The same before the first range, which ends at a place, has been read.
+    def hold_beginning(self, end: StreamPosition) -> None:
+        """The same before the first range, which ends at a position, has been read.
 
         A whole state is kept under a name of its own until the range has been read: under the
         stream's, one that begins anew would go on after the state instead of beginning with it.
@@ -220,34 +210,15 @@ class StreamRange:
             return Beginning(1)  # whatever comes, however long it takes
         return beginning
 
-    def _state(self, end: StreamPlace) -> Sequence[Split]:
-        state_id = (end.first_id or 0) - 1
-        snapshot = self._table.snapshots.read(state_id)
-        beginning = Beginning(state_id + 1, snapshot, end.files_since_ms)
-        scan = first_scan(self._table, beginning).with_filter(self._predicate)
-        return scan.plan(snapshot).splits
-
     def _follow_from(self, next_id: int, limit: RangeLimit) -> int:
         """The end of a range that begins with a snapshot; snapshots without changes are free."""
         snapshots = rows = 0
-        at = next_id
-        while self._last_id is None or at <= self._last_id:
-            snapshot = self._follow.get(at)
-            if snapshot is None or self._stops_at(snapshot):
-                break
-            count = changes_counted(self._table, snapshot)
+        for snapshot in self._follower.snapshots(next_id):
+            count = self._follower.change_count(snapshot)
             if count:
                 full = limit.snapshots is not None and snapshots >= limit.snapshots
                 if full or (limit.rows is not None and snapshots and rows + count > limit.rows):
                     break
                 snapshots, rows = snapshots + 1, rows + count
-            at += 1
-        return at
-
-    def _stops_at(self, snapshot: Snapshot) -> bool:
-        options = self._table.options
-        bound = options.scan_bounded_watermark
-        if bound is not None and snapshot.watermark is not None and snapshot.watermark > bound:
-            return True
-        delay = options.streaming_read_snapshot_delay_ms
-        return delay is not None and snapshot.time_ms > self._table.clock.now_ms() - delay
+            next_id = snapshot.id + 1
+        return next_id

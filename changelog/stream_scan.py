@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stream of the changes of a table: a beginning, then one snapshot after the other.
 
-Source: SEMANTICS.md §C.8, §F.12. Which changes a snapshot brought:
-
-* without a changelog producer the files that an APPEND snapshot added, as they were flushed;
-* with one its changelog files, whatever kind of snapshot has them;
-* where `streaming-read-overwrite` says so, what an OVERWRITE took away and put there.
-
-Snapshots that bring none are passed over. Where to go on is a single number, so a reader keeps it
-(`checkpoint`), or lets the table keep it under a `consumer-id`; what a consumer has not read does
-not expire.
+Snapshots that bring no changes are passed over. The position is a single number, so a reader keeps
+it (`checkpoint`), or lets the table keep it under a `consumer-id`; what a consumer has not read
+does not expire.
 """
 
 import dataclasses
@@ -17,30 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from changelog.next_snapshot import NextSnapshot
-from changelog.snapshot_changelog import snapshot_changes
-from changelog.starting import (
-    Beginning,
-    StartingPoint,
-    first_scan,
-    from_state,
-    require_whole_changes,
-    starting_point,
-)
-from changelog.stream_read import StreamRead
+from changelog.follow import Follower
+from changelog.starting import Beginning, from_state, require_whole_changes, starting_point
 from storage.errors import InvalidRequestError
 from storage.format.metadata.snapshot import Snapshot
-from storage.table.read.lost_files import judging_losses
+from storage.table.read.read import TableRead
 from storage.table.retention.consumers import write_consumer
-from storage.table.scan.change_plan import ChangePlanner, ChangeSplit
 from storage.table.scan.predicate import Predicate
-from storage.table.scan.scan import Split
+from storage.table.scan.scan import ChangeSplit, Split
 from storage.table.scan.time_travel import travel_of
 from storage.table.table import FileStoreTable
 
 __all__ = ["ChangelogBatch", "StreamPlan", "StreamScan", "read_changelog"]
-
-_NO_PRODUCER = "none"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +32,7 @@ class StreamPlan:
     Attributes:
         snapshot_id: whose state or changes it is.
         starting: whether it is the whole state at the beginning; all its rows are +I.
-        splits: independent pieces, all changes of a key in one of them. Picklable;
+        splits: independent of each other, all changes of a key in one of them. Picklable;
             `StreamScan.reader` reads them anywhere.
     """
 
@@ -116,15 +98,12 @@ class StreamScan:
             table = table.latest()  # where it begins does not choose the schema, as in batch reads
         require_whole_changes(table)
         self._table = table
-        self._predicate = predicate
-        self._buckets = buckets
-        self._starting: StartingPoint | None = starting_point(table)
-        self._reader = StreamRead(table, columns, predicate, sequence_numbers=sequence_numbers)
-        produces = table.options.changelog_producer != _NO_PRODUCER
-        self._planner = ChangePlanner(table, predicate, buckets, postponed=not produces)
-        self._follow = NextSnapshot(table)
+        self._starting = starting_point(table)
+        self._reader = TableRead(
+            table, columns, predicate, kinds=True, sequence_numbers=sequence_numbers
+        )
+        self._follower = Follower(table, predicate, buckets)
         self._next_id: int | None = None
-        self._last_id: int | None = None
         self._last: StreamPlan | None = None
         self._opened = False
         self._ended = False
@@ -134,12 +113,12 @@ class StreamScan:
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows: `_VALUE_KIND` (int8), then the columns.
 
-        The sequence number (int64) stands between them where it is asked for.
+        The sequence number (int64) stands between them where it is wanted.
         """
         return self._reader.schema
 
     @property
-    def reader(self) -> StreamRead:
+    def reader(self) -> TableRead:
         """Reads the splits of the plans; picklable, for workers."""
         return self._reader
 
@@ -170,35 +149,27 @@ class StreamScan:
             None when there is nothing (yet), see `ended`.
 
         Raises:
-            DataLossError: the next snapshot has expired or was taken back; says what to do.
+            DataLossError: the next snapshot has expired or was rolled back; says what to do.
             CorruptDataError: metadata is damaged.
         """
         self._open()
-        if self._next_id is None and self._starting is not None:
+        if self._next_id is None:
             beginning = self._starting()
             if beginning is None:
-                self._ended = self._last_id is not None
+                self._ended = self._follower.bounded
                 return None
             self._next_id = beginning.next_id
             planned = self._begin(beginning)
             if planned is not None:
                 return planned
-        while not self._ended:
-            if self._last_id is not None and (self._next_id or 1) > self._last_id:
-                self._ended = True
-                break
-            snapshot = self._follow.get(self._next_id or 1)
-            if snapshot is None:
-                break
-            if self._beyond(snapshot):
-                self._ended = True
-                break
-            if self._too_young(snapshot):
-                break
-            splits = self._changes(snapshot)
+        if self._ended:
+            return None
+        for snapshot in self._follower.snapshots(self._next_id):
+            splits = self._follower.changes(snapshot)
             self._next_id = snapshot.id + 1
             if splits:
                 return self._planned(snapshot, splits, starting=False)
+        self._ended = self._follower.ended
         return None
 
     def next_batch(self) -> pa.Table | None:
@@ -209,7 +180,7 @@ class StreamScan:
             (then `last_starting` is true; may be empty), or the changes of one snapshot
             (`last_snapshot_id`). None when there is nothing now.
 
-        Raises: as `plan` and `StreamRead.to_batches`.
+        Raises: as `plan` and `TableRead.to_batches`.
         """
         planned = self.plan()
         if planned is None:
@@ -222,7 +193,7 @@ class StreamScan:
         return self._next_id
 
     def restore(self, next_snapshot: int | None, *, whole_state: bool = False) -> None:
-        """Go on where another scan has come to.
+        """Continue at the position of another scan.
 
         Args:
             next_snapshot: what `checkpoint` gave; None begins anew.
@@ -263,19 +234,16 @@ class StreamScan:
         if not self._opened:
             self._opened = True
             if self._table.options.scan_bounded:
-                self._last_id = self._table.snapshots.latest_id() or 0
+                self._follower.end_at_newest()
 
     def _begin(self, beginning: Beginning) -> StreamPlan | None:
         state = beginning.state
         if state is None:
             before = self._table.snapshots.read_again(beginning.next_id - 1)
-            self._ended = before is not None and self._beyond(before)
+            self._ended = before is not None and self._follower.past_watermark(before)
             return None
-        scan = first_scan(self._table, beginning).with_filter(self._predicate)
-        if self._buckets is not None:
-            scan = scan.with_bucket(*self._buckets)
-        self._ended = self._beyond(state)
-        return self._planned(state, scan.plan(state).splits, starting=True)
+        self._ended = self._follower.past_watermark(state)
+        return self._planned(state, self._follower.state(beginning), starting=True)
 
     def _planned(
         self, snapshot: Snapshot, splits: Sequence[Split | ChangeSplit], *, starting: bool
@@ -283,18 +251,6 @@ class StreamScan:
         self._watermark = snapshot.watermark
         self._last = StreamPlan(snapshot_id=snapshot.id, starting=starting, splits=tuple(splits))
         return self._last
-
-    def _changes(self, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
-        with judging_losses(self._table, snapshot.id):
-            return snapshot_changes(self._table, self._planner, snapshot)
-
-    def _beyond(self, snapshot: Snapshot) -> bool:
-        bound = self._table.options.scan_bounded_watermark
-        return bound is not None and snapshot.watermark is not None and snapshot.watermark > bound
-
-    def _too_young(self, snapshot: Snapshot) -> bool:
-        delay = self._table.options.streaming_read_snapshot_delay_ms
-        return delay is not None and snapshot.time_ms > self._table.clock.now_ms() - delay
 
 
 def read_changelog(
@@ -316,7 +272,7 @@ def read_changelog(
         options: further table options, such as `scan.snapshot-id` or `consumer-id`.
         columns: columns wanted, in the order wanted; None = all.
         predicate: rows wanted; None = all.
-        wait: look for more every `continuous.discovery-interval` instead of ending at what is
+        wait: poll for more every `continuous.discovery-interval` instead of ending at what is
             there now.
 
     Yields:

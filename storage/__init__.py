@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
     from storage.format.types.type_text import parse_type
     from storage.format.types.types import VALUE_KIND, RowKind
-    from storage.table.branches import create_branch, drop_branch, fast_forward
     from storage.table.catalog import Catalog, FileSystemCatalog
     from storage.table.commit.commit import CommitResult, FileStoreCommit
     from storage.table.compaction.rescale import rescale
@@ -41,17 +40,10 @@ if TYPE_CHECKING:
     from storage.table.inspect.analyze import analyze
     from storage.table.inspect.system.catalog_tables import catalog_system_table
     from storage.table.inspect.system.registry import system_table
-    from storage.table.retention.expire import expire_changelogs, expire_snapshots
-    from storage.table.retention.expire_partitions import expire_partitions
-    from storage.table.retention.orphans import remove_orphan_files
-    from storage.table.retention.repair import repair_hints
-    from storage.table.retention.rollback import rollback_to
     from storage.table.scan.predicate_text import parse_predicate
     from storage.table.scan.scan import Plan, Split
     from storage.table.table import FileStoreTable
-    from storage.table.tags import create_tag, delete_tag
     from storage.table.upkeep import TableUpkeep
-    from storage.table.write.drop_partitions import drop_partitions, overwrite_rows, truncate
     from storage.testing.invariants import check_table
 
 __all__ = [
@@ -82,27 +74,13 @@ __all__ = [
     "analyze",
     "catalog_system_table",
     "check_table",
-    "create_branch",
-    "create_tag",
-    "delete_tag",
-    "drop_branch",
-    "drop_partitions",
-    "expire_changelogs",
-    "expire_partitions",
-    "expire_snapshots",
-    "fast_forward",
     "new_schema",
-    "overwrite_rows",
     "parse_predicate",
     "parse_type",
-    "remove_orphan_files",
-    "repair_hints",
     "rescale",
     "rewrite_file_index",
-    "rollback_to",
     "sort_table",
     "system_table",
-    "truncate",
 ]
 
 _MODULES = {
@@ -133,27 +111,13 @@ _MODULES = {
     "analyze": "storage.table.inspect.analyze",
     "catalog_system_table": "storage.table.inspect.system.catalog_tables",
     "check_table": "storage.testing.invariants",
-    "create_branch": "storage.table.branches",
-    "create_tag": "storage.table.tags",
-    "delete_tag": "storage.table.tags",
-    "drop_branch": "storage.table.branches",
-    "drop_partitions": "storage.table.write.drop_partitions",
-    "expire_changelogs": "storage.table.retention.expire",
-    "expire_partitions": "storage.table.retention.expire_partitions",
-    "expire_snapshots": "storage.table.retention.expire",
-    "fast_forward": "storage.table.branches",
     "new_schema": "storage.format.metadata.schema",
-    "overwrite_rows": "storage.table.write.drop_partitions",
     "parse_predicate": "storage.table.scan.predicate_text",
     "parse_type": "storage.format.types.type_text",
-    "remove_orphan_files": "storage.table.retention.orphans",
-    "repair_hints": "storage.table.retention.repair",
     "rescale": "storage.table.compaction.rescale",
     "rewrite_file_index": "storage.table.compaction.rewrite_index",
-    "rollback_to": "storage.table.retention.rollback",
     "sort_table": "storage.table.compaction.sort_table",
     "system_table": "storage.table.inspect.system.registry",
-    "truncate": "storage.table.write.drop_partitions",
 }
 """Where each public name comes from."""
 

@@ -3,13 +3,23 @@
 
 from typing import Any
 
-from changelog.snapshot_changelog import read_snapshot_changelog
+import pyarrow as pa
+
+from changelog.follow import Follower
 from storage.format.types.types import VALUE_KIND, RowKind
+from storage.table.core import TableCore
+from storage.table.read.read import TableRead
 from storage.table.table import FileStoreTable
 
-__all__ = ["changelog_of_commit", "changes_of"]
+__all__ = ["changelog_of_commit", "changes_of", "read_snapshot_changelog"]
 
 _SHORT = {kind.value: kind.short for kind in RowKind}
+
+
+def read_snapshot_changelog(table: TableCore, snapshot_id: int) -> pa.Table:
+    """The changes of one snapshot as a stream gives them: `_VALUE_KIND`, then the columns."""
+    snapshot = table.snapshots.read(snapshot_id)
+    return TableRead(table, kinds=True).to_table(Follower(table).changes(snapshot))
 
 
 def changes_of(table: FileStoreTable, snapshot_id: int) -> list[tuple[Any, ...]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch reads in pieces that workers read: of rows, of changes, of system tables.
+"""Batch reads in splits that workers read: of rows, of changes, of system tables.
 
 What `FileStoreTable.to_arrow` and `system_table` give in one, here with the plan apart from the
 reading. Knows nothing of Spark.
@@ -10,13 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from changelog.spark_source.pieces import (
-    BatchScan,
-    Piece,
-    check_columns,
-    selected,
-)
-from changelog.spark_source.view_scan import ChangeScan, ViewScan, is_view
+from changelog.spark_source.row_view import RowView, is_view
+from changelog.spark_source.scans import BatchScan, MetadataSplit, check_columns, selected
 from storage.errors import NotFoundError
 from storage.table.catalog_api import Catalog
 from storage.table.inspect.system.catalog_tables import catalog_system_table
@@ -45,7 +40,7 @@ def batch_scan(
         system: name of a system table; None: the rows.
         columns: in the order wanted; None: all.
         predicate: rows wanted; None: all.
-        kinds: of the rows themselves, also give their kinds, and so those that went.
+        kinds: of the rows themselves, also give their kinds, and so the retracted ones.
 
     Raises:
         NotFoundError: there is no such system table.
@@ -55,12 +50,12 @@ def batch_scan(
     name = None if system is None else system.lower()
     scan: BatchScan
     if name is None and kinds:
-        scan = ChangeScan(table, columns, predicate)
+        scan = RowView(table, None, columns, predicate)
     elif name is None or name == "ro":
         kind = ReadOptimizedScan if name == "ro" else RowScan
         scan = kind(table, columns, predicate)
     elif is_view(name):
-        scan = ViewScan(table, name, columns, predicate)
+        scan = RowView(table, name, columns, predicate)
     elif name in SYSTEM_TABLES:
         scan = MetadataScan(functools.partial(system_table, table, name), columns, predicate)
     else:
@@ -105,7 +100,7 @@ class ReadOptimizedScan(RowScan):
 
 
 class MetadataScan:
-    """A system table made of metadata, of a table or of a catalog: one piece.
+    """A system table made of metadata, of a table or of a catalog: one split.
 
     Args:
         whole: makes all its rows; picklable.
@@ -133,11 +128,11 @@ class MetadataScan:
         """The columns wanted."""
         return self._schema
 
-    def plan(self, predicate: Predicate | None) -> Sequence[Piece]:
+    def plan(self, predicate: Predicate | None) -> Sequence[MetadataSplit]:
         """See `BatchScan`."""
-        return [(0, None)]
+        return [MetadataSplit()]
 
-    def read(self, piece: Piece, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+    def read(self, split: MetadataSplit, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
         """See `BatchScan`."""
         wanted = both(self._predicate, predicate)
         for batch in self._whole().combine_chunks().to_batches():

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from changelog.row_kinds import ROW_KIND, untold_batch
+from changelog.row_kinds import ROW_KIND, with_stored_kinds
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.types.types import VALUE_KIND
@@ -136,7 +136,7 @@ class RowSink:
 
     def _of_table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows in the columns of the table, absent ones null, with their kinds."""
-        told = untold_batch(batch)
+        told = with_stored_kinds(batch)
         names, arrays = [], []
         for field in self._table.schema.arrow_schema:
             place = told.schema.get_field_index(field.name)

@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from changelog.spark_source.row_view import StreamView
 from changelog.spark_source.spark_types import arrow_schema_of, spark_batches
-from changelog.spark_source.stream_view import StreamView
-from changelog.stream_range import START, RangeLimit, StreamPlace, StreamRange
+from changelog.stream_range import START, RangeLimit, StreamPosition, StreamRange
 from storage.errors import RetryableError
 
 __all__ = ["ChangeStreamReader"]
@@ -56,11 +56,11 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ranges: StreamRange | None = None
         self._drains = False
         self._looked_ms = self._held_ms = 0
-        self._idle_at: StreamPlace | None = None
-        self._held: StreamPlace | None = None
+        self._idle_at: StreamPosition | None = None
+        self._held: StreamPosition | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Tasks read splits and need no place."""
+        """Tasks read splits and need no position."""
         return {**self.__dict__, "_ranges": None}
 
     def initialOffset(self) -> _Offset:
@@ -84,25 +84,25 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             DataLossError: the next snapshot has expired, or the table has gone back behind it.
         """
-        place = StreamPlace.from_json(start)
+        position = StreamPosition.from_json(start)
         clock = self._view.table.clock
-        if place == self._idle_at and clock.now_ms() - self._looked_ms < _LOOK_EVERY_MS:
+        if position == self._idle_at and clock.now_ms() - self._looked_ms < _LOOK_EVERY_MS:
             return start
         wanted = RangeLimit() if isinstance(limit, ReadAllAvailable) else self._limit
         try:
-            end = self._range.advance(place, wanted)
-            if place == START:
+            end = self._range.advance(position, wanted)
+            if position == START:
                 self._range.hold_beginning(end)
-            elif end == place:
-                self._keep_held(place)
+            elif end == position:
+                self._keep_held(position)
         except RetryableError as error:
             if self._drains:
                 raise  # the same offset would say that everything was read
             _LOG.warning("cannot look for new snapshots", extra={"reason": str(error)})
-            end = place
+            end = position
         self._looked_ms = clock.now_ms()
-        self._idle_at = end if end == place else None
-        return start if end == place else end.to_json()
+        self._idle_at = end if end == position else None
+        return start if end == position else end.to_json()
 
     def reportLatestOffset(self) -> _Offset | None:
         """Where the table is now, for the progress of the query."""
@@ -115,24 +115,25 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: _Offset, end: _Offset) -> Sequence[InputPartition]:
         """One task per bucket, of a whole state one per split."""
-        groups = self._range.splits(StreamPlace.from_json(start), StreamPlace.from_json(end))
+        groups = self._range.splits(StreamPosition.from_json(start), StreamPosition.from_json(end))
         return [InputPartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The changes of some splits, in order."""
-        for batch in self._view.read(partition.value):
-            yield from spark_batches(batch, self._arrow)
+        for split in partition.value:
+            for batch in self._view.read(split):
+                yield from spark_batches(batch, self._arrow)
 
     def commit(self, end: _Offset) -> None:
         """A batch is done, and will not be asked for again."""
-        self._held = StreamPlace.from_json(end)
+        self._held = StreamPosition.from_json(end)
         self._range.hold(self._held)
         self._held_ms = self._view.table.clock.now_ms()
 
     def stop(self) -> None:
         """Nothing is held open."""
 
-    def _keep_held(self, place: StreamPlace) -> None:
+    def _keep_held(self, position: StreamPosition) -> None:
         """Write the consumer of an idle stream anew, at what Spark has said to be done."""
         clock = self._view.table.clock
         if self._held is not None and clock.now_ms() - self._held_ms >= _HOLD_EVERY_MS:
@@ -142,5 +143,5 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _range(self) -> StreamRange:
         if self._ranges is None:
-            self._ranges = StreamRange(self._view.table, self._view.early)
+            self._ranges = StreamRange(self._view.table, self._view.early())
         return self._ranges

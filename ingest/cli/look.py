@@ -34,8 +34,6 @@ from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.live_files import live_entries
 from storage.table.inspect.system.catalog_tables import CATALOG_TABLES, catalog_system_table
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
-from storage.table.scan.fallback import FALLBACK_BRANCH
-from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate, mask
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
@@ -108,13 +106,8 @@ def read_scan(
         table = table.with_options(request.options)
     if system is not None:
         return _whole(system_table(table, system), request)
-    columns = list(request.columns or table.schema.field_names)
-    if is_incremental(table) or FALLBACK_BRANCH in table.schema.options:
-        rows = table.to_arrow(columns=request.columns, filter=request.predicate)
-        return rows.column_names, iter(rows.to_batches())
-    read = table.new_read(columns, request.predicate)
-    plan = table.new_scan().with_filter(request.predicate).plan()
-    return columns, (batch for split in plan.splits for batch in read.to_batches(split))
+    scan = table.scan(request.predicate, request.columns)
+    return scan.schema.names, (batch for split in scan.plan() for batch in scan.read(split))
 
 
 def _split(name: str) -> tuple[str, str | None]:

@@ -134,7 +134,6 @@ def compact(
     merging = Merging(unit, context, levels, window_bytes)
     output = _Output(unit, context)
     moved: list[DataFileMeta] = []
-    done = False
     try:
         with naming_table(context.layout.root):
             for group, moves in _in_key_order(plan, context.key_of):
@@ -147,13 +146,12 @@ def compact(
                     output.rewrite(merging.windows(group, context.deletions is not None))
                     continue
                 moved.append(file)
-                if upgrade.tells and merging.matters:
-                    output.tell(merging.windows(group, drop_retractions=False))
+                if upgrade.emits_changelog and merging.matters:
+                    output.emit(merging.windows(group, drop_retractions=False))
         written, changelog = output.close()
-        done = True
-    finally:
-        if not done:
-            output.abort()
+    except BaseException:
+        output.abort()
+        raise
     kept = {file.file_name for file in (*moved, *plan.kept)}
     rewritten = [file for file in unit.files if file.file_name not in kept]
     if context.deletions is not None:
@@ -198,23 +196,21 @@ class _Output:
     def rewrite(self, windows: Iterable[Merged]) -> None:
         """Write rows as one series of files, and their changes."""
         writer = self._context.open_writer(self._level, FileSource.COMPACT)
-        done = False
         try:
             for merged in windows:
                 writer.write(merged.rows)
-                self._tell(merged)
+                self._emit(merged)
             self._written.extend(writer.close())
-            done = True
-        finally:
-            if not done:
-                writer.abort()
+        except BaseException:
+            writer.abort()
+            raise
 
-    def tell(self, windows: Iterable[Merged]) -> None:
+    def emit(self, windows: Iterable[Merged]) -> None:
         """Write only the changes."""
         for merged in windows:
-            self._tell(merged)
+            self._emit(merged)
 
-    def _tell(self, merged: Merged) -> None:
+    def _emit(self, merged: Merged) -> None:
         if merged.changes is None or not merged.changes.num_rows:
             return
         if self._changelog is None:

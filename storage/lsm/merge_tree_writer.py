@@ -155,14 +155,12 @@ class MergeTreeWriter:
         if merged.num_rows == 0:
             return
         writer = self._context.open_writer(0, FileSource.APPEND)
-        done = False
         try:
             writer.write(merged)
             files = writer.close()
-            done = True
-        finally:
-            if not done:
-                writer.abort()
+        except BaseException:
+            writer.abort()
+            raise
         self._new_files.extend(files)
         self._levels = self._levels.replace((), files, self._key_of)
         if self._compacts:
@@ -369,12 +367,9 @@ def _write_input_changelog(
     if groups.order is not None:
         batch = batch.take(pa.array(groups.order))
     writer = context.open_changelog_writer(0)
-    done = False
     try:
         writer.write(batch)
-        files = writer.close()
-        done = True
-    finally:
-        if not done:
-            writer.abort()
-    return tuple(files)
+        return tuple(writer.close())
+    except BaseException:
+        writer.abort()
+        raise

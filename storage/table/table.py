@@ -3,7 +3,8 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
@@ -14,7 +15,6 @@ from storage.errors import (
     InvalidRequestError,
     NotFoundError,
 )
-from storage.format.metadata.file_meta import CommitMessage, DataFileMeta
 from storage.format.metadata.layout import TableLayout
 from storage.format.metadata.manifest_store import ManifestStore
 from storage.format.metadata.schema import TableSchema
@@ -23,24 +23,17 @@ from storage.format.metadata.schema_store import SchemaStore
 from storage.format.metadata.snapshot_store import SnapshotStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
-from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.options.options import TableOptions, find_option
-from storage.table.bucket_mode import require_keyed_buckets
 from storage.table.commit.commit import FileStoreCommit
-from storage.table.commit.live_files import live_files
-from storage.table.core import TableCore
+from storage.table.operations import TableOperations
 from storage.table.read.read import TableRead
-from storage.table.scan.fallback import FALLBACK_BRANCH, no_travel_with_fallback
 from storage.table.scan.predicate import Predicate
-from storage.table.scan.predicate_text import parse_predicate
-from storage.table.scan.row_scan import RowScan
+from storage.table.scan.predicate_text import as_predicate
+from storage.table.scan.row_scan import FALLBACK_BRANCH, RowScan, no_travel_with_fallback
 from storage.table.scan.scan import TableScan
 from storage.table.scan.time_travel import TimeTravel, travel_of
 from storage.table.table_rules import check_table
-from storage.table.uncommitted import delete_uncommitted
-from storage.table.write.bucket_writers import open_merge_tree_writer
 from storage.table.write.dynamic_bucket import AssignerShare
-from storage.table.write.row_delete import DeleteResult, delete_where
 from storage.table.write.write import TableWrite
 
 __all__ = ["MAIN_BRANCH", "FileStoreTable"]
@@ -53,8 +46,18 @@ _BRANCH = "branch"
 MAIN_BRANCH = "main"
 
 
+class ChosenState(TypedDict, total=False):
+    """The keyword arguments of `FileStoreTable.scan` that choose a state."""
+
+    snapshot: int | None
+    tag: str | None
+    timestamp_ms: int | None
+    watermark: int | None
+    version: str | None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileStoreTable(TableCore):
+class FileStoreTable(TableOperations):
     """A table, or a branch of it, at one version of its schema.
 
     Picklable, safe for several threads. Made by `open` or by a catalog. Rows are read and written
@@ -259,33 +262,6 @@ class FileStoreTable(TableCore):
         """A committer."""
         return FileStoreCommit(self, commit_user)
 
-    def bucket_files(
-        self, snapshot_id: int | None, partition: bytes, bucket: int
-    ) -> tuple[DataFileMeta, ...]:
-        """Live files of one bucket in a snapshot; None = before the first snapshot.
-
-        Raises:
-            NotFoundError: there is no such snapshot (any more).
-        """
-        if snapshot_id is None:
-            return ()
-        return live_files(self, self.snapshots.read(snapshot_id), partition, bucket)
-
-    def bucket_writer(
-        self, partition: bytes, bucket: int, snapshot_id: int | None
-    ) -> MergeTreeWriter:
-        """A writer of one bucket that continues from a snapshot.
-
-        Raises:
-            NotFoundError: there is no such snapshot (any more).
-            InvalidRequestError: the partition was written with another number of buckets.
-            UnsupportedFeatureError: the table cannot be written by this version, has no primary
-                key, or finds the buckets of its rows by an index.
-        """
-        require_keyed_buckets(self.schema, self.options)
-        snapshot = None if snapshot_id is None else self.snapshots.read(snapshot_id)
-        return open_merge_tree_writer(self, partition, bucket, snapshot)
-
     def scan(
         self,
         filter: str | Predicate | None = None,
@@ -318,16 +294,11 @@ class FileStoreTable(TableCore):
                 chosen in two ways.
             UnsupportedFeatureError: reading would return wrong rows; names the option.
         """
-        if isinstance(filter, int):
-            raise InvalidRequestError(
-                "a filter is a text or a predicate, not a number",
-                hint=f"a snapshot is given by name: snapshot={filter}",
-            )
         if isinstance(columns, str):
             raise InvalidRequestError(
                 "columns are a list of names, not a text", hint=f'columns=["{columns}"]'
             )
-        predicate = parse_predicate(filter) if isinstance(filter, str) else filter
+        predicate = as_predicate(filter)
         travel = TimeTravel(
             snapshot_id=snapshot,
             tag=tag,
@@ -341,45 +312,19 @@ class FileStoreTable(TableCore):
         self,
         filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
-        *,
-        snapshot: int | None = None,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-        version: str | None = None,
+        **state: Unpack[ChosenState],
     ) -> pa.Table:
         """All rows at once; arguments and errors as of `scan`."""
-        return self.scan(
-            filter,
-            columns,
-            snapshot=snapshot,
-            tag=tag,
-            timestamp_ms=timestamp_ms,
-            watermark=watermark,
-            version=version,
-        ).to_arrow()
+        return self.scan(filter, columns, **state).to_arrow()
 
     def to_batches(
         self,
         filter: str | Predicate | None = None,
         columns: Sequence[str] | None = None,
-        *,
-        snapshot: int | None = None,
-        tag: str | None = None,
-        timestamp_ms: int | None = None,
-        watermark: int | None = None,
-        version: str | None = None,
+        **state: Unpack[ChosenState],
     ) -> Iterator[pa.RecordBatch]:
         """The rows batch by batch, in bounded memory; arguments and errors as of `scan`."""
-        return self.scan(
-            filter,
-            columns,
-            snapshot=snapshot,
-            tag=tag,
-            timestamp_ms=timestamp_ms,
-            watermark=watermark,
-            version=version,
-        ).to_batches()
+        return self.scan(filter, columns, **state).to_batches()
 
     def with_fallback(self) -> "tuple[FileStoreTable, FileStoreTable]":
         """This table and the same at its fallback branch, both without that option.
@@ -418,16 +363,6 @@ class FileStoreTable(TableCore):
         raise CommitConflictError(
             "others changed the schema each time", hint="try again", table=self.layout.root
         )
-
-    def delete_where(
-        self, predicate: Predicate, commit_user: str, *, identifier: int | None = None
-    ) -> DeleteResult:
-        """Delete rows of an append table with deletion vectors; see `row_delete.delete_where`."""
-        return delete_where(self, predicate, commit_user, identifier=identifier)
-
-    def delete_uncommitted(self, messages: Iterable[CommitMessage]) -> None:
-        """Remove the files of messages that were not and will not be committed."""
-        delete_uncommitted(self, messages)
 
 
 def _manifest_store(

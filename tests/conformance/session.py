@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock, SeededIds
 from storage.format.files.data_file_options import INDEX_SUFFIX
 from storage.format.metadata.schema import new_schema
@@ -44,6 +43,7 @@ from storage.table.scan.predicate import Predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag, delete_tag
 from storage.testing.faulty_io import FaultyFileIO
+from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.system_tables import Stream, system_table
 from tests.conformance.values import change_rows, input_batch
 from tests.golden.values import from_internal, from_text

@@ -26,7 +26,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock
 from storage.errors import StorageUnavailableError
 from storage.format.metadata.manifest_store import clear_manifest_cache
@@ -39,6 +38,7 @@ from storage.table.commit.live_files import clear_live_cache
 from storage.table.table import FileStoreTable
 from storage.testing.faulty_io import Fault, FaultMode, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.changelog_kit import read_snapshot_changelog
 from tests.crash.histories import History, Rows
 from tests.table_kit import KINDS, make_table, reopened, rows_of
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.errors import LakewardError
 from storage.format.metadata.file_meta import IndexType
 from storage.io.local import LocalFileIO
@@ -27,6 +26,7 @@ from storage.table.scan.predicate import Predicate
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags
+from tests.changelog_kit import read_snapshot_changelog
 
 __all__ = ["CRASH", "DIFFERENT", "KILLED", "REFUSED", "SAME", "everything", "outcome"]
 

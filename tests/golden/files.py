@@ -4,7 +4,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from changelog.snapshot_changelog import changelog_entries
 from storage.format.metadata.file_meta import DataFileMeta, FileSource, IndexType, ManifestEntry
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
@@ -12,6 +11,7 @@ from storage.format.row.binary_row import decode_row
 from storage.format.types.types import DataField
 from storage.table.commit.index_files import index_entries, read_hash_index
 from storage.table.read.deletion_vectors import deletion_files, load_vectors
+from storage.table.scan.scan import changelog_entries
 from storage.table.table import FileStoreTable
 from tests.golden.values import from_internal, rows_from_text
 

@@ -14,7 +14,6 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import (
@@ -30,6 +29,7 @@ from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
+from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.values import (
     change_rows,
     expected_changes,

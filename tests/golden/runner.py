@@ -15,11 +15,11 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from changelog.stream_scan import StreamScan
 from storage.errors import UnsupportedFeatureError
 from storage.format.metadata.schema import TableSchema
 from storage.table.table import FileStoreTable
+from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.features import later, read_needs
 from tests.conformance.values import change_rows, expected_changes, expected_rows, found_rows
 from tests.golden.extras import check_extra, extra_needs

@@ -21,7 +21,6 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from changelog.stream_scan import StreamScan
 from storage.clock import ManualClock, SeededIds
 from storage.errors import LakewardError
@@ -29,6 +28,7 @@ from storage.io.local import LocalFileIO
 from storage.lsm.merge_functions.aggregators.java_bitmap64 import decode_java, looks_like_java
 from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
+from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.id_sets import held
 from tests.conformance.values import change_rows
 from tests.golden.values import arrow_rows, difference

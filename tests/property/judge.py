@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from changelog.snapshot_changelog import changelog_entries
 from storage.clock import ManualClock, SeededIds
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import CommitMessage
@@ -30,6 +29,7 @@ from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate import Compare, Op
+from storage.table.scan.scan import changelog_entries
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 from tests.conformance.values import found_rows, input_batch

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from changelog.stream_scan import StreamScan
 from storage.table.table import FileStoreTable
+from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.values import change_rows
 from tests.property.histories import History
 from tests.property.naive_table import ADDS, NaiveTable, Row, order_of, sorted_rows

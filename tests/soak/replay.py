@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replaying the changelog of a table from empty, with every change checked against the state."""
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
+from tests.changelog_kit import read_snapshot_changelog
 
 INSERT, BEFORE, AFTER, DELETE = (
     RowKind.INSERT.value,

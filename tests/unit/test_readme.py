@@ -33,7 +33,7 @@ def test_every_example_is_run():
     found.pop("spark-source.md", None)
     assert {name: count for name, count in found.items() if count} == {
         "README.md": 1,
-        "tables-from-python.md": 2,
+        "tables-from-python.md": 3,
         "changelog.md": 2,
     }
 
@@ -58,9 +58,15 @@ def test_tables_for_others_over_arrow(tmp_path, monkeypatch, capsys):
     assert "cup" in capsys.readouterr().out
 
 
+def test_operations_on_a_table(tmp_path, monkeypatch):
+    example(tmp_path, monkeypatch, "tables-from-python.md")
+    orders = example(tmp_path, monkeypatch, "tables-from-python.md", 2)["orders"]
+    assert orders.to_arrow().num_rows == 0
+
+
 def test_changes_as_a_stream(tmp_path, monkeypatch, capsys):
     found = example(tmp_path, monkeypatch, "changelog.md")
-    assert found["place"] == found["accounts"].latest_snapshot().id + 1
+    assert found["position"] == found["accounts"].latest_snapshot().id + 1
     assert [line.count("total") for line in capsys.readouterr().out.splitlines()] == [1, 2]
 
 

@@ -42,8 +42,8 @@ def untouched(table: FileStoreTable, sweep: Sweep) -> Iterator[pa.RecordBatch]:
         return
     # rows of level 0 too, which batch reads of some tables leave out
     plan = table.new_scan().with_snapshot(sweep.snapshot_id).with_all_levels().plan()
-    whole = TableRead(table, kinds=True)
-    keys = TableRead(table, table.schema.trimmed_primary_keys, kinds=True)
+    whole = TableRead(table, sequence_numbers=True)
+    keys = TableRead(table, table.schema.trimmed_primary_keys, sequence_numbers=True)
     for split in plan.splits:
         if not _may_have(split, sweep.floor):
             continue

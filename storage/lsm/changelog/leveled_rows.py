@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of one window of a merge together with the level each of them lies on.
 
-Owns which rows of a key count when a compaction looks at levels: all of level 0 and the lowest of
+Owns which rows of a key count when a compaction considers levels: all of level 0 and the lowest of
 the others. Pure. Data plane: no Python object per row. Source: SEMANTICS.md §C.2, §C.3.
 """
 
@@ -23,7 +23,7 @@ _NO_LEVEL = 127
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Merged:
-    """What became of the rows of a window.
+    """The result of merging a window.
 
     Attributes:
         rows: KeyValueBatch to be written, strictly ascending by key.
@@ -37,7 +37,7 @@ class Merged:
 class WindowMerge(Protocol):
     """Merges the rows of one window of complete keys."""
 
-    def merge(self, pieces: Sequence[pa.RecordBatch]) -> Merged:
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
         """Merge rows that `at_level` gave, at least one.
 
         Raises:
@@ -60,7 +60,7 @@ class LeveledRows:
 
     Attributes:
         batch: KeyValueBatch in any order.
-        order: int64 rows that count, by key, those of one key as they came.
+        order: int64 rows that count, by key, those of one key in arrival order.
         starts: int64 positions in `order` at which keys begin, ascending from 0.
         levels: int8 level of each row of `order`.
     """
@@ -71,14 +71,14 @@ class LeveledRows:
     levels: np.ndarray
 
     @staticmethod
-    def of(pieces: Sequence[pa.RecordBatch], key_names: Sequence[str]) -> "LeveledRows":
+    def of(batches: Sequence[pa.RecordBatch], key_names: Sequence[str]) -> "LeveledRows":
         """Sort the rows of a window.
 
         Args:
-            pieces: as `at_level` gives them, at least one.
+            batches: as `at_level` gives them, at least one.
             key_names: key columns in key order.
         """
-        batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         groups = sort_and_group(batch, key_names)
         levels = batch.column(_LEVEL).to_numpy()
         batch = batch.select(batch.schema.names[:-1])
@@ -94,7 +94,7 @@ class LeveledRows:
         return found
 
     @property
-    def young(self) -> np.ndarray:
+    def in_level_0(self) -> np.ndarray:
         """Which keys have rows of level 0: bool per key."""
         found: np.ndarray = np.logical_or.reduceat(self.levels == 0, self.starts)
         return found
@@ -119,14 +119,14 @@ class LeveledRows:
         return self._rows_where(self.levels > 0)
 
     def append(self, keys: np.ndarray, rows: pa.RecordBatch) -> np.ndarray:
-        """Add one row to each of some keys, behind their others.
+        """Add one row to each of some keys, after their others.
 
         Args:
             keys: int64 numbers of the keys, ascending.
             rows: KeyValueBatch, a row for each.
 
         Returns:
-            The numbers that the rows have now, int64.
+            Their row numbers in `batch`, int64.
         """
         added = np.arange(rows.num_rows, dtype=np.int64) + self.batch.num_rows
         self.batch = pa.concat_batches([self.batch, rows])
@@ -150,7 +150,7 @@ class LeveledRows:
 
     def _rows_where(self, wanted: np.ndarray) -> np.ndarray:
         """The row of each key that is wanted, at most one: int64 per key, -1 where none is."""
-        places = np.flatnonzero(wanted)
+        positions = np.flatnonzero(wanted)
         found = np.full(len(self.starts), -1, dtype=np.int64)
-        found[np.searchsorted(self.starts, places, side="right") - 1] = self.order[places]
+        found[np.searchsorted(self.starts, positions, side="right") - 1] = self.order[positions]
         return found

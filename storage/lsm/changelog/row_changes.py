@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What readers of a changelog are told about keys whose row changed. Pure.
+"""The changelog rows of keys whose row changed. Pure.
 
 Owns the table of SEMANTICS.md §C.2 and the options `changelog-producer.row-deduplicate`. Data
 plane: whole columns, no Python object per row.
@@ -23,10 +23,10 @@ _SYSTEM = (SEQUENCE_NUMBER, VALUE_KIND)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChangeRule:
-    """Which changes are told.
+    """Which changes are emitted.
 
     Attributes:
-        row_deduplicate: a row that stays the same is not told.
+        row_deduplicate: no change is emitted for a row that stays the same.
         ignore_fields: columns left out when rows are compared for that.
     """
 
@@ -50,10 +50,10 @@ def row_changes(
     """The changes that lead from some rows to others, key by key.
 
     Key i has the row `before_at[i]` of `before` and the row `after_at[i]` of `after`; -1 = none.
-    A row of kind -U or -D counts as none. The keys themselves are not looked at: rows of the same
-    i belong together, and the result follows i.
+    A row of kind -U or -D counts as none. The keys themselves are not compared: rows of the same
+    i belong together, and the result is ordered by i.
 
-    | before | after | told |
+    | before | after | emitted |
     |---|---|---|
     | none | a row | +I of the later row |
     | a row | none | -D of the earlier row |
@@ -64,7 +64,7 @@ def row_changes(
         before_at: row number per key, -1 where there is none; int64.
         after: KeyValueBatch of the same Arrow schema.
         after_at: row number per key, -1 where there is none; int64, as many as `before_at`.
-        rule: which changes are told.
+        rule: which changes are emitted.
 
     Returns:
         KeyValueBatch with the kinds of the table above, each row with its own sequence number;
@@ -74,24 +74,23 @@ def row_changes(
     has_after = after_at >= 0
     has_before[has_before] = _adds(before)[before_at[has_before]]
     has_after[has_after] = _adds(after)[after_at[has_after]]
-    told = has_before | has_after
+    emitted = has_before | has_after
     updates = has_before & has_after
     if rule.row_deduplicate and updates.any():
         changed = np.flatnonzero(updates)
-        told[changed] = ~_same(before, before_at[changed], after, after_at[changed], rule)
-    updates &= told
-    # a key tells of its earlier row first, then of its later one
-    told_before, told_after = has_before & told, has_after & told
-    counts = told_before.astype(np.int64) + told_after
+        emitted[changed] = ~_same(before, before_at[changed], after, after_at[changed], rule)
+    updates &= emitted
+    emits_before, emits_after = has_before & emitted, has_after & emitted
+    counts = emits_before.astype(np.int64) + emits_after
     ends = np.cumsum(counts)
     rows = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int64)
     kinds = np.empty(len(rows), dtype=np.int8)
-    first = (ends - counts)[told_before]
-    rows[first] = before_at[told_before]
-    kinds[first] = np.where(updates[told_before], RowKind.UPDATE_BEFORE, RowKind.DELETE)
-    last = (ends - 1)[told_after]
-    rows[last] = after_at[told_after] + before.num_rows
-    kinds[last] = np.where(updates[told_after], RowKind.UPDATE_AFTER, RowKind.INSERT)
+    first = (ends - counts)[emits_before]
+    rows[first] = before_at[emits_before]
+    kinds[first] = np.where(updates[emits_before], RowKind.UPDATE_BEFORE, RowKind.DELETE)
+    last = (ends - 1)[emits_after]
+    rows[last] = after_at[emits_after] + before.num_rows
+    kinds[last] = np.where(updates[emits_after], RowKind.UPDATE_AFTER, RowKind.INSERT)
     return _gathered(before, after, rows, kinds)
 
 

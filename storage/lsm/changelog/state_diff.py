@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Walking two sorted states of a bucket side by side, key by key, in bounded memory.
 
-What is told about a key is up to the caller: `row_changes` for a changelog, `later_images` for an
+What is emitted for a key is up to the caller: `row_changes` for a changelog, `later_images` for an
 incremental read. Data plane: whole columns, no Python object per row.
 """
 
@@ -17,11 +17,11 @@ from storage.lsm.changelog.row_changes import ChangeRule, row_changes
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions.pick_row import retractions
 
-__all__ = ["Tell", "later_images", "side_by_side"]
+__all__ = ["EmitChanges", "later_images", "side_by_side"]
 
 Positions = npt.NDArray[np.int64]
-Tell = Callable[[pa.RecordBatch, Positions, pa.RecordBatch, Positions], pa.RecordBatch]
-"""From rows before, their number per key (-1: none), rows after, and theirs, to what is told."""
+EmitChanges = Callable[[pa.RecordBatch, Positions, pa.RecordBatch, Positions], pa.RecordBatch]
+"""From rows before, their number per key (-1: none), rows after, and theirs, to changes."""
 
 _OWN = "_OWN_SEQUENCE"
 _STORED = "_STORED_KIND"
@@ -31,53 +31,53 @@ def side_by_side(
     before: Iterable[pa.RecordBatch],
     after: Iterable[pa.RecordBatch],
     key_names: Sequence[str],
-    tell: Tell,
+    emit: EmitChanges,
     *,
     window_bytes: int = MERGE_WINDOW_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """What is told of two states, key by key.
+    """The changes between two states, key by key.
 
     Args:
         before: KeyValueBatches strictly ascending by key across batches.
         after: the same of the later state, in the same Arrow schema.
         key_names: key columns in key order.
-        tell: gets the rows of many keys at a time, in key order; may give any number of rows.
+        emit: gets the rows of many keys at a time, in key order; may give any number of rows.
         window_bytes: Arrow memory held, as in `merge_runs` [bytes].
 
     Yields:
-        What `tell` gave, in key order; nothing where it gave no row.
+        What `emit` gave, in key order; nothing where it gave no row.
 
     Raises:
         CorruptDataError: a state goes back in its keys.
     """
     runs = [_on_side(before, 0), _on_side(after, 1)]
-    return merge_runs(runs, key_names, _Told(tell), window_bytes=window_bytes)
+    return merge_runs(runs, key_names, _Compared(emit), window_bytes=window_bytes)
 
 
 def later_images(
     before: pa.RecordBatch, before_at: Positions, after: pa.RecordBatch, after_at: Positions
 ) -> pa.RecordBatch:
-    """Rows as they became, with their stored kinds; where they went, the old ones as -D.
+    """New and changed rows with their stored kinds, removed ones as -D.
 
-    Rows that stayed as they were are left out; so are rows of kind -U and -D, which count as none.
+    Unchanged rows are left out; so are rows of kind -U and -D, which count as none.
     Source: SEMANTICS.md §C.9, scan mode `diff`.
     """
     rule = ChangeRule(row_deduplicate=True, ignore_fields=(_STORED,))
-    told = row_changes(_with_stored(before), before_at, _with_stored(after), after_at, rule=rule)
-    kinds = _numbers(told, VALUE_KIND)
-    stored = _numbers(told, _STORED)
+    changes = row_changes(_with_stored(before), before_at, _with_stored(after), after_at, rule=rule)
+    kinds = _numbers(changes, VALUE_KIND)
+    stored = _numbers(changes, _STORED)
     shown = np.where(retractions(kinds), kinds, stored).astype(np.int8)
-    images = told.drop_columns([_STORED])
-    place = images.schema.get_field_index(VALUE_KIND)
-    images = images.set_column(place, images.schema.field(place), pa.array(shown))
+    images = changes.drop_columns([_STORED])
+    position = images.schema.get_field_index(VALUE_KIND)
+    images = images.set_column(position, images.schema.field(position), pa.array(shown))
     return images.filter(pa.array(kinds != RowKind.UPDATE_BEFORE))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Told:
+class _Compared:
     """A `MergeFunction` that sees at most one row of either side per key."""
 
-    tell: Tell
+    emit: EmitChanges
     sequence: None = None
 
     def reduce(self, batch: pa.RecordBatch, starts: np.ndarray) -> pa.RecordBatch:
@@ -85,19 +85,19 @@ class _Told:
         lasts = np.append(starts[1:], batch.num_rows) - 1
         before_at = np.where(sides[starts] == 0, starts, -1)
         after_at = np.where(sides[lasts] == 1, lasts, -1)
-        place = batch.schema.get_field_index(SEQUENCE_NUMBER)
+        position = batch.schema.get_field_index(SEQUENCE_NUMBER)
         own = batch.column(_OWN)
-        rows = batch.drop_columns([_OWN]).set_column(place, batch.schema.field(place), own)
-        return self.tell(rows, before_at, rows, after_at)
+        rows = batch.drop_columns([_OWN]).set_column(position, batch.schema.field(position), own)
+        return self.emit(rows, before_at, rows, after_at)
 
 
 def _on_side(batches: Iterable[pa.RecordBatch], side: int) -> Iterator[pa.RecordBatch]:
     """Rows whose sequence number says from which state they are."""
     for batch in batches:
-        place = batch.schema.get_field_index(SEQUENCE_NUMBER)
-        own = batch.column(place)
+        position = batch.schema.get_field_index(SEQUENCE_NUMBER)
+        own = batch.column(position)
         number = pa.array(np.full(batch.num_rows, side, dtype=np.int64))
-        marked = batch.set_column(place, batch.schema.field(place), number)
+        marked = batch.set_column(position, batch.schema.field(position), number)
         yield marked.append_column(_OWN, own)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the rows of a compact unit are merged, as the producer of the table's changelog asks.
+"""How the rows of a compact unit are merged, as the table's changelog producer requires.
 
 Owns the choice between the kinds of merge (`merge`, `window_merges`), and what a file
 that only changes its level needs. Source: SEMANTICS.md §C.2, §C.3, §D.6.
@@ -33,11 +33,11 @@ class Upgrade:
     """What a file that may change its level without being rewritten needs.
 
     Attributes:
-        tells: its rows are merged for the changelog, and the rows they replace marked.
+        emits_changelog: its rows are merged for the changelog, and the rows they replace marked.
         rewrites: they are written, too.
     """
 
-    tells: bool
+    emits_changelog: bool
     rewrites: bool
 
 
@@ -54,16 +54,16 @@ def upgrade_of(
     """
     output = unit.output_level
     if options.changelog_producer == "full-compaction":
-        return Upgrade(tells=output == unit.max_level, rewrites=False)
+        return Upgrade(emits_changelog=output == unit.max_level, rewrites=False)
     if not options.needs_lookup or file.level > 0:
-        return Upgrade(tells=False, rewrites=False)
+        return Upgrade(emits_changelog=False, rewrites=False)
     formats = options.file_format_per_level
     format_now = formats.get(file.level, options.file_format)
     rewrites = format_now != formats.get(output, options.file_format)
     rewrites |= deletion_vectors and file.delete_row_count != 0
     last_row_counts = options.merge_engine == "deduplicate" and not options.sequence_field
     rewrites |= output != unit.max_level and not last_row_counts
-    return Upgrade(tells=True, rewrites=rewrites)
+    return Upgrade(emits_changelog=True, rewrites=rewrites)
 
 
 class Merging:
@@ -118,10 +118,10 @@ class Merging:
                 continue
             batch_bytes = self._window_bytes // len(section)
             runs = [self._leveled(run, batch_bytes) for run in section]
-            for pieces in complete_windows(
+            for batches in complete_windows(
                 runs, self._context.key_names, window_bytes=self._window_bytes
             ):
-                yield merge.merge(pieces)
+                yield merge.merge(batches)
 
     def _plain(self, section: Section, drop_retractions: bool) -> Iterator[Merged]:
         context = self._context
@@ -160,19 +160,22 @@ class Merging:
     def _lookup_merge(self, drop_retractions: bool) -> WindowMerge:
         context, options = self._context, self._context.options
         function = merge_function_for(options, context.schema, lone_rows=True)
-        tells = options.changelog_producer == "lookup"
+        emits_changelog = options.changelog_producer == "lookup"
         if options.merge_engine == "first-row":
             return FirstRowMerge(
-                key_names=context.key_names, function=function, find=self._find, tells=tells
+                key_names=context.key_names,
+                function=function,
+                find=self._find,
+                emits_changelog=emits_changelog,
             )
         plain = options.merge_engine == "deduplicate" and not options.sequence_field
         return LookupMerge(
             key_names=context.key_names,
             function=function,
             find=self._find,
-            with_values=tells or not plain or context.deletions is None,
+            with_values=emits_changelog or not plain or context.deletions is None,
             deletions=context.deletions,
-            rule=ChangeRule.of(options) if tells else None,
+            rule=ChangeRule.of(options) if emits_changelog else None,
             drop_retractions=drop_retractions,
         )
 

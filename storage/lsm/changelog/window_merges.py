@@ -52,50 +52,50 @@ class LookupMerge:
     rule: ChangeRule | None
     drop_retractions: bool
 
-    def merge(self, pieces: Sequence[pa.RecordBatch]) -> Merged:
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
         """See `WindowMerge`."""
-        rows = LeveledRows.of(pieces, self.key_names)
+        rows = LeveledRows.of(batches, self.key_names)
         before = rows.keep_lowest()
-        young = rows.young
-        asked = young & (before < 0)
-        if asked.any():
-            found = self.find(rows.keys(asked, self.key_names), self.with_values)
+        in_level_0 = rows.in_level_0
+        looked_up = in_level_0 & (before < 0)
+        if looked_up.any():
+            found = self.find(rows.keys(looked_up, self.key_names), self.with_values)
             if found is not None and len(found.keys):
                 if self.deletions is not None:
                     _mark(found, self.deletions)
                 if self.with_values and found.rows is not None:
-                    keys = np.flatnonzero(asked)[found.keys]
+                    keys = np.flatnonzero(looked_up)[found.keys]
                     before[keys] = rows.append(keys, found.rows)
         groups = KeyGroups(rows.order, rows.starts)
         groups = in_merge_order(rows.batch, groups, self.function.sequence)
         after = reduced(rows.batch, groups, self.function, self.key_names)
         changes = None
-        if self.rule is not None and young.any():
+        if self.rule is not None and in_level_0.any():
             changes = row_changes(
-                rows.batch, before[young], after.rows, after.at[young], rule=self.rule
+                rows.batch, before[in_level_0], after.rows, after.at[in_level_0], rule=self.rule
             )
         return Merged(after.batch(drop_retractions=self.drop_retractions), changes)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRowMerge:
-    """A `WindowMerge` for first-row: a key that is known already stays as it is.
+    """A `WindowMerge` for first-row: an existing row wins.
 
     Attributes:
         key_names: key columns in key order.
         function: reduces the rows of each key, lone rows too.
         find: looks up older rows.
-        tells: new keys go into the changelog, with the kinds they came with.
+        emits_changelog: new keys go into the changelog, with the kinds they arrived with.
     """
 
     key_names: tuple[str, ...]
     function: MergeFunction
     find: Find
-    tells: bool
+    emits_changelog: bool
 
-    def merge(self, pieces: Sequence[pa.RecordBatch]) -> Merged:
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
         """See `WindowMerge`."""
-        rows = LeveledRows.of(pieces, self.key_names)
+        rows = LeveledRows.of(batches, self.key_names)
         groups = in_merge_order(rows.batch, KeyGroups(rows.order, rows.starts))
         after = reduced(rows.batch, groups, self.function, self.key_names)
         adds = ~retractions(rows.batch.column(VALUE_KIND).to_numpy()[rows.order])
@@ -108,7 +108,9 @@ class FirstRowMerge:
                 old = np.flatnonzero(new)[found.keys]
                 new[old] = False
                 at[old] = -1
-        changes = Outcome(after.rows, at[new]).batch() if self.tells and new.any() else None
+        changes = (
+            Outcome(after.rows, at[new]).batch() if self.emits_changelog and new.any() else None
+        )
         return Merged(Outcome(after.rows, at).batch(), changes)
 
 
@@ -132,9 +134,9 @@ class FullMerge:
     lowest_only: bool
     rule: ChangeRule
 
-    def merge(self, pieces: Sequence[pa.RecordBatch]) -> Merged:
+    def merge(self, batches: Sequence[pa.RecordBatch]) -> Merged:
         """See `WindowMerge`."""
-        rows = LeveledRows.of(pieces, self.key_names)
+        rows = LeveledRows.of(batches, self.key_names)
         before = rows.rows_of_level(self.last_level)
         touched = (before < 0) | (rows.sizes > 1)
         if self.lowest_only:

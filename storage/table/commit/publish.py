@@ -174,23 +174,21 @@ class Publisher:
         started_s = self._table.clock.monotonic_s()
         for number in range(last + 1):
             attempt = _Attempt([], delta)
-            done = False
             try:
                 if number:
                     back_off(self._table, number)
                     latest = self._table.latest_snapshot()
                     self._ask_history(request, latest, after_append, attempts=number)
                 published = self._try(attempt, changes, request, latest, check, first=number == 0)
-                done = True
-            except StorageUnavailableError as error:
-                if attempt.sent or number == last:
+            except BaseException as error:
+                if attempt.sent:
+                    raise
+                if not isinstance(error, StorageUnavailableError) or number == last:
+                    self._forget(attempt.all_names())
                     raise
                 _LOG.warning("a commit attempt failed, trying again", exc_info=error)
-                published, done = None, True
+                published = None
                 self._forget(attempt.names)
-            finally:
-                if not done and not attempt.sent:
-                    self._forget(attempt.all_names())
             delta = attempt.delta
             if published is not None:
                 return Published(published, number + 1)

@@ -8,11 +8,20 @@ merging, except in sections of one run, where no other version of a row exists. 
 left out by the same rule that `scan` applies to files: by key conditions anywhere, by value
 conditions in sections of one run. Rows that deletion vectors mark are left out before anything
 else.
+
+Splits of changes (SEMANTICS.md §C.8, §C.9): changelog files and added files are read one by one
+without merging. Where states are compared or replaced, each is merged as in a batch read, whole.
+The filter is applied to the changes, so of an update only one half may stay.
 """
 
 import concurrent.futures
+import dataclasses
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,24 +35,31 @@ from storage.format.metadata.file_meta import DataFileMeta
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.default_values import fill_defaults, read_defaults
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, AtomicType, RowKind, TypeRoot
-from storage.lsm.levels import Section, SortedRun
+from storage.lsm.changelog.state_diff import later_images, side_by_side
+from storage.lsm.levels import Section, SortedRun, sections
 from storage.lsm.merge import MERGE_WINDOW_BYTES, merge_runs
 from storage.lsm.merge_functions import merge_function_for
 from storage.lsm.merge_functions.fold import naming_table
+from storage.lsm.merge_functions.pick_row import retractions as are_retractions
 from storage.lsm.upper_rows import merge_inputs
 from storage.options.options import require_readable
 from storage.table.core import TableCore
-from storage.table.read.deletion_vectors import selections
-from storage.table.read.lost_files import judging_losses
+from storage.table.read.deletion_vectors import DeletionFile, selections
+from storage.table.read.missing_files import diagnosing_missing_files
 from storage.table.scan.file_index import FileIndexFilter
 from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, mask
 from storage.table.scan.prune import Range, could_match
-from storage.table.scan.scan import Plan, Split
+from storage.table.scan.scan import ChangeForm, ChangeSplit, Plan, Split
 
-__all__ = ["TableRead"]
+__all__ = ["TableRead", "additions", "read_ahead"]
+
+_T = TypeVar("_T")
 
 _MAX_THREADS = 8
 """Splits read at once: more than the cores of a small executor only fight for memory."""
+
+_POLL_S = 0.1
+"""How often a reader whose queue is full checks whether the consumer has stopped."""
 
 _BATCH_ROWS = (1_024, 131_072)
 _WITH_ROW_GROUP_RANGES = frozenset(
@@ -55,27 +71,36 @@ _WITH_ROW_GROUP_RANGES = frozenset(
 """Types whose row group statistics have the form of decoded rows."""
 
 _SYSTEM_FIELDS = {
-    SEQUENCE_NUMBER: pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False),
     VALUE_KIND: pa.field(VALUE_KIND, pa.int8(), nullable=False),
+    SEQUENCE_NUMBER: pa.field(SEQUENCE_NUMBER, pa.int64(), nullable=False),
 }
 
-_Left = Mapping[str, RowSelection]
+_Selections = Mapping[str, RowSelection]
 """Rows that deletion vectors leave, by data file name; files without a vector are not in it."""
 
 _UNPACKED = 4
 """How much larger rows are in Arrow than in a zstd file (measured 3.2 to 3.6)."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PushDown:
+    """What is left to the readers of files: columns, and conditions on row groups."""
+
+    columns: tuple[str, ...]
+    conditions: tuple[Predicate, ...] = ()
+
+
 class TableRead:
-    """Reads splits of a table. Picklable if the table is; safe for several threads.
+    """Reads splits of states and of changes. Picklable if the table is; safe for several threads.
 
     Args:
         table: the table; rows are given in its schema.
         columns: columns wanted, in the order wanted; None = all.
-        predicate: rows wanted; None = all.
-        kinds: also give keys that are retracted, and the kind of each row, and of a table with
-            a primary key its sequence number, as further columns `_SEQUENCE_NUMBER` and
-            `_VALUE_KIND`.
+        predicate: rows wanted; None = all. Of an update only one half may be among them.
+        kinds: give the kind of each row as a column `_VALUE_KIND` before the others: of changes
+            their kinds, of a state +I. Without, only the rows that changes add are given.
+        sequence_numbers: of a table with a primary key, give `_SEQUENCE_NUMBER` after the kind.
+        retractions: of a state, give the kinds as they are stored, and retracted keys, too.
 
     Raises:
         InvalidRequestError: a column is unknown.
@@ -89,14 +114,18 @@ class TableRead:
         predicate: Predicate | None = None,
         *,
         kinds: bool = False,
+        sequence_numbers: bool = False,
+        retractions: bool = False,
     ) -> None:
         require_readable(table.options)
         schema = table.schema
         self._table = table
         self._columns = tuple(schema.field_names if columns is None else columns)
+        self._retractions = retractions
+        self._numbered = sequence_numbers and bool(schema.primary_keys)
         self._kinds: tuple[str, ...] = ()
-        if kinds:
-            self._kinds = (SEQUENCE_NUMBER, VALUE_KIND) if schema.primary_keys else (VALUE_KIND,)
+        if kinds or sequence_numbers or retractions:
+            self._kinds = (VALUE_KIND, SEQUENCE_NUMBER) if self._numbered else (VALUE_KIND,)
         self._predicate = predicate
         self._defaults = read_defaults(schema)
         pushed = [p for p in conjuncts(predicate) if not columns_of(p) & self._defaults.keys()]
@@ -117,127 +146,183 @@ class TableRead:
         ranged = [part for part in pushed if columns_of(part) <= set(self._types)]
         keys = set(schema.trimmed_primary_keys if schema.primary_keys else ())
         self._key_conditions = tuple(p for p in conjuncts(predicate) if columns_of(p) <= keys)
-        self._raw_parts = tuple(ranged)
-        self._merge_parts = tuple(part for part in ranged if columns_of(part) <= keys)
+        key_ranged = tuple(part for part in ranged if columns_of(part) <= keys)
         needed = filtered | set(self._columns)
-        self._raw_columns = tuple(name for name in schema.field_names if name in needed)
-        self._merge_columns = self._raw_columns
+        raw_columns = tuple(name for name in schema.field_names if name in needed)
+        merge_columns = raw_columns
         if schema.primary_keys:
             keeps_one = table.options.merge_engine in ("deduplicate", "first-row")
             needed |= set(schema.trimmed_primary_keys) | set(table.options.sequence_field)
-            self._merge_columns = tuple(
+            merge_columns = tuple(
                 name for name in schema.field_names if name in needed or not keeps_one
             )
+        self._raw_push = _PushDown(raw_columns, tuple(ranged))
+        self._merge_push = _PushDown(merge_columns, key_ranged)
+        self._no_push = _PushDown(tuple(schema.field_names))
 
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the batches."""
         whole = self._table.schema.arrow_schema
-        fields = [whole.field(name) for name in self._columns]
-        return pa.schema([*fields, *(_SYSTEM_FIELDS[name] for name in self._kinds)])
+        system = [_SYSTEM_FIELDS[name] for name in self._kinds]
+        return pa.schema([*system, *(whole.field(name) for name in self._columns)])
 
-    def to_batches(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def to_batches(self, split: Split | ChangeSplit) -> Iterator[pa.RecordBatch]:
         """Rows of one split: merged, without deleted ones, filtered, projected.
 
         Yields:
-            Non-empty value batches; on a primary-key table ascending by key.
+            Non-empty batches of `schema`; of a state of a primary-key table ascending by key, of
+            changes those of one key in the order in which they happened.
 
         Raises:
             CorruptDataError: a file violates the format, or is missing of the newest snapshot.
             NotFoundError: a file is missing, because the snapshot has expired.
             FileNotFoundError: a file of an older snapshot is missing.
         """
-        with judging_losses(self._table, split.snapshot_id):
-            yield from self._batches(split)
-
-    def _batches(self, split: Split) -> Iterator[pa.RecordBatch]:
-        left = selections(self._table.file_io, split.deletion_vectors)
-        for section in split.sections:
-            if len(section) == 1:
-                batches = self._raw(split, section[0], left)
-            else:
-                batches = self._merged(split, section, left)
-            for batch in batches:
-                wanted = self._finish(batch)
-                if wanted.num_rows:
-                    yield wanted
-
-    def to_table(self, plan: Plan) -> pa.Table:
-        """All rows of a plan, splits in order; several splits are read at once."""
-        splits = plan.splits
-        threads = min(len(splits), _MAX_THREADS, os.cpu_count() or 1)
-        if threads <= 1:
-            parts = [list(self.to_batches(split)) for split in splits]
+        if isinstance(split, Split):
+            batches, inserts = self._state(split), not self._retractions
         else:
-            with concurrent.futures.ThreadPoolExecutor(threads, "read") as pool:
-                parts = list(pool.map(lambda split: list(self.to_batches(split)), splits))
-        return pa.Table.from_batches([b for part in parts for b in part], schema=self.schema)
+            batches, inserts = self._changes(split), False
+        with diagnosing_missing_files(self._table, split.snapshot_id):
+            for batch in batches:
+                rows = self._finish(batch, inserts=inserts)
+                if rows.num_rows:
+                    yield rows
 
-    def _finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def to_table(self, plan: Plan | Sequence[Split | ChangeSplit]) -> pa.Table:
+        """All rows of some splits, splits in order; several splits are read at once."""
+        splits = plan.splits if isinstance(plan, Plan) else plan
+        sources = [functools.partial(self.to_batches, split) for split in splits]
+        return pa.Table.from_batches(read_ahead(sources, waiting=0), schema=self.schema)
+
+    def _finish(self, batch: pa.RecordBatch, *, inserts: bool) -> pa.RecordBatch:
+        """The wanted rows and columns; `inserts`: all are of kind +I."""
         batch = fill_defaults(batch, self._defaults)
         if self._predicate is not None:
             batch = batch.filter(mask(self._predicate, batch))
-        if self._kinds and VALUE_KIND not in batch.schema.names:
-            added = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
-            batch = batch.append_column(_SYSTEM_FIELDS[VALUE_KIND], added)
-        if batch.num_columns == 0 and not self._columns:
-            return batch
-        return batch.select([*self._columns, *self._kinds])
+        if not self._kinds:
+            return batch.select(self._columns) if batch.num_columns else batch
+        columns = [batch.column(name) for name in (*self._kinds[1:], *self._columns)]
+        if inserts or VALUE_KIND not in batch.schema.names:
+            kinds = pa.array(np.full(batch.num_rows, RowKind.INSERT, np.int8))
+        else:
+            kinds = batch.column(VALUE_KIND)
+        return pa.RecordBatch.from_arrays([kinds, *columns], schema=self.schema)
 
-    def _raw(self, split: Split, run: SortedRun, left: _Left) -> Iterator[pa.RecordBatch]:
-        for file in run.files:
-            selection = left.get(file.file_name)
-            selection = self._index.narrowed(selection, self._path(split, file), file)
-            if selection is not None and selection.empty(0, file.row_count):
+    def _state(self, split: Split) -> Iterator[pa.RecordBatch]:
+        left = selections(self._table.file_io, split.deletion_vectors)
+        stored = self._retractions or self._numbered
+        for section in split.sections:
+            if len(section) > 1:
+                yield from self._merged(
+                    split,
+                    section,
+                    left,
+                    self._merge_push,
+                    key_conditions=self._key_conditions,
+                    retractions=self._retractions,
+                )
                 continue
-            plain = file.delete_row_count == 0 and not self._kinds
-            if self._table.key_of is None or plain:
-                yield from self._read_rows(split, file, selection)
-            else:
-                keep = self._row_groups(file, self._raw_parts)
-                columns = self._raw_columns
-                for batch in self._read_key_values(split, file, columns, None, keep, selection):
-                    yield batch if self._kinds else _additions(batch)
+            for file in section[0].files:
+                if self._table.key_of is None or (file.delete_row_count == 0 and not stored):
+                    yield from self._raw(split, file, left, self._raw_push, plain=True)
+                else:
+                    rows = self._raw(split, file, left, self._raw_push)
+                    yield from rows if self._retractions else map(additions, rows)
 
-    def _merged(self, split: Split, section: Section, left: _Left) -> Iterator[pa.RecordBatch]:
+    def _changes(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        batches = self._changes_with_kinds(split)
+        return batches if self._kinds or self._table.key_of is None else map(additions, batches)
+
+    def _changes_with_kinds(self, split: ChangeSplit) -> Iterator[pa.RecordBatch]:
+        if split.form is ChangeForm.STORED or self._table.key_of is None:
+            left = selections(self._table.file_io, split.vectors)
+            for file in split.files:
+                yield from self._raw(split, file, left, self._raw_push)
+            return
+        before = self._merged_files(split, split.before, split.before_vectors)
+        after = self._merged_files(split, split.files, split.vectors)
+        if split.form is ChangeForm.COMPARED:
+            keys = self._table.schema.trimmed_primary_keys
+            yield from side_by_side(before, after, keys, later_images)
+            return
+        for kind, state in ((RowKind.DELETE, before), (RowKind.INSERT, after)):
+            for batch in state:
+                yield _of_kind(batch, kind)
+
+    def _merged_files(
+        self,
+        split: ChangeSplit,
+        files: Sequence[DataFileMeta],
+        vectors: Iterable[tuple[str, DeletionFile]],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that files of one bucket merge to: KeyValueBatches ascending by key, whole."""
+        left = selections(self._table.file_io, vectors)
+        for section in sections(files, self._table.key_of) if self._table.key_of else ():
+            if len(section) > 1:
+                yield from self._merged(split, section, left, self._no_push)
+                continue
+            for file in section[0].files:
+                rows = self._raw(split, file, left, self._no_push)
+                yield from filter(len, map(additions, rows))
+
+    def _raw(
+        self,
+        split: Split | ChangeSplit,
+        file: DataFileMeta,
+        left: _Selections,
+        push: _PushDown,
+        *,
+        plain: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, with kinds and sequence numbers unless `plain`."""
+        selection = left.get(file.file_name)
+        if push is self._raw_push:
+            selection = self._index.narrowed(selection, self._path(split, file), file)
+        if selection is not None and selection.empty(0, file.row_count):
+            return iter(())
+        if plain or self._table.key_of is None:
+            return self._read_rows(split, file, selection)
+        return self._read_key_values(split, file, push, None, selection)
+
+    def _merged(
+        self,
+        split: Split | ChangeSplit,
+        section: Section,
+        left: _Selections,
+        push: _PushDown,
+        *,
+        key_conditions: Sequence[Predicate] = (),
+        retractions: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The merged rows of a section; all versions of a key share the fate of its conditions."""
         table = self._table
         share = MERGE_WINDOW_BYTES // len(section)
         keys = table.schema.trimmed_primary_keys
 
         def read(run: SortedRun) -> Iterator[pa.RecordBatch]:
-            return self._run(split, run, share, left)
+            for file in run.files:
+                selection = left.get(file.file_name)
+                for batch in self._read_key_values(split, file, push, share, selection):
+                    for part in key_conditions:
+                        batch = batch.filter(mask(part, batch))
+                    yield batch
 
         with naming_table(table.layout.root):
             yield from merge_runs(
                 merge_inputs(section, read, keys, table.options),
                 keys,
                 merge_function_for(table.options, table.schema),
-                drop_retractions=not self._kinds,
+                drop_retractions=not retractions,
             )
 
-    def _run(
-        self, split: Split, run: SortedRun, batch_bytes: int, left: _Left
-    ) -> Iterator[pa.RecordBatch]:
-        columns = self._merge_columns
-        for file in run.files:
-            keep = self._row_groups(file, self._merge_parts)
-            selection = left.get(file.file_name)
-            for batch in self._read_key_values(split, file, columns, batch_bytes, keep, selection):
-                yield self._of_wanted_keys(batch)
-
-    def _of_wanted_keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that key conditions leave; all versions of a key share its fate."""
-        for part in self._key_conditions:
-            batch = batch.filter(mask(part, batch))
-        return batch
-
-    def _path(self, split: Split, file: DataFileMeta) -> str:
+    def _path(self, split: Split | ChangeSplit, file: DataFileMeta) -> str:
         if file.external_path is not None:
             return file.external_path
         return self._table.layout.data_file(split.partition_path, split.bucket, file.file_name)
 
     def _read_rows(
-        self, split: Split, file: DataFileMeta, selection: RowSelection | None
+        self, split: Split | ChangeSplit, file: DataFileMeta, selection: RowSelection | None
     ) -> Iterator[pa.RecordBatch]:
         return read_rows(
             self._table.file_io,
@@ -245,24 +330,23 @@ class TableRead:
             file,
             self._table.schemas.read(file.schema_id),
             self._table.schema,
-            self._raw_columns,
+            self._raw_push.columns,
             batch_rows=_BATCH_ROWS[1],
-            keep_row_group=self._row_groups(file, self._raw_parts),
+            keep_row_group=self._row_groups(file, self._raw_push.conditions),
             selection=selection,
         )
 
     def _read_key_values(
         self,
-        split: Split,
+        split: Split | ChangeSplit,
         file: DataFileMeta,
-        columns: Sequence[str],
+        push: _PushDown,
         batch_bytes: int | None,
-        keep_row_group: RowGroupFilter | None,
         selection: RowSelection | None,
     ) -> Iterator[pa.RecordBatch]:
         least, rows = _BATCH_ROWS
         if batch_bytes is not None:
-            share = len(columns) / max(1, len(self._table.schema.fields))
+            share = len(push.columns) / max(1, len(self._table.schema.fields))
             row_bytes = max(1, file.file_size * _UNPACKED * share / max(1, file.row_count))
             rows = min(rows, max(least, int(batch_bytes / row_bytes)))
         return read_key_values(
@@ -271,9 +355,9 @@ class TableRead:
             file,
             self._table.schemas.read(file.schema_id),
             self._table.schema,
-            columns,
+            push.columns,
             batch_rows=rows,
-            keep_row_group=keep_row_group,
+            keep_row_group=self._row_groups(file, push.conditions),
             selection=selection,
         )
 
@@ -305,8 +389,85 @@ class TableRead:
         return keep
 
 
-def _additions(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of the kinds that batch reads show."""
-    kinds = batch.column(VALUE_KIND).to_numpy()
-    adds = np.isin(kinds, (RowKind.INSERT, RowKind.UPDATE_AFTER))
-    return batch if adds.all() else batch.filter(pa.array(adds))
+def additions(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without the rows of kind -U and -D."""
+    kept = ~are_retractions(batch.column(VALUE_KIND).to_numpy(zero_copy_only=False))
+    return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def _of_kind(batch: pa.RecordBatch, kind: RowKind) -> pa.RecordBatch:
+    position = batch.schema.get_field_index(VALUE_KIND)
+    kinds = pa.array(np.full(batch.num_rows, kind.value, dtype=np.int8))
+    return batch.set_column(position, batch.schema.field(position), kinds)
+
+
+def read_ahead(
+    sources: Sequence[Callable[[], Iterator[_T]]],
+    *,
+    threads: int | None = None,
+    waiting: int = 4,
+) -> Iterator[_T]:
+    """What all sources give, in their order; the next ones are read while one is consumed.
+
+    Args:
+        sources: open a stream each; called in threads when `threads` > 1.
+        threads: streams read at once; 1 = in the caller's thread, nothing ahead; None = as many
+            as there are cores, at most 8.
+        waiting: items of a stream that wait at most, which bounds the memory; 0 = any number.
+
+    Yields:
+        The items. A consumer that stops early stops the readers.
+
+    Raises:
+        BaseException: what a source raised, at its position in the order.
+    """
+    threads = min(len(sources), _MAX_THREADS, os.cpu_count() or 1) if threads is None else threads
+    if threads <= 1 or len(sources) <= 1:
+        for source in sources:
+            yield from source()
+        return
+    stopped = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(threads, "read") as pool:
+        try:
+            streams = [_Buffered(source, stopped, waiting) for source in sources]
+            filled = [pool.submit(stream.fill) for stream in streams]
+            for stream, future in zip(streams, filled, strict=True):
+                yield from stream
+                future.result()
+        finally:
+            stopped.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Buffered(Generic[_T]):
+    """One stream on its way from the thread that reads it to the consumer."""
+
+    def __init__(
+        self, source: Callable[[], Iterator[_T]], stopped: threading.Event, waiting: int
+    ) -> None:
+        self._source = source
+        self._stopped = stopped
+        self._items: queue.Queue[_T | None] = queue.Queue(waiting)
+
+    def fill(self) -> None:
+        """Read the stream to its end, or until the consumer has stopped."""
+        try:
+            if not self._stopped.is_set():
+                for item in self._source():
+                    if not self._put(item):
+                        return
+        finally:  # a stream that fails ends, too; its future holds the error
+            self._put(None)
+
+    def _put(self, item: _T | None) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._items.put(item, timeout=_POLL_S)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def __iter__(self) -> Iterator[_T]:
+        while (item := self._items.get()) is not None:
+            yield item

@@ -137,7 +137,7 @@ def _chosen(
 def expire_snapshots(
     table: TableCore,
     *,
-    now_ms: int,
+    now_ms: int | None = None,
     keep_from: int | None = None,
     retain_min: int | None = None,
     retain_max: int | None = None,
@@ -154,7 +154,7 @@ def expire_snapshots(
 
     Args:
         table: the table.
-        now_ms: current time [epoch ms].
+        now_ms: current time [epoch ms]; None: of the table's clock.
         keep_from: smallest id that a reader besides the table's consumers still needs.
         retain_min: instead of `snapshot.num-retained.min`.
         retain_max: instead of `snapshot.num-retained.max`.
@@ -169,6 +169,7 @@ def expire_snapshots(
         StorageUnavailableError: the store failed; call again.
     """
     options = table.options
+    now_ms = table.clock.now_ms() if now_ms is None else now_ms
     if options.consumer_expiration_time_ms is not None and not alone:
         expire_consumers(table, now_ms=now_ms, age_ms=options.consumer_expiration_time_ms)
     retention = Retention(
@@ -263,7 +264,11 @@ def _chosen_changelogs(
 
 
 def expire_changelogs(
-    table: TableCore, *, now_ms: int, keep_from: int | None = None, delete_all: bool = False
+    table: TableCore,
+    *,
+    now_ms: int | None = None,
+    keep_from: int | None = None,
+    delete_all: bool = False,
 ) -> int:
     """Remove long-lived changelogs whose time has come, and the files that only they name.
 
@@ -271,7 +276,7 @@ def expire_changelogs(
 
     Args:
         table: the table, at a branch.
-        now_ms: current time [epoch ms].
+        now_ms: current time [epoch ms]; None: of the table's clock.
         keep_from: smallest id that a reader besides the table's consumers still needs.
         delete_all: remove all of them, also those that readers still need.
 
@@ -281,6 +286,7 @@ def expire_changelogs(
     Raises:
         StorageUnavailableError: the store failed; call again.
     """
+    now_ms = table.clock.now_ms() if now_ms is None else now_ms
     store, snapshot_ids = table.changelogs, table.snapshots.ids()
     ids, expired = _chosen_changelogs(table, snapshot_ids, now_ms, keep_from, delete_all)
     if not expired:

@@ -123,12 +123,14 @@ def expirable_partitions(table: TableCore, *, now_ms: int) -> dict[bytes, str]:
     return {one: names[one] for one in expired}
 
 
-def expire_partitions(table: TableCore, *, now_ms: int, user: str | None = None) -> list[str]:
+def expire_partitions(
+    table: TableCore, *, now_ms: int | None = None, user: str | None = None
+) -> list[str]:
     """Drop the partitions whose time has come.
 
     Args:
         table: the table, at a branch.
-        now_ms: current time [epoch ms].
+        now_ms: current time [epoch ms]; None: of the table's clock.
         user: who commits; None: a new user.
 
     Returns:
@@ -138,6 +140,7 @@ def expire_partitions(table: TableCore, *, now_ms: int, user: str | None = None)
         InvalidOptionError: an option is bad.
         As `FileStoreCommit.truncate`.
     """
+    now_ms = table.clock.now_ms() if now_ms is None else now_ms
     names = expirable_partitions(table, now_ms=now_ms)
     expired = list(names)
     size = table.options.partition_expiration_batch_size or len(expired)

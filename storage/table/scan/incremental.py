@@ -6,22 +6,16 @@ the changes are those of the changelog, on tables without a producer those that 
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-
-import pyarrow as pa
 
 from storage.errors import InvalidOptionError, InvalidRequestError, NotFoundError
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.options.options import option_value
 from storage.table.core import TableCore
-from storage.table.read.change_read import ChangeRead
 from storage.table.retention.auto_tags import TagPeriod
-from storage.table.scan.change_plan import ChangePlanner, ChangeSplit
-from storage.table.scan.predicate import Predicate
 from storage.table.scan.scan_mode import ScanMode, local_time_ms, option_number, scan_mode_of
 from storage.table.tags import all_tags, get_tag
 
-__all__ = ["incremental_changes", "incremental_splits", "is_incremental"]
+__all__ = ["ChosenChanges", "chosen_changes", "is_incremental"]
 
 _BETWEEN = "incremental-between"
 _BETWEEN_TIMES = "incremental-between-timestamp"
@@ -30,21 +24,29 @@ _DIFF = "diff"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Range:
+class ChosenChanges:
     """What is read: ids `start` (exclusive) to `end`, or the difference of two states.
 
     Attributes:
         start: snapshot id before the first one that counts.
         end: id of the last one.
         states: the two states, where they are compared; the first None: before the first snapshot.
+        delta: whether the changes are the rows that were written, not those of the changelog.
     """
 
     start: int = 0
     end: int = 0
     states: tuple[Snapshot | None, Snapshot] | None = None
+    delta: bool = False
+
+    def counts(self, snapshot: Snapshot) -> bool:
+        """Whether changes of a snapshot within the range are read."""
+        if self.delta:
+            return snapshot.commit_kind is CommitKind.APPEND
+        return snapshot.commit_kind is not CommitKind.OVERWRITE
 
 
-_NOTHING = _Range()
+_NOTHING = ChosenChanges()
 
 
 def is_incremental(table: TableCore) -> bool:
@@ -57,77 +59,30 @@ def is_incremental(table: TableCore) -> bool:
     return mode in (ScanMode.INCREMENTAL, ScanMode.LATEST_DELTA)
 
 
-def incremental_splits(
-    table: TableCore,
-    predicate: Predicate | None = None,
-    buckets: frozenset[int] | None = None,
-) -> tuple[ChangeSplit, ...]:
-    """The files that hold what the table's options ask for, oldest snapshot first.
-
-    Args:
-        table: the table with the options `incremental-…`, or `scan.mode` latest-delta.
-        predicate: rows wanted; what the plan cannot decide is left to `ChangeRead`.
-        buckets: buckets wanted; None = all.
-
-    Returns:
-        Splits for `ChangeRead`; none where nothing lies between.
+def chosen_changes(table: TableCore) -> ChosenChanges:
+    """The changes that the table's options choose: `incremental-…`, or `scan.mode` latest-delta.
 
     Raises:
-        InvalidOptionError: the options contradict each other, or an end cannot be read.
+        InvalidOptionError: none are chosen, options contradict each other, or an end is unreadable.
         InvalidRequestError: the end lies before the start, or either is out of range.
         NotFoundError: a snapshot expired meanwhile.
     """
-    planner = ChangePlanner(table, predicate, buckets)
-    found = _range_of(table)
-    if found.states is not None:
-        return planner.compared(*found.states)
-    plan, skips = _by_kind(table, planner)
-    splits: list[ChangeSplit] = []
-    for snapshot in table.snapshots.recall_many(range(found.start + 1, found.end + 1)):
-        if not skips(snapshot):
-            splits += plan(snapshot)
-    return tuple(splits)
+    return dataclasses.replace(_range_of(table), delta=_reads_delta(table))
 
 
-def incremental_changes(
-    table: TableCore,
-    columns: Sequence[str] | None = None,
-    predicate: Predicate | None = None,
-    *,
-    sequence_numbers: bool = False,
-) -> pa.Table:
-    """The changes that the table's options ask for, with their kinds.
-
-    Returns:
-        `_VALUE_KIND` (int8, `RowKind`), then the columns in the table's schema, with the sequence
-        number between them where `sequence_numbers` is set. Nothing is merged: a key has as many
-        rows as it had changes, in the order in which they happened.
-
-    Raises: as `incremental_splits` and `ChangeRead.to_batches`.
-    """
-    read = ChangeRead(table, columns, predicate, sequence_numbers=sequence_numbers)
-    return read.to_table(incremental_splits(table, predicate))
-
-
-_Plan = Callable[[Snapshot], tuple[ChangeSplit, ...]]
-
-
-def _by_kind(table: TableCore, planner: ChangePlanner) -> tuple[_Plan, Callable[[Snapshot], bool]]:
-    """How the changes of a snapshot are planned, and which snapshots do not count."""
+def _reads_delta(table: TableCore) -> bool:
     kind = table.options.incremental_between_scan_mode
     if kind == "auto":
         kind = "delta" if table.options.changelog_producer == "none" else "changelog"
-    if scan_mode_of(table.schema.options)[0] is ScanMode.LATEST_DELTA or kind == "delta":
-        return planner.delta, lambda snapshot: snapshot.commit_kind is not CommitKind.APPEND
-    return planner.changelog, lambda snapshot: snapshot.commit_kind is CommitKind.OVERWRITE
+    return kind == "delta" or scan_mode_of(table.schema.options)[0] is ScanMode.LATEST_DELTA
 
 
-def _range_of(table: TableCore) -> _Range:
+def _range_of(table: TableCore) -> ChosenChanges:
     options = table.schema.options
     mode, key = scan_mode_of(options)
     if mode is ScanMode.LATEST_DELTA:
         latest = table.snapshots.latest_id()
-        return _NOTHING if latest is None else _Range(latest - 1, latest)
+        return _NOTHING if latest is None else ChosenChanges(latest - 1, latest)
     if key == _TO_AUTO_TAG:
         return _to_auto_tag(table, option_value(options, _TO_AUTO_TAG))
     if key == _BETWEEN_TIMES:
@@ -150,7 +105,7 @@ def _ends(key: str, text: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-def _between(table: TableCore, start: str, end: str) -> _Range:
+def _between(table: TableCore, start: str, end: str) -> ChosenChanges:
     options = table.options
     tags = [_tagged(table, name) for name in (start, end)]
     if tags[0] is not None and tags[1] is not None:
@@ -163,7 +118,7 @@ def _between(table: TableCore, start: str, end: str) -> _Range:
                 hint="name the older tag first",
             )
         same = tags[0].id == tags[1].id
-        return _NOTHING if same else _Range(states=(tags[0], tags[1]))
+        return _NOTHING if same else ChosenChanges(states=(tags[0], tags[1]))
     if not (_is_number(start) and _is_number(end)):
         raise InvalidRequestError(
             f"Didn't find two tags for start '{start}' and end '{end}', "
@@ -182,11 +137,11 @@ def _between(table: TableCore, start: str, end: str) -> _Range:
     if first == last or table.snapshots.latest_id() is None:
         return _NOTHING
     if options.incremental_between_scan_mode == _DIFF:
-        return _Range(states=(table.snapshots.read(first), table.snapshots.read(last)))
+        return ChosenChanges(states=(table.snapshots.read(first), table.snapshots.read(last)))
     return _ids(table, first, last)
 
 
-def _ids(table: TableCore, start: int, end: int) -> _Range:
+def _ids(table: TableCore, start: int, end: int) -> ChosenChanges:
     earliest, latest = table.snapshots.earliest_id(), table.snapshots.latest_id()
     if earliest is None or latest is None:
         return _NOTHING
@@ -197,10 +152,10 @@ def _ids(table: TableCore, start: int, end: int) -> _Range:
             hint="a tag or a consumer keeps snapshots from expiring",
             table=table.layout.root,
         )
-    return _Range(start, end)
+    return ChosenChanges(start, end)
 
 
-def _between_times(table: TableCore, start: str, end: str) -> _Range:
+def _between_times(table: TableCore, start: str, end: str) -> ChosenChanges:
     first, last = _time_ms(start), _time_ms(end)
     ids = table.snapshots.ids()
     if not ids:
@@ -215,10 +170,10 @@ def _between_times(table: TableCore, start: str, end: str) -> _Range:
         return _NOTHING
     before, after = table.snapshots.at_time(first), table.snapshots.at_time(last) or latest
     if table.options.incremental_between_scan_mode != _DIFF:
-        return _Range(earliest.id - 1 if before is None else before.id, after.id)
+        return ChosenChanges(earliest.id - 1 if before is None else before.id, after.id)
     if before is None and earliest.id > 1:
         before = earliest
-    return _Range(states=(before, after))
+    return ChosenChanges(states=(before, after))
 
 
 def _time_ms(text: str) -> int:
@@ -238,7 +193,7 @@ def _tagged(table: TableCore, name: str) -> Snapshot | None:
         return None
 
 
-def _to_auto_tag(table: TableCore, name: str) -> _Range:
+def _to_auto_tag(table: TableCore, name: str) -> ChosenChanges:
     """From the automatic tag before a tag to it; nothing where either is missing."""
     period = TagPeriod.of(table.options)
     time = period.start(name)
@@ -254,4 +209,4 @@ def _to_auto_tag(table: TableCore, name: str) -> _Range:
     if end is None or not earlier:
         return _NOTHING
     start = _tagged(table, max(earlier)[1])
-    return _NOTHING if start is None else _Range(states=(start, end))
+    return _NOTHING if start is None else ChosenChanges(states=(start, end))

@@ -24,7 +24,7 @@ from storage.table.scan.predicate import (
     Predicate,
 )
 
-__all__ = ["parse_predicate"]
+__all__ = ["as_predicate", "parse_predicate"]
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -51,6 +51,24 @@ def parse_predicate(text: str) -> Predicate:
     predicate = parser.either()
     parser.expect_end()
     return predicate
+
+
+def as_predicate(filter: object) -> Predicate | None:
+    """A filter as callers give it: a text, a predicate, or None.
+
+    Raises:
+        InvalidRequestError: the text is no filter, or the value is neither text nor predicate.
+    """
+    if isinstance(filter, str):
+        return parse_predicate(filter)
+    if filter is None or isinstance(filter, Predicate):
+        return filter
+    hint = "such as \"price > 5 and item like 't%'\""
+    if isinstance(filter, int):
+        hint = f"a snapshot is given by name: snapshot={filter}"
+    raise InvalidRequestError(
+        "a filter is a text or a predicate", hint=hint, type=type(filter).__name__, value=filter
+    )
 
 
 class _Parser:

@@ -1,47 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a table that columns, a filter and a state choose: one object for all who read.
+"""The rows of a table that columns, a filter and a state choose: one object for every batch read.
 
-What options ask for is read: a state (SEMANTICS.md §C.8), the changes between two (§C.9), or a
-branch whose missing partitions come from another (§F.10). Speaks Arrow's stream interface, so
-DuckDB, Polars, pandas and others take it as it is.
+The table's options choose what is read: a state (SEMANTICS.md §C.8), the changes between two
+(§C.9), or a branch whose missing partitions come from another (§F.10, `scan.fallback-branch`): a
+partition that has files in the branch comes from there, every other one from the fallback branch.
+Speaks Arrow's stream interface, so DuckDB, Polars, pandas and others take it as it is.
 """
 
+import dataclasses
 import functools
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from storage.errors import InvalidRequestError, UnsupportedFeatureError
+from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import Snapshot
-from storage.format.types.types import VALUE_KIND
-from storage.table.read.change_read import ChangeRead, additions
-from storage.table.read.read import TableRead
-from storage.table.read.read_ahead import read_ahead
-from storage.table.scan.change_plan import ChangeSplit
-from storage.table.scan.fallback import FALLBACK_BRANCH, fallback_plan, no_travel_with_fallback
-from storage.table.scan.incremental import incremental_splits, is_incremental
+from storage.format.types.type_text import type_name
+from storage.table.commit.live_files import live_state
+from storage.table.read.read import TableRead, read_ahead
+from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate, both
-from storage.table.scan.scan import Split, TableScan
+from storage.table.scan.scan import ChangeSplit, Split, TableScan
 from storage.table.scan.time_travel import TimeTravel
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable
 
-__all__ = ["Piece", "RowScan"]
+__all__ = ["FALLBACK_BRANCH", "RowScan", "no_travel_with_fallback"]
 
-_MAX_THREADS = 8
-"""Splits read at once: more than the cores of a small executor only fight for memory."""
-
-Piece = tuple[int, Split | ChangeSplit | None]
-"""What can be read apart: the number of a reader, and a split for it; None: something else."""
+FALLBACK_BRANCH = "scan.fallback-branch"
 
 
 class RowScan:
     """Rows that were chosen and not read yet. Picklable, safe for several threads.
 
-    Nothing is read before it is asked for. The state is then chosen, and stays the same for all
-    that this object gives; `plan` chooses anew.
+    The state is chosen by the first read, and stays the same for all later ones; `plan` chooses
+    anew.
 
     Args:
         table: with the options that choose what is read.
@@ -82,8 +78,8 @@ class RowScan:
             self._tables = table.with_fallback()
         self._columns = tuple(self._tables[0].schema.field_names if columns is None else columns)
         self._predicate = predicate
-        self._planned: Sequence[Piece] | None = None
-        self._reader(0, None)  # refuses what cannot be read before anything is
+        self._planned: Sequence[Split | ChangeSplit] | None = None
+        self._reader()  # refuses what cannot be read before anything is
 
     @property
     def schema(self) -> pa.Schema:
@@ -91,30 +87,44 @@ class RowScan:
         whole = self._tables[0].schema.arrow_schema
         return pa.schema([whole.field(name) for name in self._columns])
 
-    def plan(self, predicate: Predicate | None = None) -> Sequence[Piece]:
-        """Choose the state, and cut what may hold wanted rows into pieces.
+    def plan(self, predicate: Predicate | None = None) -> Sequence[Split | ChangeSplit]:
+        """Choose the state, and what of its files may hold wanted rows.
 
         Args:
             predicate: besides that of the scan.
 
         Raises:
+            InvalidRequestError: branch and fallback branch differ in columns or primary keys.
             NotFoundError: a snapshot expired meanwhile.
             CorruptDataError: metadata is damaged.
         """
-        wanted = both(self._predicate, predicate)
-        table = self._tables[0]
-        if self._changes:
-            return [(0, split) for split in incremental_splits(table, wanted)]
+        predicate = both(self._predicate, predicate)
+        scan = self._scan(self._tables[0]).with_filter(predicate)
         if len(self._tables) > 1:
-            return fallback_plan(table, self._tables[1], wanted)
-        plan = self._scan(table).with_filter(wanted).plan(self._snapshot)
-        return [(0, split) for split in plan.splits]
+            return self._with_fallback(scan, predicate)
+        return scan.plan_changes() if self._changes else scan.plan(self._snapshot).splits
 
     def _scan(self, table: "FileStoreTable") -> TableScan:
         return TableScan(table)
 
-    def read(self, piece: Piece, predicate: Predicate | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece.
+    def _with_fallback(self, scan: TableScan, predicate: Predicate | None) -> list[Split]:
+        table, fallback = self._tables
+        _check_alike(table.schema, fallback.schema)
+        splits: list[Split] = []
+        own: set[bytes] = set()
+        snapshot = table.latest_snapshot()
+        if snapshot is not None:
+            own = {partition for partition, _ in live_state(table, snapshot).buckets}
+            splits += scan.plan(snapshot).splits
+        for split in TableScan(fallback).with_filter(predicate).plan().splits:
+            if split.partition not in own:
+                splits.append(dataclasses.replace(split, fallback=True))
+        return splits
+
+    def read(
+        self, split: Split | ChangeSplit, predicate: Predicate | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a split.
 
         Yields:
             Non-empty batches of `schema`; a state of a primary-key table ascending by key.
@@ -124,27 +134,22 @@ class RowScan:
             NotFoundError: a file is missing, because the snapshot has expired.
             FileNotFoundError: a file of an older snapshot is missing.
         """
-        number, split = piece
-        reader = self._reader(number, predicate)
-        if isinstance(reader, TableRead) and isinstance(split, Split):
-            schema = self.schema
-            for batch in reader.to_batches(split):
-                yield batch if number == 0 else batch.cast(schema)
-        elif isinstance(reader, ChangeRead) and isinstance(split, ChangeSplit):
-            for batch in map(additions, reader.to_batches(split)):
-                if batch.num_rows:
-                    yield batch.drop_columns([VALUE_KIND])
+        fallback = isinstance(split, Split) and split.fallback
+        for batch in self._reader(predicate, fallback=fallback).to_batches(split):
+            yield batch.cast(self.schema) if fallback else batch
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, piece by piece, the next pieces read ahead; memory is bounded.
+        """The rows, split by split, the next splits read ahead; memory is bounded.
 
         Yields and raises: as `read`.
         """
+        return self._batches(waiting=4)
+
+    def _batches(self, waiting: int) -> Iterator[pa.RecordBatch]:
         if self._planned is None:
             self._planned = self.plan()
-        pieces = self._planned
-        threads = min(len(pieces), _MAX_THREADS, os.cpu_count() or 1)
-        return read_ahead([functools.partial(self.read, each) for each in pieces], threads=threads)
+        sources = [functools.partial(self.read, split) for split in self._planned]
+        return read_ahead(sources, waiting=waiting)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The same as Arrow's reader of batches."""
@@ -152,14 +157,37 @@ class RowScan:
 
     def to_arrow(self) -> pa.Table:
         """The rows, all at once."""
-        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+        return pa.Table.from_batches(self._batches(waiting=0), schema=self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Arrow's PyCapsule stream interface."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    def _reader(self, number: int, predicate: Predicate | None) -> TableRead | ChangeRead:
-        wanted = both(self._predicate, predicate)
-        if self._changes:
-            return ChangeRead(self._tables[number], self._columns, wanted)
-        return TableRead(self._tables[number], self._columns, wanted)
+    def _reader(self, predicate: Predicate | None = None, *, fallback: bool = False) -> TableRead:
+        table = self._tables[1 if fallback else 0]
+        return TableRead(table, self._columns, both(self._predicate, predicate))
+
+
+def no_travel_with_fallback() -> UnsupportedFeatureError:
+    """The error of time travel on a table with a fallback branch."""
+    return UnsupportedFeatureError(
+        "time travel on a table with a fallback branch is not implemented",
+        hint=f"remove the option: with_options({{'{FALLBACK_BRANCH}': None}})",
+        option=FALLBACK_BRANCH,
+    )
+
+
+def _check_alike(schema: TableSchema, other: TableSchema) -> None:
+    """Names, types apart from nullability, and keys must be the same."""
+    mine, theirs = (
+        [(field.name, dataclasses.replace(field.type, nullable=True)) for field in one.fields]
+        for one in (schema, other)
+    )
+    keys = (schema.primary_keys, schema.partition_keys)
+    if mine == theirs and keys == (other.primary_keys, other.partition_keys):
+        return
+    raise InvalidRequestError(
+        "the branch and its fallback branch do not have the same columns and keys",
+        columns=", ".join(f"{field.name} {type_name(field.type)}" for field in schema.fields),
+        fallback=", ".join(f"{field.name} {type_name(field.type)}" for field in other.fields),
+    )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a snapshot and a filter to a plan: which files of which buckets are read, in what units.
+"""From snapshots and a filter to splits: which files of which buckets are read, in what units.
+
+A plan of a state reads the live files of one snapshot. A plan of changes reads what a snapshot
+brought, or what two states differ in (SEMANTICS.md §C.8, §C.9).
 
 Pruning (SEMANTICS.md §J), each step only where it cannot change the result:
 
@@ -17,37 +20,53 @@ show before compaction has marked what they replace (SEMANTICS.md §E).
 """
 
 import dataclasses
+import enum
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from storage.clock import epoch_of_local_ms
-from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
+from storage.errors import InvalidRequestError
+from storage.format.metadata.file_meta import DataFileMeta, FileKind, ManifestEntry
 from storage.format.metadata.layout import POSTPONE_BUCKET
 from storage.format.metadata.manifest import ManifestFileMeta
 from storage.format.metadata.snapshot import Snapshot
 from storage.lsm.levels import Section, SortedRun, sections
 from storage.options.options import require_readable
-from storage.table.commit.live_files import BucketId, live_buckets, live_entries, live_state
+from storage.table.commit.live_files import (
+    BucketId,
+    delta_entries,
+    list_entries,
+    live_buckets,
+    live_entries,
+    live_state,
+)
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, deletion_files
-from storage.table.read.lost_files import judging_losses
-from storage.table.scan.predicate import (
-    And,
-    Compare,
-    Op,
-    Predicate,
-    conjuncts,
-)
+from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.scan.incremental import chosen_changes, is_incremental
+from storage.table.scan.predicate import And, Compare, Op, Predicate, conjuncts
 from storage.table.scan.scan_pruning import Pruning
 from storage.table.scan.time_travel import chosen_snapshot
 
-__all__ = ["Plan", "Split", "TableScan", "skips_level_0"]
+__all__ = [
+    "ChangeForm",
+    "ChangeSplit",
+    "Plan",
+    "Split",
+    "TableScan",
+    "changelog_entries",
+    "skips_level_0",
+]
+
+_Vectors = tuple[tuple[str, DeletionFile], ...]
+_VectorsOf = Callable[[BucketId], Mapping[str, DeletionFile]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """A piece of one bucket that can be read by itself. Picklable.
+    """Sections of one bucket in one state that can be read by themselves. Picklable.
 
     Attributes:
         snapshot_id: snapshot it belongs to.
@@ -58,6 +77,7 @@ class Split:
         raw: whether no section needs merging.
         deletion_vectors: where the vectors of the files lie, by file name; files without a
             deleted row are left out.
+        fallback: whether it belongs to the fallback branch of the table (SEMANTICS.md §F.10).
     """
 
     snapshot_id: int
@@ -66,7 +86,8 @@ class Split:
     bucket: int
     sections: tuple[Section, ...]
     raw: bool
-    deletion_vectors: tuple[tuple[str, DeletionFile], ...] = ()
+    deletion_vectors: _Vectors = ()
+    fallback: bool = False
 
     @property
     def files(self) -> tuple[DataFileMeta, ...]:
@@ -98,11 +119,61 @@ class Plan:
 
     Attributes:
         snapshot_id: the snapshot; None on a table without snapshots.
-        splits: independent pieces; no key is in two of them.
+        splits: independent of each other; no key is in two of them.
     """
 
     snapshot_id: int | None
     splits: tuple[Split, ...]
+
+
+class ChangeForm(enum.Enum):
+    """How the files of a split become changes."""
+
+    STORED = "stored"
+    """The rows of `files`, one file after another, with their kinds."""
+
+    REPLACED = "replaced"
+    """The merged rows of `before` as -D, then those of `files` as +I."""
+
+    COMPARED = "compared"
+    """The merged rows of `files` that `before` lacks or has otherwise, those that went as -D."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeSplit:
+    """Changes of one bucket that can be read by themselves. Picklable.
+
+    Attributes:
+        snapshot_id: the snapshot that brought them.
+        partition: framed BinaryRow.
+        partition_path: directory part of the partition.
+        bucket: bucket id.
+        form: how the files become changes.
+        files: what was added, in the order in which it was written.
+        before: what it replaced.
+        vectors: where the deletion vectors of `files` lie, by file name.
+        before_vectors: where those of `before` lie.
+    """
+
+    snapshot_id: int
+    partition: bytes
+    partition_path: str
+    bucket: int
+    form: ChangeForm
+    files: tuple[DataFileMeta, ...]
+    before: tuple[DataFileMeta, ...] = ()
+    vectors: _Vectors = ()
+    before_vectors: _Vectors = ()
+
+    @property
+    def row_count(self) -> int:
+        """Rows that are read, which are at least as many as changes [rows]."""
+        return sum(file.row_count for file in (*self.before, *self.files))
+
+    @property
+    def size(self) -> int:
+        """Sum of file sizes [bytes]."""
+        return sum(file.file_size for file in (*self.before, *self.files))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,6 +188,7 @@ class TableScan:
         all_levels: also files of level 0 where batch reads leave them out.
         min_level: only files of this level or above.
         files_since_ms: only files made at or after this time [epoch ms]; None = all.
+        postponed: whether changes count whose rows have no bucket yet.
     """
 
     table: TableCore
@@ -126,6 +198,7 @@ class TableScan:
     all_levels: bool = False
     min_level: int = 0
     files_since_ms: int | None = None
+    postponed: bool = False
 
     def with_snapshot(self, snapshot_id: int | None) -> "TableScan":
         """Read this snapshot; None = the newest."""
@@ -163,6 +236,10 @@ class TableScan:
         """Only files made at or after a time [epoch ms]; None = all."""
         return dataclasses.replace(self, files_since_ms=time_ms)
 
+    def with_postponed(self) -> "TableScan":
+        """Also changes whose rows have no bucket yet."""
+        return dataclasses.replace(self, postponed=True)
+
     def live_entries(self, snapshot: Snapshot) -> list[ManifestEntry]:
         """All live files of a snapshot; filters do not count."""
         return live_entries(self.table, snapshot)
@@ -188,8 +265,90 @@ class TableScan:
             scan = self if since_ms is None else self.with_files_since(since_ms)
         if snapshot is None:
             return Plan(snapshot_id=None, splits=())
-        with judging_losses(self.table, snapshot.id):
+        with diagnosing_missing_files(self.table, snapshot.id):
             return scan._plan(snapshot)
+
+    def splits(self) -> tuple[Split, ...] | tuple[ChangeSplit, ...]:
+        """What the table's options choose: a state of the table, or changes of it.
+
+        Raises: as `plan` and `plan_changes`.
+        """
+        return self.plan_changes() if is_incremental(self.table) else self.plan().splits
+
+    def plan_changes(self) -> tuple[ChangeSplit, ...]:
+        """The changes that the table's options choose, oldest snapshot first.
+
+        Returns:
+            None where nothing lies between the start and the end.
+
+        Raises:
+            InvalidOptionError: no changes are chosen, the options contradict each other, or an
+                end cannot be read.
+            InvalidRequestError: the end lies before the start, or either is out of range.
+            NotFoundError: a snapshot expired meanwhile.
+            UnsupportedFeatureError: reading would return wrong rows; names the option.
+        """
+        require_readable(self.table.options)
+        chosen = chosen_changes(self.table)
+        if chosen.states is not None:
+            return self.plan_difference(*chosen.states)
+        plan = self.plan_delta if chosen.delta else self.plan_changelog
+        splits: list[ChangeSplit] = []
+        for snapshot in self.table.snapshots.recall_many(range(chosen.start + 1, chosen.end + 1)):
+            if chosen.counts(snapshot):
+                splits += plan(snapshot)
+        return tuple(splits)
+
+    def plan_delta(self, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+        """The files that a snapshot added, each row with the kind it was flushed with.
+
+        Raises:
+            CorruptDataError: a manifest cannot be decoded.
+            FileNotFoundError: a manifest is missing, as after expiry.
+        """
+        return self._stored(snapshot, _added(delta_entries(self.table, snapshot)))
+
+    def plan_changelog(self, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+        """The changelog files of a snapshot. Raises: as `plan_delta`."""
+        return self._stored(snapshot, changelog_entries(self.table, snapshot))
+
+    def plan_overwrite(self, snapshot: Snapshot) -> tuple[ChangeSplit, ...]:
+        """What an overwrite removed, and what it added.
+
+        Raises:
+            NotFoundError: the snapshot before it has expired and has deletion vectors.
+            CorruptDataError: a manifest cannot be decoded.
+            FileNotFoundError: a manifest is missing, as after expiry.
+        """
+        entries = delta_entries(self.table, snapshot)
+        after = _by_bucket(_added(entries))
+        before = _by_bucket(entry for entry in entries if entry.kind is FileKind.DELETE)
+        vectors: tuple[_VectorsOf, _VectorsOf] | None = None
+        if self.table.options.deletion_vectors_enabled and before:
+            earlier = self.table.snapshots.read(snapshot.id - 1)
+            vectors = deletion_files(self.table, earlier), deletion_files(self.table, snapshot)
+        form = ChangeForm.REPLACED
+        return self._two_sides(snapshot, form, before, after, vectors, lambda old, new: (old, new))
+
+    def plan_difference(self, before: Snapshot | None, after: Snapshot) -> tuple[ChangeSplit, ...]:
+        """What is different in a later state; of append tables, the files it has besides.
+
+        Args:
+            before: the earlier state; None: empty.
+            after: the later state.
+
+        Raises:
+            InvalidRequestError: a partition has another number of buckets than before.
+        """
+        table = self.table
+        earlier = {} if before is None else live_state(table, before).buckets
+        later = live_state(table, after).buckets
+        _check_bucket_counts(table, earlier, later)
+        vectors: tuple[_VectorsOf, _VectorsOf] | None = None
+        if table.options.deletion_vectors_enabled:
+            vectors = (deletion_files(table, before), deletion_files(table, after))
+        form = ChangeForm.COMPARED
+        return self._two_sides(after, form, earlier, later, vectors, self._different)
 
     def _plan(self, snapshot: Snapshot) -> Plan:
         pruning = Pruning(self.table, self.predicate)
@@ -230,8 +389,10 @@ class TableScan:
 
         return live_buckets(self.table, snapshot, wanted, keeps)
 
-    def _wants(self, bucket: int, entries: Sequence[ManifestEntry], pruning: Pruning) -> bool:
-        if bucket == POSTPONE_BUCKET or (self.buckets is not None and bucket not in self.buckets):
+    def _wants(self, bucket: int, entries: Iterable[ManifestEntry], pruning: Pruning) -> bool:
+        if self.buckets is not None and bucket not in self.buckets:
+            return False
+        if bucket == POSTPONE_BUCKET and not self.postponed:
             return False  # postponed rows show when a job has given them buckets
         return any(pruning.keeps_bucket(bucket, entry.total_buckets) for entry in entries)
 
@@ -305,6 +466,105 @@ class TableScan:
         if group:
             yield tuple(group)
 
+    def _stored(
+        self, snapshot: Snapshot, entries: Sequence[ManifestEntry]
+    ) -> tuple[ChangeSplit, ...]:
+        pruning = Pruning(self.table, self.predicate)
+        splits = []
+        for (partition, bucket), group in sorted(_by_bucket(entries).items()):
+            if not pruning.keeps_partition(partition) or not self._wants(bucket, group, pruning):
+                continue
+            files = [entry.file for entry in group]
+            files = [f for f in files if pruning.keeps_by_key(f) and pruning.keeps_by_values(f)]
+            if files:
+                after = _Side({file.file_name: file for file in files}, {})
+                splits.append(self._change_split(snapshot, partition, bucket, after))
+        return tuple(splits)
+
+    def _two_sides(
+        self,
+        snapshot: Snapshot,
+        form: ChangeForm,
+        before: Mapping[BucketId, Sequence[ManifestEntry]],
+        after: Mapping[BucketId, Sequence[ManifestEntry]],
+        vectors: tuple[_VectorsOf, _VectorsOf] | None,
+        chosen: Callable[["_Side", "_Side"], tuple["_Side", "_Side"]],
+    ) -> tuple[ChangeSplit, ...]:
+        pruning = Pruning(self.table, self.predicate)
+        splits = []
+        for partition, bucket in sorted({*before, *after}):
+            both = [state.get((partition, bucket), ()) for state in (before, after)]
+            if not pruning.keeps_partition(partition):
+                continue
+            if not self._wants(bucket, itertools.chain(*both), pruning):
+                continue
+            old, new = (
+                _Side(
+                    {entry.file.file_name: entry.file for entry in entries},
+                    {} if vectors is None else vectors[side]((partition, bucket)),
+                )
+                for side, entries in enumerate(both)
+            )
+            old, new = chosen(old, new)
+            if old.files or new.files:
+                splits.append(self._change_split(snapshot, partition, bucket, new, old, form))
+        return tuple(splits)
+
+    def _change_split(
+        self,
+        snapshot: Snapshot,
+        partition: bytes,
+        bucket: int,
+        after: "_Side",
+        before: "_Side | None" = None,
+        form: ChangeForm = ChangeForm.STORED,
+    ) -> ChangeSplit:
+        return ChangeSplit(
+            snapshot_id=snapshot.id,
+            partition=partition,
+            partition_path=self.table.partition_path(partition),
+            bucket=bucket,
+            form=form,
+            files=tuple(after.files.values()),
+            before=() if before is None else tuple(before.files.values()),
+            vectors=after.located(),
+            before_vectors=() if before is None else before.located(),
+        )
+
+    def _different(self, before: "_Side", after: "_Side") -> tuple["_Side", "_Side"]:
+        """Without files that lie in both states over keys where nothing else differs."""
+        same = {name for name in after.files if before.get(name) == after.get(name)}
+        key_of = self.table.key_of
+        if key_of is None:
+            return _Side({}, {}), after.without(same)
+        files = [*before.files.values()]
+        files += (file for name, file in after.files.items() if name not in before.files)
+        for section in sections(files, key_of):
+            names = {file.file_name for run in section for file in run.files}
+            if not names <= same:
+                same -= names
+        return before.without(same), after.without(same)
+
+
+def changelog_entries(table: TableCore, snapshot: Snapshot) -> tuple[ManifestEntry, ...]:
+    """The changelog files of a snapshot.
+
+    Args:
+        table: the table.
+        snapshot: one of its snapshots, or long-lived changelogs.
+
+    Returns:
+        One ADD entry per file, in manifest order; empty without a changelog manifest list.
+
+    Raises:
+        CorruptDataError: a manifest cannot be decoded.
+        FileNotFoundError: a manifest is missing, as after expiry.
+    """
+    if snapshot.changelog_manifest_list is None:
+        return ()
+    metas = table.manifests.read_list(*snapshot.lists[2])
+    return _added(list_entries(table, metas))
+
 
 def skips_level_0(table: TableCore) -> bool:
     """Whether batch reads leave out files of level 0: what they replace is not marked yet."""
@@ -336,3 +596,61 @@ def _marked(
         names = [file.file_name for file in split.files if file.file_name in known]
         located = tuple((name, known[name]) for name in names)
         yield dataclasses.replace(split, deletion_vectors=located) if located else split
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Side:
+    """Files of one bucket in one state, and where their deletion vectors lie, by file name."""
+
+    files: Mapping[str, DataFileMeta]
+    vectors: Mapping[str, DeletionFile]
+
+    def get(self, name: str) -> tuple[DataFileMeta | None, DeletionFile | None]:
+        return self.files.get(name), self.vectors.get(name)
+
+    def without(self, names: set[str]) -> "_Side":
+        return _Side(
+            {name: file for name, file in self.files.items() if name not in names}, self.vectors
+        )
+
+    def located(self) -> _Vectors:
+        return tuple((name, self.vectors[name]) for name in self.files if name in self.vectors)
+
+
+def _added(entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
+    return tuple(entry for entry in entries if entry.kind is FileKind.ADD)
+
+
+def _by_bucket(entries: Iterable[ManifestEntry]) -> dict[BucketId, list[ManifestEntry]]:
+    found: dict[BucketId, list[ManifestEntry]] = defaultdict(list)
+    for entry in entries:
+        found[(entry.partition, entry.bucket)].append(entry)
+    return found
+
+
+def _check_bucket_counts(
+    table: TableCore,
+    before: Mapping[BucketId, Sequence[ManifestEntry]],
+    after: Mapping[BucketId, Sequence[ManifestEntry]],
+) -> None:
+    if table.options.bucket < 0:
+        return
+    counts = _bucket_counts(before)
+    for partition, count in _bucket_counts(after).items():
+        earlier = counts.get(partition, count)
+        if earlier != count:
+            raise InvalidRequestError(
+                f"The bucket number of two snapshots are different ({earlier}, {count}), "
+                "which is not supported in incremental diff query.",
+                hint="read the later state, or compare states after the buckets were changed",
+                partition=table.partition_path(partition),
+            )
+
+
+def _bucket_counts(buckets: Mapping[BucketId, Sequence[ManifestEntry]]) -> dict[bytes, int]:
+    return {
+        partition: entry.total_buckets
+        for (partition, _), entries in buckets.items()
+        for entry in entries
+        if entry.total_buckets >= 0
+    }

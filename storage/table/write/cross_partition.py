@@ -4,17 +4,18 @@
 Source: SEMANTICS.md §G.3. The primary key lacks a partition key, so an index of all keys of the
 table says where each one is. It is built from the table when a writer opens and kept on local
 disk. A row whose key is in another partition than its own is handled as the merge engine
-demands (`MovedRow`); deduplicate takes the row there away and then inserts the new one. A delete
-takes away the row of its key wherever that is: its partition columns may be null, as the source may
-send the key alone. (Java writes it to the partition that it names, too, where it finds nothing.)
+demands (`MovedRow`); deduplicate deletes the row there and then inserts the new one. A delete
+removes the row of its key in whichever partition that is: its partition columns may be null, as the
+source may send the key alone. (Java writes it to the partition that it names, too, where it finds
+nothing.)
 
 A key that comes back, before the commit, to a partition that it left in the same commit goes to
 the bucket that it left. Java gives it any bucket with room; but the changes of one snapshot, read
-bucket by bucket, would then tell of the same key in two buckets of one partition, and who applies
-the -D of one after the +U of the other loses the row. Such a bucket may get a little more rows
-than its target, when others took the room meanwhile. Across commits keys are placed as in Java:
-where compactions lag behind and tell the changes of several commits at once, a follower of such
-a table has to take the changes of a snapshot in an order that fits what it has.
+bucket by bucket, would then hold the same key in two buckets of one partition, and a reader that
+applies the -D of one after the +U of the other loses the row. Such a bucket may get a little more
+rows than its target, when others took the room meanwhile. Across commits keys are assigned as in
+Java: where compactions lag and emit the changes of several commits at once, a follower of such a
+table has to apply the changes of a snapshot in an order that fits its state.
 """
 
 import concurrent.futures
@@ -36,33 +37,33 @@ from storage.table.core import TableCore
 from storage.table.read.read import TableRead
 from storage.table.scan.scan import Split, TableScan
 from storage.table.write.key_index import ABSENT, KeyIndex
-from storage.table.write.key_stays import (
+from storage.table.write.key_migration import (
     BUCKET_BITS,
     BUCKET_MASK,
     Chains,
-    LeftPlaces,
-    Stays,
-    homes_of,
-    homes_of_deletes,
-    left_places,
-    lost_deletes,
-    stays_of,
+    KeySegments,
+    LeftLocations,
+    deletes_without_row,
+    first_partitions,
+    left_locations,
+    partitions_of_deletes,
+    segments_of,
 )
 from storage.table.write.rows_by_bucket import key_column, partition_codes, split_codes
 
-__all__ = ["CrossPartitionBuckets", "MovedRow", "PlacedRows"]
+__all__ = ["BucketRows", "CrossPartitionBuckets", "MovedRow"]
 
 _LOG = logging.getLogger(__name__)
 
-PlacedRows = tuple[bytes, int, pa.RecordBatch]
+BucketRows = tuple[bytes, int, pa.RecordBatch]
 """Rows of one (framed partition, bucket), in the order in which they are to be written."""
 
 
 class MovedRow(enum.Enum):
-    """What becomes of a row whose key is in another partition."""
+    """The effect of a row whose key is in another partition."""
 
     DELETE_OLD = "delete the old row, insert the new one"
-    KEEP_OLD_PLACE = "move the new row to the partition of the old one"
+    KEEP_OLD_PARTITION = "move the new row to the partition of the old one"
     DROP_NEW = "drop the new row"
 
     @staticmethod
@@ -72,14 +73,14 @@ class MovedRow(enum.Enum):
             return MovedRow.DELETE_OLD
         if options.merge_engine == "first-row":
             return MovedRow.DROP_NEW
-        return MovedRow.KEEP_OLD_PLACE
+        return MovedRow.KEEP_OLD_PARTITION
 
 
 class CrossPartitionBuckets:
     """Gives rows their partition and bucket by an index of all keys of the table.
 
-    Protocol: `bootstrap` from the newest snapshot, then `place` batches in arrival order, and
-    `end_commit` when the next batch belongs to another commit. The index follows what is placed;
+    Protocol: `bootstrap` from the newest snapshot, then `assign` batches in arrival order, and
+    `end_commit` when the next batch belongs to another commit. The index follows what is assigned;
     when that is not committed, or others wrote, `bootstrap` anew. `close` removes the index.
     Belongs to one process; only one job may write such a table.
 
@@ -104,7 +105,7 @@ class CrossPartitionBuckets:
         self._ttl_s = None if ttl_ms is None else -(-ttl_ms // 1000)
         self._target_rows = table.options.dynamic_bucket_target_row_num
         self._index = KeyIndex(self._directory, ttl_s=self._ttl_s)
-        self._left = LeftPlaces(base / f"lakeward-left-{uuid}")
+        self._left = LeftLocations(base / f"lakeward-left-{uuid}")
         self._partitions = _Partitions()
 
     @property
@@ -114,7 +115,7 @@ class CrossPartitionBuckets:
 
     @property
     def lost(self) -> bool:
-        """Whether files of the index are gone: `bootstrap` anew before the next batch."""
+        """Whether files of the index are missing: `bootstrap` anew before the next batch."""
         return self._index.lost
 
     def bootstrap(self, snapshot_id: int | None) -> int:
@@ -136,7 +137,7 @@ class CrossPartitionBuckets:
             return 0
         table, now_s = self._table, self._now_s()
         splits = TableScan(table).with_snapshot(snapshot_id).with_all_levels().plan().splits
-        splits = tuple(split for split in splits if self._is_young(split))
+        splits = tuple(split for split in splits if self._is_alive(split))
         wanted = {*self._keys, *self._partition_names}
         columns = [name for name in table.schema.field_names if name in wanted]
         read = TableRead(table, columns)
@@ -150,12 +151,12 @@ class CrossPartitionBuckets:
                 if len(hashes):
                     number = self._partitions.number(split.partition, values)
                     self._partitions.count(number, split.bucket, len(hashes))
-                    places = np.full(len(hashes), _place(number, split.bucket), np.int64)
-                    self._index.put(hashes, places, now_s)
+                    locations = np.full(len(hashes), _location(number, split.bucket), np.int64)
+                    self._index.put(hashes, locations, now_s)
         self._index.merge_all(now_s)
         if len(self._index) < total and self._ttl_s is None:
             raise InvalidRequestError(
-                "the table holds a key in more than one place",
+                "the table holds a key in more than one partition or bucket",
                 hint="a table of this kind takes one writing job at a time; remove the duplicates "
                 "and write again",
                 table=table.layout.root,
@@ -167,8 +168,8 @@ class CrossPartitionBuckets:
         )
         return len(self._index)
 
-    def place(self, batch: pa.RecordBatch) -> Iterator[PlacedRows]:
-        """Rows with those that take their old versions away, by partition and bucket.
+    def assign(self, batch: pa.RecordBatch) -> Iterator[BucketRows]:
+        """Rows and the deletes of their old versions, by partition and bucket.
 
         Args:
             batch: value columns and `_VALUE_KIND`, in arrival order.
@@ -177,7 +178,7 @@ class CrossPartitionBuckets:
             Everything to write, each (partition, bucket) once.
         """
         now_s = self._now_s()
-        batch = self._without_lost(self._typed(batch), now_s)
+        batch = self._with_row(self._typed(batch), now_s)
         if not batch.num_rows:
             return
         codes, partitions, values = partition_codes(batch, self._table)
@@ -192,34 +193,34 @@ class CrossPartitionBuckets:
         chains = Chains.of(hashes)
         before = self._index.find(hashes[chains.first_rows], now_s)
         if self._moved is MovedRow.DELETE_OLD:
-            homes = homes_of_deletes(chains, numbers, before, _deletes(batch))
+            targets = partitions_of_deletes(chains, numbers, before, _deletes(batch))
         else:
-            homes = homes_of(chains, numbers, before)
-        strays, numbers = np.flatnonzero(homes != numbers), homes
-        stays = stays_of(chains, numbers, before, hashes, self._left)
-        places = self._places(stays, numbers)
+            targets = first_partitions(chains, numbers, before)
+        rerouted, numbers = np.flatnonzero(targets != numbers), targets
+        segments = segments_of(chains, numbers, before, hashes, self._left)
+        locations = self._locations(segments, numbers)
         lasts = chains.last_rows
-        changed = places[lasts] != before
-        self._index.put(hashes[lasts[changed]], places[lasts[changed]], now_s)
-        left = left_places(chains, places, before)
+        changed = locations[lasts] != before
+        self._index.put(hashes[lasts[changed]], locations[lasts[changed]], now_s)
+        left = left_locations(chains, locations, before)
         moved = np.flatnonzero(left != ABSENT)
         if len(moved):
             self._left.put(hashes[moved], left[moved])
         if self._moved is MovedRow.DROP_NEW:
-            kept = np.delete(np.arange(batch.num_rows), strays)
-            batch, places, left = batch.take(pa.array(kept)), places[kept], left[kept]
-        elif len(strays):
-            batch = self._brought_home(batch, strays, numbers)
-        yield from self._rows(batch, places, left)
+            kept = np.delete(np.arange(batch.num_rows), rerouted)
+            batch, locations, left = batch.take(pa.array(kept)), locations[kept], left[kept]
+        elif len(rerouted):
+            batch = self._rerouted(batch, rerouted, numbers)
+        yield from self._rows(batch, locations, left)
 
     def _hashes(self, batch: pa.RecordBatch) -> KeyHashes:
         columns = [batch.column(name) for name in self._keys]
         return key_hashes(columns, self._key_types, self._seed)
 
-    def _without_lost(self, batch: pa.RecordBatch, now_s: int) -> pa.RecordBatch:
-        """The rows without deletes that tell no partition, of keys that are nowhere.
+    def _with_row(self, batch: pa.RecordBatch, now_s: int) -> pa.RecordBatch:
+        """The rows without deletes that name no partition, of keys without a row.
 
-        A source may send the key alone; the null in place of a partition column says nothing then.
+        A source may send the key alone; the null instead of a partition column says nothing then.
         """
         nameless = np.zeros(batch.num_rows, bool)
         for name in self._partition_names:
@@ -232,7 +233,7 @@ class CrossPartitionBuckets:
         hashes = self._hashes(batch)
         chains = Chains.of(hashes)
         before = self._index.find(hashes[chains.first_rows], now_s)
-        lost = lost_deletes(chains, before, deletes) & nameless
+        lost = deletes_without_row(chains, before, deletes) & nameless
         return batch.filter(pa.array(~lost)) if lost.any() else batch
 
     def end_commit(self) -> None:
@@ -244,36 +245,38 @@ class CrossPartitionBuckets:
         self._index.close()
         self._left.clear()
 
-    def _places(self, stays: Stays, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _locations(
+        self, segments: KeySegments, numbers: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
         """Place of each row: one that its key is or was in, or one with room."""
-        buckets, fresh = stays.inherited.copy(), stays.fresh_rows
+        buckets, fresh = segments.inherited.copy(), segments.fresh_rows
         for number in np.unique(numbers[fresh]).tolist():
             rows = fresh[numbers[fresh] == number]
             buckets[rows] = self._partitions.assign(number, len(rows), self._target_rows)
-        places = (numbers << BUCKET_BITS) | buckets[stays.source]
-        self._partitions.count_places(places[stays.return_rows], 1)
-        return places
+        locations = (numbers << BUCKET_BITS) | buckets[segments.source]
+        self._partitions.count_locations(locations[segments.return_rows], 1)
+        return locations
 
     def _rows(
         self,
         batch: pa.RecordBatch,
-        places: npt.NDArray[np.int64],
+        locations: npt.NDArray[np.int64],
         left: npt.NDArray[np.int64],
-    ) -> Iterator[PlacedRows]:
+    ) -> Iterator[BucketRows]:
         moved = np.flatnonzero(left != ABSENT)
         order = np.arange(batch.num_rows, dtype=np.int64)
         if len(moved):
-            self._partitions.count_places(left[moved], -1)
+            self._partitions.count_locations(left[moved], -1)
             batch = pa.concat_batches([batch, self._retractions(batch, moved, left[moved])])
-            places = np.concatenate([places, left[moved]])
-            # a row that takes an old version away comes right before the row that replaces it
+            locations = np.concatenate([locations, left[moved]])
+            # the delete of an old version comes right before the row that replaces it
             order = np.concatenate([2 * order + 1, 2 * moved]).argsort()
-        for place, rows in split_codes(places[order]):
+        for location, rows in split_codes(locations[order]):
             part = batch.take(pa.array(order if rows is None else order[rows]))
-            partition = self._partitions.framed(place >> BUCKET_BITS)
-            yield partition, place & BUCKET_MASK, part
+            partition = self._partitions.framed(location >> BUCKET_BITS)
+            yield partition, location & BUCKET_MASK, part
 
-    def _brought_home(
+    def _rerouted(
         self,
         batch: pa.RecordBatch,
         rows: npt.NDArray[np.int64],
@@ -282,20 +285,20 @@ class CrossPartitionBuckets:
         """The batch with the partition values of some rows replaced by those of their keys."""
         source = np.arange(batch.num_rows, dtype=np.int64)
         source[rows] = batch.num_rows + np.arange(len(rows), dtype=np.int64)
-        homes = self._partitions.values(numbers[rows])
+        targets = self._partitions.values(numbers[rows])
         for name in self._partition_names:
             position = batch.schema.get_field_index(name)
-            both = pa.concat_arrays([batch.column(position), homes.column(name)])
+            both = pa.concat_arrays([batch.column(position), targets.column(name)])
             field = batch.schema.field(position)
             batch = batch.set_column(position, field, both.take(pa.array(source)))
         return batch
 
     def _retractions(
-        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], locations: npt.NDArray[np.int64]
     ) -> pa.RecordBatch:
         """The rows as -D of the partitions that they leave."""
         taken = batch.take(pa.array(rows))
-        numbers = places >> BUCKET_BITS
+        numbers = locations >> BUCKET_BITS
         old = self._partitions.values(numbers)
         columns = list(taken.columns)
         for name in self._partition_names:
@@ -330,7 +333,7 @@ class CrossPartitionBuckets:
                 values = batch.slice(0, 1).select(list(self._partition_names))
         return np.concatenate(found), values
 
-    def _is_young(self, split: Split) -> bool:
+    def _is_alive(self, split: Split) -> bool:
         """Whether the newest file of a split has not reached the end of life of its keys."""
         if self._ttl_ms is None:
             return True
@@ -377,10 +380,10 @@ class _Partitions:
         counts = self._counts[number]
         counts[int(bucket)] = max(0, counts.get(int(bucket), 0) + int(more))
 
-    def count_places(self, places: npt.NDArray[np.int64], more: int) -> None:
-        """Note so many more or fewer keys for each time that a place is named."""
-        for place, times in zip(*np.unique(places, return_counts=True), strict=True):
-            self.count(place >> BUCKET_BITS, place & BUCKET_MASK, more * times)
+    def count_locations(self, locations: npt.NDArray[np.int64], more: int) -> None:
+        """Note so many more or fewer keys for each time that a location is named."""
+        for location, times in zip(*np.unique(locations, return_counts=True), strict=True):
+            self.count(location >> BUCKET_BITS, location & BUCKET_MASK, more * times)
 
     def assign(self, number: int, keys: int, target_rows: int) -> npt.NDArray[np.int64]:
         """Buckets for new keys of a partition: the first with room, else new ones."""
@@ -403,7 +406,7 @@ def _deletes(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return retracts
 
 
-def _place(number: int, bucket: int) -> int:
+def _location(number: int, bucket: int) -> int:
     return number << BUCKET_BITS | bucket
 
 

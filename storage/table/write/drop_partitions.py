@@ -8,7 +8,7 @@ is live at commit time goes, and what they commit later stays. Files go when sna
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,9 +19,11 @@ from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.commit_loop import NOT_COMMITTED
 from storage.table.commit.live_files import live_entries
 from storage.table.core import TableCore
-from storage.table.table import FileStoreTable
 from storage.table.uncommitted import discarded_on
 from storage.table.write.overwritten import partition_matcher
+
+if TYPE_CHECKING:
+    from storage.table.table import FileStoreTable
 
 __all__ = [
     "PartitionFiles",
@@ -131,7 +133,7 @@ def truncate(table: TableCore, *, user: str | None = None) -> CommitResult:
 
 
 def overwrite_rows(
-    table: FileStoreTable,
+    table: "FileStoreTable",
     batches: Iterable[pa.RecordBatch],
     *,
     partition: Mapping[str, Any] | None = None,

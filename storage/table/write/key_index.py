@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An on-disk map from key hashes to places, looked up and changed by whole arrays.
+"""An on-disk map from key hashes to locations, looked up and changed by whole arrays.
 
 A small log-structured tree of sorted arrays (docs/adr/storage/0006): new entries become a
 run in memory; a run that has reached the size of its older neighbour is merged into it; a run
 too large for memory lives in mapped files. A look-up sorts its hashes once and searches them in
-each run, newest first. Knows nothing of tables; `cross_partition` gives places their meaning.
+each run, newest first. Knows nothing of tables; `cross_partition` gives locations their meaning.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from storage.format.row.key_hash import KeyHashes
 
 __all__ = ["ABSENT", "KeyIndex", "sorted_order"]
 
-Places = npt.NDArray[np.int64]
+Locations = npt.NDArray[np.int64]
 
 ABSENT = -1
 """Place of a key that the index does not have."""
@@ -35,7 +35,7 @@ _MERGED_ENTRIES = 2_000_000
 _FEW = 1 << 18
 """Hashes whose order is found by their first bits; with more, too many of these are alike."""
 
-_ENTRY = np.dtype([("high", np.uint64), ("low", np.uint64), ("place", np.int64)])
+_ENTRY = np.dtype([("high", np.uint64), ("low", np.uint64), ("location", np.int64)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,14 +45,14 @@ class _Run:
     Attributes:
         high: first half of the hashes; kept apart so that searching touches nothing else.
         low: second half.
-        place: where the key is.
+        location: where the key is.
         time_s: when the entry was made [s since the epoch]; None in an index without end of life.
         files: what holds them; empty in memory.
     """
 
     high: npt.NDArray[np.uint64]
     low: npt.NDArray[np.uint64]
-    place: Places
+    location: Locations
     time_s: npt.NDArray[np.uint32] | None
     files: tuple[pathlib.Path, ...] = ()
 
@@ -62,7 +62,7 @@ class _Run:
     @property
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays in file order."""
-        found = (self.high, self.low, self.place)
+        found = (self.high, self.low, self.location)
         return found if self.time_s is None else (*found, self.time_s)
 
     def between(self, start: int, end: int) -> "_Run":
@@ -116,10 +116,10 @@ class KeyIndex:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody removed files of the index; it must be made anew then."""
+        """Whether files of the index were removed; it must be built anew then."""
         return not all(path.exists() for run in self._runs for path in run.files)
 
-    def find(self, hashes: KeyHashes, now_s: int = 0) -> Places:
+    def find(self, hashes: KeyHashes, now_s: int = 0) -> Locations:
         """Where keys are.
 
         Args:
@@ -129,9 +129,9 @@ class KeyIndex:
         Returns:
             Shape (keys,); `ABSENT` where the index does not have the key.
         """
-        places = np.full(len(hashes), ABSENT, np.int64)
+        locations = np.full(len(hashes), ABSENT, np.int64)
         if not self._runs or not len(hashes):
-            return places
+            return locations
         order = sorted_order(
             hashes[:, 0], hashes[:, 1]
         )  # neighbouring searches touch the same memory
@@ -141,27 +141,27 @@ class KeyIndex:
             positions = _search(run, high[left], low[left])
             there = positions >= 0
             rows, positions = left[there], positions[there]
-            found = run.place[positions]
+            found = run.location[positions]
             if self._ttl_s is not None and run.time_s is not None:
                 alive = run.time_s[positions] >= now_s - self._ttl_s
                 found = np.where(alive, found, ABSENT)
-            places[order[rows]] = found
+            locations[order[rows]] = found
             left = left[~there]
             if not len(left):
                 break
-        return places
+        return locations
 
-    def put(self, hashes: KeyHashes, places: Places, now_s: int = 0) -> None:
-        """Set the places of keys, new ones or known ones.
+    def put(self, hashes: KeyHashes, locations: Locations, now_s: int = 0) -> None:
+        """Set the locations of keys, new ones or known ones.
 
         Args:
             hashes: shape (keys, 2), each key once.
-            places: shape (keys,), none negative.
+            locations: shape (keys,), none negative.
             now_s: time of the entries [s since the epoch].
         """
         if not len(hashes):
             return
-        columns: list[npt.NDArray[Any]] = [hashes[:, 0], hashes[:, 1], places.astype(np.int64)]
+        columns: list[npt.NDArray[Any]] = [hashes[:, 0], hashes[:, 1], locations.astype(np.int64)]
         if self._ttl_s is not None:
             columns.append(np.full(len(hashes), max(now_s, 0), np.uint32))
         order = sorted_order(columns[0], columns[1])
@@ -193,7 +193,7 @@ class KeyIndex:
     def _written(self, pieces: Iterator[_Run]) -> _Run:
         """A run on disk, from pieces in order."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        names = ("high", "low", "place") + (() if self._ttl_s is None else ("time",))
+        names = ("high", "low", "location") + (() if self._ttl_s is None else ("time",))
         number = next(self._numbers)
         paths = tuple(self._directory / f"run-{number}.{name}" for name in names)
         types: list[npt.DTypeLike] = []
@@ -289,7 +289,7 @@ def _merged(older: _Run, newer: _Run, since_s: int | None) -> Iterator[_Run]:
 
 def _joined(runs: list[_Run]) -> _Run:
     if not runs:
-        return _run([np.empty(0, _ENTRY[name]) for name in ("high", "low", "place")])
+        return _run([np.empty(0, _ENTRY[name]) for name in ("high", "low", "location")])
     return _run(
         [np.concatenate(columns) for columns in zip(*(r.columns for r in runs), strict=True)]
     )

@@ -28,6 +28,7 @@ from storage.table.commit.live_files import BucketId, live_entries
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import BucketVectors
 from storage.table.scan.predicate import Predicate, columns_of, mask
+from storage.table.scan.predicate_text import as_predicate
 from storage.table.scan.scan import Split, TableScan
 from storage.table.uncommitted import discarded_on
 
@@ -53,31 +54,34 @@ class DeleteResult:
 
 def delete_where(
     table: TableCore,
-    predicate: Predicate,
+    filter: str | Predicate,
     commit_user: str,
     *,
     identifier: int | None = None,
 ) -> DeleteResult:
-    """Delete the rows of an append table for which a predicate is true.
+    """Delete the rows of an append table for which a filter is true.
 
     When others change the same files at the same time, the rows are looked for again in what they
     left, as often as `commit.max-retries` allows.
 
     Args:
         table: an append table with `deletion-vectors.enabled`.
-        predicate: the rows; where it is unknown for a row, the row stays.
+        filter: the rows, as text or as a predicate; where it is unknown for a row, the row stays.
         commit_user: who commits.
         identifier: as for `FileStoreCommit.commit`: the deletion is made at most once for a user
             and identifier. None: every call is a commit of its own.
 
     Raises:
         UnsupportedFeatureError: rows of the table cannot be deleted this way; says how.
-        InvalidRequestError: a column of the predicate is unknown.
+        InvalidRequestError: a column of the filter is unknown, or it cannot be parsed.
         FileConflictError: others changed the same files each time; nothing was deleted.
         CommitConflictError: others were faster each time; nothing was deleted.
         StorageUnavailableError: the store failed; whether rows were deleted may be unknown.
     """
     _require_markable(table)
+    predicate = as_predicate(filter)
+    if predicate is None:
+        raise InvalidRequestError("no filter is given", hint="`truncate` deletes all rows")
     unknown = columns_of(predicate) - set(table.schema.field_names)
     if unknown:
         raise InvalidRequestError(

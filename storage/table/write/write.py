@@ -41,7 +41,7 @@ from storage.table.write.rows_by_bucket import (
 
 __all__ = ["TableWrite", "bucket_groups", "buckets_due", "open_bucket"]
 
-_PlacedRows = tuple[bytes, int, pa.RecordBatch]
+_BucketRows = tuple[bytes, int, pa.RecordBatch]
 """Rows of one (framed partition, bucket)."""
 
 
@@ -275,7 +275,7 @@ class _Placement:
     def begin(self, snapshot: Snapshot | None) -> None:
         """Start a commit interval after this snapshot."""
 
-    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+    def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
         """Cut rows by partition and bucket."""
         for partition, bucket, rows in bucket_groups(batch, self._table):
             yield partition, bucket, batch if rows is None else batch.take(pa.array(rows))
@@ -299,7 +299,7 @@ class _DynamicPlacement(_Placement):
     def begin(self, snapshot: Snapshot | None) -> None:
         self._buckets.begin(index_files(self._table, snapshot, IndexType.HASH))
 
-    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+    def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
         columns = [key_column(batch, name, self._table) for name in self._keys]
         hashes = hash_rows(columns, self._types)
         for partition, rows in partition_groups(batch, self._table):
@@ -331,9 +331,9 @@ class _CrossPartitionPlacement(_Placement):
         self._buckets.end_commit()
         self._known, self._placed = newest, False
 
-    def place(self, batch: pa.RecordBatch) -> Iterator[_PlacedRows]:
+    def place(self, batch: pa.RecordBatch) -> Iterator[_BucketRows]:
         self._placed = True
-        yield from self._buckets.place(batch)
+        yield from self._buckets.assign(batch)
 
     def finish(self) -> Mapping[BucketId, IndexChange]:
         self._buckets.end_commit()

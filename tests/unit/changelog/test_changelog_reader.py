@@ -58,7 +58,7 @@ def test_a_place_is_where_another_reader_goes_on(table):
     first = reader.read()
     assert len(rows(first)) == 2
     assert reader.snapshot_id == 1
-    others = ChangelogReader(table, place=reader.place)
+    others = ChangelogReader(table, position=reader.position)
     assert [rows(changes) for changes in others] == [SECOND, THIRD]
 
 
@@ -85,7 +85,7 @@ def test_a_consumer_holds_back_expiry(table):
     expire_snapshots(keep_one, now_ms=_START_MS + 86_400_000)
     assert table.snapshots.ids() == [2, 3]
     with pytest.raises(DataLossError):
-        ChangelogReader(table, place=1).read()
+        ChangelogReader(table, position=1).read()
 
 
 def test_columns_and_filter(table):

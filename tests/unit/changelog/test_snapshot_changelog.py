@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from changelog.snapshot_changelog import changelog_entries, read_snapshot_changelog
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, UpdateType
@@ -13,7 +12,9 @@ from storage.format.types.type_text import parse_type
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
+from storage.table.scan.scan import changelog_entries
 from storage.table.table import FileStoreTable
+from tests.changelog_kit import read_snapshot_changelog
 
 _GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "data" / "public"
 _KINDS = {kind.short: kind.value for kind in RowKind}

@@ -6,10 +6,10 @@ import random
 import pyarrow as pa
 import pytest
 
-from changelog.stream_range import START, RangeLimit, StreamPlace, StreamRange
-from changelog.stream_read import StreamRead
+from changelog.stream_range import START, RangeLimit, StreamPosition, StreamRange
 from changelog.stream_scan import StreamScan
 from storage.errors import DataLossError, InvalidOptionError, InvalidRequestError
+from storage.table.read.read import TableRead
 from storage.table.retention.consumers import all_consumers
 from storage.table.retention.expire import expire_snapshots
 from tests.table_kit import make_table, reopened, write
@@ -33,17 +33,17 @@ def grow(table, first: int, last: int, seed: int = 0) -> None:
         write(table, number, [("+I", key, f"{number}.{key}") for key in keys])
 
 
-def rows_between(table, start: StreamPlace, end: StreamPlace, **options) -> list[tuple]:
+def rows_between(table, start: StreamPosition, end: StreamPosition, **options) -> list[tuple]:
     """Read by a process that has planned nothing."""
     fresh = reopened(table).with_options(options)
-    reader = StreamRead(fresh)
+    reader = TableRead(fresh, kinds=True)
     groups = StreamRange(fresh).splits(start, end)
     batches = [batch for group in groups for one in group for batch in reader.to_batches(one)]
     return change_rows(pa.Table.from_batches(batches, schema=reader.schema))
 
 
-def as_sent(place: StreamPlace) -> StreamPlace:
-    return StreamPlace.from_json(place.to_json())
+def as_sent(position: StreamPosition) -> StreamPosition:
+    return StreamPosition.from_json(position.to_json())
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_ranges_hold_what_the_stream_holds(tmp_path, mode, limit):
     grow(table, 1, 4)
     scan = StreamScan(table.with_options(options))
     ranges = StreamRange(table.with_options(options))
-    expected, found, place, ends = [], [], START, []
+    expected, found, position, ends = [], [], START, []
     for last in (4, 5, 8):
         if last > 4:
             grow(table, {5: 5, 8: 6}[last], last)
         while (batch := scan.next_batch()) is not None:
             expected += change_rows(batch)
-        while (end := ranges.advance(place, limit)) != place:
-            ends.append((place, as_sent(end)))
-            found += rows_between(table, place, as_sent(end), **options)
-            place = as_sent(end)
+        while (end := ranges.advance(position, limit)) != position:
+            ends.append((position, as_sent(end)))
+            found += rows_between(table, position, as_sent(end), **options)
+            position = as_sent(end)
     assert sorted(found) == sorted(expected)
-    assert place.next_id == scan.checkpoint()
+    assert position.next_id == scan.checkpoint()
     # each is what it was, whatever came after it, and whoever reads it
     again = [row for start, end in ends for row in rows_between(table, start, end, **options)]
     assert again == found
@@ -107,7 +107,7 @@ def test_a_stream_of_a_table_without_snapshots_begins_when_there_is_one(tmp_path
     begun = latest.advance(START)  # decided now: a restart must not leave out what comes meanwhile
     assert begun.next_id == 1
     grow(table, 1, 1)
-    assert whole.advance(START) == StreamPlace(next_id=3, first_id=3, whole_state=True)
+    assert whole.advance(START) == StreamPosition(next_id=3, first_id=3, whole_state=True)
     fresh = StreamRange(reopened(table).with_options({"scan.mode": "latest"}))
     assert fresh.advance(as_sent(begun)).next_id == 3
 
@@ -149,11 +149,11 @@ def test_what_has_expired_is_said_and_not_passed_over(tmp_path):
     expire(table)
     ranges = StreamRange(table)
     with pytest.raises(DataLossError, match="snapshot with id 3 has expired"):
-        ranges.advance(StreamPlace(next_id=3))
+        ranges.advance(StreamPosition(next_id=3))
     with pytest.raises(DataLossError, match="snapshot with id 3 has expired"):
-        ranges.splits(StreamPlace(next_id=3), StreamPlace(next_id=5))
+        ranges.splits(StreamPosition(next_id=3), StreamPosition(next_id=5))
     with pytest.raises(DataLossError, match="recreated"):
-        ranges.advance(StreamPlace(next_id=40))
+        ranges.advance(StreamPosition(next_id=40))
 
 
 def test_a_consumer_holds_back_expiry_and_never_stands_for_a_state(tmp_path):
@@ -175,7 +175,7 @@ def test_a_consumer_holds_back_expiry_and_never_stands_for_a_state(tmp_path):
     assert table.snapshots.ids()[0] == 5
     follower = StreamRange(table.with_options({"consumer-id": "c"}))
     assert follower.advance(START).first_id == 5
-    assert follower.advance(end).next_id == 11  # a place of one's own comes before the consumer
+    assert follower.advance(end).next_id == 11  # a position of one's own comes before the consumer
     other = StreamRange(table.with_options({"consumer-id": "d", "scan.snapshot-id": "6"}))
     other.hold_beginning(other.advance(START))
     assert all_consumers(table)["d"] == 6
@@ -187,4 +187,4 @@ def test_mistakes_are_named(tmp_path):
     with pytest.raises(InvalidOptionError, match="in streaming mode"):
         StreamRange(table.with_options({"scan.mode": "from-snapshot", "scan.version": "1"}))
     with pytest.raises(InvalidRequestError, match="belongs to another query"):
-        StreamPlace.from_json({"partition-1": 3})
+        StreamPosition.from_json({"partition-1": 3})

@@ -17,10 +17,9 @@ from storage.errors import UnsupportedFeatureError
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.table.core import TableCore
 from storage.table.read.read import TableRead
-from storage.table.scan.incremental import incremental_changes, is_incremental
+from storage.table.scan.incremental import is_incremental
 from storage.table.scan.predicate import Predicate
-from storage.table.scan.scan import Plan, TableScan
-from storage.table.scan.time_travel import chosen_snapshot
+from storage.table.scan.scan import TableScan
 
 __all__ = [
     "ROW_KIND",
@@ -145,16 +144,9 @@ def refuse_streaming_read_optimized(table: TableCore) -> None:
 
 
 def _rows(table: TableCore, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
-    if is_incremental(table):
-        changes = incremental_changes(table, None, predicate, sequence_numbers=True)
-        yield from changes.to_batches()
-        return
-    snapshot, _ = chosen_snapshot(table)
-    scan = TableScan(table).with_filter(predicate)
-    plan = Plan(snapshot_id=None, splits=()) if snapshot is None else scan.plan()
-    read = TableRead(table, None, predicate, kinds=True)
-    for split in plan.splits:
-        yield from read.to_batches(split)
+    read = TableRead(table, None, predicate, sequence_numbers=True, retractions=True)
+    splits = TableScan(table).with_filter(predicate).splits()
+    yield from read.to_table(splits).to_batches()
 
 
 def _system_fields(table: TableCore) -> list[pa.Field]:

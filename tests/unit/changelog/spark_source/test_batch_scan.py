@@ -8,7 +8,7 @@ import pytest
 
 from changelog.spark_source.batch_scan import batch_scan
 from changelog.spark_source.data_source import LakewardDataSource
-from changelog.spark_source.pieces import counts_of
+from changelog.spark_source.scans import counts_of
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.table.branches import create_branch
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table

@@ -25,8 +25,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from changelog.spark_source.batch_reader import ScanReader
 from changelog.spark_source.batch_scan import batch_scan
+from changelog.spark_source.data_source import ScanReader
 from changelog.spark_source.push_down import pushed_predicate
 from changelog.spark_source.spark_types import spark_schema
 from storage.table.scan.predicate import mask
@@ -128,6 +128,6 @@ def test_filters_reach_plan_and_rows(tmp_path):
     assert list(reader.pushFilters([EqualTo(("k",), 117), IsNotNull(("k",)), *others])) == others
     partitions = reader.partitions()
     assert len(partitions) == 1
-    assert len(partitions[0].value[1].files) == 1
+    assert len(partitions[0].value.files) == 1
     found = [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
     assert found == [{"k": 117, "v": "v17"}]

@@ -177,7 +177,7 @@ def _upgrade(level, output, *, deletes=0, vectors=False, **options):
     unit = CompactUnit(files=(), output_level=output, max_level=5, drop_deletes=True)
     file = file_meta(level, deletes=deletes)
     found = upgrade_of(file, unit, TableOptions.from_strings(options), vectors)
-    return (found.tells, found.rewrites)
+    return (found.emits_changelog, found.rewrites)
 
 
 def test_what_a_moving_file_needs():
@@ -195,7 +195,7 @@ def test_what_a_moving_file_needs():
     assert _upgrade(0, 4, vectors=True, deletes=1, **DV) == both
     assert _upgrade(0, 4, vectors=True, deletes=None, **DV) == both
     assert _upgrade(0, 4, vectors=True, **DV) == tells
-    assert Upgrade(tells=True, rewrites=True) == Upgrade(True, True)
+    assert Upgrade(emits_changelog=True, rewrites=True) == Upgrade(True, True)
 
 
 def test_lookups_need_someone_who_answers(tmp_path):

@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.errors import CommitConflictError, InvalidRequestError
 from storage.format.metadata.snapshot import CommitKind
 from storage.io.local import LocalFileIO
@@ -15,6 +14,7 @@ from storage.table.compaction import rescale as rescale_module
 from storage.table.compaction.rescale import rescale, rescaled_partitions
 from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table
+from tests.changelog_kit import read_snapshot_changelog
 from tests.table_kit import data_files, make_table, named_files, prepared, reopened, rows_of, write
 
 COLUMNS = (("p", "STRING"), ("k", "INT"), ("v", "STRING"))

@@ -5,14 +5,16 @@ import json
 import pathlib
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError, InvalidRequestError, UnsupportedFeatureError
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.inspect.system.row_tables import audit_log_table, binlog_table
-from storage.table.scan.incremental import incremental_changes, incremental_splits
-from storage.table.scan.predicate import Compare, Op
+from storage.table.read.read import TableRead
+from storage.table.scan.predicate import Compare, Op, Predicate
+from storage.table.scan.scan import TableScan
 from storage.table.table import FileStoreTable
 from storage.table.tags import create_tag
 from tests.table_kit import make_table, prepared, rows_of, write
@@ -41,8 +43,15 @@ def _between(value: str, mode: str = "auto") -> dict[str, str]:
     return {"incremental-between": value, "incremental-between-scan-mode": mode}
 
 
+def _read_changes(
+    table: FileStoreTable, columns: list[str] | None = None, predicate: Predicate | None = None
+) -> pa.Table:
+    read = TableRead(table, columns, predicate, kinds=True)
+    return read.to_table(TableScan(table).with_filter(predicate).plan_changes())
+
+
 def _changes(table: FileStoreTable, options: dict[str, str]) -> list[tuple[Any, ...]]:
-    found = incremental_changes(table.with_options(dict(options)))
+    found = _read_changes(table.with_options(dict(options)))
     kinds = [RowKind(kind).short for kind in found.column(VALUE_KIND).to_pylist()]
     values = [column.to_pylist() for column in found.columns[1:]]
     return list(zip(kinds, *values, strict=True))
@@ -166,7 +175,7 @@ def test_the_difference_of_golden_states() -> None:
                 for one in (first, last)
             )
             options = _between(f"{first},{last}", "diff")
-            found = incremental_changes(table.with_options(dict(options))).to_pylist()
+            found = _read_changes(table.with_options(dict(options))).to_pylist()
             for row in found:
                 kind, key = row.pop(VALUE_KIND), tuple(row[key] for key in keys)
                 if kind == RowKind.DELETE:
@@ -188,7 +197,7 @@ def test_buckets_where_nothing_differs_are_not_read(tmp_path: pathlib.Path) -> N
     write(table, 1, [("+I", key, "a") for key in range(20)])
     write(table, 2, [("+I", 3, "b")])
     read = table.with_options(_between("1,2", "diff"))
-    (split,) = incremental_splits(read)
+    (split,) = TableScan(read).plan_changes()
     assert split.row_count < 20
     assert _changes(table, _between("1,2", "diff")) == [("+I", 3, "b")]
 
@@ -197,7 +206,7 @@ def test_columns_and_filters(tmp_path: pathlib.Path) -> None:
     table = _history(tmp_path)
     for mode in ("delta", "diff"):
         read = table.with_options(_between("1,4", mode))
-        only = incremental_changes(read, ["v"], Compare(Op.EQ, "k", 1))
+        only = _read_changes(read, ["v"], Compare(Op.EQ, "k", 1))
         assert only.to_pylist() == [{VALUE_KIND: RowKind.INSERT, "v": "b"}]
         assert rows_of(read, columns=["k"], filter=Compare(Op.EQ, "v", "a")) == [(4,), (5,)]
 
@@ -222,7 +231,7 @@ def test_append_tables(tmp_path: pathlib.Path) -> None:
     for mode in ("delta", "diff"):
         assert _changes(table, _between("1,3", mode)) == [("+I", 2, "a"), ("+I", 3, "a")]
     read = table.with_options(_between("1,3"))
-    assert incremental_changes(read, []).schema.names == [VALUE_KIND]
+    assert _read_changes(read, []).schema.names == [VALUE_KIND]
 
 
 def test_a_table_without_snapshots(tmp_path: pathlib.Path) -> None:

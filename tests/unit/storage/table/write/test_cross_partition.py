@@ -83,7 +83,7 @@ def test_there_and_back_in_one_batch(tmp_path: pathlib.Path) -> None:
 def placed(buckets: CrossPartitionBuckets, table: FileStoreTable, rows: Any) -> dict[int, set[Any]]:
     """Rows of each key as `(kind, pt, bucket)`."""
     found: dict[int, set[Any]] = {}
-    for _, bucket, part in buckets.place(rows_batch(table, rows)):
+    for _, bucket, part in buckets.assign(rows_batch(table, rows)):
         for row in part.to_pylist():
             kind = RowKind(row["_VALUE_KIND"]).short
             found.setdefault(row["k"], set()).add((kind, row["pt"], bucket))
@@ -239,7 +239,7 @@ def test_a_lost_index_is_built_anew(tmp_path: pathlib.Path) -> None:
     buckets = CrossPartitionBuckets(table, tmp_path / "index")
     assert buckets.bootstrap(1) == 10
     buckets.index._memory_entries = 0
-    list(buckets.place(rows_batch(table, [("+I", 2, 3, 1)])))
+    list(buckets.assign(rows_batch(table, [("+I", 2, 3, 1)])))
     buckets.index.merge_all()
     assert not buckets.lost
     shutil.rmtree(tmp_path / "index")
@@ -319,12 +319,12 @@ def test_bootstrap_reads_many_splits(tmp_path: pathlib.Path) -> None:
     buckets.close()
 
 
-def test_a_table_with_a_key_in_two_places_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_table_with_a_key_in_two_partitions_is_refused(tmp_path: pathlib.Path) -> None:
     table = cross_table(tmp_path)
     one, other = prepared(table, [("+I", 1, 1, 0)]), prepared(table, [("+I", 2, 1, 0)])
     table.new_commit("a").commit([*one, *other], 1)
     assert len(rows_of(table)) == 2
-    with pytest.raises(InvalidRequestError, match="more than one place"):
+    with pytest.raises(InvalidRequestError, match="more than one partition or bucket"):
         prepared(table, [("+I", 1, 5, 0)])
 
 
@@ -347,8 +347,8 @@ def test_the_stream_does_not_write_single_buckets(tmp_path: pathlib.Path) -> Non
     ("engine", "moved"),
     [
         ("deduplicate", MovedRow.DELETE_OLD),
-        ("partial-update", MovedRow.KEEP_OLD_PLACE),
-        ("aggregation", MovedRow.KEEP_OLD_PLACE),
+        ("partial-update", MovedRow.KEEP_OLD_PARTITION),
+        ("aggregation", MovedRow.KEEP_OLD_PARTITION),
         ("first-row", MovedRow.DROP_NEW),
     ],
 )

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every batch read has: a schema, a plan of pieces, the rows of a piece.
+"""What every batch read has: a schema, a plan of splits, the rows of a split.
 
-A scan travels to the workers with the query, its pieces one by one. Knows nothing of Spark.
+A scan travels to the workers with the query, its splits one by one. Knows nothing of Spark.
 """
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from storage.errors import InvalidRequestError
 from storage.table.scan.predicate import Predicate, columns_of
-from storage.table.scan.row_scan import Piece
-from storage.table.scan.scan import Split
+from storage.table.scan.scan import ChangeSplit, Split
 
 __all__ = [
     "BatchScan",
-    "Piece",
+    "MetadataSplit",
     "ScanCounts",
+    "ScanSplit",
     "check_columns",
     "counts_of",
     "selected",
@@ -26,11 +26,19 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class MetadataSplit:
+    """The whole of a system table that is made of metadata."""
+
+
+ScanSplit = Split | ChangeSplit | MetadataSplit
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ScanCounts:
     """What a plan reads.
 
     Attributes:
-        splits: pieces.
+        splits: independent of each other.
         partitions: partitions of the table.
         files: data and changelog files.
         bytes: their size.
@@ -49,28 +57,28 @@ class BatchScan(Protocol):
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows, in the form of `storage`."""
 
-    def plan(self, predicate: Predicate | None) -> Sequence[Piece]:
-        """The pieces that hold rows for which the predicate is true.
+    def plan(self, predicate: Predicate | None) -> Sequence[ScanSplit]:
+        """The splits that hold rows for which the predicate is true.
 
         Args:
             predicate: besides that of the scan.
         """
 
-    def read(self, piece: Piece, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece for which both predicates are true."""
+    def read(self, split: Any, predicate: Predicate | None) -> Iterator[pa.RecordBatch]:
+        """The rows of a split of this scan for which both predicates are true."""
 
 
-def counts_of(pieces: Sequence[Piece]) -> ScanCounts:
-    """What some pieces read."""
-    splits = [split for _, split in pieces if split is not None]
+def counts_of(splits: Sequence[ScanSplit]) -> ScanCounts:
+    """What some splits read."""
+    of_files = [split for split in splits if not isinstance(split, MetadataSplit)]
     files = [
         file
-        for split in splits
+        for split in of_files
         for file in (split.files if isinstance(split, Split) else (*split.before, *split.files))
     ]
     return ScanCounts(
-        splits=len(pieces),
-        partitions=len({split.partition for split in splits}),
+        splits=len(splits),
+        partitions=len({split.partition for split in of_files}),
         files=len({file.file_name for file in files}),
         bytes=sum(file.file_size for file in files),
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stays of keys in partitions, as arrays: which rows of a batch share a bucket, who leaves which.
+"""Migration of keys between partitions, as arrays: which rows share a bucket, which keys move.
 
 Source: SEMANTICS.md §G.3. Works for `cross_partition`, whose index says where keys were before the
-batch. A place is a partition number and a bucket in one integer.
+batch. A location is a partition number and a bucket in one integer.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ __all__ = [
     "BUCKET_BITS",
     "BUCKET_MASK",
     "Chains",
-    "LeftPlaces",
-    "Stays",
-    "homes_of",
-    "homes_of_deletes",
-    "left_places",
-    "lost_deletes",
-    "stays_of",
+    "KeySegments",
+    "LeftLocations",
+    "deletes_without_row",
+    "first_partitions",
+    "left_locations",
+    "partitions_of_deletes",
+    "segments_of",
 ]
 
 BUCKET_BITS = 31
@@ -66,7 +66,7 @@ class Chains:
         return self.order[np.r_[self.starts[1:], True]]
 
 
-class LeftPlaces:
+class LeftLocations:
     """What keys left in the commit that is being written: a bucket per key and partition.
 
     Args:
@@ -80,11 +80,11 @@ class LeftPlaces:
         """Where each key was in a partition (by its number) before it left; `ABSENT` = nowhere."""
         return self._index.find(_with_partition(hashes, numbers))
 
-    def put(self, hashes: KeyHashes, places: npt.NDArray[np.int64]) -> None:
-        """Keys leave places. A key leaves no other place of the same partition."""
-        both = _with_partition(hashes, places >> BUCKET_BITS)
+    def put(self, hashes: KeyHashes, locations: npt.NDArray[np.int64]) -> None:
+        """Keys leave locations. A key leaves no other location of the same partition."""
+        both = _with_partition(hashes, locations >> BUCKET_BITS)
         once = Chains.of(both).first_rows
-        self._index.put(both[once], places[once])
+        self._index.put(both[once], locations[once])
 
     def clear(self) -> None:
         """Forget everything."""
@@ -93,8 +93,8 @@ class LeftPlaces:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stays:
-    """Rows of one key that follow one another in one partition are a stay, and share a bucket.
+class KeySegments:
+    """Rows of a key that follow one another in one partition are a segment, and share a bucket.
 
     Attributes:
         source: per row, the row whose bucket it has: the first one of its key in its partition.
@@ -109,19 +109,19 @@ class Stays:
     return_rows: npt.NDArray[np.int64]
 
 
-def stays_of(
+def segments_of(
     chains: Chains,
     numbers: npt.NDArray[np.int64],
     before: npt.NDArray[np.int64],
     hashes: KeyHashes,
-    left: LeftPlaces,
-) -> Stays:
-    """Cut chains into stays.
+    left: LeftLocations,
+) -> KeySegments:
+    """Split chains into segments.
 
     Args:
         chains: rows by key.
         numbers: partition number per row.
-        before: place of each chain's key in the index.
+        before: location of each chain's key in the index.
         hashes: keys of the rows.
         left: what keys left in earlier batches of the same commit.
     """
@@ -143,9 +143,9 @@ def stays_of(
     moving = new & (~starts[enters] | (before[owner] != ABSENT))
     returns = np.zeros(0, np.int64)
     if moving.any():
-        wanders = np.zeros(len(before), bool)
-        wanders[owner[moving]] = True
-        chosen = np.flatnonzero(wanders[owner])
+        migrates = np.zeros(len(before), bool)
+        migrates[owner[moving]] = True
+        chosen = np.flatnonzero(migrates[owner])
         rows, owner = entering[chosen], owner[chosen]
         by_partition = np.lexsort((numbers[rows], owner))
         rows, owner = rows[by_partition], owner[by_partition]
@@ -155,7 +155,7 @@ def stays_of(
         joined = np.arange(len(order))
         joined[rows] = first
         source = joined[source]
-        was = _places_before(rows[~again], owner[~again], numbers, before, hashes, left)
+        was = _earlier_locations(rows[~again], owner[~again], numbers, before, hashes, left)
         found = was != ABSENT
         inherited[rows[~again][found]] = was[found] & BUCKET_MASK
         returning = np.zeros(len(order), bool)
@@ -164,16 +164,16 @@ def stays_of(
         returning &= ~known
         new &= ~returning[entering]
         returns = np.flatnonzero(returning)
-    return Stays(source, inherited, np.sort(entering[new]), returns)
+    return KeySegments(source, inherited, np.sort(entering[new]), returns)
 
 
-def _places_before(
+def _earlier_locations(
     rows: npt.NDArray[np.int64],
     owner: npt.NDArray[np.int64],
     numbers: npt.NDArray[np.int64],
     before: npt.NDArray[np.int64],
     hashes: KeyHashes,
-    left: LeftPlaces,
+    left: LeftLocations,
 ) -> npt.NDArray[np.int64]:
     """Where the keys of rows are or were, in the partitions of these rows."""
     was = before[owner]
@@ -183,40 +183,40 @@ def _places_before(
     return was
 
 
-def homes_of(
+def first_partitions(
     chains: Chains, numbers: npt.NDArray[np.int64], before: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Per row the number of the partition that its key came to first."""
     first = np.where(before != ABSENT, before >> BUCKET_BITS, numbers[chains.first_rows])
-    homes = np.empty(len(chains.order), np.int64)
-    homes[chains.order] = first[np.cumsum(chains.starts) - 1]
-    return homes
+    targets = np.empty(len(chains.order), np.int64)
+    targets[chains.order] = first[np.cumsum(chains.starts) - 1]
+    return targets
 
 
-def homes_of_deletes(
+def partitions_of_deletes(
     chains: Chains,
     numbers: npt.NDArray[np.int64],
     before: npt.NDArray[np.int64],
     deletes: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.int64]:
-    """The partition numbers with those of deletes replaced by where their key is by then.
+    """The partition numbers, those of deletes replaced by where their key is at that point.
 
-    A delete of a key that is nowhere keeps its own; see `lost_deletes`.
+    A delete of a key without a row keeps its own; see `deletes_without_row`.
     """
     order, starts = chains.order, chains.starts
     last = _last_put(chains, deletes)
     at = np.flatnonzero(starts)[np.cumsum(starts) - 1]
     was = before[np.cumsum(starts) - 1]
     indexed = np.where(was != ABSENT, was >> BUCKET_BITS, numbers[order])
-    homes = np.empty(len(order), np.int64)
-    homes[order] = np.where(last >= at, numbers[order[np.maximum(last, 0)]], indexed)
-    return np.where(deletes, homes, numbers)
+    targets = np.empty(len(order), np.int64)
+    targets[order] = np.where(last >= at, numbers[order[np.maximum(last, 0)]], indexed)
+    return np.where(deletes, targets, numbers)
 
 
-def lost_deletes(
+def deletes_without_row(
     chains: Chains, before: npt.NDArray[np.int64], deletes: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
-    """Deletes of keys that are nowhere when they come."""
+    """Deletes of keys that have no row when they arrive."""
     order, starts = chains.order, chains.starts
     at = np.flatnonzero(starts)[np.cumsum(starts) - 1]
     unknown = (_last_put(chains, deletes) < at) & (before[np.cumsum(starts) - 1] == ABSENT)
@@ -231,15 +231,15 @@ def _last_put(chains: Chains, deletes: npt.NDArray[np.bool_]) -> npt.NDArray[np.
     return np.maximum.accumulate(np.where(deletes[chains.order], -1, positions))
 
 
-def left_places(
-    chains: Chains, places: npt.NDArray[np.int64], before: npt.NDArray[np.int64]
+def left_locations(
+    chains: Chains, locations: npt.NDArray[np.int64], before: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Per row the place in another partition that its key leaves with it; `ABSENT` = none."""
+    """Per row the location in another partition that its key leaves with it; `ABSENT` = none."""
     order, starts = chains.order, chains.starts
     previous = np.empty(len(order), np.int64)
-    previous[1:] = places[order[:-1]]
+    previous[1:] = locations[order[:-1]]
     previous[starts] = before
-    moves = (previous != ABSENT) & (previous >> BUCKET_BITS != places[order] >> BUCKET_BITS)
+    moves = (previous != ABSENT) & (previous >> BUCKET_BITS != locations[order] >> BUCKET_BITS)
     left = np.full(len(order), ABSENT, np.int64)
     left[order[moves]] = previous[moves]
     return left

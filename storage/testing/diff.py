@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The changes that lead from one state of a table to another. Pure over record batches.
 
-Source: SEMANTICS.md §C.2: what a changelog of `lookup` or `full-compaction` would tell if nothing
+Source: SEMANTICS.md §C.2: what a changelog of `lookup` or `full-compaction` would emit if nothing
 had happened between the two states but the difference.
 """
 
@@ -34,7 +34,7 @@ def diff_sorted(
             key across batches.
         after: the same of the later state, in the same Arrow schema.
         key_names: key columns in key order.
-        rule: which changes are told; None: rows that stay as they are are not.
+        rule: which changes are emitted; None: none for unchanged rows.
         window_bytes: Arrow memory held, as in `merge_runs` [bytes].
 
     Yields:
@@ -46,12 +46,12 @@ def diff_sorted(
     """
     chosen = ChangeRule(row_deduplicate=True) if rule is None else rule
 
-    def tell(
+    def emit(
         old: pa.RecordBatch, old_at: Positions, new: pa.RecordBatch, new_at: Positions
     ) -> pa.RecordBatch:
         return row_changes(old, old_at, new, new_at, rule=chosen)
 
-    return side_by_side(before, after, key_names, tell, window_bytes=window_bytes)
+    return side_by_side(before, after, key_names, emit, window_bytes=window_bytes)
 
 
 def diff_states(
@@ -67,7 +67,7 @@ def diff_states(
         before: rows in any order, each key at most once.
         after: the same of the later state, in the same Arrow schema.
         key_names: key columns in key order.
-        rule: which changes are told; None: rows that stay as they are are not.
+        rule: which changes are emitted; None: none for unchanged rows.
 
     Returns:
         `_VALUE_KIND` (int8, `RowKind`), then the columns; ascending by key, -U directly before +U.

@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from changelog.diff import diff_sorted, diff_states
-from changelog.replay import FaultKind, changelog_faults, replay
-from changelog.snapshot_changelog import read_snapshot_changelog
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND, RowKind
 from storage.lsm.changelog.row_changes import ChangeRule
 from storage.table.table import FileStoreTable
+from storage.testing.diff import diff_sorted, diff_states
+from storage.testing.replay import FaultKind, changelog_faults, replay
+from tests.changelog_kit import read_snapshot_changelog
 from tests.unit.changelog.rows import change_rows
 
-_GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "data" / "public"
+_GOLDEN = pathlib.Path(__file__).parents[3] / "golden" / "data" / "public"
 _KINDS = {kind.short: kind.value for kind in RowKind}
 _KEYS = ("k",)
 
