@@ -7,8 +7,8 @@ from typing import Any
 
 from ingest.errors import ExitCode, exit_code_of
 from ingest.observe.text_table import plain
+from ingest.tools.verify.columns import LeftOut
 from ingest.tools.verify.compare import Kind
-from ingest.tools.verify.planning import LeftOut
 
 __all__ = ["Example", "TableOutcome", "exit_code"]
 
@@ -89,7 +89,7 @@ class TableOutcome:
     source_checksum: str = ""
     lake_checksum: str = ""
     ranges: int = 0
-    range_kind: str = ""
+    range_kind: str = "of the key's hash"
     ranges_differing: int = 0
     counts: dict[Kind, int] = dataclasses.field(default_factory=dict)
     moving: int = 0

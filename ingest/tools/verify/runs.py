@@ -6,7 +6,9 @@ import fnmatch
 import importlib
 import logging
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,18 +16,18 @@ import pyarrow as pa
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.events import SOURCE_TABLE_OPTION
-from ingest.tools.verify.compare import find_candidates, ranges_for, scan
-from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
-from ingest.tools.verify.outcome import TableOutcome
-from ingest.tools.verify.planning import (
+from ingest.tools.verify.columns import (
+    Columns,
     Counterpart,
     Find,
     PlannedColumns,
-    made_columns,
+    derived_columns,
     plan_columns,
 )
+from ingest.tools.verify.compare import Comparison, Side, compare
+from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
+from ingest.tools.verify.outcome import TableOutcome
 from ingest.tools.verify.recheck import confirm
-from ingest.tools.verify.rows import Columns, Side
 from ingest.tools.verify.source_types import Way, way_of
 from ingest.tools.verify.source_url import SourceUrl
 from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag
@@ -202,7 +204,7 @@ class _Comparison:
                 raise InvalidRequestError(
                     problem, hint="name it with --source-table", table=self._name
                 )
-        columns, source, ordered = self._opened(source_name, self._made())
+        columns, source = self._opened(source_name, self._made())
         lake = TableSide(self._table, self._name, columns, self._lake_predicate(columns))
         outcome.source = source.label
         waited = self._lag_wait()
@@ -210,28 +212,37 @@ class _Comparison:
             outcome.position = waited()
         lake.refresh()
         outcome.snapshot = lake.snapshot_id
-        ranges = ranges_for(
-            columns, ordered=ordered, rows=lake.rows_estimate, rows_per_range=request.page_rows
-        )
-        scanned = scan(source, lake, columns, ranges)
-        outcome.source_rows, outcome.lake_rows = scanned.source.rows, scanned.lake.rows
-        outcome.source_checksum = scanned.source.checksum
-        outcome.lake_checksum = scanned.lake.checksum
-        outcome.ranges, outcome.range_kind = ranges.count, ranges.kind
-        outcome.ranges_differing = len(scanned.differing)
-        if scanned.differing:
-            self._differing(source, lake, columns, scanned, waited)
+        with tempfile.TemporaryDirectory(prefix="lakeward-verify-") as directory:
+            comparison = compare(
+                source,
+                lake,
+                columns,
+                directory=Path(directory),
+                rows_per_range=request.page_rows,
+                limit=request.limit,
+            )
+            outcome.source_rows, outcome.lake_rows = comparison.source_rows, comparison.lake_rows
+            outcome.source_checksum = comparison.source_checksum
+            outcome.lake_checksum = comparison.lake_checksum
+            outcome.ranges = comparison.ranges
+            outcome.ranges_differing = comparison.ranges_differing
+            if comparison.ranges_differing:
+                self._confirm(source, lake, columns, comparison, waited)
 
-    def _differing(
-        self, source: Side, lake: TableSide, columns: Columns, scanned: Any, waited: LagWait | None
+    def _confirm(
+        self,
+        source: Side,
+        lake: TableSide,
+        columns: Columns,
+        comparison: Comparison,
+        waited: LagWait | None,
     ) -> None:
         request, outcome = self._request, self._outcome
-        candidates = find_candidates(source, lake, columns, scanned, limit=request.limit)
         confirmed = confirm(
             source,
             lake,
             columns,
-            candidates,
+            comparison,
             rounds=request.rechecks,
             wait=self._between(waited),
             shown=request.shown,
@@ -239,10 +250,8 @@ class _Comparison:
         )
         outcome.counts = confirmed.counts
         outcome.moving, outcome.settled = confirmed.moving, confirmed.settled
-        outcome.complete = candidates.complete
+        outcome.complete = comparison.complete
         outcome.examples = confirmed.examples
-        if not candidates.kinds:
-            outcome.notes.append("ranges that differed at first were equal when read again")
         if not request.rechecks:
             outcome.notes.append("keys that differ were not read again (--rechecks 0)")
 
@@ -261,7 +270,7 @@ class _Comparison:
 
     # --- the sides
 
-    def _opened(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side, bool]:
+    def _opened(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
         if self._database is not None:
             return self._of_database(source_name, made)
         text = self._request.against or ""
@@ -274,14 +283,14 @@ class _Comparison:
             planned = self._planned(_by_name(other.schema.field_names), made)
             rows = self._other_predicate(planned.columns)
             side = TableSide(other, text, planned.columns, rows, by_source_name=True)
-            return planned.columns, side, False
+            return planned.columns, side
         file_io, path = resolve_file_io(text, options if text.startswith("s3") else None)
         schema: pa.Schema = parquet_schema(file_io, path)
         planned = self._planned(_by_name(schema.names), made)
         rows = self._other_predicate(planned.columns)
-        return planned.columns, FilesSide(file_io, path, planned.columns, rows), False
+        return planned.columns, FilesSide(file_io, path, planned.columns, rows)
 
-    def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side, bool]:
+    def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
         database = self._database
         table = database.table(source_name)
         ways: dict[str, Way] = {}
@@ -298,7 +307,7 @@ class _Comparison:
             return Counterpart(column.name, way.form)
 
         planned = self._planned((find, [each.name for each in table.columns]), made)
-        module = importlib.import_module("ingest.tools.verify.database_side")
+        module = importlib.import_module("ingest.tools.verify.database")
         low, high = self._request.key_range or (None, None)
         side = module.DatabaseSide(
             database,
@@ -309,7 +318,7 @@ class _Comparison:
             bounds=module.KeyBounds(low, high),
             page_rows=self._request.page_rows,
         )
-        return planned.columns, side, bool(side.ordered)
+        return planned.columns, side
 
     def _planned(
         self, found: tuple[Find, Sequence[str]], made: Mapping[str, str]
@@ -365,13 +374,13 @@ class _Comparison:
     def _made(self) -> dict[str, str]:
         settings = self._settings
         if settings is None:
-            return made_columns(excluded=self._request.exclude)
+            return derived_columns(excluded=self._request.exclude)
         condition = settings.rule_value(self._name, lambda rule: rule.filter)
         if condition and self._request.where is None:
             self._outcome.notes.append(
                 f"the pipeline keeps rows with `{condition}` only: say it in SQL with --where"
             )
-        return made_columns(
+        return derived_columns(
             computed=settings.rule_value(self._name, lambda rule: rule.computed) or (),
             partition_by=settings.rule_value(self._name, lambda rule: rule.partition_by) or (),
             masked=settings.rule_value(self._name, lambda rule: rule.mask),
