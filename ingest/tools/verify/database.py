@@ -283,6 +283,19 @@ class Database:
                 return ":".join(str(part) for part in row[:2])
         return None
 
+    def is_replica(self) -> bool:
+        """Whether the database follows another one, as far as it can be asked."""
+        statement = {
+            "postgresql": "SELECT pg_is_in_recovery()",
+            "mysql": "SELECT @@global.read_only",
+            "mariadb": "SELECT @@global.read_only",
+        }.get(self.dialect)
+        if statement is None:
+            return False
+        with self.connected() as connection:
+            row = connection.exec_driver_sql(statement).first()
+        return row is not None and row[0] not in (0, "OFF", "0", False)
+
     def _flavour(self) -> str:
         maria = getattr(self.engine.dialect, "is_mariadb", False)
         return "mariadb" if maria else self.dialect

@@ -43,6 +43,7 @@ class Confirmed:
         counts: keys that differ, by kind.
         moving: keys whose reads of the source never agreed.
         settled: keys that do not differ any more.
+        unfit: keys among them that the lake's types cannot hold.
         examples: the first of each kind.
         source: rows of the source with keys that differ, as read last; of hashed rows.
         lake: the same of the lake.
@@ -52,6 +53,7 @@ class Confirmed:
     counts: dict[Kind, int]
     moving: int = 0
     settled: int = 0
+    unfit: int = 0
     examples: tuple[Example, ...] = ()
     source: pa.Table | None = None
     lake: pa.Table | None = None
@@ -112,6 +114,7 @@ def confirm(
         examples = show.of_pairs(differing, in_source, in_lake)
         return Confirmed(
             counts=_counts(kinds),
+            unfit=len(unfit_kinds),
             examples=(*examples, *show.of_keys(unfit_rows, unfit_kinds)),
             source=in_source,
             lake=in_lake,
@@ -122,6 +125,7 @@ def confirm(
     return Confirmed(
         counts=_counts([*at_rest.values(), *unfit_kinds]),
         moving=len(moving),
+        unfit=len(unfit_kinds),
         settled=len(found) - len(at_rest) - len(unfit_kinds) - len(moving),
         examples=(*examples, *show.of_keys(unfit_rows, unfit_kinds)),
         source=in_source,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ingest.config.settings import Settings
@@ -24,10 +25,11 @@ from ingest.tools.verify.columns import (
     derived_columns,
     plan_columns,
 )
-from ingest.tools.verify.compare import Comparison, Side, compare
+from ingest.tools.verify.compare import KEY_HASH, Comparison, Side, compare, first_rows
 from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
 from ingest.tools.verify.outcome import TableOutcome
-from ingest.tools.verify.recheck import confirm
+from ingest.tools.verify.recheck import Confirmed, confirm
+from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair
 from ingest.tools.verify.source_types import Way, way_of
 from ingest.tools.verify.source_url import SourceUrl
 from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag
@@ -72,6 +74,8 @@ class Request:
         settle_s: time the connector gets to send [s].
         status_url: the pipeline's status page, if it is to be asked.
         slot: PostgreSQL replication slot of the connector.
+        repair: whether rows that differ are written to the lake.
+        dry_run: whether a repair only counts them.
     """
 
     source_table: str | None = None
@@ -92,6 +96,8 @@ class Request:
     settle_s: float = 5.0
     status_url: str | None = None
     slot: str | None = None
+    repair: bool = False
+    dry_run: bool = False
 
 
 def opened_database(url: SourceUrl) -> Any:
@@ -194,6 +200,7 @@ class _Comparison:
             named: an error says that the table cannot be compared; else it is skipped.
         """
         outcome, request = self._outcome, self._request
+        self._refuse_repair()
         source_name = ""
         if self._database is not None:
             source_name, problem = self._source_table()
@@ -250,10 +257,37 @@ class _Comparison:
         )
         outcome.counts = confirmed.counts
         outcome.moving, outcome.settled = confirmed.moving, confirmed.settled
+        outcome.unfit = confirmed.unfit
         outcome.complete = comparison.complete
         outcome.examples = confirmed.examples
         if not request.rechecks:
             outcome.notes.append("keys that differ were not read again (--rechecks 0)")
+        if request.repair and confirmed.kinds:
+            self._repair(source, lake, columns, confirmed)
+
+    def _repair(
+        self, source: Side, lake: TableSide, columns: Columns, confirmed: Confirmed
+    ) -> None:
+        assert self._settings is not None, "checked before anything is read"
+        assert confirmed.source is not None
+        assert confirmed.lake is not None
+        table = self._database.table(self._source_table()[0])
+        find, ways = self._finder(table)
+        repair = Repair(
+            settings=self._settings,
+            name=self._name,
+            table=self._table,
+            columns=columns,
+            source=source,
+            lake=lake,
+            find=find,
+            open_source=lambda read: self._database_side(table, read, ways),
+            clock=self._clock,
+        )
+        names = [*columns.key_names, KEY_HASH]
+        rows = pa.concat_tables([each.select(names) for each in (confirmed.source, confirmed.lake)])
+        keys = first_rows(rows, np.array(list(confirmed.kinds), np.uint64))
+        self._outcome.repair = repair.run(keys, dry_run=self._request.dry_run)
 
     def _between(self, waited: LagWait | None) -> Callable[[], None] | None:
         """What happens between the reads of the source and of the lake."""
@@ -267,6 +301,27 @@ class _Comparison:
                 self._outcome.position = waited()
 
         return wait
+
+    def _refuse_repair(self) -> None:
+        """Refuse a repair for which something is missing.
+
+        Raises:
+            InvalidRequestError: it cannot be exact.
+        """
+        if not self._request.repair:
+            return
+        if self._settings is None:
+            raise InvalidRequestError(
+                "a repair applies the pipeline's transforms and waits for its daemon",
+                hint="give the configuration of the pipeline with -c",
+                table=self._name,
+            )
+        if self._database.is_replica():
+            raise InvalidRequestError(
+                "the source is a read replica: it may lag behind what the lake has",
+                hint="repair from the primary",
+                table=self._name,
+            )
 
     # --- the sides
 
@@ -291,34 +346,41 @@ class _Comparison:
         return planned.columns, FilesSide(file_io, path, planned.columns, rows)
 
     def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
-        database = self._database
-        table = database.table(source_name)
+        table = self._database.table(source_name)
+        find, ways = self._finder(table)
+        planned = self._planned((find, [each.name for each in table.columns]), made)
+        return planned.columns, self._database_side(table, planned.columns, ways)
+
+    def _finder(self, table: Any) -> tuple[Find, dict[str, Way]]:
+        """What looks columns up in the source, and how those that it found are read."""
         ways: dict[str, Way] = {}
         mapping = () if self._settings is None else self._settings.sink.type_mapping
 
         def find(name: str, type_: DataType) -> Counterpart | str:
             column = table.column(name)
             if column is None:
-                return "not in the source"
-            way = way_of(database.dialect, column, type_, mapping)
+                return NOT_IN_SOURCE
+            way = way_of(self._database.dialect, column, type_, mapping)
             if way.refusal:
                 return way.refusal
             ways[name] = way
             return Counterpart(column.name, way.form)
 
-        planned = self._planned((find, [each.name for each in table.columns]), made)
+        return find, ways
+
+    def _database_side(self, table: Any, columns: Columns, ways: Mapping[str, Way]) -> Side:
         module = importlib.import_module("ingest.tools.verify.database")
         low, high = self._request.key_range or (None, None)
-        side = module.DatabaseSide(
-            database,
+        side: Side = module.DatabaseSide(
+            self._database,
             table,
-            planned.columns,
+            columns,
             ways,
             where=self._request.where,
             bounds=module.KeyBounds(low, high),
             page_rows=self._request.page_rows,
         )
-        return planned.columns, side
+        return side
 
     def _planned(
         self, found: tuple[Find, Sequence[str]], made: Mapping[str, str]

@@ -229,7 +229,9 @@ def test_keys_are_joined_by_number_and_sum():
     found = differing_keys(pa.Table.from_batches([source]), pa.Table.from_batches([lake]))
     names = {}
     for rows in (lake, source):
-        names |= dict(zip(rows.column(KEY_HASH).to_pylist(), rows.column(0).to_pylist(), strict=True))
+        names |= dict(
+            zip(rows.column(KEY_HASH).to_pylist(), rows.column(0).to_pylist(), strict=True)
+        )
     told = {names[key]: kind for key, kind in found.items()}
     assert told == {1: Kind.MISSING, 3: Kind.DIFFERENT, 5: Kind.EXTRA, 6: Kind.MISSING}
 
