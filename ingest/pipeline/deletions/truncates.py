@@ -20,9 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from ingest.decode.events import OFFSET_COLUMN
 from ingest.errors import TruncateStopError
-from ingest.pipeline.deletions.delete_rows import as_deletes
 from ingest.source.position.ordered_tables import position_kind
+from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "unordered",
     "why_kept",
 ]
+
+_FIELDS = (pa.field(VALUE_KIND, pa.int8(), False), pa.field(OFFSET_COLUMN, pa.int64(), False))
 
 _WAY_OUT = "set `source.on.truncate: ignore`, reload and resume the table; then empty it by hand"
 
@@ -189,4 +192,22 @@ def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
     read = table.new_read()
     for split in plan.splits:
         for batch in read.to_batches(split):
-            yield as_deletes(table, batch, cut.offset)
+            yield _as_deletes(table, batch, cut.offset)
+
+
+def _as_deletes(table: FileStoreTable, rows: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    """Make change rows that delete rows of a table, all at one offset.
+
+    Args:
+        table: the table.
+        rows: its columns by name, maybe others too.
+        offset: their position in the partition.
+    """
+    own = table.schema.arrow_schema
+    count = rows.num_rows
+    kinds = pa.repeat(pa.scalar(int(RowKind.DELETE), pa.int8()), count)
+    offsets = pa.repeat(pa.scalar(offset, pa.int64()), count)
+    columns = [rows.column(name) for name in own.names]
+    return pa.RecordBatch.from_arrays(
+        [*columns, kinds, offsets], schema=pa.schema([*own, *_FIELDS])
+    )

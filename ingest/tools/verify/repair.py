@@ -63,7 +63,7 @@ from storage.table.commit.commit_loop import NOT_COMMITTED
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import discarded_on
 
-__all__ = ["NOT_IN_SOURCE", "REASON", "Repair"]
+__all__ = ["NOT_IN_SOURCE", "REASON", "Repair", "parked_for_repair", "resume_killed"]
 
 REASON = "lakeward verify --repair"
 """Why the table is parked meanwhile."""
@@ -432,13 +432,10 @@ class Repair:
 
     @contextlib.contextmanager
     def _parked(self) -> Iterator[Callable[[], None]]:
-        parking = Parking(self._table.file_io, self._settings.sink.warehouse, self._stream)
-        options = AskOptions(timeout_s=_REQUEST_TIMEOUT_S, clock=self._clock)
-        tables = {"tables": [self._name]}
-        parking.load()
+        parking = _parking(self._settings, self._table)
         before = parking.parked().get(self._name)
         if before is None:
-            ask_and_wait(self._settings, "pause", {**tables, "reason": REASON}, options)
+            self._ask("pause", reason=REASON)
 
         def require() -> None:
             parking.load()
@@ -454,7 +451,35 @@ class Repair:
             yield require
         finally:
             if before is None or before.reason == REASON:
-                ask_and_wait(self._settings, "resume", tables, options)
+                self._ask("resume")
+
+    def _ask(self, kind: str, *, wait: bool = True, **arguments: str) -> None:
+        options = AskOptions(wait=wait, timeout_s=_REQUEST_TIMEOUT_S, clock=self._clock)
+        ask_and_wait(self._settings, kind, {"tables": [self._name], **arguments}, options)
+
+
+def resume_killed(settings: Settings, table: FileStoreTable, name: str) -> None:
+    """Resume a table that a repair which was killed left parked; its daemon must run.
+
+    Raises:
+        RetryableError: the daemon did not answer.
+    """
+    if parked_for_repair(settings, table, name):
+        ask_and_wait(
+            settings, "resume", {"tables": [name]}, AskOptions(timeout_s=_REQUEST_TIMEOUT_S)
+        )
+
+
+def parked_for_repair(settings: Settings, table: FileStoreTable, name: str) -> bool:
+    """Whether a repair parked a table."""
+    found = _parking(settings, table).parked().get(name)
+    return found is not None and found.reason == REASON
+
+
+def _parking(settings: Settings, table: FileStoreTable) -> Parking:
+    parking = Parking(table.file_io, settings.sink.warehouse, settings.pipeline.name)
+    parking.load()
+    return parking
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -29,7 +29,7 @@ from ingest.tools.verify.compare import KEY_HASH, Comparison, Side, compare, fir
 from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
 from ingest.tools.verify.outcome import TableOutcome
 from ingest.tools.verify.recheck import Confirmed, confirm
-from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair
+from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair, resume_killed
 from ingest.tools.verify.source_types import Way, way_of
 from ingest.tools.verify.source_url import SourceUrl
 from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag
@@ -216,6 +216,8 @@ class _Comparison:
         outcome.source = source.label
         waited = self._lag_wait()
         if waited is not None:
+            if request.repair and self._settings is not None:
+                resume_killed(self._settings, self._table, self._name)
             outcome.position = waited()
         lake.refresh()
         outcome.snapshot = lake.snapshot_id
