@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward verify`: are a lake table and its source equal?
 
-The words and what is printed; the work is in `ingest.tools.verify`.
+Options and output; the work is in `ingest.tools.verify`.
 """
 
 import functools
@@ -167,7 +167,7 @@ def _request(arguments: Arguments) -> "Request":
     _moving(
         "--status-url",
         "URL",
-        "ask the pipeline's status page for the lag, instead of Kafka and the tables",
+        "take the lag from the pipeline's status page, instead of Kafka and the tables",
     ),
     _moving(
         "--rechecks",

@@ -17,7 +17,7 @@ __all__ = ["emptying_plan"]
 def emptying_plan(
     book: TableBook, plan: BatchPlan, report: RangeReport, end: Mapping[str, Any]
 ) -> BatchPlan:
-    """Plan the run that empties tables; asks to park tables that cannot be emptied.
+    """Plan the run that empties tables; requests parking of tables that cannot be emptied.
 
     Args:
         book: the stream's tables.

@@ -3,7 +3,7 @@
 
 A truncate event stands at one offset of one partition. With `apply` the table loses everything that
 came before it: rows of the batch with smaller offsets are left out, and the rows that the table
-held are deleted one by one through the ordinary way of writing, so that every changelog producer
+held are deleted one by one through the ordinary writers, so that every changelog producer
 and every index learns of them. The source task that reads the event sends these deletes
 (`map_side`), in a second run of the batch for the emptied tables alone, at the offset of the event:
 what follows it in the partition follows the deletes.
@@ -51,7 +51,7 @@ class Truncate:
         partition: of the topic.
         offset: in the partition.
         stops: whether it ends the stream.
-        refusal: why the table cannot be emptied, as far as the pipeline's settings tell; "" = it
+        refusal: why the table cannot be emptied, by the pipeline's settings; "" = it
             can.
     """
 
@@ -146,7 +146,7 @@ def cuts_of(
 
 
 def unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
-    """Why it is not known which records came before the event."""
+    """Say why it is unknown which records came before the event; "" = it is known."""
     names = sorted(topics)
     if len(names) > 1:
         return f"it is fed by several topics ({', '.join(names[:3])}), which have no order"
@@ -156,7 +156,7 @@ def unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
 
 
 def why_kept(table: FileStoreTable) -> str:
-    """Why deletes would not leave a table as empty as it is in the source."""
+    """Say why deletes would not empty a table; "" = they do."""
     options = table.options
     if not table.schema.primary_keys:
         return "append tables keep their rows"
@@ -175,7 +175,7 @@ def why_kept(table: FileStoreTable) -> str:
 
 
 def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
-    """A delete for every row that a table holds, whole, as the tables behind it may need it.
+    """A delete for every row that a table holds, whole, as downstream tables may need it.
 
     Yields:
         Change rows of a source task: the table's columns, kind, and the event's offset.
