@@ -198,17 +198,17 @@ def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Not
     target = found.played.targets.get(table.name)
     needed = "" if target is None else target.needs_before
     hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source (PostgreSQL)"
-    missing_rows = f"{missing} of {changes} sampled updates and deletes bring no old row"
+    lacking = f"{missing} of {changes} sampled updates and deletes bring no old row"
     if needed:
         yield Notice(
-            "before", True, table.name, f"{missing_rows}, and this table needs it: {needed}", hint
+            "before", True, table.name, f"{lacking}, and this table needs it: {needed}", hint
         )
     elif getattr(producer, "value", producer) == "input":
         yield Notice(
             "before",
             False,
             table.name,
-            f"{missing_rows} (REPLICA IDENTITY DEFAULT?), so the changelog of `changelog-producer: input` "
+            f"{lacking} (REPLICA IDENTITY DEFAULT?), so the changelog of `changelog-producer: input` "
             "has no -U rows for them",
             f"{hint}, or `changelog-producer: lookup`",
         )

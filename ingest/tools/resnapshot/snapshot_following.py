@@ -70,14 +70,12 @@ def follow(
     since_ms = _NEVER_MS if signal.blocking else 0
     while True:
         before_s = ended_s
-        waiting += [notification for notification in read() if signal.is_about(notification)]
+        waiting += [each for each in read() if signal.is_about(each)]
         heard = heard or bool(waiting)
         if since_ms == _NEVER_MS:
-            begins = (
-                notification.at_ms for notification in waiting if notification.type in _BEGINS
-            )
+            begins = (each.at_ms for each in waiting if each.type in _BEGINS)
             since_ms = min(begins, default=_NEVER_MS)
-        ours = [notification for notification in waiting if notification.at_ms >= since_ms]
+        ours = [each for each in waiting if each.at_ms >= since_ms]
         if since_ms != _NEVER_MS:
             waiting = []
         for notification in sorted(ours, key=_order):
@@ -120,10 +118,8 @@ def _note(notification: Notification, rows: dict[str, int]) -> None:
         )
     if notification.type != "TABLE_SCAN_COMPLETED":
         return
-    name, count = (
-        notification.data.get("scanned_collection", ""),
-        notification.data.get("total_rows_scanned", ""),
-    )
+    name = notification.data.get("scanned_collection", "")
+    count = notification.data.get("total_rows_scanned", "")
     if count.isdigit():
         rows[name] = rows.get(name, 0) + int(count)
     status = notification.data.get("status", "")

@@ -6,7 +6,7 @@ only when the source is a database. SQL is written as text, and values pass with
 types, so that they come as the driver makes them. Sessions are read-only, in UTC.
 
 Where the key is the table's primary key and its values compare as parameters as they do in ORDER BY
-(`source_types.Way.pages`), rows are read in pages by keyset: each page begins behind the last key
+(`source_types.Way.pages`), rows are read in pages by keyset: each page begins after the last key
 of the one before, in the database's own order, so no statement runs long and no transaction stays
 open. Otherwise one streamed SELECT reads all rows. The order is used for nothing else.
 """
@@ -213,7 +213,7 @@ class Database:
         )
 
     def table(self, name: str) -> SourceTable:
-        """Look at a table.
+        """Describe a table.
 
         Args:
             name: `schema.table` or `table`.
@@ -284,7 +284,7 @@ class Database:
         return None
 
     def is_replica(self) -> bool:
-        """Whether the database follows another one, as far as it can be asked."""
+        """Whether the database follows another one, as far as the database says."""
         statement = {
             "postgresql": "SELECT pg_is_in_recovery()",
             "mysql": "SELECT @@global.read_only",
@@ -361,7 +361,7 @@ class KeyBounds:
 
 
 class _PageSize:
-    """How many rows to ask for: few at first, then as many as fit into `_PAGE_BYTES`.
+    """How many rows to select: few at first, then as many as fit into `_PAGE_BYTES`.
 
     Args:
         most: rows at most.
@@ -497,13 +497,13 @@ class DatabaseSide:
         values = dict(self._fixed_values)
         where: list[str] = []
         while True:
-            asked = size.rows
-            rows = self._fetched(connection, self._select(where, f"{order}{asked}"), values)
+            limit = size.rows
+            rows = self._fetched(connection, self._select(where, f"{order}{limit}"), values)
             if rows:
                 made = self._rows(rows)
                 size.adapt(made)
                 yield made
-            if len(rows) < asked:
+            if len(rows) < limit:
                 return
             found = dict(zip(last, rows[-1], strict=False))
             if found.items() <= values.items():

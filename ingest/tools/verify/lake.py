@@ -26,7 +26,7 @@ from storage.table.table import FileStoreTable
 __all__ = ["FilesSide", "TableSide", "parquet_schema"]
 
 _KEYS_PER_SCAN = 500
-"""Keys of one condition: the scan looks at each of them for each file."""
+"""Keys of one condition: the scan compares each of them with each file."""
 
 _SCANS = 4
 """Scans with a condition each; for more keys than these name, one scan without is cheaper."""

@@ -10,8 +10,8 @@ Why no newer change is overwritten. A row is written as of a read of the source 
 1. Before that read the table is at rest: the command owns the stream where no daemon runs, or else
    the daemon has parked the table. So every change made after the read is applied after the repair,
    when the daemon starts or resumes the table from the offsets at which it stopped.
-2. The commit is published only on a snapshot that nobody but compactions reached since the lake was
-   read, while the table is still at rest. Otherwise both sides are read again.
+2. The commit is published only on the snapshot of the lake that was read, or one that only
+   compactions changed since, while the table is still at rest. Otherwise both sides are read again.
 3. A read replica may lag behind what the lake has. It is refused as a source.
 
 After a kill the table may stay parked; the next run finds it parked for this reason, completes the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward verify` without its words: which tables, with what each is compared, one by one."""
+"""`lakeward verify`: selects tables and their sources, compares them one by one."""
 
 import dataclasses
 import fnmatch
@@ -52,7 +52,7 @@ _SHARED = "shared:"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked for.
+    """Options of a comparison.
 
     Attributes:
         source_table: name in the source; `{database}` and `{table}` are parts of the lake's name.
@@ -72,7 +72,7 @@ class Request:
         wait: whether to wait for lag 0.
         wait_timeout_s: for how long at most [s].
         settle_s: time the connector gets to send [s].
-        status_url: the pipeline's status page, if it is to be asked.
+        status_url: the pipeline's status page; None = lag from Kafka and the tables.
         slot: PostgreSQL replication slot of the connector.
         repair: whether rows that differ are written to the lake.
         dry_run: whether a repair only counts them.
@@ -354,7 +354,7 @@ class _Comparison:
         return planned.columns, self._database_side(table, planned.columns, ways)
 
     def _finder(self, table: Any) -> tuple[Find, dict[str, Way]]:
-        """What looks columns up in the source, and how those that it found are read."""
+        """A function that looks columns up in the source; how those that it found are read."""
         ways: dict[str, Way] = {}
         mapping = () if self._settings is None else self._settings.sink.type_mapping
 
@@ -494,7 +494,7 @@ class _Comparison:
         settings = self._settings
         if settings is None or not isinstance(settings.source, KafkaSourceSettings):
             raise InvalidRequestError(
-                "nobody can say how far the lake is behind",
+                "the lag of the lake is unknown",
                 hint="give the configuration of the pipeline with -c, or --status-url",
             )
         return KafkaLag(settings, self._table, self._name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a column of a database is read, by its type there: SQL expression and form.
 
-Texts are asked for where the driver's values would lose something (infinite times, zero dates, a
+Texts are selected where the driver's values would lose something (infinite times, zero dates, a
 year after 9999) or cost more than parsing a column of texts at once. What a connector sends in a
 shape of its own, for which there is no rule here, is left out of the comparison, and said.
 """
@@ -182,7 +182,7 @@ def _postgres(column: SourceColumn, lake: TypeRoot) -> Way:
 
 
 def _postgres_bits(column: SourceColumn) -> str:
-    """Connectors leave out zeros, and do not tell how long a varying string is."""
+    """Connectors leave out zeros, and do not say how long a varying string is."""
     length = re.search(r"\((\d+)\)", column.type)
     if length is None or int(length.group(1)) > MAX_PADDED_BITS:
         return "CAST({} AS text)"
