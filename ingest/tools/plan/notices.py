@@ -208,8 +208,8 @@ def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Not
             "before",
             False,
             table.name,
-            f"{lacking} (REPLICA IDENTITY DEFAULT?), so the changelog of `changelog-producer: input` "
-            "has no -U rows for them",
+            f"{lacking} (REPLICA IDENTITY DEFAULT?), so the changelog of "
+            "`changelog-producer: input` has no -U rows for them",
             f"{hint}, or `changelog-producer: lookup`",
         )
 

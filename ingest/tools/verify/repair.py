@@ -7,35 +7,27 @@ any change. One commit, of the user `<stream>.repair-…`, brings up to `_KEYS_P
 
 Why no newer change is overwritten. A row is written as of a read of the source at some moment:
 
-1. Before that read the table is at rest: the command owns the stream where no daemon runs, or else
-   the daemon has parked the table. So every change made after the read is applied after the repair,
-   when the daemon starts or resumes the table from the offsets at which it stopped.
+1. Before that read the table is at rest (`at_rest`), so every change made after the read is applied
+   after the repair, when the stream goes on from the offsets at which the table stopped.
 2. The commit is published only on the snapshot of the lake that was read, or one that only
    compactions changed since, while the table is still at rest. Otherwise both sides are read again.
 3. A read replica may lag behind what the lake has. It is refused as a source.
-
-After a kill the table may stay parked; the next run finds it parked for this reason, completes the
-repair and resumes it.
 """
 
-import contextlib
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config.settings import Settings
-from ingest.daemon.requests.asking import AskOptions, ask_and_wait
 from ingest.decode.events import OFFSET_COLUMN, SOURCE_TABLE_OPTION
 from ingest.decode.metadata_columns import origin_schema
-from ingest.state.lease import StreamHeldError
-from ingest.state.owned_stream import owned_stream
-from ingest.state.parking import Parking
 from ingest.state.stream_state import OFFSETS_PROPERTY
+from ingest.tools.verify.at_rest import at_rest
 from ingest.tools.verify.columns import Columns, Compared, Counterpart, Find
 from ingest.tools.verify.compare import (
     KEY_HASH,
@@ -63,16 +55,12 @@ from storage.table.commit.commit_loop import NOT_COMMITTED
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import discarded_on
 
-__all__ = ["NOT_IN_SOURCE", "REASON", "Repair", "parked_for_repair", "resume_killed"]
-
-REASON = "lakeward verify --repair"
-"""Why the table is parked meanwhile."""
+__all__ = ["NOT_IN_SOURCE", "Repair"]
 
 NOT_IN_SOURCE = "not in the source"
 
 _KEYS_PER_COMMIT = 20_000
 _ATTEMPTS = 5
-_REQUEST_TIMEOUT_S = 600.0
 _CHANGES = (RowKind.INSERT, RowKind.UPDATE_AFTER)
 
 
@@ -229,7 +217,7 @@ class Repair:
             for part in parts:
                 self._count(self._change(part, report), report)
         elif parts:
-            with self._at_rest() as require_rest:
+            with at_rest(self._settings, self._table, self._name, self._clock) as require_rest:
                 self._refuse_new_schema()
                 for part in parts:
                     self._commit(part, report, require_rest)
@@ -412,74 +400,6 @@ class Repair:
             return stored
         deleted = pc.fill_null(stored.column(self._rule.deleted_column), False)
         return stored.filter(pc.invert(deleted))
-
-    # --- the table at rest
-
-    @contextlib.contextmanager
-    def _at_rest(self) -> Iterator[Callable[[], None]]:
-        """While it lasts the pipeline does not write the table.
-
-        Yields:
-            Checks that it is so, and raises `RetryableError` or `FencedError` if not.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                _, ownership = stack.enter_context(owned_stream(self._settings, clock=self._clock))
-                require = ownership.require
-            except StreamHeldError:
-                require = stack.enter_context(self._parked())
-            yield require
-
-    @contextlib.contextmanager
-    def _parked(self) -> Iterator[Callable[[], None]]:
-        parking = _parking(self._settings, self._table)
-        before = parking.parked().get(self._name)
-        if before is None:
-            self._ask("pause", reason=REASON)
-
-        def require() -> None:
-            parking.load()
-            if self._name not in parking.parked():
-                raise RetryableError(
-                    "the table was resumed while it was repaired",
-                    hint="run it again, and let it resume the table",
-                    table=self._name,
-                )
-
-        try:
-            require()
-            yield require
-        finally:
-            if before is None or before.reason == REASON:
-                self._ask("resume")
-
-    def _ask(self, kind: str, *, wait: bool = True, **arguments: str) -> None:
-        options = AskOptions(wait=wait, timeout_s=_REQUEST_TIMEOUT_S, clock=self._clock)
-        ask_and_wait(self._settings, kind, {"tables": [self._name], **arguments}, options)
-
-
-def resume_killed(settings: Settings, table: FileStoreTable, name: str) -> None:
-    """Resume a table that a repair which was killed left parked; its daemon must run.
-
-    Raises:
-        RetryableError: the daemon did not answer.
-    """
-    if parked_for_repair(settings, table, name):
-        ask_and_wait(
-            settings, "resume", {"tables": [name]}, AskOptions(timeout_s=_REQUEST_TIMEOUT_S)
-        )
-
-
-def parked_for_repair(settings: Settings, table: FileStoreTable, name: str) -> bool:
-    """Whether a repair parked a table."""
-    found = _parking(settings, table).parked().get(name)
-    return found is not None and found.reason == REASON
-
-
-def _parking(settings: Settings, table: FileStoreTable) -> Parking:
-    parking = Parking(table.file_io, settings.sink.warehouse, settings.pipeline.name)
-    parking.load()
-    return parking
 
 
 @dataclasses.dataclass(slots=True, eq=False)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.events import SOURCE_TABLE_OPTION
+from ingest.tools.verify.at_rest import resume_killed
 from ingest.tools.verify.columns import (
     Columns,
     Counterpart,
@@ -29,7 +30,7 @@ from ingest.tools.verify.compare import KEY_HASH, Comparison, Side, compare, fir
 from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
 from ingest.tools.verify.outcome import TableOutcome
 from ingest.tools.verify.recheck import Confirmed, confirm
-from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair, resume_killed
+from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair
 from ingest.tools.verify.source_types import Way, way_of
 from ingest.tools.verify.source_url import SourceUrl
 from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag

@@ -14,7 +14,7 @@ from ingest.errors import ExitCode
 from ingest.state.lease import Lease
 from ingest.state.ownership import Owner
 from ingest.state.parking import Parking
-from ingest.tools.verify import repair
+from ingest.tools.verify import at_rest, repair
 from storage.clock import SystemClock
 from storage.io.local import LocalFileIO
 from tests.changelog_kit import changes_of
@@ -311,10 +311,10 @@ def daemon(pair, monkeypatch):
     made = FakeDaemon(pair)
 
     def held(settings, **_):
-        raise repair.StreamHeldError("a daemon of this stream runs already")
+        raise at_rest.StreamHeldError("a daemon of this stream runs already")
 
-    monkeypatch.setattr(repair, "owned_stream", held)
-    monkeypatch.setattr(repair, "ask_and_wait", made.ask)
+    monkeypatch.setattr(at_rest, "owned_stream", held)
+    monkeypatch.setattr(at_rest, "ask_and_wait", made.ask)
     return made
 
 
@@ -334,7 +334,7 @@ def test_a_table_that_was_parked_before_stays_parked(pair, capsys, daemon):
 
 def test_a_kill_leaves_the_table_parked_and_the_next_run_resumes_it(pair, capsys, daemon):
     broken(pair)
-    daemon.parking.park("shop.t", reason=repair.REASON, by="person", since={}, now_ms=1)
+    daemon.parking.park("shop.t", reason=at_rest.REASON, by="person", since={}, now_ms=1)
     assert pair.run(capsys, "--repair")[0] == 0
     assert daemon.asked == ["resume"]
     daemon.parking.load()
@@ -352,7 +352,6 @@ def test_a_table_that_is_resumed_meanwhile_is_not_written(pair, capsys, daemon, 
         return write(self, change, require_rest)
 
     monkeypatch.setattr(repair.Repair, "_write", resumed)
-    monkeypatch.setattr(daemon, "ask", daemon.ask)
     code, _ = pair.run(capsys, "--repair")
     assert code not in (0, ExitCode.DIFFERENT)
     assert table.latest_snapshot().id == before
