@@ -315,13 +315,12 @@ _ONE = Row(
         ),
         Panel(
             title="Rows that need a look",
-            text="Delivered again or late; values not sent and not found; rows deleted by "
-            "sweeps; columns matched to another spelling; bad records.",
+            text="Delivered again or late; values not sent and not found; "
+            "columns matched to another spelling; bad records.",
             queries=(
                 query(_grown("duplicate_events_total"), "delivered again"),
                 query(_grown("table_values_kept_total"), "values kept from older rows"),
                 query(_grown("table_values_lost_total"), "values lost"),
-                query(_grown("table_rows_swept_total"), "rows swept"),
                 query(_grown("table_columns_matched_total"), "columns matched"),
                 query(_grown("quarantined_rows_total"), "bad records"),
             ),

@@ -64,8 +64,7 @@ _FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO, "debezium-flat")
     option(
         "--filter",
         "SQL",
-        "only rows with this condition; with --blocking a whole SELECT, and not of tables "
-        "with `on.resnapshot: sweep`",
+        "only rows with this condition; with --blocking a whole SELECT",
         default="",
     ),
     option("--server", "PREFIX", "the connector's prefix", default=""),
@@ -144,13 +143,6 @@ def _signal(settings: Settings, arguments: Arguments) -> SnapshotSignal:
         )
     if len(arguments.tables) > 1 and (arguments.filter or arguments.collection):
         raise InvalidRequestError("--filter and --collection go with one table")
-    if arguments.blocking and arguments.filter and settings.sweeps_table(arguments.tables[0]):
-        raise InvalidRequestError(
-            "the snapshot would bring a part of the rows, and its end would delete the others",
-            hint="leave out --blocking: snapshots beside the stream delete nothing; or set "
-            "`on.resnapshot: upsert` in the table's rule, and reload",
-            table=arguments.tables[0],
-        )
     names = [_named(settings, table, arguments) for table in dict.fromkeys(arguments.tables)]
     servers = sorted({name.server for name in names})
     if len(servers) > 1:

@@ -198,7 +198,7 @@ _PLAN_EXAMPLES = """\
 Examples:
   lakeward plan -c shop.yaml
   lakeward plan -c shop.yaml --estimate            sizes, files and how many buckets
-  lakeward plan -c shop.yaml --sample 100000       look at more records of every topic
+  lakeward plan -c shop.yaml --sample 100000       read more records of every topic
   lakeward plan -c shop.yaml --json | jq '.tables[].name'
   lakeward plan -c shop.yaml --strict && lakeward run -c shop.yaml
 """
@@ -216,8 +216,7 @@ Examples:
 )
 def plan(arguments: Arguments) -> int:
     """Print the plan."""
-    from ingest.tools.plan.outline import as_document
-    from ingest.tools.plan.plan_text import plan_text
+    from ingest.tools.plan.outline import as_document, plan_text
     from ingest.tools.plan.planner import planned
 
     if arguments.sample < 1:
@@ -258,11 +257,11 @@ Examples:
     option(
         "--table",
         "NAME",
-        "look at this one closely; repeatable (default: up to 50, parked ones first)",
+        "with details; repeatable (default: up to 50, parked ones first)",
         multiple=True,
     ),
     option("--log", PATH, "put the end of this log file in, too; repeatable", multiple=True),
-    flag("--offline", "ask neither broker nor registry"),
+    flag("--offline", "contact neither broker nor registry"),
     flag("--json", "the parts as one JSON object"),
     examples=_DOCTOR_EXAMPLES,
 )
@@ -283,7 +282,7 @@ def doctor(arguments: Arguments) -> int:
         tables=list(arguments.table),
         logs=list(arguments.log),
         ask=not arguments.offline,
-        told=lambda part: print(f"  {part}", file=sys.stderr),
+        on_part=lambda part: print(f"  {part}", file=sys.stderr),
     )
     missing = {path: why for path, why in parts if why is not None}
     if arguments.json:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward verify`: are a lake table and its source equal?
 
-The words and what is printed; the work is in `ingest.tools.verify`.
+Options and output; the work is in `ingest.tools.verify`.
 """
 
 import functools
@@ -35,11 +35,12 @@ _ABOUT = """\
 Compare tables with the database they come from, or with other tables.
 
 Compares lake tables with the tables of a database that they are filled from, with other lake
-tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side.
+tables, or with Parquet files, and says whether they are equal. Nothing is changed on any side,
+unless --repair writes rows that differ to the lake as the source has them.
 
-Rows of both sides are brought to the lake's types, hashed, and added up by ranges of the key; only
-ranges whose sums differ are looked at key by key. Keys that differ are read again before they are
-reported, so a source that goes on changing can be compared too (see --wait-for)."""
+Rows of both sides are brought to the lake's types and hashed; the hashes are added up by range of
+the key's hash, and joined where the sums differ. Keys that differ are read again before they are
+reported, so a source that goes on changing can be compared, too (see --wait-for)."""
 
 _EXAMPLES = """\
 Examples:
@@ -48,6 +49,7 @@ Examples:
   lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}' --json
   lakeward verify -c shop.yaml shop.orders --source '${SHOP_DATABASE}' \\
       --wait-for lag --rechecks 3 --recheck-wait 30s
+  lakeward verify -c shop.yaml shop.orders --source '${SHOP_DATABASE}' --wait-for lag --repair
   lakeward verify --warehouse /data/wh shop.all_orders --source 'mysql+pymysql://…/shard_a' \\
       --source-table shard_a.orders --where-lake "_shard = 'shard_a'"
   lakeward verify --warehouse /data/wh shop.orders --against s3://backup/wh:shop.orders
@@ -57,8 +59,8 @@ Drivers: pip install 'lakeward[verify]' brings SQLAlchemy, psycopg (PostgreSQL) 
 MariaDB); SQLite needs none; others by their SQLAlchemy URL.
 
 Exit codes:
-    0  all tables are equal
-    3  a table differs
+    0  all tables are equal, or were repaired
+    3  a table differs, or could not be repaired
    69  the source, the store or the status page does not answer, or the lake did not catch up
    75  keys changed whenever they were read: run it again
    77  credentials were refused
@@ -103,6 +105,8 @@ def _request(arguments: Arguments) -> "Request":
         settle_s=arguments.settle,
         status_url=arguments.status_url,
         slot=arguments.slot,
+        repair=arguments.repair,
+        dry_run=arguments.dry_run,
     )
 
 
@@ -163,7 +167,7 @@ def _request(arguments: Arguments) -> "Request":
     _moving(
         "--status-url",
         "URL",
-        "ask the pipeline's status page for the lag, instead of Kafka and the tables",
+        "take the lag from the pipeline's status page, instead of Kafka and the tables",
     ),
     _moving(
         "--rechecks",
@@ -172,6 +176,12 @@ def _request(arguments: Arguments) -> "Request":
         "(default: 1, with --wait-for 2)",
     ),
     _moving("--recheck-wait", DURATION_S, "time between (default: 0, with --wait-for 30s)"),
+    flag(
+        "--repair",
+        "write rows that differ to the lake as the source has them; needs --source and -c",
+        section="Repair",
+    ),
+    flag("--dry-run", "with --repair: only say what would be written", section="Repair"),
     option("--show", POSITIVE, "keys shown of each kind (default: 10)", default=10),
     flag("--json", "one JSON object per table and line"),
     examples=_EXAMPLES,
@@ -183,6 +193,7 @@ def verify(arguments: Arguments) -> int:
     from ingest.tools.verify.source_url import SourceUrl
 
     choose_one(arguments, "source", "against", required=True)
+    _check_repair(arguments)
     configure_logging(level="info")
     request = _request(arguments)
     settings = settings_at(arguments)
@@ -202,6 +213,32 @@ def verify(arguments: Arguments) -> int:
         if database is not None:
             database.close()
     return exit_code(outcomes)
+
+
+def _check_repair(arguments: Arguments) -> None:
+    """Refuse what a repair cannot go with.
+
+    Raises:
+        InvalidRequestError: rows would be written or removed that do not differ.
+    """
+    from storage.errors import InvalidRequestError
+
+    if not arguments.repair:
+        if arguments.dry_run:
+            raise InvalidRequestError("--dry-run goes with --repair only")
+        return
+    refused = ("against", "where", "where_lake", "key", "exclude")
+    given = [name for name in refused if getattr(arguments, name)]
+    if given:
+        raise InvalidRequestError(
+            "--repair compares whole rows of a table with its source database",
+            hint="choose rows with --key-range alone",
+            option=f"--{given[0].replace('_', '-')}",
+        )
+    if not arguments.rechecks and arguments.rechecks is not None:
+        raise InvalidRequestError(
+            "--repair reads keys that differ again: --rechecks must be above 0"
+        )
 
 
 def _print(outcome: "TableOutcome", *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping
 
-from ingest.config.choices import DEBEZIUM_AVRO, DEBEZIUM_JSON
 from ingest.config.compaction_mode import check_compaction
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings, selects_topic
@@ -11,8 +10,6 @@ from storage.errors import InvalidOptionError, InvalidRequestError
 from storage.options.options import TableOptions
 
 __all__ = ["CHECKS"]
-
-_SNAPSHOT_FORMATS = (DEBEZIUM_JSON, DEBEZIUM_AVRO)
 
 
 def check_tables(settings: Settings) -> None:
@@ -58,27 +55,5 @@ def check_dead_letters(settings: Settings) -> None:
         )
 
 
-def check_sweeps(settings: Settings) -> None:
-    """Refuse sweeps where events do not tell where a snapshot begins and ends.
-
-    Raises:
-        InvalidOptionError: they do not.
-    """
-    if not settings.sweeps or settings.format in _SNAPSHOT_FORMATS:
-        return
-    places = [
-        f"tables[{number}].on.resnapshot"
-        for number, rule in enumerate(settings.tables)
-        if rule.on_resnapshot == "sweep"
-    ]
-    whole = settings.events.on_resnapshot == "sweep"
-    raise InvalidOptionError(
-        "events of this format do not tell where a snapshot begins and ends",
-        hint=f"set it to `upsert`; `sweep` goes with {' and '.join(_SNAPSHOT_FORMATS)}",
-        key="source.on.resnapshot" if whole else places[0],
-        format=settings.format,
-    )
-
-
-CHECKS = (check_tables, check_dead_letters, check_compaction, check_sweeps)
+CHECKS = (check_tables, check_dead_letters, check_compaction)
 """Each raises `InvalidOptionError`."""

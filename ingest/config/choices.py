@@ -16,6 +16,7 @@ __all__ = [
     "DEBEZIUM_JSON",
     "FORMATS",
     "MAPPING_WORDS",
+    "SWEEP_REMOVED",
     "UPSERT_AVRO",
     "ChangeKind",
     "checked_mapping",
@@ -31,6 +32,9 @@ AVRO_FORMATS = (DEBEZIUM_AVRO, UPSERT_AVRO)
 
 BARE_ROW_FORMATS = ("json", "upsert-json", "debezium-flat")
 """Formats whose message is a row, which may have members of any name."""
+
+SWEEP_REMOVED = {"sweep": "`lakeward verify --repair` deletes rows that the source does not have"}
+"""The value of `on.resnapshot` of earlier releases, and what replaced it."""
 
 FORMATS = (
     DEBEZIUM_JSON,

@@ -5,6 +5,7 @@ import dataclasses
 import fnmatch
 from collections.abc import Mapping
 
+from ingest.config.choices import SWEEP_REMOVED
 from ingest.config.setting import Section, redact_properties, section, setting
 from ingest.config.setting_kinds import (
     boolean,
@@ -113,9 +114,8 @@ class TableRule(Section):
     highest value of the TIMESTAMP column so far less the interval. It never goes back, and
     silent partitions do not hold it."""
 
-    on_resnapshot: str | None = setting("on.resnapshot", choice("upsert", "sweep"))
-    """Over `source.on.resnapshot`, for this table: `upsert` where snapshots bring a part of it
-    only."""
+    on_resnapshot: str | None = setting("on.resnapshot", choice("upsert", removed=SWEEP_REMOVED))
+    """As `source.on.resnapshot`, for this table."""
 
     @property
     def auto_bucket(self) -> bool | None:

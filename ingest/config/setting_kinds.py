@@ -225,15 +225,22 @@ def duration_from(least_s: float, text: str) -> Kind:
     return Kind("duration", parse, schema=duration.schema)
 
 
-def choice(*allowed: str) -> Kind:
-    """One of several words."""
+def choice(*allowed: str, removed: Mapping[str, str] | None = None) -> Kind:
+    """One of several words.
+
+    Args:
+        allowed: the words.
+        removed: words of earlier releases, and what replaced them.
+    """
     words = ", ".join(f"`{word}`" for word in allowed)
 
     def parse(value: object) -> str:
         # YAML takes the bare word `off` for a truth value
         given = "off" if value is False and "off" in allowed else _as_text(value).strip().lower()
         if given not in allowed:
-            raise ValueError(f"one of {words}" if len(allowed) > 1 else words)
+            wanted = f"one of {words}" if len(allowed) > 1 else words
+            replaced = (removed or {}).get(given, "")
+            raise ValueError(f"{wanted}; `{given}` was removed: {replaced}" if replaced else wanted)
         return given
 
     known: list[Any] = [*allowed, *(int(word) for word in allowed if word.isdecimal())]

@@ -8,7 +8,7 @@ entries of `tables` and `route` in `rule_settings`; `settings.Settings` puts the
 import dataclasses
 from collections.abc import Mapping
 
-from ingest.config.choices import ALERT_EVENTS, MAPPING_WORDS
+from ingest.config.choices import ALERT_EVENTS, MAPPING_WORDS, SWEEP_REMOVED
 from ingest.config.setting import (
     Section,
     hide,
@@ -233,12 +233,11 @@ class EventSettings(Section):
     one partition; others are parked), or stop the stream."""
 
     on_resnapshot: str = setting(
-        "source.on.resnapshot", choice("upsert", "sweep"), default="upsert"
+        "source.on.resnapshot", choice("upsert", removed=SWEEP_REMOVED), default="upsert"
     )
-    """What a new snapshot of a table (initial or blocking, in Debezium's formats) does: bring
-    its rows, or also delete the rows that it does not bring (`sweep`; fed by one partition,
-    other tables are left). Not where snapshots bring a part of the rows:
-    `snapshot.select.statement.overrides`, conditions of a blocking snapshot."""
+    """What a new snapshot of a table does: upsert its rows. Rows that it does not bring stay;
+    [`lakeward verify --repair`](../guides/verify.md#repair) deletes those that the source does not
+    have."""
 
     @property
     def exact_names(self) -> bool:

@@ -128,17 +128,6 @@ class Settings:
         """What becomes of bad records of `database.table`: `quarantine`, `skip` or `fail`."""
         return self.rule_value(table, lambda rule: rule.bad_records) or _BAD_RECORDS
 
-    @property
-    def sweeps(self) -> bool:
-        """Whether new snapshots of any table delete what they do not bring."""
-        given = (self.events.on_resnapshot, *(rule.on_resnapshot for rule in self.tables))
-        return "sweep" in given
-
-    def sweeps_table(self, table: str) -> bool:
-        """Whether a new snapshot of `database.table` deletes what it does not bring."""
-        said = self.rule_value(table, lambda rule: rule.on_resnapshot)
-        return (said or self.events.on_resnapshot) == "sweep"
-
     def rule_value(self, table: str, value: Callable[[TableRule], _T | None]) -> _T | None:
         """What the last rule for `database.table` that says it says; None = none does."""
         given = (value(rule) for rule in reversed(self.tables) if rule.covers(table))

@@ -25,7 +25,6 @@ from ingest.decode.key_check import KeyColumns, json_keys
 from ingest.decode.origin import OriginReader
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.decode.schema_change_events import JsonValue, plain_value
-from ingest.decode.snapshot_marks import AVRO_WORDS, JSON_WORDS, SnapshotMarkOf, snapshot_mark
 from ingest.decode.truncate_events import truncated_table
 from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
@@ -43,10 +42,6 @@ def _no_table(raw: RawBatch, at: int) -> SourceTable | None:
     return None
 
 
-def _no_mark(raw: RawBatch, at: int) -> tuple[SourceTable, bool] | None:
-    return None
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class FormatDecoder:
     """A decoder of one format.
@@ -59,8 +54,6 @@ class FormatDecoder:
         origins: reads metadata of records.
         json_value: a record's value as a JSON message; None when it has none or cannot be decoded.
         truncated: the table that a record counted as `op.t` is about; None of any other record.
-        snapshot_mark: the table of which a snapshot begins or ends with a record.
-        mark_words: one of them is in every record that `snapshot_mark` knows.
     """
 
     decode: Callable[[RawBatch], DecodeResult]
@@ -70,8 +63,6 @@ class FormatDecoder:
     origins: OriginReader
     json_value: JsonValue = plain_value
     truncated: Truncated = _no_table
-    snapshot_mark: SnapshotMarkOf = _no_mark
-    mark_words: tuple[bytes, ...] = ()
 
 
 def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> FormatDecoder:
@@ -98,8 +89,6 @@ def decoder_of(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> Form
             events.operation,
             events.origins,
             truncated=_truncated(plain_value),
-            snapshot_mark=_marked(plain_value),
-            mark_words=JSON_WORDS,
         )
     decoder: EnvelopeDecoder = DIALECTS[settings.format](_dialect_options(settings, keys), resolve)
     return FormatDecoder(
@@ -139,10 +128,6 @@ def _truncated(json_value: JsonValue) -> Truncated:
     return lambda raw, at: truncated_table(json_value(raw, at))
 
 
-def _marked(json_value: JsonValue) -> SnapshotMarkOf:
-    return lambda raw, at: snapshot_mark(json_value(raw, at))
-
-
 def json_values(settings: Settings) -> JsonValue:
     """Reads values of a pipeline's records as JSON, without its decoder."""
     if settings.avro is None:
@@ -168,8 +153,6 @@ def _debezium_avro(settings: Settings, keys: PrimaryKeys, resolve: Resolver) -> 
         decoder.origins,
         records.json_value,
         _truncated(records.json_value),
-        _marked(records.json_value),
-        AVRO_WORDS,
     )
 
 

@@ -229,11 +229,6 @@ class Observer:
                     "keys": len(found),
                 },
             )
-        for table, rows in sorted(report.swept.items()):
-            _LOG.info(
-                "a snapshot of the source ended; rows that it did not bring are deleted",
-                extra={"event": "swept", "table": table, "rows": rows},
-            )
         _LOG.log(
             logging.DEBUG if report.events == 0 else logging.INFO,
             "batch done",

@@ -102,8 +102,6 @@ class BatchReport:
         schema_verdicts: what became of every change that was asked for, as (table, verdict) pairs.
         parked: tables that this batch parked, as (table, reason) pairs.
         parked_bad: those of them that had too many bad records.
-        swept: rows deleted per table because a snapshot that ended did not bring them.
-        unswept: why snapshots of tables are not swept that should have been.
         matched: (table, member of events, column) where columns of events were matched to columns
             that are spelt in another case or normal form.
         dead_letters: copies of bad records that the topic for them acknowledged.
@@ -152,8 +150,6 @@ class BatchReport:
     schema_verdicts: tuple[tuple[str, Verdict], ...] = ()
     parked: tuple[tuple[str, str], ...] = ()
     parked_bad: tuple[str, ...] = ()
-    swept: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    unswept: Mapping[str, str] = dataclasses.field(default_factory=dict)
     matched: tuple[tuple[str, str, str], ...] = ()
     dead_letters: int = 0
     duration_s: float = 0.0

@@ -3,17 +3,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ingest.pipeline.batch_report import BatchReport, LookupUse, Written
-from ingest.pipeline.deletions.sweep_decisions import Verdict
 from ingest.pipeline.job_outcome import JobOutcome
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.reduce_side import BucketResult
 from storage.format.metadata.file_meta import CommitMessage
 from storage.table.commit.commit import CommitResult
 
-__all__ = ["summary", "swept"]
+__all__ = ["summary"]
 
 
 class CompactionFigures:
@@ -184,22 +182,4 @@ def _task_seconds(outcome: JobOutcome) -> dict[str, float]:
         **outcome.report.seconds,
         "merge": sum(result.seconds for result in outcome.results) - finish,
         "flush": finish,
-    }
-
-
-def swept(
-    outcome: JobOutcome, verdicts: Mapping[str, Verdict], commits: Mapping[str, object]
-) -> dict[str, Any]:
-    """Of a report what became of snapshots that end: see `BatchReport`.
-
-    Args:
-        outcome: of all runs.
-        verdicts: on tables that new snapshots sweep.
-        commits: tables that were committed.
-    """
-    gone = summed((one.table, one.swept) for one in outcome.results)
-    done = {name: each for name, each in verdicts.items() if name in commits}
-    return {
-        "swept": {name: gone.get(name, 0) for name, each in done.items() if each.swept},
-        "unswept": {name: each.told for name, each in done.items() if each.told},
     }

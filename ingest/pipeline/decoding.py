@@ -14,7 +14,6 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 
 from ingest.config.settings import Settings
-from ingest.config.source_settings import FileSourceSettings
 from ingest.decode.column_names import ColumnNames, why_no_column
 from ingest.decode.decoders import FormatDecoder, decoder_of
 from ingest.decode.events import (
@@ -31,7 +30,6 @@ from ingest.decode.events import (
 from ingest.decode.isolation import isolated
 from ingest.decode.key_check import without_foreign_keys
 from ingest.decode.schema_change_events import TableDdl, schema_changes
-from ingest.decode.snapshot_marks import places_with
 from ingest.pipeline.deletions.truncates import Truncate
 from ingest.pipeline.placing import in_one_task
 from ingest.pipeline.plan import BatchPlan
@@ -48,7 +46,6 @@ from ingest.source.position.ordered_tables import (
     position_kind,
 )
 from ingest.source.records import RawBatch
-from ingest.state.sweeps import SnapshotMark
 from ingest.state.table_cache import Warehouse, schema_of
 from ingest.transform.rule_names import source_key_of, transform_rule
 from storage.errors import InternalError
@@ -139,8 +136,6 @@ class Decoding:
         self._transforms: dict[str, TableTransform] = {}
         self._known: dict[tuple[str, int], TableTransform] = {}
         self._routing = routing_of(settings)
-        self._sweeps = settings.sweeps
-        self._unbroken = isinstance(settings.source, FileSourceSettings)
         self._tables: dict[SourceTable, str] = {}
         self.feeds: dict[str, set[str]] = {}
         self.sources: dict[SourceTable, set[str]] = {}
@@ -271,47 +266,6 @@ class Decoding:
                     raw.partition,
                     raw.offsets[at],
                     stops=policy == "fail",
-                    refusal=refusal,
-                )
-            )
-        return found
-
-    def snapshot_marks(
-        self, raw: RawBatch, result: DecodeResult, behind: int
-    ) -> list[SnapshotMark]:
-        """Events with which snapshots of tables begin or end, where the settings sweep.
-
-        Nothing is looked at in records without rows of snapshots. Those that wait for a change of
-        schema and bad ones may be such rows.
-
-        Args:
-            raw: the records.
-            result: of decoding them.
-            behind: offset after the record before them, if that was read.
-        """
-        counts, found = result.counts, list[SnapshotMark]()
-        reads = counts.get("op.r") or counts.get("pending") or result.bad
-        if not (self._sweeps and reads):
-            return found
-        for at in places_with(raw.values, self._decoder.mark_words):
-            event = self._decoder.snapshot_mark(raw, at)
-            place = None if event is None else self._routing.written(event[0])
-            if event is None or place is None or not self.settings.sweeps_table(place.table):
-                continue
-            target = self._resolve(event[0], raw.topic)
-            if target is None or not target.belongs_to(event[0]):
-                continue
-            offset = raw.offsets[at]
-            before = raw.offsets[at - 1] + 1 if at else behind
-            refusal = "other source tables fill it, too" if place.owner else ""
-            found.append(
-                SnapshotMark(
-                    place.table,
-                    raw.topic,
-                    raw.partition,
-                    offset,
-                    first=event[1],
-                    behind=self._unbroken or before == offset,
                     refusal=refusal,
                 )
             )

@@ -90,7 +90,6 @@ def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> J
         name: totals for name, totals in first.report.tables.items() if name not in tables
     } | again.report.tables
     report.keys.add(again.report.keys)
-    report.met_bad_too(again.report)
     failures = {n: e for n, e in first.report.failures.items() if n not in tables}
     report.failures = failures | again.report.failures
     return JobOutcome(BatchTotals(report), kept + again.results, first.use.plus(again.use))

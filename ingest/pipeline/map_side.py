@@ -45,7 +45,6 @@ from ingest.pipeline.chunk import (
     ipc_bytes,
 )
 from ingest.pipeline.decoding import Decoding, decoding_of
-from ingest.pipeline.deletions.swept_rows import SWEEP_PIECE, untouched
 from ingest.pipeline.deletions.truncates import deletes_of
 from ingest.pipeline.placing import merged_by, placed
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
@@ -115,7 +114,6 @@ class MapSide:
         self.report = RangeReport()
         self._plan = plan
         self._settings = settings
-        self._sweeps = settings.sweeps
         self._watermarks: dict[str, str | None] = {}
         self._warehouse = Warehouse.of(settings.sink)
         self._quarantine = settings.bad_records.table
@@ -128,7 +126,6 @@ class MapSide:
         """Decode one range and cut it into chunks."""
         started = time.perf_counter()
         self.report.ranges.append((piece.topic, piece.partition, piece.start, piece.end))
-        behind = piece.start
         for raw in batches:
             self._count(raw)
             decoding = time.perf_counter()
@@ -136,10 +133,7 @@ class MapSide:
             result = self._decoding.decode(raw)
             self._look(raw, result)
             self._note_truncates(raw, result)
-            self._note_snapshots(raw, result, behind)
-            behind = raw.offsets[-1] + 1 if len(raw) else behind
             yield from self._emptied(piece, raw)
-            yield from self._swept(piece, raw)
             self._take(raw, result)
             self.report.ddl += [e for e in self._decoding.ddl(raw) if self._plan.wants(e.target)]
             self.report.met(self._decoding.feeds)
@@ -184,26 +178,6 @@ class MapSide:
             yield from self._cut(piece)
             table = table_of(self._warehouse, name, self._plan.tables[name])
             yield from self._deleted(piece, raw.topic, name, deletes_of(table, cut))
-
-    def _note_snapshots(self, raw: RawBatch, result: DecodeResult, behind: int) -> None:
-        for mark in self._decoding.snapshot_marks(raw, result, behind):
-            floor = self._plan.floor(mark.table, mark.topic, mark.partition)
-            if self._plan.wants(mark.table) and mark.offset >= floor:
-                self.report.snapshot_marks.append(mark)
-        if self._sweeps:
-            for record in result.bad:
-                self.report.met_bad(raw.topic, raw.partition, record.target, record.offset)
-
-    def _swept(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
-        """Deletes of what a snapshot did not bring that ends at one of these records."""
-        for name, sweep in sorted(self._plan.sweeps.items()):
-            if not sweep.is_at(raw.topic, raw.partition, raw.offsets):
-                continue
-            if not self._plan.wants(name) or name in self._plan.cuts:  # which leave nothing
-                continue
-            table = table_of(self._warehouse, name, self._plan.tables[name])
-            yield from self._cut(piece)
-            yield from self._deleted(SWEEP_PIECE, raw.topic, name, untouched(table, sweep))
 
     def _deleted(
         self, piece: SourceRange, topic: str, name: str, deletes: Iterable[pa.RecordBatch]

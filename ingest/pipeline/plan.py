@@ -18,7 +18,6 @@ import orjson
 from ingest.pipeline.deletions.truncates import Cut
 from ingest.schema.schema_answers import Answers
 from ingest.source.ranges import floor_of
-from ingest.state.sweeps import Numbers, Sweep
 from storage.errors import InternalError
 
 __all__ = ["PLAN_PROPERTY", "BatchPlan", "Unwritable"]
@@ -77,8 +76,6 @@ class BatchPlan:
         answers: per table what was settled of shapes that its schema does not cover.
         write_only: tables whose writers hold another `write-only` than the table's (`compaction`).
         cuts: where tables are emptied in this run.
-        sweeps: what is deleted in this run because a snapshot did not bring it.
-        numbers: tables whose rows get sequence numbers above a floor: a snapshot passes.
         unwritable: records whose rows an earlier run of the batch could not write.
     """
 
@@ -98,18 +95,14 @@ class BatchPlan:
     answers: Mapping[str, Answers] = dataclasses.field(default_factory=dict)
     write_only: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     cuts: Mapping[str, Cut] = dataclasses.field(default_factory=dict)
-    sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=dict)
-    numbers: Mapping[str, Numbers] = dataclasses.field(default_factory=dict)
     unwritable: tuple[Unwritable, ...] = ()
 
     def floor(self, table: str, topic: str, partition: int) -> int:
         """Offset below which a table's rows of a source partition are to be dropped."""
         floor = floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
-        cut, sweep = self.cuts.get(table), self.sweeps.get(table)
+        cut = self.cuts.get(table)
         if cut is not None and (cut.topic, cut.partition) == (topic, partition):
             floor = max(floor, cut.offset)
-        if sweep is not None and (sweep.topic, sweep.partition) == (topic, partition):
-            floor = max(floor, sweep.since)
         return floor
 
     def bad_floor(self, quarantine: str, target: str, topic: str, partition: int) -> int:
@@ -153,8 +146,6 @@ class BatchPlan:
             "answers": {name: each.to_plain() for name, each in self.answers.items()},
             "write_only": self.write_only,
             "cuts": {name: cut.to_plain() for name, cut in self.cuts.items()},
-            "sweeps": {name: sweep.to_plain() for name, sweep in self.sweeps.items()},
-            "numbers": {name: [each.offset, each.floor] for name, each in self.numbers.items()},
             "unwritable": [dataclasses.astuple(each) for each in self.unwritable],
         }
         data = zlib.compress(orjson.dumps(raw, option=orjson.OPT_SORT_KEYS), 1)
@@ -192,7 +183,5 @@ def _parse(text: str) -> BatchPlan:
         answers={name: Answers.from_plain(each) for name, each in raw["answers"].items()},
         write_only=raw["write_only"],
         cuts={name: Cut(*each) for name, each in raw["cuts"].items()},
-        sweeps={name: Sweep(*each) for name, each in raw["sweeps"].items()},
-        numbers={name: Numbers(*each) for name, each in raw["numbers"].items()},
         unwritable=tuple(Unwritable(*each) for each in raw["unwritable"]),
     )

@@ -13,7 +13,6 @@ from ingest.pipeline.plan import Unwritable
 from ingest.pipeline.quarantine.bad_counts import BadCounts
 from ingest.pipeline.task_use import TaskUse
 from ingest.source.position.stored import StoredPositions, merged_positions
-from ingest.state.sweeps import SnapshotMark
 from storage.errors import LakewardError
 
 __all__ = ["BatchTotals", "RangeReport", "TableTotals"]
@@ -86,9 +85,6 @@ class RangeReport:
         seconds: wall time of the task's parts [s].
         keys: in which partitions keys are, and changes of key.
         truncates: events that empty tables.
-        snapshot_marks: events with which snapshots begin or end, of tables that are swept.
-        bad_places: highest offset of a bad record by topic, partition and table it is for (`""` =
-            not known); below floors too. Only where tables are swept.
         failures: why a task could not do its part for a table, by table.
         use: what the task asked of store and registry.
         unwritable: records whose rows the task cannot hand on.
@@ -108,8 +104,6 @@ class RangeReport:
     feeds: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     keys: KeyPlaces = dataclasses.field(default_factory=KeyPlaces)
     truncates: list[Truncate] = dataclasses.field(default_factory=list)
-    snapshot_marks: list[SnapshotMark] = dataclasses.field(default_factory=list)
-    bad_places: dict[tuple[str, int, str], int] = dataclasses.field(default_factory=dict)
     failures: dict[str, LakewardError] = dataclasses.field(default_factory=dict)
     use: TaskUse = dataclasses.field(default_factory=TaskUse)
     unwritable: list[Unwritable] = dataclasses.field(default_factory=list)
@@ -118,16 +112,6 @@ class RangeReport:
         """Note which topics feed which tables."""
         for table, topics in feeds.items():
             self.feeds.setdefault(table, set()).update(topics)
-
-    def met_bad(self, topic: str, partition: int, table: str, offset: int) -> None:
-        """Note a bad record in `bad_places`."""
-        place = (topic, partition, table)
-        self.bad_places[place] = max(offset, self.bad_places.get(place, -1))
-
-    def met_bad_too(self, other: "RangeReport") -> None:
-        """Take in the `bad_places` of another report."""
-        for place, offset in other.bad_places.items():
-            self.met_bad(*place, offset)
 
     def spent(self, part: str, seconds: float) -> None:
         """Add wall time of one part [s]."""
@@ -158,8 +142,6 @@ class BatchTotals:
         mine.deltas += report.deltas
         mine.ddl += report.ddl
         mine.truncates += report.truncates
-        mine.snapshot_marks += report.snapshot_marks
-        mine.met_bad_too(report)
         mine.failures |= report.failures
         mine.unwritable += report.unwritable
         for part, seconds in report.seconds.items():

@@ -5,8 +5,7 @@ Runs in `mapInArrow` after the shuffle. All chunks of one (table, partition, buc
 task. Per bucket:
 
 1. sort the chunks by (topic, source partition, first offset): the shuffle keeps no order;
-2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot, and numbers them
-   higher where a snapshot of the source passes (`sweeps`);
+2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot;
 3. flush, compact what is due, and return the commit message. Nothing is visible until the driver
    commits; files of an attempt that lost are never named by anyone (unique names per writer).
 """
@@ -20,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from ingest.config.compaction_mode import WRITE_ONLY
@@ -28,12 +26,10 @@ from ingest.decode.isolation import guilty_rows
 from ingest.errors import blames_record
 from ingest.pipeline.batch_report import LookupUse
 from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
-from ingest.pipeline.deletions.swept_rows import SWEEP_PIECE, without_touched
-from ingest.pipeline.placing import ANY_BUCKET, Owner, merged_by, owner_of
+from ingest.pipeline.placing import ANY_BUCKET, Owner, owner_of
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
 from ingest.pipeline.restore import restored
 from ingest.pipeline.task_use import TaskUse
-from ingest.state.sweeps import Numbers
 from ingest.state.table_cache import Warehouse, table_of
 from ingest.state.table_faults import TABLE_FAULTS, lost_file
 from storage.errors import InternalError, LakewardError
@@ -76,7 +72,6 @@ class BucketResult:
         values_lost: values that the source did not send and that no older row has.
         lookup: what the task did with local copies, on one of its results; None elsewhere.
         failure: why there is nothing to commit; the driver decides what becomes of it.
-        swept: rows deleted because a snapshot did not bring them.
         use: what the task asked of the store, on one of its results; None elsewhere.
         unwritable: records for which there is nothing to commit: the batch is run without them.
     """
@@ -91,7 +86,6 @@ class BucketResult:
     values_lost: int = 0
     lookup: LookupUse | None = None
     failure: LakewardError | None = None
-    swept: int = 0
     use: TaskUse | None = None
     unwritable: tuple[Unwritable, ...] = ()
 
@@ -191,8 +185,6 @@ def _unwritable(
     for at, why in found.items():
         number = next(n for n, end in enumerate(ends) if at < end)
         chunk, batch = ordered[number], batches[number]
-        if chunk.topic == SWEEP_PIECE.topic:  # no record's, but the table's own
-            raise error
         offsets = batch.column(OFFSET_COLUMN).to_numpy()
         offset = int(offsets[at - ends[number] + batch.num_rows])
         place = (chunk.topic, chunk.source_partition)
@@ -231,24 +223,16 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         raise InternalError("a chunk of an unplanned table", table=first.table)
     table = writable(table_of(warehouse, first.table, schema_id), plan, first.table)
     rows: Counter[str] = Counter()
-    swept: list[pa.RecordBatch] = []
     batches: list[pa.RecordBatch] = []
-    numbers = plan.numbers.get(first.table)
-    needless = [OFFSET_COLUMN] if numbers is None or numbers.offset < 0 else []
     with _writer(table, first) as writer:
         for chunk in ordered:
             if chunk.schema_id != schema_id:
                 raise InternalError(
                     "a chunk of another schema", table=first.table, schema=chunk.schema_id
                 )
-            into = swept if chunk.topic == SWEEP_PIECE.topic else batches
-            into.append(ipc_batch(chunk.payload).drop_columns(needless))
-        deletes, gone = without_touched(swept, batches, merged_by(table))
-        batches[:0] = deletes
+            batches.append(ipc_batch(chunk.payload).drop_columns([OFFSET_COLUMN]))
         whole = restored(batches, table, _partition_of(first, table), _bucket_of(first))
-        for batch, floor in _numbered(whole.rows, numbers):
-            if floor >= 0:
-                writer.number_above(floor)
+        for batch in whole.rows:
             _count_kinds(batch, rows)
             writer.write(batch)
         finishing = time.perf_counter()
@@ -264,24 +248,7 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
         finish_seconds=finish_seconds,
         values_kept=whole.values,
         values_lost=whole.lost,
-        swept=gone,
     )
-
-
-def _numbered(
-    batches: Sequence[pa.RecordBatch], numbers: Numbers | None
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Rows in the order in which they get their numbers, and above which these are to be."""
-    if numbers is None or numbers.offset < 0:
-        floor = -1 if numbers is None else numbers.floor
-        yield from ((batch, floor) for batch in batches)
-        return
-    later = [pc.greater_equal(batch.column(OFFSET_COLUMN), numbers.offset) for batch in batches]
-    bare = [batch.drop_columns([OFFSET_COLUMN]) for batch in batches]
-    for batch, mask in zip(bare, later, strict=True):
-        yield batch.filter(pc.invert(mask)), -1
-    for batch, mask in zip(bare, later, strict=True):
-        yield batch.filter(mask), numbers.floor
 
 
 def writable(table: FileStoreTable, plan: BatchPlan, name: str) -> FileStoreTable:

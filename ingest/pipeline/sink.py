@@ -10,7 +10,7 @@ Protocol of one batch:
 4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
 5. records that no schema covers were reported, not written: create or alter their tables, discard
    the files just written for them and run the job again for those tables alone; likewise for
-   tables that the source truncated or a new snapshot sweeps (`emptying`);
+   tables that the source truncated (`truncates`);
 6. tables whose part failed for reasons of their own are parked, and so are those with too many
    bad records (`bad_limits`; the quarantine's part is made again without these) or that somebody
    named meanwhile (`TableBook.park`): their files are discarded, the others go on;
@@ -34,11 +34,9 @@ from pyspark.sql import functions as F
 
 from ingest.errors import SchemaStopError, TruncateStopError
 from ingest.pipeline.batch_report import BatchReport
-from ingest.pipeline.batch_summary import summary, swept
+from ingest.pipeline.batch_summary import summary
 from ingest.pipeline.chunk import ChunkKind
 from ingest.pipeline.deletions.emptying import emptying_plan
-from ingest.pipeline.deletions.sweep_decisions import Verdict
-from ingest.pipeline.deletions.sweep_planner import SweepPlanner
 from ingest.pipeline.deletions.truncates import refuse_truncates
 from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.job_outcome import JobOutcome, Unfinished, replaced, used, without
@@ -53,7 +51,6 @@ from ingest.source.position.stored import positions_property
 from ingest.source.ranges import floor_of
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import Span, commit_properties
-from ingest.state.sweeps import sweep_property
 from ingest.state.table_faults import faults_to_park, reason_of
 from ingest.state.table_registry import TableBook
 from storage.clock import Clock
@@ -133,7 +130,6 @@ class MicroBatchSink:
         self._on_batch = on_batch
         self._draining = draining
         self._history = HistoryWriter(book, stream)
-        self._sweeps = SweepPlanner(book, stream)
         self._dead_letters = dead_letters
         self._unfinished = Unfinished() if unfinished is None else unfinished
         self._weights: dict[str, float] = {}
@@ -204,7 +200,6 @@ class MicroBatchSink:
             positions=self._book.positions(),
             answers=self._book.lasting_answers(),
             write_only=self._book.write_only(),
-            numbers=self._sweeps.numbers(),
         )
         phases.end("plan")
         outcome, plan = self._written(frame, plan)
@@ -213,19 +208,14 @@ class MicroBatchSink:
         self._check_replay(plan, span)
         self._refuse_truncates(outcome)
         outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
-        sweeps: dict[str, Verdict] = {}
-        if self._book.settings.sweeps:
-            bounds = self._position.bounds(batch_id)
-            sweeps = self._sweeps.decide(settled, outcome.report, *bounds)
-        outcome = self._settle_deletes(frame, settled, outcome, sweeps)
+        outcome = self._empty_tables(frame, settled, outcome)
         phases.end("schema")
         judged = {*plan.skip, *plan.parked, self._book.quarantine}
         too_bad = over_limit(self._book.settings, outcome.report, judged)
         outcome = self._without_bad(frame, settled, outcome, too_bad)
         self._meet_parked(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
-        sweeps = {name: each for name, each in sweeps.items() if name not in parked}
-        commits, failed = self._commit_all(plan, outcome, verdicts, span, sweeps)
+        commits, failed = self._commit_all(plan, outcome, verdicts, span)
         outcome, parked = without(outcome, failed), parked | failed
         phases.end("commit")
         copies = copied(self._dead_letters, self._book, plan, span, commits)
@@ -249,7 +239,6 @@ class MicroBatchSink:
             parked=tuple(sorted(parked.items())),
             parked_bad=tuple(sorted(too_bad)),
             dead_letters=copies,
-            **swept(outcome, sweeps, commits),
         )
 
     def _written(self, frame: DataFrame, plan: BatchPlan) -> tuple[JobOutcome, BatchPlan]:
@@ -385,18 +374,12 @@ class MicroBatchSink:
             self._discard(outcome.results)
             raise
 
-    def _settle_deletes(
-        self,
-        frame: DataFrame,
-        plan: BatchPlan,
-        outcome: JobOutcome,
-        sweeps: Mapping[str, Verdict],
-    ) -> JobOutcome:
-        """Run again for tables that lose rows by truncates and snapshots; some are parked."""
-        if not (outcome.report.truncates or sweeps):
+    def _empty_tables(self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome) -> JobOutcome:
+        """Run again for tables that the source truncated; some are parked."""
+        if not outcome.report.truncates:
             return outcome
         end = self._position.bounds(plan.batch_id)[1]
-        rerun = emptying_plan(self._book, plan, outcome.report, end, sweeps)
+        rerun = emptying_plan(self._book, plan, outcome.report, end)
         if rerun.only:
             again = set(rerun.only)
             self._discard(result for result in outcome.results if result.table in again)
@@ -436,7 +419,6 @@ class MicroBatchSink:
         outcome: JobOutcome,
         verdicts: Sequence[tuple[str, SchemaVerdict]],
         span: Span,
-        sweeps: Mapping[str, Verdict],
     ) -> tuple[dict[str, tuple[CommitResult, float]], dict[str, str]]:
         """Commit every table; (what was done, tables parked because theirs failed)."""
         by_table: dict[str, list[BucketResult]] = {}
@@ -455,8 +437,6 @@ class MicroBatchSink:
             )
             known = plan.positions.get(name, {})
             properties |= positions_property(self._stream, known, totals.positions)
-            if (told := sweeps.get(name)) is not None and (told.due or told.watch is not None):
-                properties |= sweep_property(self._stream, plan.identifier, told.watch)
             results = by_table.get(name, ())
             messages = [message for result in results for message in result.messages]
             done = self._book.commit(
@@ -472,7 +452,7 @@ class MicroBatchSink:
             self._unfinished.committed(name, done, seconds)
             return done, seconds
 
-        names = sorted({*by_table, *(name for name, each in sweeps.items() if each.due)})
+        names = sorted(by_table)
         told = self._history.untold(plan, verdicts)
         if names or told:
             noted = {*names, *plan.skip} | ({self._book.history} if told else set())
@@ -482,7 +462,7 @@ class MicroBatchSink:
         # what is bad now may be good on a replay (its schema was registered since) whose table is
         # done already: only in quarantine it is not lost, so that goes first
         held = self._book.quarantine
-        self._unfinished.committing(plan.identifier, outcome, {*by_table, *names})
+        self._unfinished.committing(plan.identifier, outcome, {*by_table})
         done = {held: commit(held)} if held in by_table else {}
         futures = {name: self._pool.submit(commit, name) for name in names if name not in done}
         wait(futures.values())  # one table's failure does not leave another's commit half watched

@@ -15,10 +15,10 @@ Properties that every snapshot of the stream carries:
 * `lakeward.range.<stream>`  the micro-batch's exact ranges: JSON
   `{topic: {partition: [start, end]}}`;
 * `lakeward.positions.<stream>`  of tables in the order of the source, see `positions.stored`;
-* `lakeward.sweep.<stream>`  of tables that new snapshots sweep, see `sweeps`.
 """
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from ingest.state.state_format import (
     require_known_format,
     unreadable_property,
 )
-from ingest.state.sweeps import SWEEP_PROPERTY, Watch, parsed_watch
 from storage.errors import CorruptDataError, FencedError
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.local import LocalFileIO
@@ -52,7 +51,10 @@ __all__ = [
     "stored_offsets",
 ]
 
+_LOG = logging.getLogger(__name__)
+
 OFFSETS_PROPERTY = "lakeward.offsets."
+_SWEEP_PROPERTY = "lakeward.sweep."  # of earlier releases
 RANGE_PROPERTY = "lakeward.range."
 _FILE_NAME = "lakeward.json"
 _GENERATION = "rewind-"
@@ -72,7 +74,6 @@ class TableProgress:
         span: ranges of the newest commit.
         snapshot_id: the snapshot that says so.
         positions: highest positions of a table in the order of the source.
-        watch: what it knows of snapshots; None = nothing.
     """
 
     identifier: int
@@ -80,7 +81,6 @@ class TableProgress:
     span: dict[str, dict[str, tuple[int, int]]]
     snapshot_id: int
     positions: StoredPositions = dataclasses.field(default_factory=dict)
-    watch: Watch | None = None
 
 
 def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
@@ -89,16 +89,29 @@ def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
     if snapshot is None:
         return None
     properties = snapshot.properties or {}
+    _warn_of_open_sweep(properties.get(_SWEEP_PROPERTY + stream), snapshot, table)
     return TableProgress(
         snapshot.commit_identifier,
         _offsets(properties.get(OFFSETS_PROPERTY + stream), snapshot),
         _span(properties.get(RANGE_PROPERTY + stream), snapshot),
         snapshot.id,
         parsed(properties.get(POSITIONS_PROPERTY + stream), snapshot.id),
-        parsed_watch(
-            properties.get(SWEEP_PROPERTY + stream), snapshot.commit_identifier, snapshot.id
-        ),
     )
+
+
+def _warn_of_open_sweep(text: str | None, snapshot: Snapshot, table: FileStoreTable) -> None:
+    """Warn where an earlier release would have deleted rows at the end of a source snapshot."""
+    try:
+        sweep = orjson.loads(text or "{}")
+        is_open = sweep.get("commit") == snapshot.commit_identifier and sweep["state"] == "open"
+    except (ValueError, KeyError, AttributeError):
+        return
+    if is_open:
+        _LOG.warning(
+            "on.resnapshot: sweep was removed; rows that the source snapshot does not bring stay: "
+            "compare the table with `lakeward verify --repair` when the snapshot has ended",
+            extra={"event": "sweep_removed", "table": table.layout.root},
+        )
 
 
 def stored_offsets(snapshot: Snapshot, stream: str) -> OffsetMap | None:

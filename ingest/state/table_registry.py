@@ -33,7 +33,6 @@ from ingest.state.epochs import epoch_property, require_epoch
 from ingest.state.parking import Parking
 from ingest.state.rolled_back import require_history
 from ingest.state.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
-from ingest.state.sweeps import SWEEP_PROPERTY, parsed_watch
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.state.table_faults import TABLE_FAULTS, lost_file, reason_of
 from storage.clock import Clock
@@ -79,7 +78,6 @@ class TableBook:
         self.quarantine = settings.bad_records.table
         self.settings = settings
         self._stream = settings.pipeline.name
-        self._told = SWEEP_PROPERTY + self._stream
         self._clock = clock
         self._catalog = catalog_of(self.warehouse)
         self.file_io = self._catalog.file_io
@@ -495,7 +493,7 @@ class TableBook:
     ) -> CommitResult:
         """Commit one table's share of a batch and turn its page."""
         page = self._pages[name]
-        commit, told = page.table.new_commit(self._stream), properties.get(self._told)
+        commit = page.table.new_commit(self._stream)
         known = [offsets] if page.progress is None else [page.progress.offsets, offsets]
 
         def require(latest: Snapshot | None) -> None:
@@ -509,7 +507,6 @@ class TableBook:
             properties={**properties, **epoch_property(self._stream, self._epoch)},
             watermark=watermark_of(self.settings, name, event_time_ms),
             before_publish=require,
-            ignore_empty=told is None,
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:
@@ -520,8 +517,7 @@ class TableBook:
             if newest is not None:
                 page.snapshot_id = newest
                 positions = parsed(properties.get(POSITIONS_PROPERTY + self._stream), newest)
-                watch = parsed_watch(told, identifier, newest)
-                page.progress = TableProgress(identifier, offsets, ranges, newest, positions, watch)
+                page.progress = TableProgress(identifier, offsets, ranges, newest, positions)
         return result
 
     def discard(self, name: str, messages: Sequence[CommitMessage]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody needs to help with a pipeline, in one archive, without secrets and without rows.
+"""Diagnostics of a pipeline in one archive, without secrets and without rows.
 
 Every part is gathered for itself: one that fails says why in its own file, and the others are
 there. Rows, keys, payloads of bad records and values of secret settings are never in it; names of
@@ -57,7 +57,7 @@ def write_bundle(
     most_tables: int = 50,
     logs: Sequence[Path] = (),
     ask: bool = True,
-    told: Callable[[str], None] = lambda part: None,
+    on_part: Callable[[str], None] = lambda part: None,
     clock: Clock | None = None,
 ) -> list[Part]:
     """Gather everything and write the archive.
@@ -66,11 +66,11 @@ def write_bundle(
         target: a `.tar.gz` that does not exist yet.
         resolved: the pipeline's settings.
         url: of the daemon, if not where the settings say.
-        tables: those to look at closely; none: the first of the stream's, parked ones first.
+        tables: those with details; none: the first of the stream's, parked ones first.
         most_tables: how many of these.
         logs: log files whose ends are put in.
         ask: whether to contact the broker and the registry, too.
-        told: told of every part as it is begun.
+        on_part: called with every part as it begins.
         clock: time.
 
     Returns:
@@ -93,7 +93,7 @@ def write_bundle(
 
         work = _Bundle(resolved, url, tables, most_tables, logs, ask)
         for path, make in work.parts():
-            told(path)
+            on_part(path)
             try:
                 text = make()
             except Exception as error:  # noqa: BLE001 - the others are wanted all the more
@@ -128,7 +128,7 @@ class _Bundle:
         self._ask = ask
 
     def parts(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """In the order in which somebody reads them."""
+        """In reading order."""
         yield "versions.json", lambda: _json(_versions())
         yield "machine.json", lambda: _json(_machine(self._settings))
         yield "settings.txt", self._shown_settings
@@ -172,7 +172,7 @@ class _Bundle:
             return self._wanted
         try:
             known: Mapping[str, Any] = pipeline_status(self._settings, self._url)["tables"]
-        except Exception:  # noqa: BLE001 - `status.json` tells why
+        except Exception:  # noqa: BLE001 - `status.json` says why
             return ()
         odd = sorted(known, key=lambda name: (known[name]["state"] == "running", name))
         return odd[: self._most]
@@ -267,7 +267,7 @@ def _files(file_io: FileIO, folder: str) -> Iterator[tuple[str, Any]]:
         try:
             text = file_io.read_bytes(status.path).decode(errors="replace")
         except FileNotFoundError:  # a daemon that runs writes and removes such files all the time
-            yield relative, "gone meanwhile"
+            yield relative, "deleted meanwhile"
             continue
         try:
             yield relative, json.loads(text)

@@ -115,10 +115,6 @@ class MergeTreeWriter:
         """Leave numbers to other writers of this bucket whose rows come before this one's."""
         self._next_sequence += count
 
-    def number_above(self, floor: int) -> None:
-        """Give rows from now on sequence numbers above a floor; the others stay as they are."""
-        self._next_sequence = max(self._next_sequence, floor + 1)
-
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows.
 

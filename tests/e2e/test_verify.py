@@ -9,6 +9,8 @@ import dataclasses
 import datetime
 import json
 import random
+import subprocess
+import sys
 import threading
 import uuid
 from decimal import Decimal
@@ -181,8 +183,32 @@ def test_a_moving_source_is_waited_for(
         found = told["moving"]
         assert code == ExitCode.DIFFERENT
         assert (found["missing"], found["extra"], found["different"]) == (1, 1, 1), found
+        kill_a_repair(config, url(server), tmp_path / "warehouse")
+        code, told = verify(capsys, *arguments, "--wait-timeout", "4m", "--repair")
+        assert (code, told["moving"]["outcome"]) == (ExitCode.OK, "repaired"), told
+        code, told = verify(capsys, *arguments, "--wait-timeout", "4m")
+        assert (code, told["moving"]["outcome"]) == (ExitCode.OK, "equal"), told
         assert daemon.terminate() == 0
     connect_worker.remove(prefix)
+
+
+def kill_a_repair(config: Path, source: str, warehouse: Path) -> None:
+    """Kill a repair that has parked the table."""
+    command = [sys.executable, "-m", "ingest.cli.main", "verify", "-c", str(config), "shop.moving"]
+    process = subprocess.Popen([*command, "--source", source, "--repair"])
+    try:
+        eventually(
+            lambda: any("shop.moving" in each.read_text() for each in parked_files(warehouse)),
+            timeout=120,
+            what="the table to be parked",
+        )
+    finally:
+        process.kill()
+        process.wait()
+
+
+def parked_files(warehouse: Path) -> list[Path]:
+    return [*warehouse.glob(".lakeward/*/parked.json")]
 
 
 ROWS = 2000

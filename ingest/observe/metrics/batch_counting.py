@@ -89,9 +89,6 @@ def _count_tables(into: Instruments, report: BatchReport) -> None:
         into.add("table_files_written_total", written.files, table, kind)
     for table, ratio in report.bucket_skew.items():
         into.set("table_bucket_skew_ratio", ratio, table)
-    for outcome, tables in (("swept", report.swept), ("called_off", report.unswept)):
-        for table in tables:
-            into.add("table_sweeps_total", 1, table, outcome)
     _count_schemas(into, report)
     for table, (oldest, _) in report.source_ts_ms.items():
         into.observe("table_commit_delay_seconds", max(0.0, ended_s - oldest / 1000), table)
@@ -128,7 +125,6 @@ def _count_compactions(into: Instruments, report: BatchReport) -> None:
         ("table_values_kept_total", report.values_kept),
         ("table_values_lost_total", report.values_lost),
         ("duplicate_events_total", report.repeated),
-        ("table_rows_swept_total", report.swept),
     ):
         for table, count in counts.items():
             into.add(metric, count, table)

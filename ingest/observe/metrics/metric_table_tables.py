@@ -96,19 +96,6 @@ _ROWS = (
         _TABLE,
     ),
     Metric(
-        "table_rows_swept_total",
-        "counter",
-        "Rows deleted because a new snapshot of the source did not bring them.",
-        _TABLE,
-        unit="rows",
-    ),
-    Metric(
-        "table_sweeps_total",
-        "counter",
-        "Snapshots of the source that were to be swept: swept, or called_off.",
-        ("table", "outcome"),
-    ),
-    Metric(
         "duplicate_events_total",
         "counter",
         "Rows of tables in the order of the source that were delivered again, or late.",

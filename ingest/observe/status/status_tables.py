@@ -44,10 +44,6 @@ class TableFacts:
                     "snapshot_id": report.snapshots.get(table),
                     "at": now,
                 }
-        for table, count in report.swept.items():
-            self._of(table)["last_sweep"] = {"rows": count}
-        for table, why in report.unswept.items():
-            self._of(table)["last_sweep"] = {"called_off": why}
         for table, runs in report.sorted_runs.items():
             self._of(table)["sorted_runs_max"] = runs
         for table, done in report.compactions.items():

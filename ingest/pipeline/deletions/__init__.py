@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that go without a record of their own: truncates, and what a new snapshot lacks."""
+"""TRUNCATE events of the source: tables lose all rows in a second run of the batch."""

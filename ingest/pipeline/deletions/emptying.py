@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The further run of a batch for tables that lose rows by truncates and snapshots (`sweeps`)."""
+"""The further run of a batch for tables that the source truncated."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ingest.pipeline.deletions.sweep_decisions import Verdict
 from ingest.pipeline.deletions.truncates import cuts_of
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.range_report import RangeReport
@@ -16,27 +15,22 @@ __all__ = ["emptying_plan"]
 
 
 def emptying_plan(
-    book: TableBook,
-    plan: BatchPlan,
-    report: RangeReport,
-    end: Mapping[str, Any],
-    verdicts: Mapping[str, Verdict],
+    book: TableBook, plan: BatchPlan, report: RangeReport, end: Mapping[str, Any]
 ) -> BatchPlan:
-    """The run that deletes rows of no record; asks to park tables that cannot be emptied.
+    """Plan the run that empties tables; requests parking of tables that cannot be emptied.
 
     Args:
         book: the stream's tables.
         plan: of the run before.
         report: of the runs before.
         end: source offsets at the end of the batch, of all partitions.
-        verdicts: on tables that new snapshots sweep.
 
     Returns:
-        For the tables to be emptied, swept or numbered anew alone, and the quarantine, which goes
-        with every further run; for no table when there are none.
+        For the tables to be emptied alone, and the quarantine, which goes with every further run;
+        for no table when there are none.
     """
-    gone = book.to_park()
-    truncates = [each for each in report.truncates if each.table not in gone]
+    parked = book.to_park()
+    truncates = [each for each in report.truncates if each.table not in parked]
     names = {each.table for each in truncates} & plan.tables.keys()
     cuts, refused = cuts_of(
         truncates,
@@ -46,15 +40,9 @@ def emptying_plan(
     )
     for name, reason in refused.items():
         book.park(name, reason)
-    live = {name: each for name, each in verdicts.items() if name not in book.to_park()}
-    sweeps = {name: each.sweep for name, each in live.items() if each.sweep is not None}
-    numbers = {name: each.numbers for name, each in live.items() if each.numbers is not None}
-    again = {*cuts, *sweeps, *numbers}
     return dataclasses.replace(
         plan,
         run=plan.run + 1,
-        only=tuple(sorted({*again, book.quarantine})) if again else (),
+        only=tuple(sorted({*cuts, book.quarantine})) if cuts else (),
         cuts=cuts,
-        sweeps=sweeps,
-        numbers={**plan.numbers, **numbers},
     )

@@ -3,7 +3,7 @@
 
 A truncate event stands at one offset of one partition. With `apply` the table loses everything that
 came before it: rows of the batch with smaller offsets are left out, and the rows that the table
-held are deleted one by one through the ordinary way of writing, so that every changelog producer
+held are deleted one by one through the ordinary writers, so that every changelog producer
 and every index learns of them. The source task that reads the event sends these deletes
 (`map_side`), in a second run of the batch for the emptied tables alone, at the offset of the event:
 what follows it in the partition follows the deletes.
@@ -20,9 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from ingest.decode.events import OFFSET_COLUMN
 from ingest.errors import TruncateStopError
-from ingest.pipeline.deletions.delete_rows import as_deletes
 from ingest.source.position.ordered_tables import position_kind
+from storage.format.types.types import VALUE_KIND, RowKind
 from storage.table.table import FileStoreTable
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "unordered",
     "why_kept",
 ]
+
+_FIELDS = (pa.field(VALUE_KIND, pa.int8(), False), pa.field(OFFSET_COLUMN, pa.int64(), False))
 
 _WAY_OUT = "set `source.on.truncate: ignore`, reload and resume the table; then empty it by hand"
 
@@ -48,7 +51,7 @@ class Truncate:
         partition: of the topic.
         offset: in the partition.
         stops: whether it ends the stream.
-        refusal: why the table cannot be emptied, as far as the pipeline's settings tell; "" = it
+        refusal: why the table cannot be emptied, by the pipeline's settings; "" = it
             can.
     """
 
@@ -143,7 +146,7 @@ def cuts_of(
 
 
 def unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
-    """Why it is not known which records came before the event."""
+    """Say why it is unknown which records came before the event; "" = it is known."""
     names = sorted(topics)
     if len(names) > 1:
         return f"it is fed by several topics ({', '.join(names[:3])}), which have no order"
@@ -153,7 +156,7 @@ def unordered(topics: Iterable[str], partitions: Mapping[str, int]) -> str:
 
 
 def why_kept(table: FileStoreTable) -> str:
-    """Why deletes would not leave a table as empty as it is in the source."""
+    """Say why deletes would not empty a table; "" = they do."""
     options = table.options
     if not table.schema.primary_keys:
         return "append tables keep their rows"
@@ -172,7 +175,7 @@ def why_kept(table: FileStoreTable) -> str:
 
 
 def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
-    """A delete for every row that a table holds, whole, as the tables behind it may need it.
+    """A delete for every row that a table holds, whole, as downstream tables may need it.
 
     Yields:
         Change rows of a source task: the table's columns, kind, and the event's offset.
@@ -189,4 +192,22 @@ def deletes_of(table: FileStoreTable, cut: Cut) -> Iterator[pa.RecordBatch]:
     read = table.new_read()
     for split in plan.splits:
         for batch in read.to_batches(split):
-            yield as_deletes(table, batch, cut.offset)
+            yield _as_deletes(table, batch, cut.offset)
+
+
+def _as_deletes(table: FileStoreTable, rows: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    """Make change rows that delete rows of a table, all at one offset.
+
+    Args:
+        table: the table.
+        rows: its columns by name, maybe others too.
+        offset: their position in the partition.
+    """
+    own = table.schema.arrow_schema
+    count = rows.num_rows
+    kinds = pa.repeat(pa.scalar(int(RowKind.DELETE), pa.int8()), count)
+    offsets = pa.repeat(pa.scalar(offset, pa.int64()), count)
+    columns = [rows.column(name) for name in own.names]
+    return pa.RecordBatch.from_arrays(
+        [*columns, kinds, offsets], schema=pa.schema([*own, *_FIELDS])
+    )

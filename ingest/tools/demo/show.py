@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward demo`: a shop's change stream through the real pipeline, told step by step.
+"""`lakeward demo`: a shop's change stream through the real pipeline, step by step.
 
 Makes Debezium events with a fixed seed, writes them as archived topics, ingests them with the same
 code that production runs (`files` source instead of Kafka), reads the tables back, compares every
-row with what the source database holds, and shows what to look at next.
+row with what the source database holds, and shows what to inspect next.
 """
 
 import dataclasses
@@ -52,7 +52,7 @@ class _Story:
 
 
 def run(directory: Path, *, events: int = 100_000) -> int:
-    """Tell the whole story; returns the exit code.
+    """Run all steps; returns the exit code.
 
     Args:
         directory: made anew; an existing one is replaced only if an earlier demo made it.

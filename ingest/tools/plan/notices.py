@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody should know before a pipeline starts, found in its plan. Pure."""
+"""Problems and notes of a plan, to be read before the pipeline starts. Pure."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from storage.table.bucket_mode import BucketMode, bucket_mode
 __all__ = ["Found", "notices"]
 
 _HUGE_PARTITION = 1_000_000
-"""Records of a topic with one partition above which that is worth a word."""
+"""Records of a topic with one partition above which a note says so."""
 
 _CONFLICT = "source_table_conflict"
 _NO_KEY = "no_primary_key"
@@ -133,7 +133,7 @@ def _events(found: Found, table: TableOutline) -> Iterator[Notice]:
             "untyped",
             False,
             table.name,
-            "events tell no types: times come as BIGINT, decimals, arrays and structs as STRING",
+            "events carry no types: times come as BIGINT, decimals, arrays and structs as STRING",
             "`value.converter.schemas.enable: true` or Avro on the connector; or make the table "
             "with the right types before",
         )
@@ -198,16 +198,18 @@ def _images(found: Found, table: TableOutline, producer: object) -> Iterator[Not
     target = found.played.targets.get(table.name)
     needed = "" if target is None else target.needs_before
     hint = "ALTER TABLE … REPLICA IDENTITY FULL at the source (PostgreSQL)"
-    told = f"{missing} of {changes} sampled updates and deletes bring no old row"
+    lacking = f"{missing} of {changes} sampled updates and deletes bring no old row"
     if needed:
-        yield Notice("before", True, table.name, f"{told}, and this table needs it: {needed}", hint)
+        yield Notice(
+            "before", True, table.name, f"{lacking}, and this table needs it: {needed}", hint
+        )
     elif getattr(producer, "value", producer) == "input":
         yield Notice(
             "before",
             False,
             table.name,
-            f"{told} (REPLICA IDENTITY DEFAULT?), so the changelog of `changelog-producer: input` "
-            "has no -U rows for them",
+            f"{lacking} (REPLICA IDENTITY DEFAULT?), so the changelog of "
+            "`changelog-producer: input` has no -U rows for them",
             f"{hint}, or `changelog-producer: lookup`",
         )
 
@@ -252,7 +254,7 @@ def _bad(found: Found) -> Iterator[Notice]:
 
 
 def _names(found: Found) -> Iterator[Notice]:
-    """Names that are replaced, and those that not every reader tells apart."""
+    """Names that are replaced, and those that not every reader distinguishes."""
     places = [p for p in found.played.destinations.values() if p is not None and not p.refusal]
     for place in places:
         if place.given:
@@ -280,7 +282,7 @@ def _names(found: Found) -> Iterator[Notice]:
                 False,
                 table,
                 f"columns {', '.join(names)} differ in letter case or normal form alone: engines "
-                "that ignore it, as Spark does unless told, cannot read them by name",
+                "that ignore it, as Spark does by default, cannot read them by name",
                 "leave one out with `columns.exclude`, or set `source.names.case: insensitive` "
                 "before the table is made",
             )
@@ -303,30 +305,31 @@ def _shards(found: Found) -> Iterator[Notice]:
         places = [p for p in found.played.destinations.values() if p and p.table == table.name]
         if any(place.key_prefix for place in places):
             continue
-        first: dict[tuple[object, ...], str] = {}
-        for each in found.played.decoded:
-            for change in each.changes:
-                if change.target != table.name:
-                    continue
-                columns = [change.rows.column(key).to_pylist() for key in schema.primary_keys]
-                for key in zip(*columns, strict=True):
-                    other = first.setdefault(key, each.raw.topic)
-                    if other != each.raw.topic:
-                        shown = ", ".join(
-                            f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True)
-                        )
-                        yield Notice(
-                            "shards_collide",
-                            True,
-                            table.name,
-                            f"a key is in two of the source tables that share this table: {shown} "
-                            f"in {other} and {each.raw.topic}; the later row overwrites the other",
-                            "add `shard: {column: _shard, value: '${source.db}'}` to the rule",
-                        )
-                        break
-                else:
-                    continue
-                break
-            else:
+        collision = _collision(found.played, table.name, schema.primary_keys)
+        if collision is not None:
+            key, one, other = collision
+            shown = ", ".join(f"{n}={v}" for n, v in zip(schema.primary_keys, key, strict=True))
+            yield Notice(
+                "shards_collide",
+                True,
+                table.name,
+                f"a key is in two of the source tables that share this table: {shown} in {one} and "
+                f"{other}; the later row overwrites the other",
+                "add `shard: {column: _shard, value: '${source.db}'}` to the rule",
+            )
+
+
+def _collision(
+    played: Rehearsal, table: str, keys: Sequence[str]
+) -> tuple[tuple[object, ...], str, str] | None:
+    """The first key that comes from two topics, and these."""
+    first: dict[tuple[object, ...], str] = {}
+    for raw, result in played.decoded:
+        for change in result.changes:
+            if change.target != table:
                 continue
-            break
+            columns = [change.rows.column(key).to_pylist() for key in keys]
+            for key in zip(*columns, strict=True):
+                if first.setdefault(key, raw.topic) != raw.topic:
+                    return key, first[key], raw.topic
+    return None

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as values: topics, tables with their columns and keys, warnings, type policies.
+"""A plan as values (topics, tables with columns and keys, warnings, type policies), JSON and text.
 
-Made by `planner`, shown by `plan_report`; every value here turns into JSON by `as_document`.
+Made by `planner`.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ingest.observe.text_table import aligned, human_size
 from ingest.tools.plan.estimate import Estimate
-from ingest.tools.plan.type_policies import Policy
+from ingest.tools.plan.type_policies import TYPES_PAGE, Policy
 
-__all__ = ["BadKind", "Column", "Notice", "Outline", "TableOutline", "TopicOutline", "as_document"]
+__all__ = [
+    "BadKind",
+    "Column",
+    "Notice",
+    "Outline",
+    "TableOutline",
+    "TopicOutline",
+    "as_document",
+    "plan_text",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,9 +95,9 @@ class TableOutline:
         partition_keys: in order.
         buckets: for people.
         options: of the table, without secrets.
-        transforms: what is asked of rows, for people.
+        transforms: of rows, for people.
         changes: of an existing table.
-        estimate: only when asked for.
+        estimate: None unless requested.
     """
 
     name: str
@@ -127,3 +137,132 @@ class Outline:
 def as_document(outline: Outline) -> dict[str, Any]:
     """As plain values for JSON."""
     return dataclasses.asdict(outline)
+
+
+def plan_text(outline: Outline) -> str:
+    """The whole report, without final newline."""
+    return "\n".join(_lines(outline))
+
+
+def _lines(outline: Outline) -> Iterator[str]:
+    severe = sum(each.severe for each in outline.warnings)
+    notes = len(outline.warnings) - severe
+    yield (
+        f"pipeline {outline.pipeline}, {outline.format}: {_count(len(outline.topics), 'topic')}, "
+        f"{_count(len(outline.tables), 'table')}, {_count(severe, 'problem')}, "
+        f"{_count(notes, 'note')}"
+    )
+    if outline.topics:
+        yield from ("", "topics", _topics(outline))
+    for table in outline.tables:
+        yield ""
+        yield from _table(table)
+    if outline.unrouted:
+        yield from ("", "left out, no rule of `route` takes them")
+    for address, topics in outline.unrouted.items():
+        yield f"  {address} (topic {', '.join(topics)})"
+    if any(table.estimate is not None for table in outline.tables):
+        yield from ("", "estimate, when the topics are worked off", _estimates(outline))
+    yield from _policies(outline)
+    yield from _notices(outline, "problems", severe=True)
+    yield from _notices(outline, "notes", severe=False)
+
+
+def _policies(outline: Outline) -> Iterator[str]:
+    if outline.policies:
+        yield from ("", f"types that need care (all of them: {TYPES_PAGE})")
+    for policy in outline.policies:
+        more = f" and {policy.columns - 1} more" if policy.columns > 1 else ""
+        yield f"  {policy.kind}: {', '.join(policy.types)}"
+        yield f"    {policy.treatment}"
+        yield f"    {policy.example}{more}"
+
+
+def _notices(outline: Outline, title: str, *, severe: bool) -> Iterator[str]:
+    chosen = [each for each in outline.warnings if each.severe is severe]
+    if chosen:
+        yield from ("", title)
+    for each in chosen:
+        yield f"  {f'{each.about}: ' if each.about else ''}{each.text}"
+        if each.hint:
+            yield f"    hint: {each.hint}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _topics(outline: Outline) -> str:
+    rows = [
+        [
+            topic.name,
+            topic.partitions,
+            topic.records,
+            human_size(topic.bytes),
+            topic.cleanup_policy or "-",
+            ", ".join(topic.tables) or "-",
+            " ".join(f"{name}={count}" for name, count in topic.counts.items()) or "-",
+        ]
+        for topic in outline.topics
+    ]
+    head = ["topic", "partitions", "records", "size", "cleanup", "into", "in the sample"]
+    return aligned(head, rows, indent="  ")
+
+
+_STATES = {
+    "new": "new",
+    "exists": "exists, and covers the sample",
+    "changes": "exists, and gets other columns",
+    "refused": "CANNOT BE WRITTEN, see the problems",
+}
+
+
+def _table(table: TableOutline) -> Iterator[str]:
+    yield f"{table.name}  ({_STATES[table.state]})"
+    for address in table.sources:
+        yield f"  from         {address}"
+    if table.state == "refused":
+        return
+    key = f"{', '.join(table.primary_key)}  ({table.key_from})" if table.primary_key else "none"
+    yield f"  primary key  {key}"
+    if table.partition_keys:
+        yield f"  partitions   {', '.join(table.partition_keys)}"
+    yield f"  buckets      {table.buckets}"
+    options = [f"{name}={value}" for name, value in table.options.items() if name != "bucket"]
+    if options:
+        yield f"  options      {', '.join(options)}"
+    for text in table.transforms:
+        yield f"  transform    {text}"
+    for text in table.changes:
+        yield f"  change       {text}"
+    rows = [
+        [column.name, column.source_type or "-", column.type, ", ".join(column.roles)]
+        for column in table.columns
+    ]
+    yield aligned(["column", "in the source", "in the lake", ""], rows, indent="  ")
+
+
+def _estimates(outline: Outline) -> str:
+    rows = []
+    for table in outline.tables:
+        found = table.estimate
+        if found is None:
+            continue
+        each = " each" if found.partitioned else ""
+        now = f"{found.buckets}{each}" if found.buckets else "dynamic"
+        rows.append(
+            [
+                table.name,
+                found.messages,
+                human_size(found.topic_bytes),
+                found.rows,
+                round(found.row_bytes),
+                human_size(found.bytes),
+                found.files,
+                now,
+                found.recommended,
+                "rough: small sample" if found.rough else "",
+            ]
+        )
+    head = ["table", "messages", "topic", "rows", "bytes/row", "size", "files", "buckets"]
+    return aligned([*head, "recommended", "note"], rows, indent="  ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a plan: sample, rehearsal and a look at the source's columns put together."""
+"""Makes a plan of a sample, its rehearsal and the columns of the source."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -137,9 +137,9 @@ def _seen(
 
 def _topic(topic: TopicSample, played: Rehearsal) -> TopicOutline:
     counts: Counter[str] = Counter()
-    for each in played.decoded:
-        if each.raw.topic == topic.name:
-            counts.update(each.counts)
+    for raw, result in played.decoded:
+        if raw.topic == topic.name:
+            counts.update(result.counts)
     tables = {
         place.table
         for source, found in played.sources.items()
@@ -267,7 +267,7 @@ def _buckets(schema: TableSchema) -> str:
 
 
 def _transforms(rule: TransformRule) -> tuple[str, ...]:
-    """What is asked of rows; masks without what is in their brackets, which may be a salt."""
+    """Transforms for people; masks without what is in their brackets, which may be a salt."""
     found = [f"filter: {rule.filter}"] if rule.filter else []
     found += [f"computed: {text}" for text in rule.computed]
     found += [f"partition.by: {text}" for text in rule.partition_by]
@@ -285,17 +285,17 @@ def _transforms(rule: TransformRule) -> tuple[str, ...]:
 
 def _bad(played: Rehearsal) -> list[BadKind]:
     found: dict[tuple[str, str, str], BadKind] = {}
-    for each in played.decoded:
-        for record in each.bad:
-            place = (record.target, each.raw.topic, record.error_class)
+    for raw, result in played.decoded:
+        for record in result.bad:
+            place = (record.target, raw.topic, record.error_class)
             known = found.get(place)
             found[place] = BadKind(
                 table=record.target,
-                topic=each.raw.topic,
+                topic=raw.topic,
                 error_class=record.error_class,
                 records=1 if known is None else known.records + 1,
                 example=record.error if known is None else known.example,
-                partition=each.raw.partition if known is None else known.partition,
+                partition=raw.partition if known is None else known.partition,
                 offset=record.offset if known is None else known.offset,
             )
     return [found[place] for place in sorted(found)]
@@ -309,14 +309,14 @@ def _estimate(
         return None
     feeding = {topic for source in sources for topic in played.sources[source]}
     mine = [topic for topic in topics if topic.name in feeding]
-    changes = [(each, c) for each in played.decoded for c in each.changes if c.target == name]
+    changes = [c for _, result in played.decoded for c in result.changes if c.target == name]
     counts: Counter[str] = Counter()
-    for each in played.decoded:
-        if each.raw.topic in feeding:
-            counts.update(each.counts)
-    rows = sum(change.rows.num_rows for _, change in changes)
+    for raw, result in played.decoded:
+        if raw.topic in feeding:
+            counts.update(result.counts)
+    rows = sum(change.rows.num_rows for change in changes)
     sampled = sum(topic.sampled for topic in mine)
-    keys, newest = _newest(schema, [change for _, change in changes])
+    keys, newest = _newest(schema, changes)
     options = TableOptions.from_strings(schema.options)
     # a topic with several tables: what it holds is shared as its sample is
     share_of_topics = min(1.0, rows / sampled) if _shared(name, feeding, played) else 1.0

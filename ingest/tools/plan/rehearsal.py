@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 from ingest.config.settings import Settings
-from ingest.decode.events import BadRecord, ChangeBatch, SchemaDelta, SourceTable, Target
+from ingest.decode.events import DecodeResult, SchemaDelta, SourceTable, Target
 from ingest.decode.schema_change_events import TableDdl
 from ingest.errors import SchemaStopError
 from ingest.pipeline.decoding import Decoding
@@ -34,15 +34,8 @@ __all__ = ["Rehearsal", "rehearse"]
 _MOST_ROUNDS = 8
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """What came out of one raw batch."""
-
-    raw: RawBatch
-    changes: Sequence[ChangeBatch]
-    bad: Sequence[BadRecord]
-    counts: Mapping[str, int]
-    matched: frozenset[tuple[str, str, str]]
+Decoded = tuple[RawBatch, DecodeResult]
+"""A raw batch, and what was decoded from it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +136,9 @@ class _Stage:
             decoded=decoded,
             stop=stop,
             own=self._foreign(),
-            matched=frozenset[tuple[str, str, str]]().union(*(each.matched for each in decoded)),
+            matched=frozenset[tuple[str, str, str]]().union(
+                *(result.matched for _, result in decoded)
+            ),
         )
 
     def _decode(
@@ -166,15 +161,7 @@ class _Stage:
             result = self._decoding.decode(raw)
             deltas += result.deltas
             ddl += self._decoding.ddl(raw)
-            found.append(
-                Decoded(
-                    raw=raw,
-                    changes=result.changes,
-                    bad=result.bad,
-                    counts=result.counts,
-                    matched=result.matched,
-                )
-            )
+            found.append((raw, result))
         return found, deltas, ddl
 
     def _fetch(self, sources: Mapping[SourceTable, set[str]]) -> bool:

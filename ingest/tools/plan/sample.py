@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look at every topic of a source: how big it is, and some records of its beginning and its end.
+"""Samples of all topics of a source: their size, and records of their beginning and end.
 
 Nothing is committed and no consumer group is joined. The beginning shows what a snapshot brings,
-the end what the source sends now; records between the two are not looked at.
+the end what the source sends now; records in between are not read.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ class TopicSample:
         partitions: how many it has (1 for files).
         records: between its ends; an estimate for files. Offsets that hold no record count too.
         bytes: of keys and values, estimated by the sample; size of the files for files.
-        cleanup_policy: as the broker says it; empty for files, or where it may not be asked.
+        cleanup_policy: as the broker says it; empty for files, or where access to it is denied.
         batches: the sample.
     """
 
@@ -69,12 +69,12 @@ class TopicSample:
 def topic_samples(
     settings: SourceSettings, records: int, configs: Configs | None = None
 ) -> list[TopicSample]:
-    """Look at every topic that the settings select.
+    """Sample every topic that the settings select.
 
     Args:
         settings: of the source.
         records: most records to read of one topic.
-        configs: tells `cleanup.policy` by topic; default asks the brokers.
+        configs: returns `cleanup.policy` by topic; by default from the brokers.
 
     Returns:
         In order of name.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What sampled records say of the source's columns: their types as the connector names them.
 
-A look for people, beside the decoder: of each source table one record of every distinct schema
-block is read. Formats without schema blocks tell no types, except Canal's `mysqlType`; then the
+For people, beside the decoder: of each source table one record of every distinct schema
+block is read. Formats without schema blocks carry no types, except Canal's `mysqlType`; then the
 type that the decoder saw has to do.
 """
 
@@ -43,8 +43,8 @@ class Observed:
     """What was seen in the events of one source table.
 
     Attributes:
-        columns: type of each column as the source tells it, or what its values are in JSON.
-        typed: whether the source tells types.
+        columns: type of each column as the source names it, or what its values are in JSON.
+        typed: whether events carry types.
         connector: `postgresql`, `mysql`, …; empty when events do not say.
         records: row events looked into.
         keyless: those without a key.
@@ -66,7 +66,7 @@ class Observed:
 def observe(
     topics: Sequence[TopicSample], value: JsonValue, placeholder: str
 ) -> dict[tuple[str, str, str], Observed]:
-    """Look into the sample.
+    """Read the columns of the sample.
 
     Args:
         topics: the sample.
@@ -74,8 +74,8 @@ def observe(
         placeholder: what stands for a value that was not sent.
 
     Returns:
-        By (database, schema, table); empty texts where the events do not tell, and by the topic's
-        name as table where they tell nothing.
+        By (database, schema, table); empty texts where events do not carry them, and by the topic's
+        name as table where they carry none.
     """
     found: dict[tuple[str, str, str], Observed] = {}
     forms = Placeholder(placeholder).needles
@@ -162,7 +162,7 @@ def _maps(fields: object) -> list[Mapping[str, Any]]:
 
 
 def _named(field: Mapping[str, Any]) -> str:
-    """A short name: the database's own where the connector tells it, else the semantic one."""
+    """A short name: the database's own where the connector sends it, else the semantic one."""
     parameters = field.get("parameters")
     parameters = parameters if isinstance(parameters, dict) else {}
     own = parameters.get("__debezium.source.column.type")

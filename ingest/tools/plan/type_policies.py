@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How types that need care are treated, told for those that a plan met. Source: types.md. Pure."""
+"""How types that need care are treated, of those in a plan. Source: types.md. Pure."""
 
 import dataclasses
 import re
@@ -121,7 +121,7 @@ _RULES = (
 
 def policies(
     columns: Iterable[tuple[str, str, str]],
-    words: Iterable[str],
+    mapping: Iterable[str],
     *,
     zone: str,
     binary: str,
@@ -130,11 +130,11 @@ def policies(
 
     Args:
         columns: (`database.table.column`, type of the source or "", column type).
-        words: of `sink.type.mapping`.
+        mapping: `sink.type.mapping`.
         zone: `sink.time.zone`.
         binary: `source.debezium.binary.handling.mode`.
     """
-    facts = {**_facts(frozenset(words)), "zone": zone, "binary": binary}
+    facts = {**_facts(frozenset(mapping)), "zone": zone, "binary": binary}
     met: dict[str, tuple[dict[str, None], list[str]]] = {}
     for name, source, lake in columns:
         rule = next((each for each in _RULES if _is(each, source, lake)), None)

@@ -13,7 +13,7 @@ __all__ = ["Followed", "follow"]
 
 _POLL_S = 0.5
 _SILENT_S = 60.0
-"""How long the connector may say nothing before the command wonders [s]: it looks for signals in
+"""Silence of the connector after which the command prints a hint [s]: it polls for signals in
 short moments each `signal.poll.interval.ms`, and was seen to take half a minute for the first."""
 
 _NEVER_MS = sys.maxsize
@@ -49,13 +49,13 @@ def follow(
     """Wait until the connector says that the snapshot is complete.
 
     A blocking snapshot is what begins after the call; the end of one that had begun before is not
-    its end. After the end there is one more look for what came to other partitions a moment later.
+    its end. After the end there is one more poll for what came to other partitions a moment later.
 
     Args:
-        signal: that asked for it.
+        signal: that requested it.
         read: gives the notifications since the last call.
         clock: time.
-        say: told of progress.
+        say: called with progress.
         timeout_s: how long to wait at most [s]; None = as long as it takes.
 
     Raises:
@@ -70,20 +70,20 @@ def follow(
     since_ms = _NEVER_MS if signal.blocking else 0
     while True:
         before_s = ended_s
-        waiting += [told for told in read() if signal.is_about(told)]
+        waiting += [each for each in read() if signal.is_about(each)]
         heard = heard or bool(waiting)
         if since_ms == _NEVER_MS:
-            begins = (told.at_ms for told in waiting if told.type in _BEGINS)
+            begins = (each.at_ms for each in waiting if each.type in _BEGINS)
             since_ms = min(begins, default=_NEVER_MS)
-        ours = [told for told in waiting if told.at_ms >= since_ms]
+        ours = [each for each in waiting if each.at_ms >= since_ms]
         if since_ms != _NEVER_MS:
             waiting = []
-        for told in sorted(ours, key=_order):
-            if told.progress and told.progress != said:
-                said = told.progress
+        for notification in sorted(ours, key=_order):
+            if notification.progress and notification.progress != said:
+                said = notification.progress
                 say(said)
-            _note(told, rows)
-            if told.type == "COMPLETED":
+            _note(notification, rows)
+            if notification.type == "COMPLETED":
                 ended_s = clock.monotonic_s()
         waited = clock.monotonic_s() - began
         if before_s is not None:
@@ -91,7 +91,7 @@ def follow(
         if timeout_s is not None and waited >= timeout_s and ended_s is None:
             raise RetryableError(
                 "the snapshot is not complete yet",
-                hint="the connector goes on with it; its notifications will tell",
+                hint="the connector goes on with it; its notifications report the end",
                 signal=signal.id,
                 waited_s=round(waited),
             )
@@ -105,23 +105,24 @@ def follow(
         clock.sleep(_POLL_S)
 
 
-def _order(told: Notification) -> tuple[int, bool]:
-    return told.at_ms, told.type == "COMPLETED"
+def _order(notification: Notification) -> tuple[int, bool]:
+    return notification.at_ms, notification.type == "COMPLETED"
 
 
-def _note(told: Notification, rows: dict[str, int]) -> None:
-    if told.type in ("ABORTED", "SKIPPED"):
+def _note(notification: Notification, rows: dict[str, int]) -> None:
+    if notification.type in ("ABORTED", "SKIPPED"):
         raise InvalidRequestError(
-            f"the connector says that the snapshot was {told.type.lower()}",
+            f"the connector says that the snapshot was {notification.type.lower()}",
             hint="its log says why",
-            connector=told.server,
+            connector=notification.server,
         )
-    if told.type != "TABLE_SCAN_COMPLETED":
+    if notification.type != "TABLE_SCAN_COMPLETED":
         return
-    name, count = told.data.get("scanned_collection", ""), told.data.get("total_rows_scanned", "")
+    name = notification.data.get("scanned_collection", "")
+    count = notification.data.get("total_rows_scanned", "")
     if count.isdigit():
         rows[name] = rows.get(name, 0) + int(count)
-    status = told.data.get("status", "")
+    status = notification.data.get("status", "")
     if status not in _GOOD:
         raise InvalidRequestError(
             "the connector could not scan the table",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debezium's signal for a snapshot of single tables, and the notifications that tell of it. Pure.
+"""Debezium's signal for a snapshot of single tables, and the notifications of it. Pure.
 
 A signal is a record of the signal topic (key: the connector's `topic.prefix`), or a row of the
 signalling table. Notifications of incremental snapshots carry the signal's id. Those of blocking
@@ -126,21 +126,21 @@ class SnapshotSignal:
         quoted = ", ".join("'" + text.replace("'", "''") + "'" for text in texts)
         return f"INSERT INTO {table} (id, type, data) VALUES ({quoted});"
 
-    def is_about(self, told: "Notification") -> bool:
-        """Whether a notification that came after the signal tells of this snapshot."""
+    def is_about(self, notification: "Notification") -> bool:
+        """Whether a notification that came after the signal is about this snapshot."""
         if not self.blocking:
-            return told.kind == "Incremental Snapshot" and told.id == self.id
-        named = told.collections
+            return notification.kind == "Incremental Snapshot" and notification.id == self.id
+        named = notification.collections
         return (
-            told.kind == "Initial Snapshot"
-            and told.server in ("", self.server)
+            notification.kind == "Initial Snapshot"
+            and notification.server in ("", self.server)
             and (not named or any(name in self.collections for name in named))
         )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """What a connector tells of a snapshot.
+    """A connector's notification about a snapshot.
 
     Attributes:
         id: of the signal, of incremental snapshots.

@@ -1,39 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison: both sides' checksums by range, then the keys of ranges that differ.
+"""The comparison: hashes of both sides, spooled to disk and joined by DuckDB.
 
-1. The source is read once, then the lake; of every row only its hash is kept, added up by range.
-2. Ranges whose checksums differ are read again, as many together as `GROUP_ROWS` allows; of their
-   rows keys and hashes are kept, and joined by the hash of the key.
+1. The source is read once, then the lake. Of every row its key columns, the hash of its key and the
+   hash of all its values are written to an Arrow file in the system's temporary directory.
+2. DuckDB adds the hashes up by range of the key's hash, and joins the ranges whose sums differ, by
+   the key's hash. It uses the disk where memory is short.
 
-What comes out are candidates: a side may have moved between the two reads. `recheck` reads them
+The result are candidates: a side may have changed between the two reads. `recheck` reads them
 again and decides.
 """
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
+import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ingest.tools.verify.hashes import Hashes
-from ingest.tools.verify.ranges import (
-    HashRanges,
-    OrderedRanges,
-    Part,
-    Ranges,
-    Sums,
-    groups_of,
-)
-from ingest.tools.verify.rows import Columns, HashedRows, Side, hashed
+from ingest.tools.verify.columns import Columns
+from ingest.tools.verify.hashes import Hashes, column_hashes, combined_hashes, text_hash
 
-__all__ = ["Candidates", "Kind", "Scanned", "find_candidates", "joined_keys", "ranges_for", "scan"]
+__all__ = [
+    "ANY_NUMBER",
+    "KEY_HASH",
+    "ROW_HASH",
+    "UNFIT",
+    "Comparison",
+    "Kind",
+    "Side",
+    "Unfit",
+    "compare",
+    "differing_keys",
+    "first_rows",
+    "hashed",
+    "hashed_schema",
+]
 
-GROUP_ROWS = 2_000_000
-"""Rows of one side whose keys and hashes are in memory at once: about 100 MB with short keys."""
+ANY_NUMBER = 1 << 31
+"""`keys_at_once` of a side that reads everything whatever the keys are."""
 
-Indices = npt.NDArray[np.int64]
+KEY_HASH, ROW_HASH, UNFIT = "_key_hash", "_row_hash", "_unfit"
+_UNFIT_TYPE = pa.map_(pa.string(), pa.string())
+_MOST_RANGES = 1 << 16
+_MASK = (1 << 64) - 1
+
+Unfit = tuple[int, str, str]
+"""(row, column, text) of a value that the lake's type cannot hold; in its batch it is null."""
 
 
 class Kind(enum.Enum):
@@ -44,196 +60,218 @@ class Kind(enum.Enum):
     DIFFERENT = "different"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Scanned:
-    """The first pass.
+class Side(Protocol):
+    """One of the two tables that are compared."""
 
-    Attributes:
-        source: checksums of the source.
-        lake: checksums of the lake.
-        ranges: the ranges.
-        differing: those that differ, ascending.
+    @property
+    def label(self) -> str:
+        """Its name in reports; holds no secret."""
+
+    def keys_at_once(self, total: int) -> int:
+        """How many keys `of_keys` takes, where there are `total` of them to look up."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its rows as `hashed` returns them, in any order."""
+
+    def of_keys(self, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """At least the rows that have one of these keys, each once, as `hashed` returns them.
+
+        Args:
+            keys: the key columns, in the lake's types; at most as many as `keys_at_once` says.
+        """
+
+
+def hashed_schema(columns: Columns) -> pa.Schema:
+    """Schema of hashed rows: the compared columns, unfit values, hash of the key, of the row."""
+    hashes = [pa.field(name, pa.uint64()) for name in (KEY_HASH, ROW_HASH)]
+    return pa.schema([*columns.schema, pa.field(UNFIT, _UNFIT_TYPE), *hashes])
+
+
+def hashed(rows: pa.RecordBatch, columns: Columns, unfit: Sequence[Unfit] = ()) -> pa.RecordBatch:
+    """Hash rows; unfit values count by their text.
+
+    Args:
+        rows: of `columns.schema`.
+        columns: what is compared.
+        unfit: values that are not in the rows.
     """
+    found = [column_hashes(column) for column in rows.columns]
+    texts: dict[int, dict[str, str]] = {}
+    for row, column, text in unfit:
+        found[rows.schema.get_field_index(column)][row] = ~text_hash(text)
+        texts.setdefault(row, {})[column] = text
+    count = rows.num_rows
+    unfit_column = pa.nulls(count, _UNFIT_TYPE)
+    if texts:
+        pairs = [list(texts[row].items()) if row in texts else None for row in range(count)]
+        unfit_column = pa.array(pairs, _UNFIT_TYPE)
+    keys = combined_hashes(found[: len(columns.keys)], count)
+    values = combined_hashes([keys, *found[len(columns.keys) :]], count)
+    arrays = [*rows.columns, unfit_column, pa.array(keys), pa.array(values)]
+    return pa.RecordBatch.from_arrays(arrays, schema=hashed_schema(columns))
 
-    source: Sums
-    lake: Sums
-    ranges: Ranges
-    differing: tuple[int, ...]
 
-
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
-    """Keys that differ, as far as one read of each side can tell.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Comparison:
+    """The result of comparing two sides.
 
     Attributes:
-        rows: one row per key, of the side that has it, the source where both do; its columns are
-            the key's.
+        source_rows: rows of the source.
+        lake_rows: rows of the lake.
+        source_checksum: of all its rows, 32 hexadecimal digits.
+        lake_checksum: the same of the lake.
+        ranges: ranges of the key's hash.
+        ranges_differing: those whose checksums differ.
+        candidates: one row per key that differs, as far as one read of each side can tell: key
+            columns, unfit values, hash of the key; of the side that has the key, the source where
+            both do.
         kinds: how each differs.
         complete: whether these are all of them; False = the search was ended at the limit.
     """
 
-    rows: HashedRows
+    source_rows: int
+    lake_rows: int
+    source_checksum: str
+    lake_checksum: str
+    ranges: int
+    ranges_differing: int
+    candidates: pa.Table
     kinds: tuple[Kind, ...]
     complete: bool
 
 
-def scan(source: Side, lake: Side, columns: Columns, ranges: Ranges) -> Scanned:
-    """The first pass: checksums of every range.
+def compare(
+    source: Side,
+    lake: Side,
+    columns: Columns,
+    *,
+    directory: Path,
+    rows_per_range: int,
+    limit: int,
+) -> Comparison:
+    """Read both sides once and compare them.
+
+    Args:
+        source: one side.
+        lake: the other.
+        columns: what is compared.
+        directory: for the hashes.
+        rows_per_range: wanted rows of a range.
+        limit: of the keys that are returned.
 
     Raises:
         LakewardError: a side cannot be read.
     """
-    source_sums, lake_sums = Sums(), Sums()
-    for side, sums in ((source, source_sums), (lake, lake_sums)):
-        for rows in side.batches():
-            found = hashed(rows, columns)
-            first = rows.batch.column(0)
-            ids = ranges.ids(first, found.keys)
-            if sums is source_sums:
-                ranges.grow(first)
-            sums.add(ids, found.values, ranges.count)
-    differing = source_sums.differing(lake_sums)
-    return Scanned(source_sums, lake_sums, ranges, tuple(differing))
-
-
-def find_candidates(
-    source: Side, lake: Side, columns: Columns, scanned: Scanned, *, limit: int
-) -> Candidates:
-    """The second pass: keys of the ranges that differ.
-
-    Args:
-        source: as in `scan`.
-        lake: as in `scan`.
-        columns: as in `scan`.
-        scanned: the first pass.
-        limit: end the search when so many keys are found.
-    """
-    schema = pa.schema([columns.schema.field(i) for i in range(len(columns.keys))])
-    parts: list[HashedRows] = []
-    kinds: list[Kind] = []
-    complete = True
-    for group in _groups(scanned):
-        if len(kinds) >= limit:
-            complete = False
-            break
-        part = scanned.ranges.part(group)
-        sides = [
-            HashedRows.joined(
-                list(_in_group(side, part, columns, scanned.ranges, group, schema)), schema
-            )
-            for side in (source, lake)
+    tables = {
+        name: _spooled(side, columns, directory / f"{name}.arrow")
+        for name, side in (("source", source), ("lake", lake))
+    }
+    rows = max(table.num_rows for table in tables.values())
+    wanted = max(16, min(_MOST_RANGES, rows // rows_per_range))
+    bits = int(wanted - 1).bit_length()
+    with _connected(tables, directory) as database:
+        sums = {name: _sums(database, name, 64 - bits) for name in tables}
+        differing = [
+            each
+            for each in sorted({*sums["source"], *sums["lake"]})
+            if sums["source"].get(each) != sums["lake"].get(each)
         ]
-        found, its_kinds = joined_keys(sides[0], sides[1], schema)
-        parts.append(found)
-        kinds += its_kinds
-    return Candidates(HashedRows.joined(parts, schema), tuple(kinds), complete)
-
-
-def _groups(scanned: Scanned) -> Iterator[list[int]]:
-    sizes = [
-        max(int(scanned.source.counts[each]), int(scanned.lake.counts[each]))
-        for each in scanned.differing
-    ]
-    return groups_of(scanned.differing, sizes, GROUP_ROWS)
-
-
-def _in_group(
-    side: Side,
-    part: Part | None,
-    columns: Columns,
-    ranges: Ranges,
-    group: Sequence[int],
-    schema: pa.Schema,
-) -> Iterator[HashedRows]:
-    wanted = np.zeros(ranges.count, bool)
-    wanted[list(group)] = True
-    for rows in side.batches(part):
-        found = hashed(rows, columns)
-        chosen = np.flatnonzero(wanted[ranges.ids(rows.batch.column(0), found.keys)])
-        if len(chosen):
-            kept = found.taken(chosen)
-            yield _keys_alone(kept, schema)
-
-
-def _keys_alone(found: HashedRows, schema: pa.Schema) -> HashedRows:
-    rows = found.rows
-    odd = tuple(each for each in rows.odd if each.column in schema.names)
-    kept = dataclasses.replace(rows, batch=rows.batch.select(schema.names), odd=odd)
-    return dataclasses.replace(found, rows=kept)
-
-
-def joined_keys(
-    source: HashedRows, lake: HashedRows, schema: pa.Schema
-) -> tuple[HashedRows, list[Kind]]:
-    """Keys of which the sides have different rows.
-
-    A key that a side has several times is compared by the number of its rows, then by the sum of
-    their hashes.
-
-    Returns:
-        One row per key as in `Candidates`, and how each differs.
-    """
-    one, two = _Grouped.of(source), _Grouped.of(lake)
-    at = np.searchsorted(two.keys, one.keys)
-    at_or_last = np.minimum(at, max(0, len(two.keys) - 1))
-    both = np.zeros(len(one.keys), bool)
-    if len(two.keys):
-        both = two.keys[at_or_last] == one.keys
-    matches = at_or_last[both]
-    more = one.counts[both] > two.counts[matches]
-    fewer = one.counts[both] < two.counts[matches]
-    other = ~more & ~fewer & (one.sums[both] != two.sums[matches])
-    unmatched = np.ones(len(two.keys), bool)
-    unmatched[matches] = False
-    missing = np.concatenate((one.rows[~both], one.rows[both][more]))
-    different = one.rows[both][other]
-    extra = np.concatenate((two.rows[unmatched], two.rows[matches][fewer]))
-    found = HashedRows.joined(
-        [source.taken(missing), source.taken(different), lake.taken(extra)], schema
+        found = _joined(database, 64 - bits, differing, limit + 1) if differing else {}
+    kept = dict(list(found.items())[:limit])
+    candidates, kinds = _candidates(tables, columns, kept)
+    return Comparison(
+        source_rows=tables["source"].num_rows,
+        lake_rows=tables["lake"].num_rows,
+        source_checksum=_checksum(sums["source"]),
+        lake_checksum=_checksum(sums["lake"]),
+        ranges=1 << bits,
+        ranges_differing=len(differing),
+        candidates=candidates,
+        kinds=kinds,
+        complete=len(found) <= limit,
     )
-    kinds = [Kind.MISSING] * len(missing) + [Kind.DIFFERENT] * len(different)
-    return found, kinds + [Kind.EXTRA] * len(extra)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Grouped:
-    """Rows of one side by the hash of their key, ascending.
+def _spooled(side: Side, columns: Columns, path: Path) -> pa.Table:
+    """Keys and hashes of a side, in a file that is mapped into memory."""
+    names = [*columns.key_names, UNFIT, KEY_HASH, ROW_HASH]
+    schema = pa.schema([hashed_schema(columns).field(name) for name in names])
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in side.batches():
+            writer.write_batch(batch.select(names))
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
-    Attributes:
-        keys: the hashes, each once.
-        counts: rows with each.
-        sums: of the hashes of these rows.
-        rows: index of the first of these rows.
+
+def _connected(tables: Mapping[str, pa.Table], directory: Path | None = None) -> Any:
+    config: dict[str, Any] = {} if directory is None else {"temp_directory": str(directory)}
+    database = duckdb.connect(config=config)
+    for name, table in tables.items():
+        database.register(name, table.select([KEY_HASH, ROW_HASH]))
+    return database
+
+
+_Sum = tuple[int, int, int]
+"""Rows of a range; sum and exclusive or of their hashes."""
+
+
+def _sums(database: Any, side: str, shift: int) -> dict[int, _Sum]:
+    rows = database.execute(
+        f"SELECT {KEY_HASH} >> {shift}, count(*), sum({ROW_HASH}), bit_xor({ROW_HASH}) "
+        f"FROM {side} GROUP BY 1"
+    ).fetchall()
+    return {range_: (count, total, mixed) for range_, count, total, mixed in rows}
+
+
+def _checksum(sums: Mapping[int, _Sum]) -> str:
+    total = sum(each[1] for each in sums.values()) & _MASK
+    mixed = 0
+    for each in sums.values():
+        mixed ^= each[2]
+    return f"{total:016x}{mixed:016x}"
+
+
+def _joined(database: Any, shift: int, ranges: Sequence[int], limit: int) -> dict[int, Kind]:
+    """How keys differ, by the hash of the key; a key may be there several times.
+
+    Such a key is compared by the number of its rows, then by the sum of their hashes.
     """
-
-    keys: Hashes
-    counts: Indices
-    sums: Hashes
-    rows: Indices
-
-    @staticmethod
-    def of(found: HashedRows) -> "_Grouped":
-        count = len(found.keys)
-        if not count:
-            nothing = np.zeros(0, np.int64)
-            return _Grouped(nothing.view(np.uint64), nothing, nothing.view(np.uint64), nothing)
-        order = np.argsort(found.keys, kind="stable")
-        keys, values = found.keys[order], found.values[order]
-        starts = np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
-        counts = np.diff(starts, append=count)
-        return _Grouped(keys[starts], counts, np.add.reduceat(values, starts), order[starts])
+    database.execute("CREATE TEMP TABLE ranges AS SELECT unnest(?::UBIGINT[]) AS range", [ranges])
+    grouped = (
+        f"SELECT {KEY_HASH} AS key, count(*) AS rows, sum({ROW_HASH}) AS total FROM {{}} "
+        f"WHERE {KEY_HASH} >> {shift} IN (SELECT range FROM ranges) GROUP BY 1"
+    )
+    rows = database.execute(
+        f"WITH s AS ({grouped.format('source')}), l AS ({grouped.format('lake')}) "
+        "SELECT key, CASE WHEN coalesce(s.rows, 0) > coalesce(l.rows, 0) THEN 'MISSING' "
+        "WHEN coalesce(s.rows, 0) < coalesce(l.rows, 0) THEN 'EXTRA' ELSE 'DIFFERENT' END "
+        "FROM s FULL JOIN l USING (key) "
+        "WHERE s.rows IS DISTINCT FROM l.rows OR s.total IS DISTINCT FROM l.total LIMIT ?",
+        [limit],
+    ).fetchall()
+    return {key: Kind[kind] for key, kind in rows}
 
 
-def ranges_for(columns: Columns, *, ordered: bool, rows: int, rows_per_range: int) -> Ranges:
-    """The ranges of a comparison.
+def differing_keys(source: pa.Table, lake: pa.Table) -> dict[int, Kind]:
+    """How keys differ between two tables of hashed rows, by the hash of the key."""
+    if not source.num_rows and not lake.num_rows:
+        return {}
+    with _connected({"source": source, "lake": lake}) as database:
+        return _joined(database, 63, [0, 1], ANY_NUMBER)
 
-    Args:
-        columns: what is compared.
-        ordered: whether the source can be asked for intervals of the first key column.
-        rows: expected rows.
-        rows_per_range: wanted rows of a range.
-    """
-    first = columns.schema.field(0).type
-    if ordered and columns.keyed and pa.types.is_integer(first):
-        return OrderedRanges()
-    return HashRanges(rows, rows_per_range)
+
+def _candidates(
+    tables: Mapping[str, pa.Table], columns: Columns, found: Mapping[int, Kind]
+) -> tuple[pa.Table, tuple[Kind, ...]]:
+    parts = []
+    for side, extra in (("source", False), ("lake", True)):
+        keys = [key for key, kind in found.items() if (kind is Kind.EXTRA) is extra]
+        parts.append(first_rows(tables[side], np.array(keys, np.uint64)))
+    rows = pa.concat_tables(parts).select([*columns.key_names, UNFIT, KEY_HASH])
+    return rows, tuple(found[key] for key in rows.column(KEY_HASH).to_pylist())
+
+
+def first_rows(table: pa.Table, keys: Hashes) -> pa.Table:
+    """The first row of each of these hashes of keys, in the order of the table."""
+    rows = table.filter(pc.is_in(table.column(KEY_HASH), value_set=pa.array(keys, pa.uint64())))
+    _, first = np.unique(np.asarray(rows.column(KEY_HASH)), return_index=True)
+    return rows.take(pa.array(np.sort(first)))

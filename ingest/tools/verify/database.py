@@ -1,35 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A source database through SQLAlchemy: connections, errors, what columns a table has.
+"""A source database through SQLAlchemy: connections, errors, columns of tables, and their rows.
 
 SQLAlchemy and the drivers are optional packages (`lakeward[verify]`): `runs` imports this module
-only when a database is asked for. SQL is written here and in `database_side` as text, and values
-pass without SQLAlchemy's types, so that they come as the driver makes them. Sessions read only, in
-UTC.
+only when the source is a database. SQL is written as text, and values pass without SQLAlchemy's
+types, so that they come as the driver makes them. Sessions are read-only, in UTC.
+
+Where the key is the table's primary key and its values compare as parameters as they do in ORDER BY
+(`source_types.Way.pages`), rows are read in pages by keyset: each page begins after the last key
+of the one before, in the database's own order, so no statement runs long and no transaction stays
+open. Otherwise one streamed SELECT reads all rows. The order is used for nothing else.
 """
 
 import contextlib
 import dataclasses
+import datetime
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy
 import sqlalchemy.exc
 from sqlalchemy import Connection, Engine
 
 from ingest.errors import AccessDeniedError
-from ingest.tools.verify.source_types import SourceColumn
+from ingest.tools.verify.columns import Columns, Compared
+from ingest.tools.verify.compare import ANY_NUMBER, Unfit, hashed
+from ingest.tools.verify.fitting import canonical, fit
+from ingest.tools.verify.source_types import SourceColumn, Way
 from ingest.tools.verify.source_url import SourceUrl
 from storage.errors import (
+    InternalError,
     InvalidRequestError,
     LakewardError,
     NotFoundError,
     RetryableError,
 )
+from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["Database", "SourceTable", "escaped"]
+__all__ = ["Database", "DatabaseSide", "KeyBounds", "SourceTable", "escaped"]
 
 _HINT = "pip install 'lakeward[verify]'"
 
@@ -202,7 +213,7 @@ class Database:
         )
 
     def table(self, name: str) -> SourceTable:
-        """Look at a table.
+        """Describe a table.
 
         Args:
             name: `schema.table` or `table`.
@@ -272,6 +283,19 @@ class Database:
                 return ":".join(str(part) for part in row[:2])
         return None
 
+    def is_replica(self) -> bool:
+        """Whether the database follows another one, as far as the database says."""
+        statement = {
+            "postgresql": "SELECT pg_is_in_recovery()",
+            "mysql": "SELECT @@global.read_only",
+            "mariadb": "SELECT @@global.read_only",
+        }.get(self.dialect)
+        if statement is None:
+            return False
+        with self.connected() as connection:
+            row = connection.exec_driver_sql(statement).first()
+        return row is not None and row[0] not in (0, "OFF", "0", False)
+
     def _flavour(self) -> str:
         maria = getattr(self.engine.dialect, "is_mariadb", False)
         return "mariadb" if maria else self.dialect
@@ -306,3 +330,263 @@ def _connect_args(parsed: Any) -> dict[str, Any]:
     if parsed.get_backend_name() in ("postgresql", "mysql", "mariadb"):
         return {} if "connect_timeout" in parsed.query else {"connect_timeout": 10}
     return {}
+
+
+# --- rows
+
+_KEYS_PER_SELECT = 1_000
+_SQLITE_KEYS = 200
+"""Keys of one SELECT: databases limit parameters, SQLite's old ones to 999."""
+
+_ROWS_IN = ("postgresql", "mysql", "mariadb")
+"""Databases that know `(a, b) IN ((1, 2), …)`."""
+
+_FIRST_ROWS = 1_000
+_PAGE_BYTES = 32 << 20
+"""Size of a page in Arrow [bytes]; as Python objects it is about three times as large."""
+
+_ROW_VALUES = ("postgresql", "sqlite")
+"""Databases that use an index for `(a, b) > (1, 2)`; others do for the same written out."""
+
+_INTEGERS = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_PAGED = ("postgresql", "sqlite", "mysql", "mariadb")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Rows whose first key column is between two values, both included; None = no bound."""
+
+    low: str | None = None
+    high: str | None = None
+
+
+class _PageSize:
+    """How many rows to select: few at first, then as many as fit into `_PAGE_BYTES`.
+
+    Args:
+        most: rows at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.rows = min(most, _FIRST_ROWS)
+
+    def adapt(self, batch: pa.RecordBatch) -> None:
+        """Follow the size of a page."""
+        per_row = batch.nbytes / max(1, batch.num_rows)
+        self.rows = max(1, min(self._most, int(_PAGE_BYTES / max(1.0, per_row))))
+
+
+class DatabaseSide:
+    """See the module.
+
+    Args:
+        database: where the table is.
+        table: the table.
+        columns: what is compared.
+        ways: how each of the columns is read, by its name in the lake.
+        where: SQL condition on rows; None = all count.
+        bounds: of the first key column.
+        page_rows: rows of a page at most, and of a batch.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: SourceTable,
+        columns: Columns,
+        ways: Mapping[str, Way],
+        *,
+        where: str | None = None,
+        bounds: KeyBounds | None = None,
+        page_rows: int = 10_000,
+    ) -> None:
+        self._database = database
+        self._table = table
+        self._columns = columns
+        self._ways = [ways[each.name] for each in columns.all]
+        quote = database.engine.dialect.identifier_preparer.quote_identifier
+        self._quoted = [escaped(quote(each.source)) for each in columns.all]
+        self._keys = self._quoted[: len(columns.keys)]
+        self._page_rows = page_rows
+        self._fixed_where: list[str] = []
+        self._fixed_values: dict[str, Any] = {}
+        self._fix(where, bounds or KeyBounds())
+        key_names = frozenset(each.source for each in columns.keys)
+        unique = any(each and each <= key_names for each in table.unique)
+        key_ways = self._ways[: len(columns.keys)]
+        self.paged = (
+            columns.keyed
+            and unique
+            and database.dialect in _PAGED
+            and all(way.pages for way in key_ways)
+        )
+        self._looks_up = (
+            columns.keyed
+            and all(way.pages for way in key_ways)
+            and (database.dialect != "sqlite" or all(map(_one_way_to_write, columns.keys)))
+        )
+
+    @property
+    def label(self) -> str:
+        """See `Side`."""
+        return f"{self._table.name} of {self._database.url.shown}"
+
+    def keys_at_once(self, total: int) -> int:
+        """See `Side`."""
+        del total
+        if not self._looks_up:
+            return ANY_NUMBER
+        return _SQLITE_KEYS if self._database.dialect == "sqlite" else _KEYS_PER_SELECT
+
+    def _fix(self, where: str | None, bounds: KeyBounds) -> None:
+        """Note the conditions of every query."""
+        if where is not None:
+            self._fixed_where.append(f"({escaped(where)})")
+        for name, mark, bound in (("low", ">=", bounds.low), ("high", "<=", bounds.high)):
+            if bound is not None:
+                self._fixed_where.append(f"{self._keys[0]} {mark} :bound_{name}")
+                self._fixed_values[f"bound_{name}"] = _bound(bound)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """See `Side`."""
+        with self._database.connected(streaming=not self.paged) as connection:
+            yield from self._pages(connection) if self.paged else self._streamed(connection)
+
+    def _select(self, conditions: Sequence[str], tail: str = "") -> Any:
+        wanted = ", ".join(
+            way.expression.format(name) + f" AS c{place}"
+            for place, (way, name) in enumerate(zip(self._ways, self._quoted, strict=True))
+        )
+        every = [*self._fixed_where, *conditions]
+        where = f" WHERE {' AND '.join(every)}" if every else ""
+        return sqlalchemy.text(f"SELECT {wanted} FROM {escaped(self._table.quoted)}{where}{tail}")
+
+    def _streamed(self, connection: Connection) -> Iterator[pa.RecordBatch]:
+        with self._database.errors():
+            result = connection.execute(
+                self._select(()),
+                self._fixed_values,
+                execution_options={"max_row_buffer": self._page_rows},
+            )
+        size = _PageSize(self._page_rows)
+        while True:
+            with self._database.errors():
+                # of the result, not of its cursor: SQLAlchemy has taken the first rows already
+                rows = result.fetchmany(size.rows)
+            if not rows:
+                return
+            made = self._rows(rows)
+            size.adapt(made)
+            yield made
+
+    def _fetched(
+        self, connection: Connection, query: Any, values: Mapping[str, Any]
+    ) -> Sequence[tuple[Any, ...]]:
+        """All rows, as the driver makes them: SQLAlchemy's rows cost as much again."""
+        with self._database.errors():
+            result = connection.execute(query, values)
+            rows: Sequence[tuple[Any, ...]] = result.cursor.fetchall()
+            result.close()
+        return rows
+
+    def _pages(self, connection: Connection) -> Iterator[pa.RecordBatch]:
+        order = f" ORDER BY {', '.join(self._keys)} LIMIT "
+        size = _PageSize(self._page_rows)
+        after, last = self._after()
+        values = dict(self._fixed_values)
+        where: list[str] = []
+        while True:
+            limit = size.rows
+            rows = self._fetched(connection, self._select(where, f"{order}{limit}"), values)
+            if rows:
+                made = self._rows(rows)
+                size.adapt(made)
+                yield made
+            if len(rows) < limit:
+                return
+            found = dict(zip(last, rows[-1], strict=False))
+            if found.items() <= values.items():
+                raise InternalError("the source gives the same page again", table=self._table.name)
+            values |= found
+            where = [after]
+
+    def _after(self) -> tuple[str, list[str]]:
+        """The condition for what follows a key, and the names of its parameters."""
+        names = [f"after_{place}" for place in range(len(self._keys))]
+        marks = [f":{name}" for name in names]
+        if len(names) == 1:
+            return f"{self._keys[0]} > {marks[0]}", names
+        if self._database.dialect in _ROW_VALUES:
+            return f"({', '.join(self._keys)}) > ({', '.join(marks)})", names
+        ways = []
+        for place in range(len(names)):
+            equal = [f"{self._keys[i]} = {marks[i]}" for i in range(place)]
+            ways.append("(" + " AND ".join([*equal, f"{self._keys[place]} > {marks[place]}"]) + ")")
+        # the first condition is implied; with it an index can be entered
+        return f"{self._keys[0]} >= {marks[0]} AND ({' OR '.join(ways)})", names
+
+    def of_keys(self, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """See `Side`."""
+        if not self._looks_up:
+            yield from self.batches()
+            return
+        dialect = self._database.dialect
+        columns = [
+            [_parameter(value, dialect) for value in column.to_pylist()] for column in keys.columns
+        ]
+        condition, values = self._is_one_of(list(zip(*columns, strict=True)))
+        values |= self._fixed_values
+        with self._database.connected() as connection:
+            found = self._fetched(connection, self._select([condition]), values)
+        if found:
+            yield self._rows(found)
+
+    def _is_one_of(self, keys: Sequence[tuple[Any, ...]]) -> tuple[str, dict[str, Any]]:
+        values: dict[str, Any] = {}
+        if len(self._keys) == 1:
+            values = {f"key_{place}": key for place, (key,) in enumerate(keys)}
+            return f"{self._keys[0]} IN ({', '.join(f':{name}' for name in values)})", values
+        names: list[list[str]] = []
+        for row, key in enumerate(keys):
+            names.append([f"key_{row}_{place}" for place in range(len(key))])
+            values |= dict(zip(names[-1], key, strict=True))
+        if self._database.dialect in _ROWS_IN:
+            rows = ", ".join("(" + ", ".join(f":{name}" for name in each) + ")" for each in names)
+            return f"({', '.join(self._keys)}) IN ({rows})", values
+        parts = [
+            " AND ".join(f"{key} = :{name}" for key, name in zip(self._keys, each, strict=True))
+            for each in names
+        ]
+        return "(" + " OR ".join(f"({part})" for part in parts) + ")", values
+
+    def _rows(self, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+        arrays: list[pa.Array] = []
+        unfit: list[Unfit] = []
+        schema = self._columns.schema
+        by_column = zip(*rows, strict=True)
+        for index, (values, column, way) in enumerate(
+            zip(by_column, self._columns.all, self._ways, strict=True)
+        ):
+            fitted = fit(values, column.type, schema.field(index).type, way.bits)
+            arrays.append(canonical(fitted.column, column.form))
+            unfit += [(row, column.name, text) for row, text in fitted.unfit]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return hashed(batch, self._columns, unfit)
+
+
+def _one_way_to_write(key: Compared) -> bool:
+    """Whether SQLite, which knows no types, holds a value of the lake in one way only."""
+    written = (*_INTEGERS, TypeRoot.VARCHAR, TypeRoot.CHAR, TypeRoot.VARBINARY, TypeRoot.BINARY)
+    return isinstance(key.type, AtomicType) and key.type.root in written
+
+
+def _bound(text: str) -> Any:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _parameter(value: Any, dialect: str) -> Any:
+    """A value of the lake as a driver takes it."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value if dialect == "postgresql" else value.replace(tzinfo=None)
+    return value

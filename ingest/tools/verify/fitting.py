@@ -2,17 +2,25 @@
 """Values as database drivers give them, as columns of a lake table's Arrow types.
 
 A whole column is converted by Arrow when its Python types say that nothing can be lost; else value
-by value, exactly. A value that the lake's type cannot hold is *odd*: null in the column, and told
-apart by its text, so that it equals nothing in the lake.
+by value, exactly. A value that the lake's type cannot hold is *unfit*: null in the column, and kept
+as text, so that it equals no value of the lake.
 
 Rules: a time is cut to milliseconds, a timestamp to the column's precision (both as the pipeline
 stores them); a zoned timestamp is its instant in UTC, and one without zone where a zone is wanted,
 or the reverse, is taken to be UTC; MySQL's zero dates are null, as Debezium sends them.
+
+Values that mean the same are then brought to one form (`canonical`). Most columns are compared by
+their values. Two kinds of STRING columns are not, because what fills them may write the same value
+in several ways: JSON documents (space, order of keys) and numbers (zeros at the end). JSON costs a
+Python step per distinct text of a batch. And MySQL's TIMESTAMP of zero is null when a connector
+takes a snapshot and 1970-01-01 00:00:00 when it follows the log; no real TIMESTAMP is that moment,
+so both are null here.
 """
 
 import dataclasses
 import datetime
 import decimal
+import enum
 import json
 import re
 import struct
@@ -26,7 +34,7 @@ import pyarrow.compute as pc
 
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
-__all__ = ["Fitted", "cut_to_precision", "fit", "plain_number"]
+__all__ = ["Fitted", "Form", "canonical", "cut_to_precision", "fit", "json_text", "plain_number"]
 
 _UNFIT = (ValueError, TypeError, OverflowError, AttributeError, pa.ArrowException)
 _DIGITS = decimal.Context(prec=1_000_000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
@@ -42,11 +50,11 @@ class Fitted:
 
     Attributes:
         column: as long as the values.
-        odd: (row, text of the value) of values that the type cannot hold, ascending.
+        unfit: (row, text of the value) of values that the type cannot hold, ascending.
     """
 
     column: pa.Array
-    odd: tuple[tuple[int, str], ...] = ()
+    unfit: tuple[tuple[int, str], ...] = ()
 
 
 def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool = False) -> Fitted:
@@ -69,14 +77,14 @@ def fit(values: Sequence[Any], type_: DataType, arrow: pa.DataType, bits: bool =
             pass
     convert = _one_by_one(type_, arrow, bits)
     fitted: list[Any] = []
-    odd: list[tuple[int, str]] = []
+    unfit: list[tuple[int, str]] = []
     for row, value in enumerate(values):
         try:
             fitted.append(None if value is None else convert(value))
         except _UNFIT:
             fitted.append(None)
-            odd.append((row, _shown(value)))
-    return Fitted(_assembled(fitted, arrow), tuple(odd))
+            unfit.append((row, _shown(value)))
+    return Fitted(_assembled(fitted, arrow), tuple(unfit))
 
 
 def _assembled(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
@@ -409,3 +417,71 @@ _BITS: dict[TypeRoot, Callable[[Any], Any]] = {
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+# --- equal values in one form
+
+
+class Form(enum.Enum):
+    """How the texts of a column are compared; the value is what a report says."""
+
+    PLAIN = "value"
+    JSON = "JSON value"
+    NUMBER = "number"
+    NO_EPOCH = "value; 1970-01-01 is null"
+
+
+def canonical(column: pa.Array, form: Form) -> pa.Array:
+    """The column in its form; as it is where its type has no such form."""
+    if form is Form.NO_EPOCH and pa.types.is_timestamp(column.type):
+        epoch = pc.equal(column.view(pa.int64()), 0)
+        return pc.if_else(epoch, pa.scalar(None, column.type), column)
+    if form in (Form.PLAIN, Form.NO_EPOCH) or not pa.types.is_string(column.type):
+        return column
+    if form is Form.NUMBER:
+        return _numbers(column)
+    encoded = column.dictionary_encode()
+    texts = [json_text(text) for text in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def json_text(text: str) -> str:
+    """A JSON document without space, keys sorted, numbers exact; other text as it is."""
+    try:
+        document = json.loads(text, parse_float=_Number, parse_int=_Number, parse_constant=_refuse)
+        return _written(document)
+    except (ValueError, RecursionError):
+        return text
+
+
+class _Number(decimal.Decimal):
+    """A number of a document: equal numbers have one text."""
+
+    @property
+    def text(self) -> str:
+        if not self:
+            return "0"
+        digits = self.normalize(decimal.Context(prec=len(self.as_tuple().digits) or 1))
+        return str(digits)
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(word)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(key)}:{_written(value[key])}" for key in sorted(value))
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_written, value)) + "]"
+    if isinstance(value, _Number):
+        return value.text
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _numbers(column: pa.Array) -> pa.Array:
+    """Plain digits without zeros at the end of a fraction."""
+    short = pc.replace_substring_regex(column, r"^(-?\d+\.\d*?)0+$", r"\1")
+    short = pc.replace_substring_regex(short, r"^(-?\d+)\.$", r"\1")
+    return pc.replace_substring_regex(short, r"^-0$", "0")

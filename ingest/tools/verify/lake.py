@@ -12,27 +12,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingest.tools.verify.fitting import cut_to_precision
-from ingest.tools.verify.forms import Form, canonical
-from ingest.tools.verify.ranges import Part
-from ingest.tools.verify.rows import ANY_NUMBER, Columns, Rows
+from ingest.tools.verify.columns import Columns
+from ingest.tools.verify.compare import ANY_NUMBER, hashed
+from ingest.tools.verify.fitting import Form, canonical, cut_to_precision
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, TypeRoot
 from storage.io.file_io import FileIO
 from storage.io.resolve import is_local
-from storage.table.scan.predicate import And, Between, Compare, In, Op, Or, Predicate, mask
+from storage.table.scan.predicate import And, Between, In, Predicate, mask
 from storage.table.table import FileStoreTable
 
 __all__ = ["FilesSide", "TableSide", "parquet_schema"]
 
-_LOOKED_UP = 500
-"""Keys of one condition: the scan looks at each of them for each file."""
+_KEYS_PER_SCAN = 500
+"""Keys of one condition: the scan compares each of them with each file."""
 
 _SCANS = 4
 """Scans with a condition each; for more keys than these name, one scan without is cheaper."""
 
-_ASKED_FOR = frozenset(
+_IN_CONDITIONS = frozenset(
     {
         *(TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT),
         *(TypeRoot.CHAR, TypeRoot.VARCHAR, TypeRoot.VARBINARY, TypeRoot.BINARY),
@@ -67,9 +66,9 @@ class TableSide:
         self._columns = columns
         self._predicate = predicate
         self._names = [each.source if by_source_name else each.name for each in columns.all]
-        self._asks = columns.keyed and all(
+        self._looks_up = columns.keyed and all(
             isinstance(key.type, AtomicType)
-            and key.type.root in _ASKED_FOR
+            and key.type.root in _IN_CONDITIONS
             and key.form is Form.PLAIN
             for key in columns.keys
         )
@@ -83,32 +82,25 @@ class TableSide:
 
     def keys_at_once(self, total: int) -> int:
         """See `Side`."""
-        few = total <= _SCANS * _LOOKED_UP
-        return _LOOKED_UP if self._asks and few else ANY_NUMBER
-
-    @property
-    def rows_estimate(self) -> int:
-        """Rows at most: versions of a row that are not merged yet count each."""
-        if self.snapshot_id is None:
-            return 0
-        return self._table.snapshots.read(self.snapshot_id).total_record_count or 0
+        few = total <= _SCANS * _KEYS_PER_SCAN
+        return _KEYS_PER_SCAN if self._looks_up and few else ANY_NUMBER
 
     def refresh(self) -> None:
-        """From now on read the newest snapshot."""
+        """Read the newest snapshot from now on."""
         snapshot = self._table.latest_snapshot()
         self.snapshot_id = None if snapshot is None else snapshot.id
 
-    def batches(self, part: Part | None = None) -> Iterator[Rows]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Side`."""
-        return self._read(None if part is None else _in_part(self._names[0], part))
+        return self._read(None)
 
-    def of_keys(self, keys: pa.RecordBatch) -> Iterator[Rows]:
+    def of_keys(self, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """See `Side`."""
-        if self._asks and keys.num_rows <= _LOOKED_UP:
+        if self._looks_up and keys.num_rows <= _KEYS_PER_SCAN:
             return self._read(_of_keys(self._names, keys))
         return self._read(_within(self._names[0], keys.column(0)) if keys.num_columns else None)
 
-    def _read(self, condition: Predicate | None) -> Iterator[Rows]:
+    def _read(self, condition: Predicate | None) -> Iterator[pa.RecordBatch]:
         if self.snapshot_id is None:
             return
         parts = [each for each in (self._predicate, condition) if each is not None]
@@ -117,27 +109,15 @@ class TableSide:
         read = self._table.new_read(columns=list(dict.fromkeys(self._names)), predicate=predicate)
         for split in scan.with_filter(predicate).plan().splits:
             for batch in read.to_batches(split):
-                yield _brought(batch, self._names, self._columns)
+                yield _hashed(batch, self._names, self._columns)
 
 
-def _in_part(name: str, part: Part) -> Predicate:
-    intervals: list[Predicate] = []
-    for low, high in part.intervals:
-        bounds: list[Predicate] = []
-        if low is not None:
-            bounds.append(Compare(Op.GT, name, low))
-        if high is not None:
-            bounds.append(Compare(Op.LE, name, high))
-        intervals.append(And(tuple(bounds)))
-    return Or(tuple(intervals))
-
-
-def _of_keys(names: Sequence[str], wanted: pa.RecordBatch) -> Predicate:
+def _of_keys(names: Sequence[str], keys: pa.RecordBatch) -> Predicate:
     """A condition that names the keys.
 
-    A key of several columns is asked for by each column alone: that finds more rows than wanted.
+    Every column of the key has a condition of its own, which matches more rows than the keys.
     """
-    pairs = zip(names, wanted.columns, strict=False)
+    pairs = zip(names, keys.columns, strict=False)
     return And(tuple(In(name, tuple(column.unique().to_pylist())) for name, column in pairs))
 
 
@@ -151,20 +131,20 @@ def _within(name: str, column: pa.Array) -> Predicate | None:
     return Between(name, bounds["min"], bounds["max"])
 
 
-def _brought(batch: pa.RecordBatch, names: Sequence[str], columns: Columns) -> Rows:
-    """The batch in the lake's types and forms.
+def _hashed(batch: pa.RecordBatch, names: Sequence[str], columns: Columns) -> pa.RecordBatch:
+    """Bring a batch to the lake's types and forms, and hash it.
 
     Raises:
         InvalidRequestError: a column does not convert.
     """
     arrays = []
-    for name, wanted in zip(names, columns.all, strict=True):
+    for name, compared in zip(names, columns.all, strict=True):
         column = batch.column(batch.schema.get_field_index(name))
-        type_ = arrow_type(wanted.type)
+        type_ = arrow_type(compared.type)
         if column.type != type_:
             column = _cast(column, type_, name)
-        arrays.append(canonical(cut_to_precision(column, wanted.type), wanted.form))
-    return Rows(pa.RecordBatch.from_arrays(arrays, schema=columns.schema))
+        arrays.append(canonical(cut_to_precision(column, compared.type), compared.form))
+    return hashed(pa.RecordBatch.from_arrays(arrays, schema=columns.schema), columns)
 
 
 def _cast(column: pa.Array, type_: pa.DataType, name: str) -> pa.Array:
@@ -212,9 +192,8 @@ class FilesSide:
         del total
         return ANY_NUMBER
 
-    def batches(self, part: Part | None = None) -> Iterator[Rows]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """See `Side`."""
-        del part
         names = [each.source for each in self._columns.all]
         for path in parquet_files(self._io, self._path):
             with _opened(self._io, path) as file:
@@ -222,9 +201,9 @@ class FilesSide:
                     if self._predicate is not None:
                         batch = batch.filter(mask(self._predicate, batch))
                     if batch.num_rows:
-                        yield _brought(batch, names, self._columns)
+                        yield _hashed(batch, names, self._columns)
 
-    def of_keys(self, keys: pa.RecordBatch) -> Iterator[Rows]:
+    def of_keys(self, keys: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """See `Side`."""
         del keys
         return self.batches()

@@ -2,15 +2,16 @@
 """What a comparison found, as values: for people as text, for machines as JSON."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ingest.errors import ExitCode, exit_code_of
 from ingest.observe.text_table import plain
+from ingest.tools.verify.columns import LeftOut
 from ingest.tools.verify.compare import Kind
-from ingest.tools.verify.planning import LeftOut
 
-__all__ = ["Example", "TableOutcome", "exit_code"]
+__all__ = ["Example", "RepairReport", "TableOutcome", "exit_code"]
 
 _LONGEST = 120
 _WORDS = {Kind.MISSING: "missing", Kind.EXTRA: "extra", Kind.DIFFERENT: "different"}
@@ -54,6 +55,43 @@ class Example:
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
+class RepairReport:
+    """The result of a repair.
+
+    Attributes:
+        dry_run: whether nothing was written.
+        upserts: rows written.
+        deletes: rows removed, or marked as deleted.
+        filtered: keys whose rows the pipeline's filter keeps out of the table.
+        unrepaired: keys that still differ, by reason.
+        snapshots: of the commits.
+    """
+
+    dry_run: bool
+    upserts: int = 0
+    deletes: int = 0
+    filtered: int = 0
+    unrepaired: Counter[str] = dataclasses.field(default_factory=Counter)
+    snapshots: list[int] = dataclasses.field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        return dataclasses.asdict(self) | {"unrepaired": dict(self.unrepaired)}
+
+    def lines(self) -> Iterable[str]:
+        """For people."""
+        done = "would write" if self.dry_run else "wrote"
+        yield f"  repair     {done} {self.upserts:,} rows, {self._removed()} {self.deletes:,}"
+        if self.filtered:
+            yield f"  filtered   {self.filtered:,} keys: the pipeline's filter keeps them out"
+        for reason, count in sorted(self.unrepaired.items()):
+            yield f"  unrepaired {count:,} keys: {reason}"
+
+    def _removed(self) -> str:
+        return "remove" if self.dry_run else "removed"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
 class TableOutcome:
     """What became of one table.
 
@@ -69,6 +107,7 @@ class TableOutcome:
         range_kind: of what they are ranges.
         ranges_differing: how many differed.
         counts: confirmed keys by kind.
+        unfit: those of them whose key the lake's types cannot hold.
         moving: keys that changed in the source whenever they were read.
         settled: keys that differed at first and were equal when read again.
         complete: whether all keys that differ were found.
@@ -77,6 +116,7 @@ class TableOutcome:
         notes: what else a reader should know.
         position: where the source's log ended when the lake was waited for.
         seconds: how long it took.
+        repair: what `--repair` did.
         error: why it could not be done.
         skipped: why it was not tried.
     """
@@ -89,9 +129,10 @@ class TableOutcome:
     source_checksum: str = ""
     lake_checksum: str = ""
     ranges: int = 0
-    range_kind: str = ""
+    range_kind: str = "of the key's hash"
     ranges_differing: int = 0
     counts: dict[Kind, int] = dataclasses.field(default_factory=dict)
+    unfit: int = 0
     moving: int = 0
     settled: int = 0
     complete: bool = True
@@ -100,22 +141,34 @@ class TableOutcome:
     notes: list[str] = dataclasses.field(default_factory=list)
     position: str | None = None
     seconds: float = 0.0
+    repair: RepairReport | None = None
     error: BaseException | None = None
     skipped: str = ""
 
     @property
     def outcome(self) -> str:
-        """One word: `equal`, `different`, `moving`, `skipped` or `failed`."""
+        """One word: `equal`, `repaired`, `different`, `moving`, `skipped` or `failed`."""
         if self.error is not None:
             return "failed"
         if self.skipped:
             return "skipped"
-        if any(self.counts.values()):
+        if any(self.counts.values()) and not self._repaired:
             return "different"
+        if self._repaired and self.complete and not self.moving:
+            return "repaired"
         return "equal" if not self.moving and self.complete else "moving"
+
+    @property
+    def _repaired(self) -> bool:
+        """Whether a repair left nothing that differs."""
+        repair = self.repair
+        if repair is None or repair.dry_run or repair.unrepaired:
+            return False
+        return not self.unfit
 
     def document(self) -> dict[str, Any]:
         """As plain values."""
+        repair = {} if self.repair is None else {"repair": self.repair.document()}
         return {
             "table": self.table,
             "source": self.source,
@@ -138,6 +191,7 @@ class TableOutcome:
             "seconds": round(self.seconds, 3),
             "error": None if self.error is None else str(self.error),
             "skipped": self.skipped or None,
+            **repair,
         }
 
     def lines(self) -> Iterable[str]:
@@ -179,6 +233,8 @@ class TableOutcome:
         parts = [f"{self.counts.get(kind, 0):,} {kind.value}" for kind in Kind]
         least = "" if self.complete else "at least "
         yield f"  keys       {least}{', '.join(parts)}"
+        if self.repair is not None:
+            yield from self.repair.lines()
         if self.settled:
             yield f"  settled    {self.settled:,} keys differed at first, and not when read again"
         if self.moving:

@@ -1,31 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward verify` without its words: which tables, with what each is compared, one by one."""
+"""`lakeward verify`: selects tables and their sources, compares them one by one."""
 
 import dataclasses
 import fnmatch
 import importlib
 import logging
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.events import SOURCE_TABLE_OPTION
-from ingest.tools.verify.compare import find_candidates, ranges_for, scan
-from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
-from ingest.tools.verify.outcome import TableOutcome
-from ingest.tools.verify.planning import (
+from ingest.tools.verify.at_rest import resume_killed
+from ingest.tools.verify.columns import (
+    Columns,
     Counterpart,
     Find,
     PlannedColumns,
-    made_columns,
+    derived_columns,
     plan_columns,
 )
-from ingest.tools.verify.recheck import confirm
-from ingest.tools.verify.rows import Columns, Side
+from ingest.tools.verify.compare import KEY_HASH, Comparison, Side, compare, first_rows
+from ingest.tools.verify.lake import FilesSide, TableSide, parquet_schema
+from ingest.tools.verify.outcome import TableOutcome
+from ingest.tools.verify.recheck import Confirmed, confirm
+from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair
 from ingest.tools.verify.source_types import Way, way_of
 from ingest.tools.verify.source_url import SourceUrl
 from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag
@@ -48,7 +53,7 @@ _SHARED = "shared:"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked for.
+    """Options of a comparison.
 
     Attributes:
         source_table: name in the source; `{database}` and `{table}` are parts of the lake's name.
@@ -68,8 +73,10 @@ class Request:
         wait: whether to wait for lag 0.
         wait_timeout_s: for how long at most [s].
         settle_s: time the connector gets to send [s].
-        status_url: the pipeline's status page, if it is to be asked.
+        status_url: the pipeline's status page; None = lag from Kafka and the tables.
         slot: PostgreSQL replication slot of the connector.
+        repair: whether rows that differ are written to the lake.
+        dry_run: whether a repair only counts them.
     """
 
     source_table: str | None = None
@@ -90,6 +97,8 @@ class Request:
     settle_s: float = 5.0
     status_url: str | None = None
     slot: str | None = None
+    repair: bool = False
+    dry_run: bool = False
 
 
 def opened_database(url: SourceUrl) -> Any:
@@ -192,6 +201,7 @@ class _Comparison:
             named: an error says that the table cannot be compared; else it is skipped.
         """
         outcome, request = self._outcome, self._request
+        self._refuse_repair()
         source_name = ""
         if self._database is not None:
             source_name, problem = self._source_table()
@@ -202,36 +212,47 @@ class _Comparison:
                 raise InvalidRequestError(
                     problem, hint="name it with --source-table", table=self._name
                 )
-        columns, source, ordered = self._opened(source_name, self._made())
+        columns, source = self._opened(source_name, self._made())
         lake = TableSide(self._table, self._name, columns, self._lake_predicate(columns))
         outcome.source = source.label
         waited = self._lag_wait()
         if waited is not None:
+            if request.repair and self._settings is not None:
+                resume_killed(self._settings, self._table, self._name)
             outcome.position = waited()
         lake.refresh()
         outcome.snapshot = lake.snapshot_id
-        ranges = ranges_for(
-            columns, ordered=ordered, rows=lake.rows_estimate, rows_per_range=request.page_rows
-        )
-        scanned = scan(source, lake, columns, ranges)
-        outcome.source_rows, outcome.lake_rows = scanned.source.rows, scanned.lake.rows
-        outcome.source_checksum = scanned.source.checksum
-        outcome.lake_checksum = scanned.lake.checksum
-        outcome.ranges, outcome.range_kind = ranges.count, ranges.kind
-        outcome.ranges_differing = len(scanned.differing)
-        if scanned.differing:
-            self._differing(source, lake, columns, scanned, waited)
+        with tempfile.TemporaryDirectory(prefix="lakeward-verify-") as directory:
+            comparison = compare(
+                source,
+                lake,
+                columns,
+                directory=Path(directory),
+                rows_per_range=request.page_rows,
+                limit=request.limit,
+            )
+            outcome.source_rows, outcome.lake_rows = comparison.source_rows, comparison.lake_rows
+            outcome.source_checksum = comparison.source_checksum
+            outcome.lake_checksum = comparison.lake_checksum
+            outcome.ranges = comparison.ranges
+            outcome.ranges_differing = comparison.ranges_differing
+            if comparison.ranges_differing:
+                self._confirm(source, lake, columns, comparison, waited)
 
-    def _differing(
-        self, source: Side, lake: TableSide, columns: Columns, scanned: Any, waited: LagWait | None
+    def _confirm(
+        self,
+        source: Side,
+        lake: TableSide,
+        columns: Columns,
+        comparison: Comparison,
+        waited: LagWait | None,
     ) -> None:
         request, outcome = self._request, self._outcome
-        candidates = find_candidates(source, lake, columns, scanned, limit=request.limit)
         confirmed = confirm(
             source,
             lake,
             columns,
-            candidates,
+            comparison,
             rounds=request.rechecks,
             wait=self._between(waited),
             shown=request.shown,
@@ -239,12 +260,37 @@ class _Comparison:
         )
         outcome.counts = confirmed.counts
         outcome.moving, outcome.settled = confirmed.moving, confirmed.settled
-        outcome.complete = candidates.complete
+        outcome.unfit = confirmed.unfit
+        outcome.complete = comparison.complete
         outcome.examples = confirmed.examples
-        if not candidates.kinds:
-            outcome.notes.append("ranges that differed at first were equal when read again")
         if not request.rechecks:
             outcome.notes.append("keys that differ were not read again (--rechecks 0)")
+        if request.repair and confirmed.kinds:
+            self._repair(source, lake, columns, confirmed)
+
+    def _repair(
+        self, source: Side, lake: TableSide, columns: Columns, confirmed: Confirmed
+    ) -> None:
+        assert self._settings is not None, "checked before anything is read"
+        assert confirmed.source is not None
+        assert confirmed.lake is not None
+        table = self._database.table(self._source_table()[0])
+        find, ways = self._finder(table)
+        repair = Repair(
+            settings=self._settings,
+            name=self._name,
+            table=self._table,
+            columns=columns,
+            source=source,
+            lake=lake,
+            find=find,
+            open_source=lambda read: self._database_side(table, read, ways),
+            clock=self._clock,
+        )
+        names = [*columns.key_names, KEY_HASH]
+        rows = pa.concat_tables([each.select(names) for each in (confirmed.source, confirmed.lake)])
+        keys = first_rows(rows, np.array(list(confirmed.kinds), np.uint64))
+        self._outcome.repair = repair.run(keys, dry_run=self._request.dry_run)
 
     def _between(self, waited: LagWait | None) -> Callable[[], None] | None:
         """What happens between the reads of the source and of the lake."""
@@ -259,9 +305,30 @@ class _Comparison:
 
         return wait
 
+    def _refuse_repair(self) -> None:
+        """Refuse a repair for which something is missing.
+
+        Raises:
+            InvalidRequestError: it cannot be exact.
+        """
+        if not self._request.repair:
+            return
+        if self._settings is None:
+            raise InvalidRequestError(
+                "a repair applies the pipeline's transforms and waits for its daemon",
+                hint="give the configuration of the pipeline with -c",
+                table=self._name,
+            )
+        if self._database.is_replica():
+            raise InvalidRequestError(
+                "the source is a read replica: it may lag behind what the lake has",
+                hint="repair from the primary",
+                table=self._name,
+            )
+
     # --- the sides
 
-    def _opened(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side, bool]:
+    def _opened(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
         if self._database is not None:
             return self._of_database(source_name, made)
         text = self._request.against or ""
@@ -274,42 +341,49 @@ class _Comparison:
             planned = self._planned(_by_name(other.schema.field_names), made)
             rows = self._other_predicate(planned.columns)
             side = TableSide(other, text, planned.columns, rows, by_source_name=True)
-            return planned.columns, side, False
+            return planned.columns, side
         file_io, path = resolve_file_io(text, options if text.startswith("s3") else None)
         schema: pa.Schema = parquet_schema(file_io, path)
         planned = self._planned(_by_name(schema.names), made)
         rows = self._other_predicate(planned.columns)
-        return planned.columns, FilesSide(file_io, path, planned.columns, rows), False
+        return planned.columns, FilesSide(file_io, path, planned.columns, rows)
 
-    def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side, bool]:
-        database = self._database
-        table = database.table(source_name)
+    def _of_database(self, source_name: str, made: Mapping[str, str]) -> tuple[Columns, Side]:
+        table = self._database.table(source_name)
+        find, ways = self._finder(table)
+        planned = self._planned((find, [each.name for each in table.columns]), made)
+        return planned.columns, self._database_side(table, planned.columns, ways)
+
+    def _finder(self, table: Any) -> tuple[Find, dict[str, Way]]:
+        """A function that looks columns up in the source; how those that it found are read."""
         ways: dict[str, Way] = {}
         mapping = () if self._settings is None else self._settings.sink.type_mapping
 
         def find(name: str, type_: DataType) -> Counterpart | str:
             column = table.column(name)
             if column is None:
-                return "not in the source"
-            way = way_of(database.dialect, column, type_, mapping)
+                return NOT_IN_SOURCE
+            way = way_of(self._database.dialect, column, type_, mapping)
             if way.refusal:
                 return way.refusal
             ways[name] = way
             return Counterpart(column.name, way.form)
 
-        planned = self._planned((find, [each.name for each in table.columns]), made)
-        module = importlib.import_module("ingest.tools.verify.database_side")
+        return find, ways
+
+    def _database_side(self, table: Any, columns: Columns, ways: Mapping[str, Way]) -> Side:
+        module = importlib.import_module("ingest.tools.verify.database")
         low, high = self._request.key_range or (None, None)
-        side = module.DatabaseSide(
-            database,
+        side: Side = module.DatabaseSide(
+            self._database,
             table,
-            planned.columns,
+            columns,
             ways,
             where=self._request.where,
             bounds=module.KeyBounds(low, high),
             page_rows=self._request.page_rows,
         )
-        return planned.columns, side, bool(side.ordered)
+        return side
 
     def _planned(
         self, found: tuple[Find, Sequence[str]], made: Mapping[str, str]
@@ -365,13 +439,13 @@ class _Comparison:
     def _made(self) -> dict[str, str]:
         settings = self._settings
         if settings is None:
-            return made_columns(excluded=self._request.exclude)
+            return derived_columns(excluded=self._request.exclude)
         condition = settings.rule_value(self._name, lambda rule: rule.filter)
         if condition and self._request.where is None:
             self._outcome.notes.append(
                 f"the pipeline keeps rows with `{condition}` only: say it in SQL with --where"
             )
-        return made_columns(
+        return derived_columns(
             computed=settings.rule_value(self._name, lambda rule: rule.computed) or (),
             partition_by=settings.rule_value(self._name, lambda rule: rule.partition_by) or (),
             masked=settings.rule_value(self._name, lambda rule: rule.mask),
@@ -421,7 +495,7 @@ class _Comparison:
         settings = self._settings
         if settings is None or not isinstance(settings.source, KafkaSourceSettings):
             raise InvalidRequestError(
-                "nobody can say how far the lake is behind",
+                "the lag of the lake is unknown",
                 hint="give the configuration of the pipeline with -c, or --status-url",
             )
         return KafkaLag(settings, self._table, self._name)

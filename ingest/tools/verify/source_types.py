@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a column of a database is read, by its type there: SQL expression and form.
 
-Texts are asked for where the driver's values would lose something (infinite times, zero dates, a
+Texts are selected where the driver's values would lose something (infinite times, zero dates, a
 year after 9999) or cost more than parsing a column of texts at once. What a connector sends in a
 shape of its own, for which there is no rule here, is left out of the comparison, and said.
 """
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection
 
 from ingest.decode.types.semantic_types import MAX_PADDED_BITS
-from ingest.tools.verify.forms import Form
+from ingest.tools.verify.fitting import Form
 from storage.format.types.types import ArrayType, AtomicType, DataType, TypeRoot
 
 __all__ = ["SourceColumn", "Way", "way_of"]
@@ -45,7 +45,6 @@ class Way:
         bits: texts are bit strings.
         pages: whether a value that was read, given back as a parameter, compares with the column
             as the column's values compare in ORDER BY.
-        whole: whether the column holds whole numbers and compares with one.
         refusal: why it is not compared; "" = it is.
     """
 
@@ -53,7 +52,6 @@ class Way:
     form: Form = Form.PLAIN
     bits: bool = False
     pages: bool = True
-    whole: bool = False
     refusal: str = ""
 
 
@@ -131,7 +129,6 @@ _MYSQL_SHORT_TIME = "TRIM(TRAILING '.' FROM TRIM(TRAILING '0' FROM CAST({} AS CH
 """Of a TIME with digits after the second: without zeros at its end, as connectors write it."""
 
 _NUMBERS = ("numeric", "decimal", "number")
-_WHOLE = ("smallint", "integer", "int", "bigint", "mediumint", "tinyint", "numeric", "decimal")
 
 # --- PostgreSQL
 
@@ -162,7 +159,7 @@ _POSTGRES_BY_LAKE = {
 def _postgres(column: SourceColumn, lake: TypeRoot) -> Way:
     base = column.base
     if base in _POSTGRES_AS_IS:
-        return Way(whole=base in _WHOLE)
+        return Way()
     if base in ("real", "double precision"):
         return Way(pages=False)
     if base in ("interval", "time with time zone"):
@@ -185,7 +182,7 @@ def _postgres(column: SourceColumn, lake: TypeRoot) -> Way:
 
 
 def _postgres_bits(column: SourceColumn) -> str:
-    """Connectors leave out zeros, and do not tell how long a varying string is."""
+    """Connectors leave out zeros, and do not say how long a varying string is."""
     length = re.search(r"\((\d+)\)", column.type)
     if length is None or int(length.group(1)) > MAX_PADDED_BITS:
         return "CAST({} AS text)"
@@ -240,7 +237,7 @@ def _mysql(column: SourceColumn, lake: TypeRoot) -> Way:
         return Way(pages=False)
     if base == "uuid":
         return Way("CAST({} AS CHAR)", pages=False)
-    return Way(whole=base in _WHOLE)
+    return Way()
 
 
 # --- others
@@ -250,12 +247,12 @@ def _sqlite(column: SourceColumn, lake: TypeRoot) -> Way:
     del lake
     if column.base in ("json", "jsonb"):
         return Way(form=Form.JSON)
-    return Way(whole=column.base in _WHOLE)
+    return Way()
 
 
 def _other(column: SourceColumn, lake: TypeRoot) -> Way:
     del lake
-    return Way(whole=column.base in _WHOLE, pages=False)
+    return Way(pages=False)
 
 
 _WAYS: dict[str, Callable[[SourceColumn, TypeRoot], Way]] = {

@@ -4,7 +4,7 @@
 The lake knows Kafka's offsets, not the database's positions. So, in this order: the database's
 position is noted; a PostgreSQL replication slot, if one is named, must confirm it, else the
 connector is given some seconds; the ends of the topics are noted; the lake must reach these ends.
-That it has is told by the table's own snapshots, by the stream's note in the warehouse or, for
+That it has is shown by the table's own snapshots, the stream's note in the warehouse or, for
 batches that brought the table nothing, by its checkpoint; or by the status page of the pipeline.
 """
 
@@ -33,18 +33,18 @@ _LOG = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
 _POLL_S = 1.0
-_TOLD_EVERY_S = 15.0
+_LOG_EVERY_S = 15.0
 
 Offsets = dict[tuple[str, str], int]
 
 
 class Progress(Protocol):
-    """How far the lake is behind the topics."""
+    """The lag of the lake."""
 
     def note_ends(self) -> None:
         """Note how far the topics reach now."""
 
-    def behind(self) -> Mapping[str, int]:
+    def lag(self) -> Mapping[str, int]:
         """Records between the lake and the noted ends, by `topic/partition`; only above 0."""
 
 
@@ -76,7 +76,7 @@ class KafkaLag:
             if high > low and (not topics or topic in topics)
         }
 
-    def behind(self) -> Mapping[str, int]:
+    def lag(self) -> Mapping[str, int]:
         """See `Progress`.
 
         Raises:
@@ -96,8 +96,8 @@ class KafkaLag:
             for topic, parts in offsets.items():
                 for partition, offset in parts.items():
                     if isinstance(offset, int):
-                        place = (topic, str(partition))
-                        reached[place] = max(offset, reached.get(place, 0))
+                        key = (topic, str(partition))
+                        reached[key] = max(offset, reached.get(key, 0))
         return reached
 
     def _witnesses(self) -> Iterator[Mapping[str, Any]]:
@@ -115,7 +115,7 @@ class KafkaLag:
         progress = progress_of(self._table, self._stream)
         if progress is not None:
             yield progress.offsets
-        if self._name not in parking.behind:  # else what others have says nothing of this one
+        if self._name not in parking.behind:  # other tables' offsets say nothing about it
             yield parking.held
             yield from self._of_note(-1 if progress is None else progress.identifier)
         yield self._checkpoint() or {}
@@ -163,8 +163,8 @@ class StatusLag:
         """See `Progress`."""
         self._noted_s = self._clock.monotonic_s()
 
-    def behind(self) -> Mapping[str, int]:
-        """See `Progress`; the page looks at the topics every `LAG_POLL_S`."""
+    def lag(self) -> Mapping[str, int]:
+        """See `Progress`; the page polls the topics every `LAG_POLL_S`."""
         left = self._noted_s + LAG_POLL_S + 1 - self._clock.monotonic_s()
         if left > 0:
             self._clock.sleep(left)
@@ -200,10 +200,10 @@ class LagWait:
 
     Attributes:
         progress: how far the lake is.
-        position: asks the source where its log ends.
-        passed: asks whether the connector has confirmed a position; None = nobody knows.
+        position: returns the end of the source's log.
+        passed: whether the connector has confirmed a position; None = unknown.
         clock: time.
-        settle_s: time the connector gets to send, where nobody knows [s].
+        settle_s: time the connector gets to send, where that is unknown [s].
         timeout_s: when to give up [s].
     """
 
@@ -231,15 +231,15 @@ class LagWait:
         else:
             self.clock.sleep(self.settle_s)
         self.progress.note_ends()
-        self._until(begun_s, self.progress.behind, position)
+        self._until(begun_s, self.progress.lag, position)
         return position
 
     def _until(
-        self, begun_s: float, behind: Callable[[], Mapping[str, int]], position: str | None
+        self, begun_s: float, lag: Callable[[], Mapping[str, int]], position: str | None
     ) -> None:
-        told_s = begun_s
+        logged_s = begun_s
         while True:
-            left = behind()
+            left = lag()
             if not left:
                 return
             now_s = self.clock.monotonic_s()
@@ -252,7 +252,7 @@ class LagWait:
                     position=position,
                     waited_s=round(now_s - begun_s),
                 )
-            if now_s - told_s >= _TOLD_EVERY_S:
-                told_s = now_s
+            if now_s - logged_s >= _LOG_EVERY_S:
+                logged_s = now_s
                 _LOG.info("waiting for the lake", extra={"event": "waiting", "behind": text})
             self.clock.sleep(_POLL_S)

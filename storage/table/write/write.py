@@ -19,7 +19,6 @@ from storage.format.row.bucket import hash_rows
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.lsm.commit_cadence import has_period, merges_everything, merges_level_0
 from storage.lsm.lookup.store import LookupStore
-from storage.lsm.merge_tree_writer import MergeTreeWriter
 from storage.lsm.write_rules import without_ignored
 from storage.options.options import TableOptions, require_writable
 from storage.table.bucket_mode import BucketMode, require_buckets
@@ -106,20 +105,12 @@ class TableWrite:
         self._merged: list[CommitMessage] = []
         self._pinned: Snapshot | None = None
         self._begun = False
-        self._floor = -1
 
     def __enter__(self) -> "TableWrite":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def number_above(self, floor: int) -> None:
-        """Give rows from now on sequence numbers above a floor, in every bucket."""
-        self._floor = floor
-        for writer in self._writers.values():
-            if isinstance(writer, MergeTreeWriter):
-                writer.number_above(floor)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows in arrival order.
@@ -260,8 +251,6 @@ class TableWrite:
                 store=self._store,
             )
             writer.skip_sequence_numbers(self._skipped_numbers)
-            if isinstance(writer, MergeTreeWriter):
-                writer.number_above(self._floor)
             self._writers[(partition, bucket)] = writer
         return writer
 

@@ -30,7 +30,6 @@ DEBUG_ONLY = {
     "lakeward_split_key_updates_total": "a quality of the source",
     "lakeward_table_layout_timestamp_seconds": "how old the figures of files are",
     "lakeward_table_source_timestamp_seconds": "freshness is worked out of it",
-    "lakeward_table_sweeps_total": "rare; rows swept are shown",
     "lakeward_tables_parked_for_bad_records_total": "parked tables are shown",
     "lakeward_webhook_events_total": "the status page shows it",
 }

@@ -51,6 +51,10 @@ MISTAKES = {
     ),
     "wrong-number": KAFKA + REST + "metrics:\n  port: many\n",
     "wrong-choice": KAFKA + REST + "log: {level: loud}\n",
+    "removed-choice": KAFKA + REST + "source.on.resnapshot: sweep\n",
+    "removed-choice-of-a-rule": (
+        KAFKA + REST + "tables:\n  - {match: 'shop.*', on.resnapshot: sweep}\n"
+    ),
     "wrong-boolean": FILES + REST + "source.fail.on.data.loss: perhaps\n",
     "wrong-format": KAFKA + REST + "source.format: debezium-jsn\n",
     "wrong-map": KAFKA + REST + "spark.conf: fast\n",

@@ -99,7 +99,7 @@ def test_state_that_the_daemon_removes_meanwhile_does_not_cost_the_rest(tmp_path
     for number in (1, 2):
         (tmp_path / f"record-{number}").write_text(f'{{"number": {number}}}')
     assert dict(support_bundle._files(Busy(durable=False), str(tmp_path))) == {
-        "record-1": "gone meanwhile",
+        "record-1": "deleted meanwhile",
         "record-2": {"number": 2},
     }
 

@@ -124,6 +124,7 @@ SEEN_BY_EDITORS = {
     "unknown-key", "unknown-nested-key", "unknown-section", "unknown-key-of-a-rule",
     "unknown-key-of-a-route", "wrong-duration", "wrong-number", "wrong-choice", "wrong-boolean",
     "wrong-format", "wrong-map", "wrong-list-of-rules", "several-at-once", "key-of-a-later-version",
+    "removed-choice", "removed-choice-of-a-rule",
 }  # fmt: skip
 
 

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from ingest.decode.events import ObservedField, SchemaDelta, SourceTable
 from ingest.errors import ExitCode, exit_code_of
 from ingest.state.ownership import newest_record
 from ingest.state.parking import Parking
 from ingest.state.pausing import Pausing
 from ingest.state.state_format import STATE_FORMAT, StateFormatError
-from ingest.state.stream_state import CheckpointState
+from ingest.state.stream_state import CheckpointState, progress_of
+from ingest.state.table_registry import TableBook
+from storage.clock import ManualClock
+from storage.format.types.types import AtomicType, TypeRoot
 from storage.io.local import LocalFileIO
+from tests.unit.ingest.lake_settings import lake_settings
 from tests.unit.ingest.old_state import read
 from tests.unit.ingest.simulated_stream import SimulatedStream
 
@@ -72,3 +77,31 @@ def test_later_state_is_refused_with_what_to_do(tmp_path, name, load):
         load(tmp_path)
     assert "install that version again" in caught.value.hint
     assert exit_code_of(caught.value) == ExitCode.CONFIG
+
+
+@pytest.mark.parametrize(
+    ("sweep", "warned"),
+    [
+        ('{"commit":7,"topic":"t","partition":0,"next":9,"state":"open","floor":5}', True),
+        ('{"commit":6,"topic":"t","partition":0,"next":9,"state":"open"}', False),
+        ('{"commit":7,"topic":"t","partition":0,"next":9,"state":"quiet"}', False),
+        ("", False),
+        ("not JSON", False),
+    ],
+)
+def test_an_open_sweep_of_an_earlier_release_is_ignored_with_a_warning(
+    tmp_path, caplog, sweep, warned
+):
+    book = TableBook(lake_settings(tmp_path), ManualClock())
+    book.load()
+    columns = (ObservedField("id", AtomicType(TypeRoot.BIGINT)),)
+    source = SourceTable("shop", "inventory", "items")
+    book.apply(
+        [SchemaDelta("shop.items", source, "t", columns, primary_key=("id",), offset=0)], now_ms=0
+    )
+    table = book.table("shop.items")
+    properties = {"lakeward.offsets.shop": '{"t":{"0":9}}', "lakeward.sweep.shop": sweep}
+    table.new_commit("shop").commit((), 7, properties=properties, ignore_empty=False)
+    progress = progress_of(table, "shop")
+    assert (progress.identifier, progress.offsets) == (7, {"t": {"0": 9}})
+    assert ["verify --repair" in record.message for record in caplog.records] == [True] * warned

@@ -16,8 +16,7 @@ from ingest.daemon.configuration import load_settings
 from ingest.source.kafka import KafkaSource
 from ingest.source.records import RawBatch
 from ingest.tools.plan import sample
-from ingest.tools.plan.outline import Outline
-from ingest.tools.plan.plan_text import plan_text
+from ingest.tools.plan.outline import Outline, plan_text
 from ingest.tools.plan.planner import outline_of, planned
 from ingest.tools.plan.rehearsal import rehearse
 from ingest.tools.plan.sample import TopicSample, topic_samples

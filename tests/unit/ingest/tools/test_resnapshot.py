@@ -301,7 +301,6 @@ def lakeward(tmp_path, capsys, monkeypatch):
 
 
 SIGNALS = "debezium: {signal.topic: signals}"
-SWEEPS = f"{SIGNALS}, on.resnapshot: sweep"
 
 
 def test_without_a_signal_topic_the_statement_is_printed(lakeward):
@@ -330,7 +329,6 @@ def test_the_signal_is_sent_and_told_as_json(lakeward):
         (("shop.orders", "shop.items", "--filter", "x"), SIGNALS, "one table"),
         (("shop.nothing",), SIGNALS, "no such table"),
         (("shop.orders",), "format: canal-json", "only Debezium"),
-        (("shop.orders", "--blocking", "--filter", "x"), SWEEPS, "a part of the rows"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_sent(lakeward, arguments, source, message):

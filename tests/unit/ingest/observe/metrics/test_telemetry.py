@@ -12,7 +12,6 @@ from ingest.observe.metrics.instruments import TableNames
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.metric_table import METRICS, PREFIX, STATES
 from ingest.observe.metrics.telemetry import STALE_AFTER_S, Metrics
-from ingest.observe.status.status_board import StatusBoard
 from ingest.pipeline.batch_report import BatchReport, LookupUse
 from ingest.pipeline.task_use import TaskUse
 from ingest.schema.schema_modes import ChangeKind, Outcome, Verdict
@@ -138,21 +137,6 @@ def test_a_record_that_was_decoded_and_fits_no_table_is_one_record(metrics):
     metrics.record(report)
     assert sample(metrics, "source_records_total", topic="t") == 10
     assert sample(metrics, "decode_errors_total", topic="t", reason="type") == 1
-
-
-def test_sweeps_are_counted_and_shown(metrics, clock):
-    report = dataclasses.replace(REPORT, swept={"a.b": 0, "a.c": 3}, unswept={"a.d": "bad"})
-    metrics.record(report)
-    metrics.record(report)
-    found = [sample(metrics, "table_rows_swept_total", table=name) for name in ("a.b", "a.c")]
-    assert found == [0, 6]
-    assert sample(metrics, "table_sweeps_total", table="a.b", outcome="swept") == 2
-    assert sample(metrics, "table_sweeps_total", table="a.d", outcome="called_off") == 2
-    board = StatusBoard("shop", clock)
-    board.record(report)
-    tables = board.document()["tables"]
-    assert tables["a.c"]["last_sweep"] == {"rows": 3}
-    assert tables["a.d"]["last_sweep"] == {"called_off": "bad"}
 
 
 def test_schema_changes_never_put_names_into_labels(metrics):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of drivers as Arrow columns, forms of texts, hashes, ranges, and SQL by type."""
+"""Values of drivers as Arrow columns, forms of texts, hashes, the join, and SQL by type."""
 
 import datetime
 import decimal
@@ -12,12 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.tools.verify.compare import Kind, joined_keys
-from ingest.tools.verify.fitting import fit
-from ingest.tools.verify.forms import Form, canonical, json_text
+from ingest.tools.verify.columns import Columns, Compared
+from ingest.tools.verify.compare import (
+    KEY_HASH,
+    UNFIT,
+    Kind,
+    compare,
+    differing_keys,
+    first_rows,
+    hashed,
+)
+from ingest.tools.verify.fitting import Form, canonical, fit, json_text
 from ingest.tools.verify.hashes import column_hashes, combined_hashes
-from ingest.tools.verify.ranges import HashRanges, OrderedRanges, Part, Sums, groups_of
-from ingest.tools.verify.rows import Columns, Compared, Odd, Rows, hashed
 from ingest.tools.verify.source_types import SourceColumn, way_of
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type
@@ -30,7 +36,7 @@ def fitted(type_, *values, bits=False):
     parsed = parse_type(type_)
     found = fit(values, parsed, arrow_type(parsed), bits)
     assert found.column.type == arrow_type(parsed)
-    return found.column.to_pylist(), dict(found.odd)
+    return found.column.to_pylist(), dict(found.unfit)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +101,7 @@ def test_values_fit(type_, value, expected):
         (INTS, ["x"]),
     ],
 )
-def test_values_that_do_not_fit_are_odd(type_, value):
+def test_values_that_do_not_fit_are_unfit(type_, value):
     column, odd = fitted(type_, None, value)
     assert column == [None, None]
     assert odd == {1: str(value)}
@@ -110,7 +116,7 @@ def test_years_that_python_does_not_have():
     found = fit(texts, zoned, arrow_type(zoned))
     counts = [3_789_391 * 86_400_000 + 36_000_123, -735_160 * 86_400_000 + 43_200_000]
     assert found.column.view(pa.int64()).to_pylist() == counts
-    assert found.odd == ()
+    assert found.unfit == ()
 
 
 def test_bit_strings():
@@ -207,68 +213,67 @@ def test_the_order_of_columns_counts():
     assert combined_hashes([one, two], 1) != combined_hashes([two, one], 1)
 
 
-def test_ordered_ranges_do_not_trust_the_order_of_pages():
-    """Whatever the order in which they come, equal keys have one range on both sides."""
-    rng = np.random.default_rng(1)
-    keys = rng.integers(-1000, 1000, 500)
-    none = np.zeros(0, np.uint64)
-    ranges, source = OrderedRanges(), Sums()
-    for start in range(0, 500, 50):
-        page = pa.array(keys[start : start + 50])
-        source.add(ranges.ids(page, none), keys[start : start + 50].view(np.uint64), ranges.count)
-        ranges.grow(page)
-    lake = Sums()
-    lake.add(ranges.ids(pa.array(np.sort(keys)), none), np.sort(keys).view(np.uint64), ranges.count)
-    assert source.differing(lake) == []
-    assert source.checksum == lake.checksum
+NUMBERS = Columns(
+    (Compared("k", parse_type("INT"), "k"),), (Compared("v", parse_type("INT"), "v"),)
+)
 
 
-def test_parts_of_ordered_ranges_are_joined_intervals():
-    ranges = OrderedRanges()
-    for border in (10, 20, 30):
-        ranges.grow(pa.array([border]))
-    assert ranges.part([0, 1]) == Part(((None, 20),))
-    assert ranges.part([1, 3]) == Part(((10, 20), (30, None)))
-    ranges.ids(pa.array([None], pa.int64()), np.zeros(1, np.uint64))
-    assert ranges.part([1]) is None
-
-
-def test_hash_ranges_are_shares_of_all_hashes():
-    ranges = HashRanges(1_000_000, 10_000)
-    keys = np.array([0, 2**63, 2**64 - 1], np.uint64)
-    assert ranges.ids(pa.array([1, 2, 3]), keys).tolist() == [0, 64, 127]
-    assert (ranges.count, ranges.part([1])) == (128, None)
-
-
-def test_groups_are_bounded_but_never_empty():
-    assert list(groups_of([1, 2, 3, 7], [5, 5, 50, 1], 10)) == [[1, 2], [3], [7]]
+def hashed_pairs(*pairs):
+    arrays = [pa.array(column, pa.int32()) for column in zip(*pairs, strict=True)]
+    return hashed(pa.RecordBatch.from_arrays(arrays, schema=NUMBERS.schema), NUMBERS)
 
 
 def test_keys_are_joined_by_number_and_sum():
-    columns = Columns(
-        (Compared("k", parse_type("INT"), "k"),), (Compared("v", parse_type("INT"), "v"),)
-    )
-
-    def side(*pairs):
-        arrays = [pa.array(column, pa.int32()) for column in zip(*pairs, strict=True)]
-        return hashed(Rows(pa.RecordBatch.from_arrays(arrays, schema=columns.schema)), columns)
-
-    source = side((1, 1), (2, 2), (3, 3), (4, 4), (4, 5), (6, 6), (6, 6))
-    lake = side((4, 5), (4, 4), (3, 0), (2, 2), (5, 5), (6, 6))
-    found, kinds = joined_keys(source, lake, columns.schema)
-    told = dict(zip(found.rows.batch.column(0).to_pylist(), kinds, strict=True))
+    source = hashed_pairs((1, 1), (2, 2), (3, 3), (4, 4), (4, 5), (6, 6), (6, 6))
+    lake = hashed_pairs((4, 5), (4, 4), (3, 0), (2, 2), (5, 5), (6, 6))
+    found = differing_keys(pa.Table.from_batches([source]), pa.Table.from_batches([lake]))
+    names = {}
+    for rows in (lake, source):
+        names |= dict(
+            zip(rows.column(KEY_HASH).to_pylist(), rows.column(0).to_pylist(), strict=True)
+        )
+    told = {names[key]: kind for key, kind in found.items()}
     assert told == {1: Kind.MISSING, 3: Kind.DIFFERENT, 5: Kind.EXTRA, 6: Kind.MISSING}
 
 
-def test_odd_values_count_by_their_text():
+class Listed:
+    """A side of batches that are there."""
+
+    label = "listed"
+
+    def __init__(self, batches):
+        self._batches = batches
+
+    def batches(self):
+        return iter(self._batches)
+
+
+def test_the_comparison_does_not_depend_on_the_order_of_rows(tmp_path):
+    rng = np.random.default_rng(1)
+    pairs = [(int(k), int(v)) for k, v in rng.integers(-1000, 1000, (3000, 2))]
+    one = [hashed_pairs(*pairs[start : start + 50]) for start in range(0, 3000, 50)]
+    shuffled = [pairs[i] for i in rng.permutation(3000)]
+    limits = {"rows_per_range": 20, "limit": 10, "directory": tmp_path}
+    found = compare(Listed(one), Listed([hashed_pairs(*shuffled)]), NUMBERS, **limits)
+    assert (found.ranges, found.ranges_differing, found.kinds) == (256, 0, ())
+    assert found.source_checksum == found.lake_checksum
+    changed = [(k, v + (i == 77)) for i, (k, v) in enumerate(shuffled)]
+    found = compare(Listed(one), Listed([hashed_pairs(*changed)]), NUMBERS, **limits)
+    assert (found.ranges_differing, found.kinds) == (1, (Kind.DIFFERENT,))
+    assert found.candidates.column("k").to_pylist() == [shuffled[77][0]]
+    assert found.source_checksum != found.lake_checksum
+
+
+def test_unfit_values_count_by_their_text():
     columns = Columns((Compared("k", parse_type("INT"), "k"),), ())
     batch = pa.RecordBatch.from_arrays(
         [pa.array([None, None, None], pa.int32())], schema=columns.schema
     )
-    odd = (Odd(0, "k", "x"), Odd(1, "k", "y"))
-    found = hashed(Rows(batch, odd), columns)
-    assert len(set(found.keys.tolist())) == 3
-    assert found.taken(np.array([1])).rows.odd == (Odd(0, "k", "y"),)
+    found = hashed(batch, columns, [(0, "k", "x"), (1, "k", "y")])
+    keys = found.column(KEY_HASH).to_numpy()
+    assert len(set(keys.tolist())) == 3
+    (row,) = first_rows(pa.Table.from_batches([found]), keys[1:2]).to_pylist()
+    assert row[UNFIT] == [("k", "y")]
 
 
 # --- SQL by type
@@ -343,17 +348,17 @@ def test_columns_that_are_text_in_the_lake():
 
 
 @pytest.mark.parametrize(
-    ("dialect", "source", "pages", "whole"),
+    ("dialect", "source", "pages"),
     [
-        ("postgresql", "integer", True, True),
-        ("postgresql", "double precision", False, False),
-        ("postgresql", "uuid", True, False),
-        ("mysql", "bigint(20) unsigned", True, True),
-        ("mysql", "enum('b','a')", False, False),
-        ("mysql", "varchar(20)", True, False),
-        ("oracle", "number(10)", False, False),
+        ("postgresql", "integer", True),
+        ("postgresql", "double precision", False),
+        ("postgresql", "uuid", True),
+        ("mysql", "bigint(20) unsigned", True),
+        ("mysql", "enum('b','a')", False),
+        ("mysql", "varchar(20)", True),
+        ("oracle", "number(10)", False),
     ],
 )
-def test_which_keys_make_pages_and_ranges(dialect, source, pages, whole):
+def test_which_keys_make_pages(dialect, source, pages):
     way = way_of(dialect, SourceColumn("c", source), parse_type("BIGINT"))
-    assert (way.pages, way.whole) == (pages, whole)
+    assert way.pages == pages

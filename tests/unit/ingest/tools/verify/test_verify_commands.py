@@ -71,14 +71,14 @@ def test_a_missing_package_says_what_to_install(pair, capsys, monkeypatch):
 
 
 def test_nothing_but_the_database_needs_an_optional_package():
-    """`runs` imports the two modules by name when a database is asked for."""
+    """`runs` imports the module by name when a database is asked for."""
     root = Path(ingest.__file__).parent
     needs = {
         path.relative_to(root).as_posix()
         for path in root.rglob("*.py")
         if re.search(r"^(import|from) sqlalchemy", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert needs == {"tools/verify/database.py", "tools/verify/database_side.py"}
+    assert needs == {"tools/verify/database.py"}
     importing = [
         path.name
         for path in root.rglob("*.py")
@@ -86,7 +86,7 @@ def test_nothing_but_the_database_needs_an_optional_package():
             r"^from ingest\.tools\.verify\.database", path.read_text("utf-8"), re.MULTILINE
         )
     ]
-    assert importing == ["database_side.py"]
+    assert importing == []
 
 
 def test_wrong_arguments_are_usage_errors(pair, capsys):

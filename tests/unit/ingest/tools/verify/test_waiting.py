@@ -34,7 +34,7 @@ class Topics:
     def note_ends(self):
         self.calls.append("ends")
 
-    def behind(self):
+    def lag(self):
         self.calls.append("behind")
         lag = self.lags.pop(0) if len(self.lags) > 1 else self.lags[0]
         return {"topic/0": lag} if lag else {}
@@ -109,9 +109,9 @@ def test_the_lake_is_behind_until_its_snapshots_reach_the_ends(pipeline):
     commit(table, 1, 4)
     lag = KafkaLag(settings, table, "shop.t")
     lag.note_ends()
-    assert lag.behind() == {"a/0": 6}  # topic b feeds other tables, a/1 is empty
+    assert lag.lag() == {"a/0": 6}  # topic b feeds other tables, a/1 is empty
     commit(table, 2, 10)
-    assert lag.behind() == {}
+    assert lag.lag() == {}
 
 
 def test_batches_that_bring_the_table_nothing_count(pipeline):
@@ -125,16 +125,16 @@ def test_batches_that_bring_the_table_nothing_count(pipeline):
     note = ProgressFile(*place, ownership)
     batch = BatchNote(identifier=2, start={"a": {"0": 5}}, end={"a": {"0": 8}}, tables=("shop.t",))
     note.write(batch)
-    assert lag.behind() == {"a/0": 5}  # the batch is on its way into the table
+    assert lag.lag() == {"a/0": 5}  # the batch is on its way into the table
     note.write(
         BatchNote(identifier=2, start={"a": {"0": 5}}, end={"a": {"0": 8}}, tables=("shop.x",))
     )
-    assert lag.behind() == {"a/0": 2}
+    assert lag.lag() == {"a/0": 2}
     CheckpointState(stream="shop", base=0, initial={}, floors={}).save(folder / "checkpoint")
     for name in ("offsets", "commits"):
         (folder / "checkpoint" / name).mkdir(parents=True)
         (folder / "checkpoint" / name / "3").write_text('v1\n{}\n{"a":{"0":10}}')
-    assert lag.behind() == {}
+    assert lag.lag() == {}
 
 
 def test_parked_tables_are_not_waited_for(pipeline):
@@ -146,7 +146,7 @@ def test_parked_tables_are_not_waited_for(pipeline):
     parking.load()
     parking.park("shop.t", reason="a file is gone", by="stream", since={}, now_ms=0)
     with pytest.raises(InvalidRequestError, match="parked") as caught:
-        lag.behind()
+        lag.lag()
     assert caught.value.detail == "a file is gone"
 
 
@@ -154,7 +154,7 @@ def test_a_table_that_was_never_written_waits_for_all_topics(pipeline):
     settings, table, _ = pipeline
     lag = KafkaLag(settings, table, "shop.t")
     lag.note_ends()
-    assert lag.behind() == {"a/0": 10, "b/0": 99}
+    assert lag.lag() == {"a/0": 10, "b/0": 99}
 
 
 # --- the status page
@@ -194,16 +194,16 @@ def test_the_status_page_must_have_looked_since(page):
     lag = StatusLag(url, clock)
     begun_s = clock.monotonic_s()
     lag.note_ends()
-    assert lag.behind() == {"a/0": 3}
+    assert lag.lag() == {"a/0": 3}
     assert clock.monotonic_s() - begun_s > 15
-    assert lag.behind() == {"a/0": 1}
-    assert lag.behind() == {}
+    assert lag.lag() == {"a/0": 1}
+    assert lag.lag() == {}
 
 
 def test_a_status_page_that_does_not_answer_is_an_error():
     lag = StatusLag("http://127.0.0.1:9", ManualClock())
     with pytest.raises(RetryableError, match="does not answer"):
-        lag.behind()
+        lag.lag()
 
 
 # --- keys that are read again

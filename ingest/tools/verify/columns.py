@@ -4,14 +4,71 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from ingest.tools.verify.forms import Form
-from ingest.tools.verify.rows import Columns, Compared
+import pyarrow as pa
+
+from ingest.tools.verify.fitting import Form
 from ingest.transform.expression_text import split_assignment
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema
+from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import DataType
 
-__all__ = ["Counterpart", "LeftOut", "PlannedColumns", "made_columns", "plan_columns"]
+__all__ = [
+    "Columns",
+    "Compared",
+    "Counterpart",
+    "LeftOut",
+    "PlannedColumns",
+    "derived_columns",
+    "plan_columns",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compared:
+    """A column that is compared.
+
+    Attributes:
+        name: in the lake table.
+        type: of the lake table.
+        source: its name on the other side.
+        form: how texts are compared.
+    """
+
+    name: str
+    type: DataType
+    source: str
+    form: Form = Form.PLAIN
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a comparison.
+
+    Attributes:
+        keys: columns that identify a row; all of them when the table has no key.
+        others: the rest.
+        keyed: whether no two rows have equal keys.
+    """
+
+    keys: tuple[Compared, ...]
+    others: tuple[Compared, ...]
+    keyed: bool = True
+
+    @property
+    def all(self) -> tuple[Compared, ...]:
+        """Keys, then the rest: the columns of every batch."""
+        return (*self.keys, *self.others)
+
+    @property
+    def key_names(self) -> list[str]:
+        """Names of the keys in the lake table."""
+        return [each.name for each in self.keys]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of every batch."""
+        return pa.schema([pa.field(each.name, arrow_type(each.type)) for each in self.all])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,11 +94,11 @@ class LeftOut:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedColumns:
-    """What `plan_columns` found.
+    """The columns of a table, compared or not.
 
     Attributes:
-        columns: what is compared.
-        left_out: what is not.
+        columns: the compared ones.
+        left_out: the others.
         key_left_out: columns of the lake's key that the source does not have.
     """
 
@@ -117,14 +174,14 @@ def plan_columns(
 EXCLUDED = "left out by --exclude"
 
 
-def made_columns(
+def derived_columns(
     *,
     computed: Sequence[str] = (),
     partition_by: Sequence[str] = (),
     masked: Mapping[str, str] | None = None,
     excluded: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Lake columns that do not hold the source's values, and why.
+    """Map lake columns that do not hold the source's values to the reason.
 
     Args:
         computed: `name = expression` each, of the pipeline.
