@@ -21,7 +21,7 @@ IO = LocalFileIO(durable=False)
 
 
 def test_there_is_state_of_every_format():
-    names = {path.name for path in STATES.glob("*.tar.xz")}
+    names = {path.name for path in STATES.glob("format-*.tar.xz")}
     assert names == {f"format-{number}.tar.xz" for number in range(1, STATE_FORMAT + 1)}
 
 

@@ -87,10 +87,14 @@ class Replays:
         """The result; if the process dies, the request is handled again after its start."""
         while True:
             try:
-                return replay(self.pipeline(), arguments).result
+                return self.replay_once(**arguments)
             except Died:
                 self.stream.deaths += 1
                 self.stream.open()
+
+    def replay_once(self, **arguments):
+        """The result, if the process lives to its end."""
+        return replay(self.pipeline(), arguments).result
 
     def widen(self, table="shop.orders"):
         """The fix: what fits no integer fits the floating number that the column is now."""
