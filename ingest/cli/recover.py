@@ -11,7 +11,7 @@ from typing import Any
 from ingest.config.settings import Settings
 from ingest.observe.text_table import aligned
 from ingest.source.ranges import ANY_TABLE, floor_of, resume_token
-from ingest.state.owned_stream import owned_stream
+from ingest.state.lease import owned_stream
 from ingest.state.rolled_back import forget_taken_back, topics_taken_back
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState

@@ -48,9 +48,7 @@ from ingest.pipeline.quarantine.dead_letters import DeadLetters
 from ingest.pipeline.sink import MicroBatchSink, StopRequested
 from ingest.source.control import write_control, write_topic_waits
 from ingest.source.ranges import resume_token
-from ingest.state.fencing import lost_or, settle
-from ingest.state.lease import StreamHeldError
-from ingest.state.owned_stream import lease_of
+from ingest.state.lease import StreamHeldError, lease_of, lost_or, resolve_in_flight
 from ingest.state.pausing import Pausing
 from ingest.state.request_files import RequestFiles
 from ingest.state.rolled_back import require_not_taken_back
@@ -290,8 +288,8 @@ class Daemon:
 
     def _prepare(self) -> None:
         self._book.load()
-        settle(self._book, self._lease.ownership)
-        self._book.parking.guard = self._lease.ownership.require
+        resolve_in_flight(self._book, self._lease.ownership)
+        self._book.parking.guard = self._lease.ownership.require_owned
         self._pausing.load()
         require_not_taken_back(self._book.options(), self._settings.pipeline.name)
         self._position.open()

@@ -21,12 +21,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-import orjson
-
 from ingest.config.stream_folder import stream_folder
 from ingest.source.ranges import OffsetJson, OffsetMap, normalize
-from ingest.state.state_format import STATE_FORMAT, StateFormatError, require_known_format
-from storage.errors import CorruptDataError, InvalidRequestError
+from ingest.state.state_file import StateFile
+from storage.errors import InvalidRequestError
 from storage.io.file_io import FileIO
 
 __all__ = ["By", "ParkedTable", "Parking", "higher"]
@@ -74,8 +72,13 @@ class Parking:
     """
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
-        self._io = file_io
-        self.path = f"{stream_folder(warehouse, stream)}/parked.json"
+        self._file = StateFile(
+            file_io,
+            f"{stream_folder(warehouse, stream)}/parked.json",
+            _Content,
+            title="the list of parked tables",
+            hint="restore it; without it parked tables would continue and lack what they missed",
+        )
         self._lock = threading.Lock()
         self._content = _Content()
         self.guard: Callable[[], None] = _unguarded
@@ -85,10 +88,9 @@ class Parking:
 
         Raises:
             CorruptDataError: it is damaged.
+            StateFormatError: it is of a later version.
         """
-        content = _Content()
-        if self._io.exists(self.path):
-            content = _parsed(self._io.read_bytes(self.path), self.path)
+        content = self._file.read() or _Content()
         with self._lock:
             self._content = content
 
@@ -213,9 +215,7 @@ class Parking:
     def _replace(self, **changes: Any) -> None:
         self.guard()
         content = dataclasses.replace(self._content, **changes)
-        raw = {"version": STATE_FORMAT, **dataclasses.asdict(content)}
-        data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
-        self._io.overwrite_bytes(self.path, data)
+        self._file.write(content)
         self._content = content
 
 
@@ -246,32 +246,3 @@ def _with(entry: ParkedTable, topics: Iterable[str], entered: OffsetJson) -> Par
         topics=tuple(sorted({*entry.topics, *topics})),
         since=normalize(since),
     )
-
-
-def _parsed(data: bytes, path: str) -> _Content:
-    try:
-        raw = orjson.loads(data)
-        require_known_format(int(raw["version"]), path)
-        content = _Content(
-            parked={
-                name: ParkedTable(
-                    reason=entry["reason"],
-                    by=entry["by"],
-                    parked_ms=int(entry["parked_ms"]),
-                    since=normalize(entry["since"]),
-                    topics=tuple(entry["topics"]),
-                )
-                for name, entry in raw["parked"].items()
-            },
-            behind=tuple(raw["behind"]),
-            held=raw["held"],
-        )
-    except StateFormatError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptDataError(
-            "the list of parked tables cannot be read",
-            hint="restore it; without it parked tables would go on and miss what came meanwhile",
-            path=path,
-        ) from error
-    return content

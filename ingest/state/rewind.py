@@ -23,10 +23,19 @@ from ingest.source.ranges import (
     offsets_to_store,
     resume_token,
 )
+from ingest.state.ownership import BatchNote
 from ingest.state.parking import ParkedTable, Parking, higher
 from ingest.state.stream_state import CheckpointState, TableProgress
 
-__all__ = ["Floors", "back_to", "entered", "passed", "recovered_floors", "rewound"]
+__all__ = [
+    "Floors",
+    "back_to",
+    "entered",
+    "passed",
+    "recovered_floors",
+    "recovered_offsets",
+    "rewound",
+]
 
 Floors = dict[str, OffsetMap]
 
@@ -111,6 +120,21 @@ def rewound(
         bad_floors=bad_floors,
         generation=state.generation + 1,
     )
+
+
+def recovered_offsets(
+    note: BatchNote | None, progresses: Mapping[str, TableProgress]
+) -> Mapping[str, Any] | None:
+    """Where to start when the checkpoint is new but the tables are not; None = from the settings.
+
+    Without a note the smallest offset of every partition over all tables is taken, and a partition
+    that some table does not name is read from its beginning.
+    """
+    if not progresses:
+        return None if note is None or note.complete(progresses) else note.start
+    if note is None:
+        return initial_from_stored([progress.offsets for progress in progresses.values()])
+    return note.end if note.complete(progresses) else note.start
 
 
 def recovered_floors(

@@ -19,16 +19,17 @@ from typing import Any
 from ingest.config.settings import Settings
 from ingest.source.initial import initial_offsets, rewind_offsets
 from ingest.source.ranges import ANY_TABLE, OffsetJson, resume_token
-from ingest.state.ownership import Ownership
-from ingest.state.rewind import back_to, entered, passed, recovered_floors, rewound
-from ingest.state.rolled_back import lowered, topics_taken_back
-from ingest.state.stream_progress import (
-    BatchNote,
-    ProgressFile,
-    read_offset_log,
+from ingest.state.ownership import BatchNote, Ownership, newest_note
+from ingest.state.rewind import (
+    back_to,
+    entered,
+    passed,
+    recovered_floors,
     recovered_offsets,
+    rewound,
 )
-from ingest.state.stream_state import CheckpointState, next_generation, spark_files
+from ingest.state.rolled_back import lowered, topics_taken_back
+from ingest.state.stream_state import CheckpointState, next_generation, read_offset_log, spark_files
 from ingest.state.table_registry import TableBook
 from storage.errors import InternalError, InvalidRequestError
 
@@ -57,9 +58,7 @@ class StreamPosition:
         self._book = book
         self._parking = book.parking
         self.checkpoint = Path(settings.pipeline.checkpoint)
-        self.progress = ProgressFile(
-            book.file_io, settings.sink.warehouse, settings.pipeline.name, ownership
-        )
+        self._ownership = ownership
         self._state: CheckpointState | None = None
         self._settling = threading.Lock()
 
@@ -125,7 +124,7 @@ class StreamPosition:
         """
         state.save(self.checkpoint)
         at = state.initial
-        self.progress.write(BatchNote(identifier=state.base - 1, start=at, end=at, tables=()))
+        self._write(BatchNote(identifier=state.base - 1, start=at, end=at, tables=()))
         self._use(state)
 
     def recovered(self) -> CheckpointState:
@@ -136,7 +135,7 @@ class StreamPosition:
             DataLossError: a recovered place cannot be found.
         """
         progresses = self._book.progresses()
-        note = self.progress.read()
+        note = self.newest_note()
         used = [progress.identifier for progress in progresses.values()]
         newest = max([*used, -1 if note is None else note.identifier])
         parked = self._parking.parked()
@@ -181,7 +180,17 @@ class StreamPosition:
     def note(self, identifier: int, batch_id: int, tables: tuple[str, ...]) -> None:
         """Write durably which batch is about to be committed."""
         start, end = self.bounds(batch_id)
-        self.progress.write(BatchNote(identifier=identifier, start=start, end=end, tables=tables))
+        self._write(BatchNote(identifier=identifier, start=start, end=end, tables=tables))
+
+    def _write(self, note: BatchNote) -> None:
+        if self._ownership is None:
+            raise InternalError("a progress note was written without owning the stream")
+        self._ownership.record_batch(note)
+
+    def newest_note(self) -> BatchNote | None:
+        """The note of the newest batch, of any owner; None when the stream never committed."""
+        settings = self._settings
+        return newest_note(self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
 
     def begin(self, batch_id: int) -> None:
         """Let go of floors that the stream has passed where a batch begins."""
@@ -255,7 +264,7 @@ class StreamPosition:
         )
         state.save(self.checkpoint)
         # a lost checkpoint starts at the note, so it goes back too, before the tables are resumed
-        self.progress.write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
+        self._write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
         self._parking.resume_behind(tables, state.floors[ANY_TABLE])
         self._use(state)
         return _between(start, position)
@@ -263,7 +272,7 @@ class StreamPosition:
     def _next_base(self) -> int:
         """Above every identifier that a table, a note or a planned batch ever had."""
         used = [each.identifier for each in self._book.progresses().values()]
-        note = self.progress.read()
+        note = self.newest_note()
         if note is not None:
             used.append(note.identifier)
         used.append(self.state.base + newest_number(self.directory / "offsets"))

@@ -29,7 +29,7 @@ from ingest.schema.schema_sync import Decision, NewTable, Refused
 from ingest.schema.statements import Statements
 from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs
 from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
-from ingest.state.epochs import epoch_property, require_epoch
+from ingest.state.ownership import epoch_property, require_epoch
 from ingest.state.parking import Parking
 from ingest.state.rolled_back import require_history
 from ingest.state.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own

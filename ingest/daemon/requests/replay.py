@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from ingest.daemon.replay.bounds import Bounds
 from ingest.daemon.replay.decoded import Decoded, PartRows, decoded
-from ingest.daemon.replay.ledger import Ledger, LedgerFile, newest_identifier, replay_user
+from ingest.daemon.replay.ledger import Ledger, ledger_file, newest_identifier, replay_user
 from ingest.daemon.replay.reading import Kept, kept_of, source_records
 from ingest.daemon.replay.writing import change_rows, write_rows
 from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
@@ -88,7 +88,7 @@ class _Replay:
         self._stream = pipeline.settings.pipeline.name
         self._user = replay_user(self._stream)
         self._now_ms = pipeline.clock.now_ms()
-        self._ledger = LedgerFile(
+        self._ledger = ledger_file(
             self._book.file_io, pipeline.settings.sink.warehouse, self._stream
         )
         self._said_s = time.monotonic()
@@ -99,7 +99,7 @@ class _Replay:
 
     def settle(self) -> None:
         """Mark what an earlier replay committed and did not mark."""
-        ledger = self._ledger.load()
+        ledger = self._ledger.read()
         if ledger is None:
             return
         done: set[Place] = set()
@@ -115,7 +115,7 @@ class _Replay:
             "an unfinished replay is settled",
             extra={"event": "replay_settled", "records": len(done)},
         )
-        self._ledger.remove()
+        self._ledger.delete()
 
     def pick(self, choice: Choice) -> pa.Table:
         """Chosen rows of the quarantine table, without those for parked tables."""
@@ -184,7 +184,7 @@ class _Replay:
             done = set()  # they may be for a parked table
         self._mark(rows, {*found.tables, *done}, found.bad)
         if identifiers:
-            self._ledger.remove()
+            self._ledger.delete()
         for table, change in found.changes:
             _LOG.info(
                 "schema changed", extra={"event": "schema_change", "table": table, "change": change}

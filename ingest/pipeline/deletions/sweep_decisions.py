@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from ingest.pipeline.deletions.truncates import unordered, why_kept
 from ingest.source.position.ordered_tables import position_kind
-from ingest.state.epochs import FENCE_USER
+from ingest.state.ownership import FENCE_USER
 from ingest.state.sweeps import (
     NUMBERS_APART,
     OFF,

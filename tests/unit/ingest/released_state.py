@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.state.owned_stream import lease_of
+from ingest.state.lease import lease_of
 from ingest.state.pausing import Pausing
 from ingest.state.request_files import Answer, RequestFiles
 from ingest.state.rolled_back import note_taken_back

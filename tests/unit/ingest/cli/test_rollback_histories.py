@@ -39,7 +39,7 @@ def recover(stream):
     stream.book.load()
     options = stream.book.options()
     if topics_taken_back(options, "shop"):
-        with pytest.raises(InvalidRequestError, match="taken back"):
+        with pytest.raises(InvalidRequestError, match="rolled back"):
             require_not_taken_back(options, "shop")
     stream.position.start_from(stream.position.recovered())
     for name in topics_taken_back(options, "shop"):
@@ -83,7 +83,7 @@ def test_a_daemon_that_was_not_stopped_ends_at_its_next_commit(stream, capsys):
     for number in range(4):
         stream.topics.add("a", 0, *event("sums", 1_000 + number, 1))
         model.rows["shop.sums"][1_000 + number] = 1
-    with pytest.raises(FencedError, match="taken back"):
+    with pytest.raises(FencedError, match="rolled back"):
         stream.drain()
     recover(stream)
     stream.drain()

@@ -10,7 +10,7 @@ from ingest.errors import ExitCode, exit_code_of
 from ingest.state.ownership import newest_record
 from ingest.state.parking import Parking
 from ingest.state.pausing import Pausing
-from ingest.state.state_format import STATE_FORMAT, StateFormatError
+from ingest.state.state_file import STATE_FORMAT, StateFormatError
 from ingest.state.stream_state import CheckpointState
 from storage.io.local import LocalFileIO
 from tests.unit.ingest.old_state import read

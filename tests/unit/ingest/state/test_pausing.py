@@ -13,7 +13,7 @@ from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import draining, write_control
 from ingest.source.ranges import normalize
 from ingest.state.pausing import Pausing
-from ingest.state.state_format import StateFormatError
+from ingest.state.state_file import StateFormatError
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.io.local import LocalFileIO

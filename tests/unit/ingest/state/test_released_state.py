@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """State that earlier releases wrote is read whole, and the stream continues from it.
 
-`release-1` is what the first release wrote; `release-2` is what was written before the records of the
-state became one type of file (`docs/adr/ingest/0030`).
+`release-1` is what the first release wrote; `release-2` is what was written before all records of
+the state became one type of file (`docs/adr/ingest/0030`).
 """
 
 import shutil
 
 import pytest
 
-from ingest.daemon.replay.ledger import LedgerFile
+from ingest.daemon.replay.ledger import ledger_file
 from ingest.source.ranges import ANY_TABLE
-from ingest.state.ownership import OwnerRecord, newest_record
+from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_record
 from ingest.state.parking import ParkedTable, Parking
 from ingest.state.pausing import Pausing
 from ingest.state.request_files import RequestFiles
 from ingest.state.rolled_back import forget_taken_back, require_not_taken_back, topics_taken_back
-from ingest.state.stream_progress import BatchNote, ProgressFile
+from ingest.state.state_file import decoded, encoded
 from ingest.state.stream_state import CheckpointState, progress_of
 from storage.errors import InvalidRequestError
 from storage.io.local import LocalFileIO
@@ -54,15 +54,15 @@ def test_checkpoint(root):
 def test_owner_records_and_their_notes(root, place):
     kinds = []
     for path in sorted((root / "lake/.lakeward/shop/owner").glob("record-*")):
-        record = OwnerRecord.parsed(path.read_bytes(), str(path))
-        assert record.to_bytes() == path.read_bytes()
+        record = decoded(path.read_bytes(), OwnerRecord, str(path))
+        assert encoded(record) == path.read_bytes()
         kinds.append(record.kind)
     assert kinds[:3] == ["taken", "batch", "batch"]
     assert kinds[3:] == ["taken", "settled", "taken", "left", "taken", "taken", "batch"]
     newest = newest_record(*place)
     assert (newest.number, newest.epoch, newest.settled, newest.ttl_s) == (10, 5, False, 30.0)
-    assert newest.owner.token and newest.owner.boot and newest.owner.since_ms == 1_700_000_001_000
-    assert ProgressFile(*place).read() == BatchNote(
+    assert (newest.owner.host, newest.owner.since_ms) == ("vm", 1_700_000_001_000)
+    assert newest_note(*place) == BatchNote(
         identifier=3,
         start={"a": {"0": 7}},
         end={"a": {"0": 13}},
@@ -126,7 +126,7 @@ def test_rolled_back_tables(place):
 
 
 def test_unfinished_replay(place):
-    ledger = LedgerFile(*place).load()
+    ledger = ledger_file(*place).read()
     assert ledger.identifiers == {"shop.orders": 1_700_000_001_000}
     assert ledger.records == {"shop.orders": (("a", 0, 1), ("a", 0, 4))}
 

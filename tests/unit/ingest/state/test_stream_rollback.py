@@ -89,7 +89,7 @@ def test_a_time_means_the_last_batch_before_it_and_a_dry_run_changes_nothing(str
 
 def test_it_is_refused_while_a_daemon_owns_the_stream(stream, capsys, monkeypatch):
     played(stream, 3, rounds=2)
-    monkeypatch.setattr("ingest.state.lease.Lease._sign_of_life", lambda *_: random.random())
+    monkeypatch.setattr("ingest.state.lease.Lease._heartbeat", lambda *_: random.random())
     text = config(stream).read_text().replace("{name: shop,", "{name: shop, owner.ttl: 3s,")
     config(stream).write_text(text)
     _, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
@@ -154,7 +154,7 @@ def test_a_death_in_the_middle_keeps_daemons_off_until_it_is_repeated(
         except Killed:
             stream.open()
             if number:
-                with pytest.raises(InvalidRequestError, match="taken back"):
+                with pytest.raises(InvalidRequestError, match="rolled back"):
                     require_not_taken_back(stream.book.options(), "shop")
             stream.leave()
         else:

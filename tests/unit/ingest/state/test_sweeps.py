@@ -650,7 +650,7 @@ def test_a_rollback_ends_the_stream_before_anything_is_swept(stream):
     drain(stream)
     table = stream.catalog.table("shop.plain")
     rollback_to(table, stream.book.snapshot_id("shop.plain") - 1)
-    with pytest.raises(FencedError, match="taken back"):
+    with pytest.raises(FencedError, match="rolled back"):
         end(stream)
     assert_nothing_swept(stream)
 

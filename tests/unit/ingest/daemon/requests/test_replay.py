@@ -12,7 +12,6 @@ import pytest
 
 from ingest.config.source_settings import FileSourceSettings
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.replay import ledger as ledgers
 from ingest.daemon.replay.reading import same_key, source_records
 from ingest.daemon.replay.rows import KeyedRows
 from ingest.daemon.requests import replay as replays
@@ -22,6 +21,7 @@ from ingest.decode.events import MOVED
 from ingest.source.open import open_source
 from ingest.source.ranges import resume_token
 from ingest.source.records import RawBatch
+from ingest.state.state_file import StateFile
 from storage.errors import DataLossError, InvalidRequestError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import UpdateType
@@ -52,8 +52,8 @@ class Replays:
 
         monkeypatch.setattr(replays, "source_records", read)
         for owner, name in (
-            (ledgers.LedgerFile, "write"),
-            (ledgers.LedgerFile, "remove"),
+            (StateFile, "write"),
+            (StateFile, "delete"),
             (replays._Replay, "_write"),
             (replays._Replay, "commit_marks"),
         ):
