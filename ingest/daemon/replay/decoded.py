@@ -6,22 +6,26 @@ decoded again; what may not change leaves the records as they are, with the new 
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.config.settings import Settings
-from ingest.daemon.replay.bounds import Bounds
 from ingest.daemon.replay.reading import Kept, checked, raw_of, same_key
 from ingest.daemon.replay.rows import KeyedRows, applies_again
 from ingest.decode.events import OFFSET_COLUMN, BadRecord, DecodeResult, SchemaDelta
+from ingest.decode.isolation import ERROR_CLASS
+from ingest.decode.outcome import bad_record
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.plan import BatchPlan, Unwritable
+from ingest.source.ranges import OffsetMap, floor_of, resume_token
 from ingest.source.records import RawBatch
 from ingest.state.table_registry import TableBook
 from storage.errors import InternalError, InvalidRequestError
 
-__all__ = ["Decoded", "PartRows", "Reader", "decoded"]
+__all__ = ["Bounds", "Decoded", "PartRows", "Reader", "decoded"]
 
 _ROUNDS = 6
 
@@ -30,6 +34,36 @@ Place = tuple[str, int]
 
 Reader = Callable[[str, int, int, int], Iterable[RawBatch]]
 """(topic, partition, start, end) to the source's records."""
+
+
+class Bounds:
+    """Ends of tables.
+
+    A table may be ahead of the stream: a batch that was committed but not recorded is done again
+    and skipped, and rows below floors are dropped. What a table holds of such records is newer than
+    what the stream has reached, so a replay must know it.
+
+    Args:
+        reached: offsets below which all batches are done, in the source's own form.
+        book: the stream's tables.
+    """
+
+    def __init__(self, reached: Mapping[str, Any], book: TableBook) -> None:
+        self._reached = resume_token(reached)
+        self._floors = book.floors()
+        self._offsets: dict[str, OffsetMap] = {
+            name: progress.offsets for name, progress in book.progresses().items()
+        }
+
+    def end(self, table: str, topic: str, partition: int) -> int:
+        """First offset of a source partition that a table may still lack."""
+        maps = (self._reached, floor_of(self._floors, table), self._offsets.get(table, {}))
+        return max(each.get(topic, {}).get(str(partition), 0) for each in maps)
+
+    def last(self, topic: str, partition: int) -> int:
+        """The largest end of any table."""
+        maps = (self._reached, *self._floors.values(), *self._offsets.values())
+        return max(each.get(topic, {}).get(str(partition), 0) for each in maps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +112,7 @@ def decoded(
     change: bool,
     read: Reader,
     waiting: Collection[tuple[str, int, int]],
+    unwritable: Sequence[Unwritable] = (),
 ) -> Decoded:
     """Decode chosen records, and the later ones of their partitions.
 
@@ -91,6 +126,7 @@ def decoded(
         change: whether schemas may be changed.
         read: the source.
         waiting: all records that no table has because they are bad.
+        unwritable: records whose rows an earlier attempt could not write; they are bad.
 
     Raises:
         DataLossError: the source does not have the later records any more.
@@ -109,6 +145,7 @@ def decoded(
             parked=tuple(sorted(book.parking.parked())),
             frozen=dict(frozen),
             answers=book.answers_given() if run else book.lasting_answers(),
+            unwritable=tuple(unwritable),
         )
         found = _Run(decoding, book, bounds, plan, alone=alone, read=read, waiting=waiting).run(
             chosen
@@ -168,7 +205,7 @@ class _Run:
                 tables[name] = KeyedRows(table, offsets, end, alone=self._alone)
             return tables[name]
 
-        kept = self._decoding.decode(raw_of(chosen))
+        kept = self._decode(raw_of(chosen))
         for change in kept.changes:
             rows_of(change.target).take_kept(change.rows)
         self._note(place, kept, {record.offset for record in chosen})
@@ -193,6 +230,26 @@ class _Run:
             if found is not None:
                 self._found.rows.setdefault(name, []).append(PartRows(*place, found))
 
+    def _decode(self, raw: RawBatch) -> DecodeResult:
+        """Decode records; those that an earlier attempt could not write are bad."""
+        result = self._decoding.decode(raw)
+        if not self._found.plan.unwritable:
+            return result
+        changes, bad = [], list(result.bad)
+        for change in result.changes:
+            known = self._found.plan.unwritable_in(change.target, raw.topic, raw.partition)
+            offsets = change.rows.column(OFFSET_COLUMN)
+            refused = sorted({*known} & {*offsets.to_pylist()}) if known else []
+            bad += [
+                bad_record(
+                    raw, raw.offsets.index(offset), ERROR_CLASS, known[offset], change.target
+                )
+                for offset in refused
+            ]
+            written = pc.invert(pc.is_in(offsets, value_set=pa.array(refused, pa.int64())))
+            changes.append(dataclasses.replace(change, rows=change.rows.filter(written)))
+        return dataclasses.replace(result, changes=changes, bad=bad)
+
     def _later(
         self, place: Place, chosen: Sequence[Kept], rows_of: Callable[[str], KeyedRows]
     ) -> tuple[set[int], list[BadRecord]]:
@@ -204,7 +261,7 @@ class _Run:
             return seen, unreadable
         mine = {record.offset for record in chosen}
         for raw in checked(self._read(*place, chosen[0].offset, last), chosen, seen):
-            result = self._decoding.decode(raw)
+            result = self._decode(raw)
             for change in result.changes:
                 rows_of(change.target).take(change.rows)
             self._note(place, result, mine & set(raw.offsets))

@@ -3,15 +3,17 @@
 
 Steps of a replay, in this order:
 
-1. settle what an earlier one left unfinished (`ingest.daemon.replay.ledger`);
+1. resolve what an earlier one left unfinished (`ingest.daemon.replay.writing`, the ledger);
 2. decode the chosen records and the later ones of the same keys (`ingest.daemon.replay.decoded`);
-3. write down which commits will hold which records;
-4. commit table by table, as `<stream>.replay`;
-5. mark the records in the quarantine table, and forget what was written down.
+3. write their rows; records whose rows cannot be written stay in quarantine, with the error, and
+   steps 2 and 3 are done again without them;
+4. write the ledger: which commits will have which records;
+5. commit table by table, as `<stream>.replay`;
+6. mark the records in the quarantine table, and delete the ledger.
 
-A death before 4 changes nothing (schema changes apart, which are the stream's own); one inside 4
+A crash before 5 changes nothing (schema changes apart, which are the stream's own); one inside 5
 leaves some tables done, and step 1 of the next replay, or of the same request handled again, marks
-their records before it goes on with the others.
+their records before it continues with the others.
 """
 
 import contextlib
@@ -24,17 +26,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.daemon.replay.bounds import Bounds
-from ingest.daemon.replay.decoded import Decoded, PartRows, decoded
-from ingest.daemon.replay.ledger import Ledger, ledger_file, newest_identifier, replay_user
+from ingest.daemon.replay.decoded import Bounds, Decoded, PartRows, decoded
 from ingest.daemon.replay.reading import Kept, kept_of, source_records
-from ingest.daemon.replay.writing import change_rows, write_rows
+from ingest.daemon.replay.writing import (
+    Ledger,
+    Written,
+    change_rows,
+    ledger_file,
+    newest_identifier,
+    replay_user,
+    write_rows,
+)
 from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
 from ingest.decode.events import BadRecord
+from ingest.pipeline.plan import Unwritable
 from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
 from ingest.schema.quarantine_table import NEW, REPLAYED
 from ingest.source.records import RawBatch
-from storage.errors import InvalidRequestError, RetryableError
+from storage.errors import InternalError, InvalidRequestError, RetryableError
 from storage.format.types.types import RowKind
 from storage.table.table import FileStoreTable
 
@@ -59,7 +68,15 @@ def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
         work.settle()
     rows = work.pick(choice)
     found = work.decode(rows, alone=alone, change=not dry)
-    return work.told(found, rows) if dry else work.apply(found, rows)
+    if dry:
+        return _outcome(found, _places(rows), dry=True)
+    written = work.write(found)
+    while unwritable := [each for one in written.values() for each in one.unwritable]:
+        work.discard(written)
+        known = (*found.plan.unwritable, *unwritable)
+        found = work.decode(rows, alone=alone, change=True, unwritable=known)
+        written = work.write(found)
+    return work.apply(found, rows, written)
 
 
 def drop_bad(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
@@ -130,7 +147,14 @@ class _Replay:
         keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
         return rows.sort_by(keys)
 
-    def decode(self, rows: pa.Table, *, alone: bool, change: bool) -> Decoded:
+    def decode(
+        self,
+        rows: pa.Table,
+        *,
+        alone: bool,
+        change: bool,
+        unwritable: Sequence[Unwritable] = (),
+    ) -> Decoded:
         """What becomes of the records now."""
         pipeline = self._pipeline
         records: list[Kept] = [kept_of(row) for row in rows.to_pylist()]
@@ -144,6 +168,7 @@ class _Replay:
             change=change,
             read=self._read,
             waiting=self._waiting(),
+            unwritable=unwritable,
         )
 
     def _waiting(self) -> set[Place]:
@@ -163,11 +188,21 @@ class _Replay:
                 place = f"{topic}-{partition}"
                 self._pipeline.progress(f"reading {place}: {raw.offsets[-1]} of {start}..{end}")
 
-    def told(self, found: Decoded, rows: pa.Table) -> Outcome:
-        """What would happen."""
-        return _outcome(found, _places(rows), dry=True)
+    def write(self, found: Decoded) -> dict[str, Written]:
+        """Write the rows of every table, without a commit."""
+        written = {}
+        for name in sorted(found.rows):
+            count = sum(target == name for target in found.tables.values())
+            self._pipeline.progress(f"writing {count} records to {name}")
+            written[name] = self._write(name, self._book.table(name), found.rows[name])
+        return written
 
-    def apply(self, found: Decoded, rows: pa.Table) -> Outcome:
+    def discard(self, written: Mapping[str, Written]) -> None:
+        """Delete files that will not be committed."""
+        for name, one in written.items():
+            self._book.table(name).delete_uncommitted(one.messages)
+
+    def apply(self, found: Decoded, rows: pa.Table, written: Mapping[str, Written]) -> Outcome:
         """Commit, mark, and say what happened."""
         places = _places(rows)
         records: dict[str, list[Place]] = {name: [] for name in found.rows}
@@ -177,8 +212,7 @@ class _Replay:
         if identifiers:
             self._ledger.write(Ledger(identifiers, {n: tuple(p) for n, p in records.items()}))
         for name, identifier in identifiers.items():
-            self._pipeline.progress(f"writing {len(records[name])} records to {name}")
-            self._write(name, found.rows[name], identifier)
+            self._commit(name, written[name], identifier)
         done = _without_rows(found, places)
         if self._book.parking.parked():
             done = set()  # they may be for a parked table
@@ -191,15 +225,14 @@ class _Replay:
             )
         return _outcome(found, places, dry=False)
 
-    def _write(self, name: str, parts: Sequence[PartRows], identifier: int) -> None:
-        write_rows(
-            self._book.warehouse,
-            self._book.table(name),
-            name,
-            parts,
-            user=self._user,
-            identifier=identifier,
-        )
+    def _write(self, name: str, table: FileStoreTable, parts: Sequence[PartRows]) -> Written:
+        identifier = self._identifier(name)
+        return write_rows(self._book.warehouse, table, name, parts, identifier=identifier)
+
+    def _commit(self, name: str, written: Written, identifier: int) -> None:
+        if written.messages:
+            commit = self._book.table(name).new_commit(self._user)
+            commit.commit(written.messages, identifier)
 
     def _identifier(self, name: str) -> int:
         """Above all that the user has in the table, also when old snapshots have expired."""
@@ -239,14 +272,10 @@ class _Replay:
     def commit_marks(self, rows: pa.RecordBatch) -> None:
         """Commit change rows of the quarantine table."""
         name = self._book.quarantine
-        write_rows(
-            self._book.warehouse,
-            self.quarantine(),
-            name,
-            [PartRows("", 0, rows)],
-            user=self._user,
-            identifier=self._identifier(name),
-        )
+        written = self._write(name, self.quarantine(), [PartRows("", 0, rows)])
+        for record in written.unwritable:
+            raise InternalError("a row of the quarantine table cannot be written", why=record.why)
+        self._commit(name, written, self._identifier(name))
 
 
 def _places(rows: pa.Table) -> list[Place]:

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from ingest.daemon.replay.ledger import ledger_file
+from ingest.daemon.replay.writing import ledger_file
 from ingest.source.ranges import ANY_TABLE
 from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_record
 from ingest.state.parking import ParkedTable, Parking
