@@ -15,23 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from ingest.config.compaction_mode import WRITE_ONLY, passing_options
 from ingest.config.settings import Settings
 from ingest.decode.events import SchemaDelta
-from ingest.decode.isolation import reason_text
 from ingest.decode.schema_change_events import TableDdl
-from ingest.errors import blames_record
 from ingest.schema.event_time import watermark_of
-from ingest.schema.new_tables import decided, tell_notes
 from ingest.schema.own_tables import marked, require_own_table
 from ingest.schema.quarantine_table import missing_columns, quarantine_schema
-from ingest.schema.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
-from ingest.schema.schema_history import CHANGES_OPTION, history_schema, with_note
-from ingest.schema.schema_modes import Outcome
-from ingest.schema.schema_sync import Decision, NewTable, Refused
-from ingest.schema.statements import Statements
-from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs
+from ingest.schema.schema_answers import Answers, AppliedChanges
+from ingest.schema.schema_history import history_schema
 from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.state.ownership import epoch_property, require_epoch
 from ingest.state.parking import Parking
 from ingest.state.rolled_back import require_history
+from ingest.state.schema_applier import SchemaApplier
 from ingest.state.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
 from ingest.state.sweeps import SWEEP_PROPERTY, parsed_watch
 from ingest.state.table_cache import Warehouse, catalog_of
@@ -46,7 +40,7 @@ from storage.errors import (
 )
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import SchemaChange, SetOption
+from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.commit.commit import CommitResult
 from storage.table.table import FileStoreTable
@@ -88,8 +82,7 @@ class TableBook:
         self._bad_floors: Mapping[str, OffsetMap] = {}
         self.parking = Parking(self.file_io, settings.sink.warehouse, self._stream)
         self._to_park: dict[str, str] = {}
-        self._answers = AnswerBook()
-        self._statements = Statements.of(settings, clock)
+        self._schemas = SchemaApplier(settings, clock, self)
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
@@ -160,6 +153,23 @@ class TableBook:
         self._catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
         self._catalog.create_table(name, schema, ignore_if_exists=True)
 
+    def create(self, name: str, schema: TableSchema) -> None:
+        """Create a table, unless it exists, and open it."""
+        self._create(name, schema)
+        self._pages[name] = self._open(name)
+
+    def open_schema(self, name: str) -> TableSchema | None:
+        """The schema of a table, which is opened if it exists; None = it does not."""
+        if name not in self._pages and self._catalog.exists(name):
+            self._pages[name] = self._open(name)
+        page = self._pages.get(name)
+        return None if page is None else page.table.schema
+
+    def alter(self, name: str, changes: Sequence[SchemaChange]) -> None:
+        """Alter an open table."""
+        page = self._pages[name]
+        page.table = page.table.alter(changes)
+
     def _open(self, name: str) -> _Page:
         table = self._catalog.table(name)
         if passing := passing_options(self.settings, name, table.schema.options):
@@ -187,11 +197,8 @@ class TableBook:
 
     def use_settings(self, settings: Settings) -> None:
         """Go by other settings; warehouse, stream and quarantine table are the same."""
-        if Statements.differ(self.settings, settings):
-            self._statements.close()
-            self._statements = Statements.of(settings, self._clock)
         self.settings = settings
-        self._answers = AnswerBook()  # other rules may answer otherwise
+        self._schemas.use_settings(settings)
         for name, page in self._pages.items():
             try:
                 page.table = self._open(name).table
@@ -343,144 +350,16 @@ class TableBook:
         batch: int = -1,
         ddl: Sequence[TableDdl] = (),
     ) -> AppliedChanges:
-        """Create and alter tables so that they cover the reported shapes; idempotent.
-
-        What is not covered by a change is answered (`schema_answers`), or the table is parked.
-
-        Args:
-            deltas: of one batch.
-            now_ms: time of new schemas [epoch ms].
-            batch: its commit identifier.
-            ddl: its statements.
-
-        Raises:
-            SchemaStopError: the settings forbid a change; then no table is altered.
-        """
-        for name in {delta.target for delta in deltas if delta.epoch_ms is not None}:
-            self._begin_epochs(name, [delta for delta in deltas if delta.target == name])
-        deltas = [delta for delta in deltas if delta.epoch_ms is None]
-        by_target: dict[str, list[SchemaDelta]] = {}
-        for delta in deltas:
-            by_target.setdefault(delta.target, []).append(delta)
-        known = self._statements.about(deltas, ddl, self.options())
-        decisions = {
-            name: self._decided(name, by_target.get(name, []), known.get(name, ()), now_ms)
-            for name in {*by_target, *known}
-        }
-        for name in sorted(decisions):
-            stop = decisions[name].stop
-            if stop is not None:
-                raise stopped(name, stop)
-        return self._all_done(
-            {name: self._done(name, decisions[name], batch) for name in sorted(decisions)}
-        )
-
-    def _all_done(self, done: Mapping[str, tuple[Decision, tuple[str, ...]]]) -> AppliedChanges:
-        for name, (decision, _) in done.items():
-            self._answers.take(
-                name, decision.ignored, decision.fixed, changed=bool(decision.action)
-            )
-            if decision.parked:
-                self.park(name, decision.parked)
-        return AppliedChanges(
-            applied=tuple((name, change) for name, (_, made) in done.items() for change in made),
-            refused={name: one.why for name, (one, _) in done.items() if not one.complete},
-            verdicts=tuple(
-                (name, each) for name, (one, _) in done.items() for each in one.verdicts
-            ),
-        )
+        """Create and alter tables so that they cover the reported shapes; see `SchemaApplier`."""
+        return self._schemas.apply(deltas, now_ms=now_ms, batch=batch, ddl=ddl)
 
     def answers_given(self) -> dict[str, Answers]:
-        """What was settled of shapes that no schema covers, by table."""
-        return self._answers.given()
+        """Decisions about shapes that no schema covers, by table."""
+        return self._schemas.answers_given()
 
     def lasting_answers(self) -> dict[str, Answers]:
-        """What a further batch begins with."""
-        return self._answers.lasting(self.options())
-
-    def _decided(
-        self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
-    ) -> Decision:
-        """What to do for one table; one that cannot be named is refused like a wrong change."""
-        try:
-            return self._decide(name, deltas, ddl, now_ms)
-        except InvalidRequestError as error:
-            return Decision(Refused(str(error)), (str(error),))
-        except (CorruptDataError, NotFoundError) as error:
-            return Decision((), parked=reason_of(error))
-        except Exception as error:
-            if not blames_record(error):
-                raise
-            _LOG.exception("schema change not foreseen", extra={"table": name})
-            return Decision(Refused(reason_text(error)), (reason_text(error),))
-
-    def _decide(
-        self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
-    ) -> Decision:
-        if name not in self._pages and self._catalog.exists(name):
-            self._pages[name] = self._open(name)
-        page = self._pages.get(name)
-        schema = None if page is None else page.table.schema
-        return decided(self.settings, name, schema, deltas, ddl, now_ms)
-
-    def _done(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
-        """Carry out a decision; (the decision as it turned out, the changes made)."""
-        if isinstance(decision.action, Refused):
-            _LOG.warning(
-                "schema change refused", extra={"table": name, "reason": decision.action.reason}
-            )
-            return decision, ()
-        try:
-            return decision, self._carried_out(name, decision, batch)
-        except InvalidRequestError as error:
-            _LOG.warning("table refused", extra={"table": name, "reason": str(error)})
-            return decision.failed(str(error)), ()
-        except (CorruptDataError, NotFoundError) as error:
-            return dataclasses.replace(decision, parked=reason_of(error)), ()
-        except Exception as error:
-            if not blames_record(error):
-                raise
-            _LOG.exception("schema change not foreseen", extra={"table": name})
-            return decision.failed(reason_text(error)), ()
-
-    def _carried_out(self, name: str, decision: Decision, batch: int) -> tuple[str, ...]:
-        made = [each for each in decision.verdicts if each.outcome is Outcome.APPLIED]
-        if isinstance(decision.action, NewTable):
-            schema = decision.action.schema
-            note = with_note({}, self._stream, batch, self.mode, made)
-            options = {**schema.options, CHANGES_OPTION: note}
-            self._create(name, dataclasses.replace(schema, options=options))
-            self._pages[name] = self._open(name)
-            tell_notes(name, decision)
-            return ("create table",)
-        if isinstance(decision.action, Refused) or not decision.action:
-            return ()
-        page = self._pages[name]
-        changes = [*decision.action]
-        if made:
-            note = with_note(page.table.schema.options, self._stream, batch, self.mode, made)
-            changes.append(SetOption(CHANGES_OPTION, note))
-        page.table = page.table.alter(changes)
-        return tuple(each.text for each in made) or tuple(map(str, decision.action))
-
-    def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> None:
-        """Note since when sources of a table count their positions anew; idempotent.
-
-        A table that cannot take the note is parked: its order would not be known any more.
-        """
-        page = self._pages.get(name)
-        found = [(d.source.server, d.epoch_ms) for d in deltas if d.epoch_ms is not None]
-        text = None if page is None or not found else added_epochs(page.table.schema, found)
-        if page is None or text is None:
-            return
-        _LOG.warning(
-            "the source counts its positions anew: a new epoch begins",
-            extra={"table": name, "epochs": text},
-        )
-        try:
-            page.table = page.table.alter((SetOption(EPOCHS_OPTION, text),))
-        except TABLE_FAULTS as error:
-            self.park(name, reason_of(error))
+        """Decisions that hold for the next batch, too."""
+        return self._schemas.lasting_answers()
 
     def commit(
         self,
