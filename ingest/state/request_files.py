@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     Attributes:
         id: unique; part of the file's name.
-        kind: one of `ingest.daemon.requests.kinds`; empty = the file cannot be read.
+        kind: one of `ingest.daemon.requests.request_handler`; empty = the file cannot be read.
         arguments: plain values, as the kind says.
         made_ms: when [epoch ms].
     """

@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class StreamPosition:
-    """See the module. One thread at a time, but for `settle`.
+    """See the module. One thread at a time, but for `release_passed_floors`.
 
     1. `open` once, when the book is loaded;
     2. `bounds`, `floors_of` and `note` during a batch;
@@ -60,7 +60,7 @@ class StreamPosition:
         self.checkpoint = Path(settings.pipeline.checkpoint)
         self._ownership = ownership
         self._state: CheckpointState | None = None
-        self._settling = threading.Lock()
+        self._floors_lock = threading.Lock()
 
     def use_settings(self, settings: Settings) -> None:
         """Go by other settings of the same stream and checkpoint."""
@@ -193,20 +193,18 @@ class StreamPosition:
         return newest_note(self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
 
     def begin(self, batch_id: int) -> None:
-        """Let go of floors that the stream has passed where a batch begins."""
+        """Release floors that the stream has passed where a batch begins."""
         if self.state.floors:
-            self._settle(self.bounds(batch_id)[0])
+            with self._floors_lock:
+                self._release(self.bounds(batch_id)[0])
 
-    def settle(self) -> None:
-        """The same for what is recorded; for a stream that has nothing to read. By any thread."""
+    def release_passed_floors(self) -> None:
+        """The same for recorded offsets; for a stream without new records. By any thread."""
         if self.state.floors:
-            self._settle(self.recorded())
+            with self._floors_lock:
+                self._release(self.recorded())
 
-    def _settle(self, start: Mapping[str, Any]) -> None:
-        with self._settling:
-            self._let_go(start)
-
-    def _let_go(self, start: Mapping[str, Any]) -> None:
+    def _release(self, start: Mapping[str, Any]) -> None:
         state = self.state
         floors = passed(state.floors, start)
         if floors == state.floors:
@@ -220,7 +218,7 @@ class StreamPosition:
         self._book.use_floors(state.floors, state.bad_floors)
         if not floors:
             self._parking.caught_up()
-            _LOG.info("all tables are level", extra={"event": "caught_up"})
+            _LOG.info("all tables have caught up", extra={"event": "caught_up"})
 
     def entered(self, batch_id: int) -> OffsetJson:
         """Partitions that a batch is the first to see."""

@@ -10,9 +10,8 @@ To add a kind (`replay`, `resnapshot`, …):
            ...
            return Outcome("12 records brought in", {"records": 12})
 
-2. make a `RequestKind("replay", replay)` and name it in `ingest/daemon/requests/kinds.py`;
-3. ask from a command: `ingest.daemon.requests.asking.ask_and_wait(settings, "replay", {...},
-options)`.
+2. make a `RequestKind("replay", replay)` and add it to `KINDS` in `request_handler.py`;
+3. send it from a command: `ask_and_wait(settings, "replay", {...}, options)`, see `asking`.
 
 A handler runs on the daemon's main thread
 

@@ -318,7 +318,7 @@ class SimulatedStream:
         self.resume(*self.book.parking.parked())
         while self.batch():
             pass
-        self.position.settle()
+        self.position.release_passed_floors()
 
     # --- what is in the tables
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from ingest.daemon.daemon import Daemon
-from ingest.daemon.requests.kinds import KINDS
+from ingest.daemon.requests.request_handler import KINDS
 from ingest.daemon.requests.stream_requests import COMPACT, PAUSE_STREAM, RESUME_STREAM
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import draining, write_control
