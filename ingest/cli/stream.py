@@ -138,7 +138,7 @@ def _require_records(settings: Settings, plans: Sequence[TablePlan]) -> None:
     with LagProbe(settings.source) as probe:
         marks = probe.poll()
     for plan in plans:
-        if plan.stays:
+        if plan.unchanged:
             continue
         offsets = stored_offsets(plan.target, settings.pipeline.name) or {}
         for topic, parts in offsets.items():

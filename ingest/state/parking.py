@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that are parked: not written for now, while the others of the stream flow.
 
-`<warehouse>/.lakeward/<stream>/parked.json`, replaced atomically at every change, is the only place
-that says so. A parked table is not planned: tasks do not decode its events, and its own committed
-offsets stay where they are. To resume it the stream goes back to where the table was parked
+`<warehouse>/.lakeward/<stream>/parked.json`, replaced atomically at every change, is the only
+source of truth. A parked table is not planned: tasks do not decode its events, and its own
+committed offsets do not advance. To resume it the stream is rewound to where the table was parked
 (`ingest.state.rewind`, `docs/adr/ingest/0009`).
 
-What the file keeps of a parked table is all that going back needs:
+For a parked table the file has all that a rewind needs:
 
 * the source offsets of all partitions at the start of the first batch that the table misses;
   a partition that appears later is added with the offset at which it appeared;
 * the topics in which the tasks met events for the table since then.
 
-It also keeps what a lost checkpoint would lose in the middle of catching up: the tables that are
-behind, and the offsets below which all others have everything.
+It also has what a lost checkpoint would lose while tables catch up: these tables (`behind`), and
+the offsets below which all others have everything (`held`).
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class ParkedTable:
 
     Attributes:
         reason: for people.
-        by: who parked it.
+        by: a person or the stream.
         parked_ms: when [epoch ms].
         since: next offset to read of every partition, in the source's own form.
         topics: topics that fed the table since.
@@ -105,7 +105,7 @@ class Parking:
 
     @property
     def held(self) -> Mapping[str, Mapping[str, int]]:
-        """Offsets below which every table that is neither parked nor behind has everything."""
+        """Offsets below which every table that is neither parked nor catching up has everything."""
         return self._content.held
 
     def park(
@@ -123,7 +123,7 @@ class Parking:
         Args:
             table: `database.table`; it need not exist.
             reason: for people.
-            by: who wants it.
+            by: a person or the stream.
             since: source offsets of all partitions at the start of the first batch that the table
                 misses, in the source's own form.
             now_ms: time [epoch ms].
@@ -150,7 +150,7 @@ class Parking:
             return True
 
     def met(self, feeds: Mapping[str, Iterable[str]], entered: OffsetJson) -> None:
-        """Note what a batch showed about parked tables; writes only what is news.
+        """Note what a batch showed about parked tables; written only if it is new.
 
         Must be durable before the batch is recorded: these events are not read again otherwise.
 
@@ -167,7 +167,7 @@ class Parking:
                 self._replace(parked=parked)
 
     def resume(self, table: str) -> ParkedTable:
-        """Take a table out, with the stream going on where it is: the caller has gone back.
+        """Resume a table where the stream is; the caller has rewound it.
 
         Raises:
             InvalidRequestError: it is not parked.
@@ -177,12 +177,12 @@ class Parking:
     def resume_behind(
         self, tables: Iterable[str], held: Mapping[str, Mapping[str, int]]
     ) -> dict[str, ParkedTable]:
-        """Take tables out after the stream went back for them.
+        """Resume tables after the stream was rewound for them.
 
         Args:
             tables: all parked.
-            held: offsets below which every other table has everything; empty = the tables are
-                not behind.
+            held: offsets below which every other table has everything; empty = the tables
+                have nothing to catch up on.
 
         Raises:
             InvalidRequestError: one is not parked.
@@ -207,7 +207,7 @@ class Parking:
             return taken
 
     def caught_up(self) -> None:
-        """Nobody is behind any more."""
+        """All tables have caught up."""
         with self._lock:
             if self._content.behind or self._content.held:
                 self._replace(behind=(), held={})
@@ -220,7 +220,7 @@ class Parking:
 
 
 def _unguarded() -> None:
-    """Nobody else is there."""
+    """There is no other owner."""
 
 
 def higher(

@@ -29,7 +29,7 @@ class Pause:
 
 
 class Pausing:
-    """The file and what it says. Changes are durable when the call returns.
+    """The file and its content. Changes are durable when the call returns.
 
     Args:
         file_io: store of the warehouse.

@@ -157,7 +157,7 @@ class SchemaApplier:
         except Exception as error:
             if not blames_record(error):
                 raise
-            _LOG.exception("schema change not foreseen", extra={"table": name})
+            _LOG.exception("unexpected error in a schema change", extra={"table": name})
             return Decision(Refused(reason_text(error)), (reason_text(error),))
 
     def _decide(
@@ -183,7 +183,7 @@ class SchemaApplier:
         except Exception as error:
             if not blames_record(error):
                 raise
-            _LOG.exception("schema change not foreseen", extra={"table": name})
+            _LOG.exception("unexpected error in a schema change", extra={"table": name})
             return decision.failed(reason_text(error)), ()
 
     def _carried_out(self, name: str, decision: Decision, batch: int) -> tuple[str, ...]:
@@ -206,9 +206,9 @@ class SchemaApplier:
         return tuple(each.text for each in made) or tuple(map(str, decision.action))
 
     def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> None:
-        """Note since when sources of a table count their positions anew; idempotent.
+        """Note since when sources of a table count their positions from a new start; idempotent.
 
-        A table that cannot take the note is parked: its order would not be known any more.
+        A table that cannot take the note is parked: its order would be unknown.
         """
         begun = [(d.source.server, d.epoch_ms) for d in deltas if d.epoch_ms is not None]
         schema = self._tables.open_schema(name) if name in self._tables.options() else None
@@ -216,7 +216,7 @@ class SchemaApplier:
         if text is None:
             return
         _LOG.warning(
-            "the source counts its positions anew: a new epoch begins",
+            "the source restarted its positions: a new epoch begins",
             extra={"table": name, "epochs": text},
         )
         try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the stream has read, and from where it goes on: checkpoint, notes, floors, going back.
+"""Offsets of the stream, and from where it resumes: checkpoint, batch notes, floors, rewinding.
 
-The checkpoint's state file names the generation of Spark's logs that count. Going back means: make
+The checkpoint's state file names the generation of Spark's logs that count. To rewind means: make
 a new state with other start offsets, a larger base and floors, replace the state file (one atomic
 step: before it the old generation counts, after it the new, empty one), then the note, then the
-parking, then remove the old logs. Whatever of this a crash leaves undone is harmless: a table that
-is still parked stays parked, and may be resumed again.
+parking, then remove the old logs. A crash in between is harmless: a table that is still parked can
+be resumed again.
 """
 
 import dataclasses
@@ -43,12 +43,12 @@ class StreamPosition:
 
     1. `open` once, when the book is loaded;
     2. `bounds`, `floors_of` and `note` during a batch;
-    3. `go_back` while no query runs.
+    3. `rewind` while no query runs.
 
     Args:
         settings: the pipeline's settings.
         book: the stream's tables.
-        ownership: this process's hold on the stream; None = only to look.
+        ownership: this process's hold on the stream; None = read-only.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StreamPosition:
         self._floors_lock = threading.Lock()
 
     def use_settings(self, settings: Settings) -> None:
-        """Go by other settings of the same stream and checkpoint."""
+        """Use other settings of the same stream and checkpoint."""
         self._settings = settings
 
     def reached(self, last_batch: int | None) -> OffsetJson:
@@ -118,9 +118,9 @@ class StreamPosition:
         return state
 
     def start_from(self, state: CheckpointState) -> None:
-        """Throw away what the checkpoint says, for another state; one atomic step.
+        """Replace the checkpoint by another state; one atomic step.
 
-        Then the note goes there too: recovered again before any batch, the stream starts there.
+        The note is set there, too: recovered again before any batch, the stream starts there.
         """
         state.save(self.checkpoint)
         at = state.initial
@@ -132,7 +132,7 @@ class StreamPosition:
 
         Raises:
             RetryableError: the source did not answer.
-            DataLossError: a recovered place cannot be found.
+            DataLossError: a recovered offset does not exist any more.
         """
         progresses = self._book.progresses()
         note = self.newest_note()
@@ -224,13 +224,13 @@ class StreamPosition:
         """Partitions that a batch is the first to see."""
         return entered(*self.bounds(batch_id))
 
-    def go_back(self, tables: Collection[str]) -> OffsetJson:
-        """Resume parked tables: set the stream back to where they were parked.
+    def rewind(self, tables: Collection[str]) -> OffsetJson:
+        """Resume parked tables: rewind the stream to where they were parked.
 
         No query may run, and the book must be freshly loaded.
 
         Returns:
-            By topic and partition `[from, to]`: what is read again; empty = nothing need be.
+            By topic and partition `[from, to]`: what is read again; empty = nothing.
 
         Raises:
             InvalidRequestError: a table is not parked.
@@ -261,7 +261,7 @@ class StreamPosition:
             base=self._next_base(),
         )
         state.save(self.checkpoint)
-        # a lost checkpoint starts at the note, so it goes back too, before the tables are resumed
+        # a lost checkpoint starts at the note, so it is rewound, too, before the tables are resumed
         self._write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
         self._parking.resume_behind(tables, state.floors[ANY_TABLE])
         self._use(state)

@@ -179,7 +179,7 @@ class CheckpointState:
         stream: the stream this checkpoint belongs to.
         base: commit identifier of Spark's batch 0.
         initial: concrete offsets where the checkpoint starts, in the source's own form.
-        floors: per table the offsets that it held already when the checkpoint was made; under
+        floors: per table the offsets that it had when the checkpoint was made; under
             `ANY_TABLE` those of all tables that are not named.
         bad_floors: per rewound table the offsets from which its bad records are quarantined,
             whatever the quarantine table's floor.

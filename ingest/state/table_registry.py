@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's book of the tables that a stream writes.
+"""The driver's registry of the tables that a stream writes.
 
-It knows of each table the schema and snapshot to plan with, what the stream committed there, and
-the source offsets that go into the next commit. It creates and alters tables and commits to them;
-deciding what to do is `schema_sync`'s and the sink's business.
+It has for each table the schema and snapshot to plan with, what the stream committed there, and the
+source offsets of the next commit. It creates and alters tables and commits to them; the sink and
+`ingest.schema` decide what to do.
 """
 
 import dataclasses
@@ -50,11 +50,11 @@ __all__ = ["TableBook"]
 _LOG = logging.getLogger(__name__)
 
 _REFRESH_ALL_S = 60.0
-"""How often tables that the stream did not write lately are looked at for changes by others [s]."""
+"""How often tables that the stream did not write lately are refreshed [s]."""
 
 
 @dataclasses.dataclass(slots=True)
-class _Page:
+class _Entry:
     table: FileStoreTable
     snapshot_id: int
     progress: TableProgress | None
@@ -73,11 +73,11 @@ class TableBook:
         self.quarantine = settings.bad_records.table
         self.settings = settings
         self._stream = settings.pipeline.name
-        self._told = SWEEP_PROPERTY + self._stream
+        self._sweep = SWEEP_PROPERTY + self._stream
         self._clock = clock
         self._catalog = catalog_of(self.warehouse)
         self.file_io = self._catalog.file_io
-        self._pages: dict[str, _Page] = {}
+        self._entries: dict[str, _Entry] = {}
         self._floors: Mapping[str, OffsetMap] = {}
         self._bad_floors: Mapping[str, OffsetMap] = {}
         self.parking = Parking(self.file_io, settings.sink.warehouse, self._stream)
@@ -109,9 +109,9 @@ class TableBook:
             for database in self._catalog.list_databases()
             for table in self._catalog.list_tables(database)
         ]
-        for name, page in zip(names, self._pool.map(self._try_open, names), strict=True):
-            if page is not None:
-                self._pages[name] = page
+        for name, entry in zip(names, self._pool.map(self._try_open, names), strict=True):
+            if entry is not None:
+                self._entries[name] = entry
 
     @property
     def mode(self) -> str:
@@ -120,14 +120,14 @@ class TableBook:
 
     def options(self) -> dict[str, Mapping[str, str]]:
         """Options of every table that the stream knows."""
-        return {name: page.table.schema.options for name, page in self._pages.items()}
+        return {name: entry.table.schema.options for name, entry in self._entries.items()}
 
     def provide(self, name: str, schema: TableSchema) -> FileStoreTable:
         """A table of Lakeward's own, made at its first use."""
-        if name not in self._pages:
+        if name not in self._entries:
             if not self._catalog.exists(name):
                 self._create(name, schema)
-            self._pages[name] = self._open(name)
+            self._entries[name] = self._open(name)
         return self.table(name)
 
     def _create_quarantine(self) -> None:
@@ -156,30 +156,30 @@ class TableBook:
     def create(self, name: str, schema: TableSchema) -> None:
         """Create a table, unless it exists, and open it."""
         self._create(name, schema)
-        self._pages[name] = self._open(name)
+        self._entries[name] = self._open(name)
 
     def open_schema(self, name: str) -> TableSchema | None:
         """The schema of a table, which is opened if it exists; None = it does not."""
-        if name not in self._pages and self._catalog.exists(name):
-            self._pages[name] = self._open(name)
-        page = self._pages.get(name)
-        return None if page is None else page.table.schema
+        if name not in self._entries and self._catalog.exists(name):
+            self._entries[name] = self._open(name)
+        entry = self._entries.get(name)
+        return None if entry is None else entry.table.schema
 
     def alter(self, name: str, changes: Sequence[SchemaChange]) -> None:
         """Alter an open table."""
-        page = self._pages[name]
-        page.table = page.table.alter(changes)
+        entry = self._entries[name]
+        entry.table = entry.table.alter(changes)
 
-    def _open(self, name: str) -> _Page:
+    def _open(self, name: str) -> _Entry:
         table = self._catalog.table(name)
         if passing := passing_options(self.settings, name, table.schema.options):
             table = table.with_options(passing)
-        return _Page(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
+        return _Entry(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
 
-    def _try_open(self, name: str) -> _Page | None:
-        """A page, or None for a table that cannot be opened.
+    def _try_open(self, name: str) -> _Entry | None:
+        """An entry, or None for a table that cannot be opened.
 
-        It may be none of ours. If events are for it, they go to quarantine when this version cannot
+        It may be no target of this stream. Events for it are quarantined when this version cannot
         describe the table, and the table is parked when it is damaged.
         """
         try:
@@ -192,16 +192,18 @@ class TableBook:
         ) as error:
             if name == self.quarantine:
                 raise
-            _LOG.warning("table left alone", extra={"table": name, "reason": str(error)})
+            _LOG.warning(
+                "table cannot be opened, skipped", extra={"table": name, "reason": str(error)}
+            )
             return None
 
     def use_settings(self, settings: Settings) -> None:
-        """Go by other settings; warehouse, stream and quarantine table are the same."""
+        """Use other settings; warehouse, stream and quarantine table are the same."""
         self.settings = settings
         self._schemas.use_settings(settings)
-        for name, page in self._pages.items():
+        for name, entry in self._entries.items():
             try:
-                page.table = self._open(name).table
+                entry.table = self._open(name).table
             except TABLE_FAULTS as error:
                 self.park(name, reason_of(error))
 
@@ -221,7 +223,7 @@ class TableBook:
         return self._floors
 
     def bad_floors(self) -> Mapping[str, OffsetMap]:
-        """Per resumed table the offsets from which its bad records are wanted."""
+        """Per resumed table the offsets from which its bad records are quarantined."""
         return self._bad_floors
 
     def park(self, name: str, reason: str) -> None:
@@ -239,14 +241,14 @@ class TableBook:
             self._to_park.setdefault(name, reason)
 
     def require(self, names: Iterable[str]) -> None:
-        """Find out whether tables can be written again; one that is not there can be made.
+        """Verify that tables can be written again; a missing one can be created.
 
         Raises:
-            LakewardError: what is wrong with the first that cannot be opened.
+            LakewardError: a table cannot be opened.
         """
         for name in names:
             if self._catalog.exists(name):
-                self._pages[name] = self._open(name)
+                self._entries[name] = self._open(name)
 
     def to_park(self) -> set[str]:
         """Tables that `park` named and that are not parked yet."""
@@ -262,55 +264,59 @@ class TableBook:
     def fault_of(self, name: str, error: BaseException) -> BaseException:
         """An error of a commit; a missing file that the table needs is the table's fault."""
         if isinstance(error, FileNotFoundError):
-            return lost_file(self._pages[name].table, error) or error
+            return lost_file(self._entries[name].table, error) or error
         return error
 
     def answers(self) -> bool:
-        """Whether the warehouse answers: what fails is of one table then, not of the store."""
+        """Whether the warehouse answers: then a failure is a table's, not the store's."""
         try:
-            self._pages[self.quarantine].table.latest().snapshots.latest()
+            self._entries[self.quarantine].table.latest().snapshots.latest()
         except (LakewardError, OSError):
             return False
         return True
 
     def table(self, name: str) -> FileStoreTable:
         """An open table."""
-        return self._pages[name].table
+        return self._entries[name].table
 
     def progresses(self) -> dict[str, TableProgress]:
         """What the stream committed, for the tables it ever wrote."""
-        pages = list(self._pages.items())  # other threads ask, too, while a batch makes tables
-        return {name: page.progress for name, page in pages if page.progress is not None}
+        entries = list(
+            self._entries.items()
+        )  # other threads read, too, while a batch creates tables
+        return {name: entry.progress for name, entry in entries if entry.progress is not None}
 
     def schema_ids(self) -> dict[str, int]:
         """Schema of every table to plan the next run with; parked tables are not planned."""
         parked = self.parking.parked()
         return {
-            name: page.table.schema.id for name, page in self._pages.items() if name not in parked
+            name: entry.table.schema.id
+            for name, entry in self._entries.items()
+            if name not in parked
         }
 
     def write_only(self) -> dict[str, bool]:
-        """Tables of which the stream's writers are to hold another `write-only` than theirs."""
-        found = ((name, page.table.dynamic_options) for name, page in self._pages.items())
+        """Tables that the stream writes with another `write-only` than their own."""
+        found = ((name, entry.table.dynamic_options) for name, entry in self._entries.items())
         return {name: made[WRITE_ONLY] == "true" for name, made in found if WRITE_ONLY in made}
 
     def snapshot_id(self, name: str) -> int:
         """The newest snapshot that this stream made or found; 0 = none."""
-        return self._pages[name].snapshot_id
+        return self._entries[name].snapshot_id
 
     def refresh(self) -> None:
-        """Notice schemas changed by others: the recently written tables, each minute all."""
+        """Load schemas changed by others: of recently written tables, each minute of all."""
         now = self._clock.monotonic_s()
         full = now - self._refreshed_s >= _REFRESH_ALL_S
-        names = list(self._pages) if full else list(self._touched)
+        names = list(self._entries) if full else list(self._touched)
         self._touched.clear()
         if full:
             self._refreshed_s = now
         for name, table in zip(names, self._pool.map(self._reopen, names), strict=True):
-            self._pages[name].table = table
+            self._entries[name].table = table
 
     def _reopen(self, name: str) -> FileStoreTable:
-        table = self._pages[name].table
+        table = self._entries[name].table
         try:
             return table.latest()
         except TABLE_FAULTS as error:
@@ -329,13 +335,13 @@ class TableBook:
 
     def recorded_span(self, name: str) -> dict[str, dict[str, tuple[int, int]]]:
         """Source ranges of the stream's newest commit in a table."""
-        progress = self._pages[name].progress
+        progress = self._entries[name].progress
         return {} if progress is None else progress.span
 
     def offsets(self, name: str) -> OffsetMap:
         """The table's cumulative source offsets; none of a table that is not there yet."""
-        page = self._pages.get(name)
-        return {} if page is None or page.progress is None else page.progress.offsets
+        entry = self._entries.get(name)
+        return {} if entry is None or entry.progress is None else entry.progress.offsets
 
     def positions(self) -> dict[str, StoredPositions]:
         """Highest source positions of the tables that are in the order of the source."""
@@ -372,15 +378,15 @@ class TableBook:
         *,
         event_time_ms: int | None = None,
     ) -> CommitResult:
-        """Commit one table's share of a batch and turn its page."""
-        page = self._pages[name]
-        commit, told = page.table.new_commit(self._stream), properties.get(self._told)
-        known = [offsets] if page.progress is None else [page.progress.offsets, offsets]
+        """Commit one table's share of a batch and refresh its entry."""
+        entry = self._entries[name]
+        commit, sweep = entry.table.new_commit(self._stream), properties.get(self._sweep)
+        known = [offsets] if entry.progress is None else [entry.progress.offsets, offsets]
 
         def require(latest: Snapshot | None) -> None:
-            seen = page.snapshot_id
-            require_epoch(latest, page.table, self._stream, self._epoch, seen=seen)
-            require_history(latest, page.table, name, self._stream, known)
+            seen = entry.snapshot_id
+            require_epoch(latest, entry.table, self._stream, self._epoch, seen=seen)
+            require_history(latest, entry.table, name, self._stream, known)
 
         result = commit.commit(
             messages,
@@ -388,22 +394,24 @@ class TableBook:
             properties={**properties, **epoch_property(self._stream, self._epoch)},
             watermark=watermark_of(self.settings, name, event_time_ms),
             before_publish=require,
-            ignore_empty=told is None,
+            ignore_empty=sweep is None,
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:
-            require_own(progress_of(page.table, self._stream), name, identifier, ranges)
+            require_own(progress_of(entry.table, self._stream), name, identifier, ranges)
         newest = result.compact_snapshot_id or result.append_snapshot_id
         with self._lock:
             self._touched.add(name)
             if newest is not None:
-                page.snapshot_id = newest
+                entry.snapshot_id = newest
                 positions = parsed(properties.get(POSITIONS_PROPERTY + self._stream), newest)
-                watch = parsed_watch(told, identifier, newest)
-                page.progress = TableProgress(identifier, offsets, ranges, newest, positions, watch)
+                watch = parsed_watch(sweep, identifier, newest)
+                entry.progress = TableProgress(
+                    identifier, offsets, ranges, newest, positions, watch
+                )
         return result
 
     def discard(self, name: str, messages: Sequence[CommitMessage]) -> None:
         """Delete the files of messages that will not be committed."""
-        page = self._pages[name]
-        page.table.delete_uncommitted(messages)
+        entry = self._entries[name]
+        entry.table.delete_uncommitted(messages)

@@ -18,7 +18,7 @@ A handler runs on the daemon's main thread
 * between two batches: the sink is idle and stays so until the handler returns; Spark's query waits;
 * or, with `stops=True`, without a query: it is drained and stopped before (all its batches are
   recorded) and started again afterwards with what `pipeline` then holds. Only such a handler may
-  call `use` or `position.go_back` of `pipeline`, or run Spark jobs that take long.
+  call `use` or `position.rewind` of `pipeline`, or run Spark jobs that take long.
 
 Rules:
 

@@ -65,7 +65,7 @@ def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
         text = f"resumed {', '.join(wanted)}; what was missed is left out"
         return Outcome(text, {"resumed": wanted, "again": {}})
     pipeline.progress(f"going back for {', '.join(wanted)}")
-    again = pipeline.position.go_back(wanted)
+    again = pipeline.position.rewind(wanted)
     what = "nothing was missed"
     if again and isinstance(pipeline.settings.source, FileSourceSettings):
         what = f"{len(again)} topics are read again"  # its offsets do not count anything

@@ -296,7 +296,7 @@ class SimulatedStream:
 
     def _resume(self, tables):
         self.book.load()
-        self.position.go_back(tables)
+        self.position.rewind(tables)
         self._start()
 
     def restart(self):

@@ -138,7 +138,7 @@ class Rollback(Daemon):
                     first = points_of(book, "shop")[-1]
                     _, plans = plan_rollback(book, "shop", identifier=first.identifier)
                     carry_out(book, StreamPosition(self.settings, book, owner), "shop", plans)
-                    self.taken_back = [plan.name for plan in plans if not plan.stays]
+                    self.taken_back = [plan.name for plan in plans if not plan.unchanged]
             except LakewardError as error:
                 self.ended = error
 
