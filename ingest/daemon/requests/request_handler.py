@@ -13,8 +13,13 @@ from typing import Any
 from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
 from ingest.daemon.requests.reload import RELOAD
 from ingest.daemon.requests.replay import DROP_BAD, REPLAY
-from ingest.daemon.requests.stream_requests import COMPACT, PAUSE_STREAM, RESUME_STREAM
-from ingest.daemon.requests.table_requests import PAUSE, RESUME
+from ingest.daemon.requests.table_requests import (
+    COMPACT,
+    PAUSE,
+    PAUSE_STREAM,
+    RESUME,
+    RESUME_STREAM,
+)
 from ingest.state.request_files import KEPT_MS, Answer, Request, RequestFiles
 from storage.clock import Clock
 from storage.errors import CorruptDataError, InvalidRequestError, LakewardError, RetryableError

@@ -8,7 +8,7 @@ import pytest
 
 from ingest.daemon.daemon import Daemon
 from ingest.daemon.requests.request_handler import KINDS
-from ingest.daemon.requests.stream_requests import COMPACT, PAUSE_STREAM, RESUME_STREAM
+from ingest.daemon.requests.table_requests import COMPACT, PAUSE_STREAM, RESUME_STREAM
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import draining, write_control
 from ingest.source.ranges import normalize
