@@ -173,11 +173,9 @@ class Daemon:
     """One pipeline in one process.
 
     Args:
-        settings: what to run.
         once: drain what is there and end.
         on_batch: called after every finished batch, after logs and metrics.
         session: a running Spark session to use and to leave running; None = one of its own.
-        clock: time.
         reread: reads the settings again, for `reload`; None = they cannot be.
         take_over: end another daemon that owns the stream.
         shown: returns the settings that were read last, for `/config`.

@@ -38,7 +38,6 @@ class RetryPolicy:
         waiting_since_s: when the present outage began, by the monotonic clock; None = none.
 
     Args:
-        clock: time.
         outage_limit_s: of `pipeline.outage.timeout`; None = none.
     """
 

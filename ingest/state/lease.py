@@ -82,10 +82,6 @@ class Lease:
         lost: why the lease was lost, once it was.
 
     Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
-        clock: time.
         ttl_s: time to live [s].
         me: the process; for tests.
     """

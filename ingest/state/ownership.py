@@ -271,9 +271,6 @@ class Ownership:
     """One process's hold on a stream; see the module. Thread-safe.
 
     Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
         me: the process.
         ttl_s: time without a heartbeat after which its lease expires [s].
     """

@@ -64,11 +64,6 @@ class Parking:
 
     Attributes:
         guard: called before each change; raises when another process owns the stream.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
     """
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:

@@ -29,13 +29,7 @@ class Pause:
 
 
 class Pausing:
-    """The file and its content. Changes are durable when the call returns.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
-    """
+    """The file and its content. Changes are durable when the call returns."""
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
         self._file = StateFile(

@@ -84,13 +84,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class RequestFiles:
-    """Requests and answers of a stream, for both sides.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
-    """
+    """Requests and answers of a stream, for both sides."""
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
         self._io = file_io

@@ -56,8 +56,6 @@ class SchemaApplier:
     """See the module.
 
     Args:
-        settings: of the pipeline.
-        clock: time.
         tables: where changes are made.
     """
 

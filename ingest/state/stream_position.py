@@ -46,8 +46,6 @@ class StreamPosition:
     3. `rewind` while no query runs.
 
     Args:
-        settings: the pipeline's settings.
-        book: the stream's tables.
         ownership: this process's hold on the stream; None = read-only.
     """
 

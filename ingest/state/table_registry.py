@@ -61,12 +61,7 @@ class _Entry:
 
 
 class TableBook:
-    """See the module. Thread-safe for concurrent commits of different tables.
-
-    Args:
-        settings: the pipeline's settings.
-        clock: time.
-    """
+    """See the module. Thread-safe for concurrent commits of different tables."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.warehouse = Warehouse.of(settings.sink)

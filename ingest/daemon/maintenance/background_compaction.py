@@ -110,8 +110,6 @@ class BackgroundCompaction:
     """See the module.
 
     Args:
-        book: the tables.
-        clock: time.
         watcher: hears about every compaction.
         committed: told of tables in which one was committed.
     """

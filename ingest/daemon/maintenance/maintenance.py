@@ -56,8 +56,6 @@ class LayoutWatch:
     1. `start`; 2. `changed` any number of times, from any thread; 3. `close`.
 
     Args:
-        book: the tables.
-        clock: time.
         record: called with a table's name and figures.
     """
 
@@ -136,7 +134,6 @@ class OrphanCleaner:
 
     Args:
         age_s: returns the age of the files that may be removed [s]; None: nothing is removed.
-        clock: time.
         stopping: polled; once it is true, a pass ends where it is.
     """
 
@@ -216,8 +213,6 @@ class Maintenance:
     """Background maintenance of a stream's tables.
 
     Args:
-        book: the tables.
-        clock: time.
         watcher: is called with compactions and removals.
     """
 

@@ -45,7 +45,6 @@ class Bounds:
 
     Args:
         reached: offsets below which all batches are done, in the source's own form.
-        book: the stream's tables.
     """
 
     def __init__(self, reached: Mapping[str, Any], book: TableBook) -> None:

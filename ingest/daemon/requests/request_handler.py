@@ -48,7 +48,6 @@ class RequestHandler:
 
     Args:
         files: where requests come from.
-        clock: time.
         kinds: handlers by name.
         on_answer: called with every final answer, those to the process itself included.
     """
