@@ -30,6 +30,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -143,30 +144,9 @@ class SetBackClock:
         return self._clock.now_ms() / 1000 - self._clock.monotonic_s()
 
 
-def run(
-    settings: Settings,
-    *,
-    once: bool = False,
-    on_batch: Callable[[BatchReport], None] | None = None,
-    reread: Callable[[], Settings] | None = None,
-    take_over: bool = False,
-    shown: ShownSettings | None = None,
-) -> int:
-    """Run the pipeline until a stop is requested, or, with `once`, until the backlog is done.
-
-    Args: as of `Daemon`.
-
-    Returns:
-        The process's exit code.
-    """
-    return Daemon(
-        settings,
-        once=once,
-        on_batch=on_batch,
-        reread=reread,
-        take_over=take_over,
-        shown=shown,
-    ).run()
+def run(settings: Settings, **options: Any) -> int:
+    """Run a pipeline until it stops; the options are those of `Daemon`. The exit code."""
+    return Daemon(settings, **options).run()
 
 
 class Daemon:
@@ -243,7 +223,11 @@ class Daemon:
         }
 
     def run(self) -> int:
-        """See `run`."""
+        """Run until a stop is requested, or, with `once`, until the backlog is done.
+
+        Returns:
+            The process's exit code.
+        """
         with self._signals, self._observer:
             try:
                 return self._run_states()

@@ -80,7 +80,7 @@ def error_in(text: str) -> LakewardError | None:
 
 
 def cause_line(text: str) -> str:
-    """The line of a trace, Python's or Java's, that says what went wrong; of other text the first.
+    """The line of a trace, Python's or Java's, with the cause; of other text the first.
 
     Of a Python trace inside a Java one it is Python's: Java only carries it.
     """
@@ -129,10 +129,10 @@ def _memory(text: str) -> MemoryLimitError | None:
     if _WORKER_KILLED.search(text):
         return MemoryLimitError(
             "a Python worker was killed",
-            detail="mostly by the system for want of memory; its log says so",
+            detail="mostly by the system for lack of memory; see its log",
             hint="raise the memory limit of the machine or pod, or lower "
             "`pipeline.trigger.max.bytes` or `spark.parallelism`; with "
-            "`spark.executor.pyspark.memory` a worker says so before the system kills it",
+            "`spark.executor.pyspark.memory` a worker reports it before the system kills it",
         )
     return None
 

@@ -161,14 +161,6 @@ class Parking:
             if parked != self._content.parked:
                 self._replace(parked=parked)
 
-    def resume(self, table: str) -> ParkedTable:
-        """Resume a table where the stream is; the caller has rewound it.
-
-        Raises:
-            InvalidRequestError: it is not parked.
-        """
-        return self.resume_behind((table,), {})[table]
-
     def resume_behind(
         self, tables: Iterable[str], held: Mapping[str, Mapping[str, int]]
     ) -> dict[str, ParkedTable]:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction of many tables: which ones, one after another, and what became of each.
-
-What `lakeward compact` does, without its words and without printing.
-"""
+"""Compaction of many tables, one after another, with a report of each; nothing is printed."""
 
 import dataclasses
 import functools
@@ -184,10 +181,15 @@ def compact_tables(
             break
         run = TableRun(table=name, kind=_kind(request, sort))
         try:
-            table, told = catalog.table(name), functools.partial(on_progress, name)
+            table, progress = catalog.table(name), functools.partial(on_progress, name)
             if sort is not None:
                 run.report = sort_table(
-                    table, sort.columns, sort.order, request, on_progress=told, stopping=stopping
+                    table,
+                    sort.columns,
+                    sort.order,
+                    request,
+                    on_progress=progress,
+                    stopping=stopping,
                 )
             else:
                 run.report = compact_table(
@@ -195,7 +197,7 @@ def compact_tables(
                     request,
                     executor,
                     parallelism=parallelism,
-                    on_progress=told,
+                    on_progress=progress,
                     stopping=stopping,
                 )
         except (LakewardError, OSError) as error:
@@ -271,7 +273,7 @@ def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
 
     Args:
         runs: of all tables.
-        named: tables that were asked for by name; of these a refusal counts as a failure.
+        named: tables that were given by name; for these a refusal counts as a failure.
     """
     errors: list[BaseException] = []
     for run in runs:

@@ -2,8 +2,8 @@
 """Worker processes that compact buckets for `lakeward compact`.
 
 Not forked from this process, whose Arrow threads would not survive that, but from a server that
-has imported the program and done nothing. A worker leaves as soon as the process that started it
-is gone, however that ended, and ignores Ctrl-C: the starter decides what a signal means.
+has imported the program and done nothing. A worker exits as soon as its parent process has
+ended in any way, and ignores Ctrl-C: the parent decides what a signal means.
 """
 
 import multiprocessing

@@ -259,11 +259,11 @@ class Maintenance:
 
     def compact(self, name: str) -> None:
         """Schedule a full compaction of a table; returns at once."""
-        self._compaction.ask(name)
+        self._compaction.request(name)
 
     def _clean(self, name: str) -> None:
-        gone = self._orphans.clean(name, self._book.table(name))
-        self._watcher.upkeep_done(name, orphans=gone)
+        removed = self._orphans.clean(name, self._book.table(name))
+        self._watcher.upkeep_done(name, orphans=removed)
 
     def _schedule(self, name: str) -> None:
         with self._lock:
@@ -303,7 +303,7 @@ class Maintenance:
             _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
 
     def finish(self) -> None:
-        """The end of a bounded run: do what is scheduled, then look after what was written."""
+        """The end of a bounded run: do what is scheduled, then maintain the tables it wrote."""
         self._compaction.wait()
         for name in sorted(self._commits):
             self._submit(functools.partial(self._upkeep_of, name, batch=True))

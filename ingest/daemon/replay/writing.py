@@ -166,13 +166,8 @@ def _unplaceable(
     ]
 
 
-def change_rows(
-    rows: pa.Table, kind: RowKind, columns: Mapping[str, pa.Array] | None = None
-) -> pa.RecordBatch:
-    """Rows of a table as change rows of one kind, with some columns replaced."""
-    for name, column in (columns or {}).items():
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, rows.schema.field(at), column)
+def change_rows(rows: pa.Table, kind: RowKind) -> pa.RecordBatch:
+    """Rows of a table as change rows of one kind."""
     count = rows.num_rows
     rows = rows.append_column(VALUE_KIND, pa.array([int(kind)] * count, pa.int8()))
     rows = rows.append_column(OFFSET_COLUMN, pa.array(range(count), pa.int64()))

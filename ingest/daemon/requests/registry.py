@@ -29,8 +29,8 @@ Rules:
 * Work of more than a second reports progress with `pipeline.progress("…")`, at least once a
   minute, which also keeps `/healthz` healthy; it ends early, with a `LakewardError`, when
   `pipeline.stopping()`.
-* Errors are `LakewardError`s with a hint: they go into the answer, and the stream goes on. Anything
-  else is a bug: it is answered as such and ends the daemon.
+* Errors are `LakewardError`s with a hint: they go into the answer, and the stream continues. Any
+  other is a bug: it is answered as such and ends the daemon.
 """
 
 import dataclasses

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`replay` and `drop_bad`: records of the quarantine table brought in, or removed.
+"""`replay` and `drop_bad`: records of the quarantine table replayed, or removed.
 
 Steps of a replay, in this order:
 
@@ -18,6 +18,7 @@ their records before it continues with the others.
 
 import contextlib
 import dataclasses
+import datetime
 import logging
 import time
 from collections import Counter
@@ -51,21 +52,21 @@ __all__ = ["DROP_BAD", "REPLAY", "replay"]
 
 _LOG = logging.getLogger(__name__)
 
-_AT_ONCE = (20_000, 256 << 20)
-"""Records brought in by one request, and their bytes, about: they are held in memory."""
+_MOST = (20_000, 256 << 20)
+"""Records replayed by one request, and their bytes, about: they are held in memory."""
 
-_SAY_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 
 Place = tuple[str, int, int]
 
 
 def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
-    """Bring chosen records in."""
+    """Replay chosen records."""
     choice = _choice(arguments)
     alone, dry = bool(arguments.get("alone")), bool(arguments.get("dry_run"))
     work = _Replay(pipeline)
     if not dry:
-        work.settle()
+        work.resolve_unfinished()
     rows = work.pick(choice)
     found = work.decode(rows, alone=alone, change=not dry)
     if dry:
@@ -83,7 +84,7 @@ def drop_bad(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     """Remove chosen records from the quarantine table."""
     choice = Choice.of_values(arguments.get("choice") or {})
     work = _Replay(pipeline)
-    work.settle()
+    work.resolve_unfinished()
     rows = chosen(work.quarantine(), choice)
     if rows.num_rows:
         work.commit_marks(change_rows(rows, RowKind.DELETE))
@@ -101,27 +102,27 @@ class _Replay:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._book = pipeline.book
-        self._book.load()  # what others changed, the fix perhaps
+        self._book.load()  # others may have changed tables: that may be the fix
         self._stream = pipeline.settings.pipeline.name
         self._user = replay_user(self._stream)
         self._now_ms = pipeline.clock.now_ms()
         self._ledger = ledger_file(
             self._book.file_io, pipeline.settings.sink.warehouse, self._stream
         )
-        self._said_s = time.monotonic()
+        self._reported_s = time.monotonic()
 
     def quarantine(self) -> FileStoreTable:
         """The newest version of the quarantine table."""
         return self._book.table(self._book.quarantine).latest()
 
-    def settle(self) -> None:
+    def resolve_unfinished(self) -> None:
         """Mark what an earlier replay committed and did not mark."""
         ledger = self._ledger.read()
         if ledger is None:
             return
         done: set[Place] = set()
         for name, identifier in ledger.identifiers.items():
-            with contextlib.suppress(KeyError):  # a table that is gone has nothing
+            with contextlib.suppress(KeyError):  # a missing table has nothing
                 table = self._book.table(name).latest()
                 if newest_identifier(table, self._user) >= identifier:
                     done |= set(ledger.records[name])
@@ -129,7 +130,7 @@ class _Replay:
             offsets = {offset for _, _, offset in done}
             self._mark(chosen(self.quarantine(), Choice(), offsets=offsets), done, {})
         _LOG.warning(
-            "an unfinished replay is settled",
+            "an unfinished replay is resolved",
             extra={"event": "replay_settled", "records": len(done)},
         )
         self._ledger.delete()
@@ -137,7 +138,7 @@ class _Replay:
     def pick(self, choice: Choice) -> pa.Table:
         """Chosen rows of the quarantine table, without those for parked tables."""
         parked = self._book.parking.parked()
-        rows = chosen(self.quarantine(), choice, but_for=parked, most=_AT_ONCE)
+        rows = chosen(self.quarantine(), choice, but_for=parked, most=_MOST)
         if parked and not rows.num_rows and chosen(self.quarantine(), choice, ("offset",)).num_rows:
             raise InvalidRequestError(
                 "the records are for parked tables",
@@ -183,8 +184,8 @@ class _Replay:
                 raise RetryableError(
                     "the daemon stops", hint="nothing was changed; replay again when it runs"
                 )
-            if len(raw) and time.monotonic() - self._said_s >= _SAY_EVERY_S:
-                self._said_s = time.monotonic()
+            if len(raw) and time.monotonic() - self._reported_s >= _REPORT_EVERY_S:
+                self._reported_s = time.monotonic()
                 place = f"{topic}-{partition}"
                 self._pipeline.progress(f"reading {place}: {raw.offsets[-1]} of {start}..{end}")
 
@@ -220,9 +221,8 @@ class _Replay:
         if identifiers:
             self._ledger.delete()
         for table, change in found.changes:
-            _LOG.info(
-                "schema changed", extra={"event": "schema_change", "table": table, "change": change}
-            )
+            facts = {"event": "schema_change", "table": table, "change": change}
+            _LOG.info("schema changed", extra=facts)
         return _outcome(found, places, dry=False)
 
     def _write(self, name: str, table: FileStoreTable, parts: Sequence[PartRows]) -> Written:
@@ -243,31 +243,18 @@ class _Replay:
         self, rows: pa.Table, done: Collection[Place], bad: Mapping[Place, BadRecord]
     ) -> None:
         """Set the state of records, and the error of those that fail again."""
-        wanted = {*done, *bad}
-        places = _places(rows)
-        at = [index for index, place in enumerate(places) if place in wanted]
-        if not at:
-            return
-        some = rows.take(pa.array(at))
-        marked = [places[index] for index in at]
-
-        def column(name: str, of_done: Any, of_bad: str) -> pa.Array:
-            old = some.column(name).to_pylist()
-            new = [
-                of_done(value) if place in done else getattr(bad[place], of_bad, value) or value
-                for place, value in zip(marked, old, strict=True)
-            ]
-            return pa.array(new, some.schema.field(name).type)
-
-        now = pa.scalar(self._now_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).as_py()
-        columns = {
-            "state": column("state", lambda value: REPLAYED, ""),
-            "replayed_at": column("replayed_at", lambda value: now, ""),
-            "error_class": column("error_class", lambda value: value, "error_class"),
-            "error": column("error", lambda value: value, "error"),
-            "target": column("target", lambda value: value, "target"),
-        }
-        self.commit_marks(change_rows(some, RowKind.UPDATE_AFTER, columns))
+        now = datetime.datetime.fromtimestamp(self._now_ms / 1000, datetime.UTC)
+        marked = []
+        for place, row in zip(_places(rows), rows.to_pylist(), strict=True):
+            if place in done:
+                marked.append(row | {"state": REPLAYED, "replayed_at": now})
+            elif place in bad:
+                error = bad[place]
+                new = {"error_class": error.error_class, "error": error.error}
+                marked.append(row | new | {"target": error.target or row["target"]})
+        if marked:
+            changed = pa.Table.from_pylist(marked, schema=rows.schema)
+            self.commit_marks(change_rows(changed, RowKind.UPDATE_AFTER))
 
     def commit_marks(self, rows: pa.RecordBatch) -> None:
         """Commit change rows of the quarantine table."""

@@ -79,7 +79,7 @@ def test_a_table_parked_again_is_not_behind(tmp_path):
 
 def test_only_parked_tables_can_be_resumed(tmp_path):
     with pytest.raises(InvalidRequestError, match="not parked"):
-        opened(tmp_path).resume("shop.orders")
+        opened(tmp_path).resume_behind(("shop.orders",), {})
 
 
 def test_a_damaged_list_stops_the_stream_rather_than_lose_rows(tmp_path):

@@ -78,7 +78,7 @@ def test_parked_tables(place):
     )
     assert parking.parked() == {"shop.sums": entry}
     assert (parking.behind, parking.held) == (("shop.items",), {"a": {"0": 8}})
-    assert parking.resume("shop.sums") == entry
+    assert parking.resume_behind(("shop.sums",), {}) == {"shop.sums": entry}
 
 
 def test_pause(place):
