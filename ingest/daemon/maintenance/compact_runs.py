@@ -4,10 +4,16 @@
 import dataclasses
 import functools
 import logging
+import multiprocessing
+import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
+
+import pyarrow as pa
 
 from ingest.errors import ExitCode, exit_code_of, kind_of
 from storage.errors import (
@@ -30,9 +36,13 @@ __all__ = [
     "exit_code",
     "plan_tables",
     "selected",
+    "worker_pool",
 ]
 
 _LOG = logging.getLogger(__name__)
+
+_ORPHANED = 75
+"""Exit code of a worker without a parent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,3 +293,30 @@ def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
     if errors:
         return exit_code_of(errors[0])
     return int(ExitCode.RETRY if any(run.report.lost for run in runs) else ExitCode.OK)
+
+
+def worker_pool(parallelism: int) -> Executor:
+    """Worker processes for that many buckets at a time; with one, a thread of this process.
+
+    They are not forked from this process, whose Arrow threads would not survive that, but from a
+    server that has imported the program and done nothing; they start when there is work. A worker
+    exits as soon as its parent process has ended in any way, and ignores Ctrl-C: the parent decides
+    what a signal means.
+    """
+    if parallelism <= 1:
+        return ThreadPoolExecutor(1, thread_name_prefix="compact")
+    context = multiprocessing.get_context("forkserver")
+    return ProcessPoolExecutor(parallelism, mp_context=context, initializer=_begin)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)  # the buckets are the parallelism
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_leave_with, args=(parent,), name="parent", daemon=True).start()
+
+
+def _leave_with(parent: "multiprocessing.process.BaseProcess") -> None:
+    parent.join()
+    os._exit(_ORPHANED)
