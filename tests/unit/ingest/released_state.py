@@ -80,7 +80,7 @@ def _work(lake):
     lease = lease_of(stream.settings, stream.book, stream.clock)
     lease.acquire()
     stream.open()
-    stream.fuse.left = 8  # parked tables, the note, one table
+    stream.fuse.left = 12  # parked tables, the note, one table
     with pytest.raises(Died):
         stream._batch()
 

@@ -168,7 +168,7 @@ def test_a_table_that_lost_a_data_file_is_parked_when_the_file_is_needed(tmp_pat
         stream.topics.add("b", 0, *event("sums", number, 1))
         stream.batch()
     entry = stream.book.parking.parked()["shop.orders"]
-    assert "a file that the table needs is gone" in entry.reason
+    assert "a file that the table needs is missing" in entry.reason
     while stream.batch():
         pass
     assert len(stream.rows("shop.sums")) == 24
