@@ -35,7 +35,7 @@ __all__ = ["ABANDON_S", "DaemonSignals", "end_process_in"]
 _LOG = logging.getLogger(__name__)
 
 ABANDON_S = 20.0
-"""How long aborting a batch may take before the process is killed [s]; within the platform's
+"""How long giving up a batch may take before the process is killed [s]; within the platform's
 grace period, if that is 30 s longer than `pipeline.stop.timeout`."""
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -50,7 +50,7 @@ class DaemonSignals:
 
     Args:
         stop: drain; must return soon.
-        overdue: the grace period is over: abort the batch.
+        overdue: the grace period is over: give up the batch.
         reload: read the configuration again.
         grace_s: how long draining may take [s]; called at the first signal.
         end: ends the process at once; for tests.
@@ -150,12 +150,12 @@ class DaemonSignals:
 
     def _late(self) -> None:
         if self._given_up:
-            _LOG.error("aborting the batch took too long: ending", extra={"event": "abort"})
+            _LOG.error("giving up the batch took too long: ending", extra={"event": "abort"})
             self._end(int(ExitCode.RETRY))
             return
         self._given_up = True
         _LOG.warning(
-            "the batch did not end in time: it is aborted, and done again at the next start",
+            "the batch did not end in time: it is given up, and done again at the next start",
             extra={"event": "drain_timeout", "grace_s": self._grace_s()},
         )
         self._overdue()
