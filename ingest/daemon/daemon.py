@@ -57,7 +57,7 @@ from ingest.source.ranges import resume_token
 from ingest.state.lease import StreamHeldError, lease_of, lost_or, resolve_in_flight
 from ingest.state.pausing import Pausing
 from ingest.state.request_files import RequestFiles
-from ingest.state.rolled_back import require_not_taken_back
+from ingest.state.rolled_back import require_not_rolled_back
 from ingest.state.stream_position import StreamPosition, newest_number
 from ingest.state.table_registry import TableBook
 from storage.clock import Clock, SystemClock
@@ -341,7 +341,7 @@ class Daemon:
         resolve_in_flight(self._book, self._lease.ownership)
         self._book.parking.guard = self._lease.ownership.require_owned
         self._pausing.load()
-        require_not_taken_back(self._book.options(), self._settings.pipeline.name)
+        require_not_rolled_back(self._book.options(), self._settings.pipeline.name)
         self._position.open()
         self._observer.resuming_at(resume_token(self._position.recorded()))
         self._observer.tables(self._book)

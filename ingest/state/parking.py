@@ -161,7 +161,7 @@ class Parking:
             if parked != self._content.parked:
                 self._replace(parked=parked)
 
-    def resume_behind(
+    def resume(
         self, tables: Iterable[str], held: Mapping[str, Mapping[str, int]]
     ) -> dict[str, ParkedTable]:
         """Resume tables after the stream was rewound for them.

@@ -26,17 +26,17 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.table import FileStoreTable
 
 __all__ = [
-    "TAKEN_BACK_OPTION",
-    "forget_taken_back",
+    "ROLLBACK_OPTION",
+    "forget_rollback",
     "lowered",
-    "note_taken_back",
+    "note_rollback",
     "require_history",
-    "require_not_taken_back",
+    "require_not_rolled_back",
+    "rolled_back_topics",
     "streams_of",
-    "topics_taken_back",
 ]
 
-TAKEN_BACK_OPTION = "lakeward.taken-back"
+ROLLBACK_OPTION = "lakeward.taken-back"
 """Table option: what the table was rolled back to, and the topics of the streams that wrote it."""
 
 
@@ -57,7 +57,7 @@ def streams_of(snapshot: Snapshot | None) -> list[str]:
     )
 
 
-def note_taken_back(
+def note_rollback(
     table: FileStoreTable,
     newest: Snapshot,
     target: str,
@@ -82,16 +82,16 @@ def note_taken_back(
     return table.alter([_option(_Note(target, sorted_topics))])
 
 
-def forget_taken_back(table: FileStoreTable, stream: str) -> None:
+def forget_rollback(table: FileStoreTable, stream: str) -> None:
     """Remove a stream from the note: it has recovered the table's own offsets."""
     note = _note_of(table.schema.options)
     if stream not in note.streams:
         return
     others = {name: topics for name, topics in note.streams.items() if name != stream}
-    table.alter([_option(_Note(note.to, others)) if others else RemoveOption(TAKEN_BACK_OPTION)])
+    table.alter([_option(_Note(note.to, others)) if others else RemoveOption(ROLLBACK_OPTION)])
 
 
-def topics_taken_back(
+def rolled_back_topics(
     options: Mapping[str, Mapping[str, str]], stream: str
 ) -> dict[str, tuple[str, ...]]:
     """The tables that were rolled back since a stream wrote them, and the topics that fed them.
@@ -107,14 +107,14 @@ def topics_taken_back(
     return {name: streams[stream] for name, streams in notes.items() if stream in streams}
 
 
-def require_not_taken_back(options: Mapping[str, Mapping[str, str]], stream: str) -> None:
+def require_not_rolled_back(options: Mapping[str, Mapping[str, str]], stream: str) -> None:
     """Refuse to start a stream on tables that were rolled back.
 
     Raises:
         InvalidRequestError: one has the note.
         CorruptDataError: a note cannot be read.
     """
-    for name in topics_taken_back(options, stream):
+    for name in rolled_back_topics(options, stream):
         raise InvalidRequestError(
             f"the table was rolled back to {_note_of(options[name]).to} since the stream wrote it",
             detail="rows committed after that would be missing",
@@ -153,7 +153,7 @@ def require_history(
             hint="two daemons run one stream: stop one of them",
             table=name,
         )
-    note_taken_back(table.latest(), latest, f"snapshot {latest.id}", {stream: known[0]})
+    note_rollback(table.latest(), latest, f"snapshot {latest.id}", {stream: known[0]})
     raise FencedError(
         "the table was rolled back since the stream wrote it",
         detail=f"it has {stored}",
@@ -200,11 +200,11 @@ def lowered(
 
 
 def _option(note: _Note) -> SetOption:
-    return SetOption(TAKEN_BACK_OPTION, msgspec.json.encode(note).decode())
+    return SetOption(ROLLBACK_OPTION, msgspec.json.encode(note).decode())
 
 
 def _note_of(options: Mapping[str, str]) -> _Note:
-    text = options.get(TAKEN_BACK_OPTION)
+    text = options.get(ROLLBACK_OPTION)
     if text is None:
         return _Note("", {})
     try:
@@ -213,6 +213,6 @@ def _note_of(options: Mapping[str, str]) -> _Note:
         raise CorruptDataError(
             "the note on a table that was rolled back cannot be read",
             hint=_HINT,
-            option=TAKEN_BACK_OPTION,
+            option=ROLLBACK_OPTION,
             value=text,
         ) from error

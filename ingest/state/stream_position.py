@@ -28,7 +28,7 @@ from ingest.state.rewind import (
     recovered_offsets,
     rewound,
 )
-from ingest.state.rolled_back import lowered, topics_taken_back
+from ingest.state.rolled_back import lowered, rolled_back_topics
 from ingest.state.stream_state import CheckpointState, next_generation, read_offset_log, spark_files
 from ingest.state.table_registry import TableBook
 from storage.errors import InternalError, InvalidRequestError
@@ -140,7 +140,7 @@ class StreamPosition:
         running = {name: each for name, each in progresses.items() if name not in parked}
         recovered = recovered_offsets(note, running or progresses)
         floors, bad_floors = recovered_floors(progresses, self._parking)
-        taken = topics_taken_back(self._book.options(), self._settings.pipeline.name)
+        taken = rolled_back_topics(self._book.options(), self._settings.pipeline.name)
         if taken and recovered is not None:
             held = {name: each.offsets for name, each in progresses.items()}
             recovered = lowered(recovered, [(taken[n], held.get(n, {})) for n in taken])
@@ -245,7 +245,7 @@ class StreamPosition:
         position = self.recorded()
         wanted = [parked[name] for name in tables]
         if not any(table.topics for table in wanted):
-            self._parking.resume_behind(tables, {})
+            self._parking.resume(tables, {})
             return {}
         start = rewind_offsets(self._settings.source, back_to(position, wanted), position)
         old = self.state
@@ -261,7 +261,7 @@ class StreamPosition:
         state.save(self.checkpoint)
         # a lost checkpoint starts at the note, so it is rewound, too, before the tables are resumed
         self._write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
-        self._parking.resume_behind(tables, state.floors[ANY_TABLE])
+        self._parking.resume(tables, state.floors[ANY_TABLE])
         self._use(state)
         return _between(start, position)
 

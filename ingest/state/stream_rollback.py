@@ -14,10 +14,10 @@ import dataclasses
 from collections.abc import Sequence
 
 from ingest.state.rolled_back import (
-    forget_taken_back,
-    note_taken_back,
+    forget_rollback,
+    note_rollback,
+    rolled_back_topics,
     streams_of,
-    topics_taken_back,
 )
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState
@@ -185,13 +185,13 @@ def carry_out(
     """
     for plan in plans:
         if not plan.unchanged:
-            note_taken_back(book.table(plan.name), plan.newest, f"snapshot {plan.target.id}")
+            note_rollback(book.table(plan.name), plan.newest, f"snapshot {plan.target.id}")
     for plan in plans:
         if not plan.unchanged:
             rollback_to(book.table(plan.name).latest(), plan.target.id)
     book.load(create=False)
     state = position.recovered()
     position.start_from(state)
-    for name in topics_taken_back(book.options(), stream):
-        forget_taken_back(book.table(name), stream)
+    for name in rolled_back_topics(book.options(), stream):
+        forget_rollback(book.table(name), stream)
     return state

@@ -103,7 +103,7 @@ def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     pipeline.book.load()
     pipeline.book.require(wanted)
     if arguments.get("skip_missed"):
-        pipeline.book.parking.resume_behind(wanted, {})
+        pipeline.book.parking.resume(wanted, {})
         text = f"resumed {', '.join(wanted)}; what was missed is left out"
         return Outcome(text, {"resumed": wanted, "again": {}})
     pipeline.progress(f"rewinding for {', '.join(wanted)}")

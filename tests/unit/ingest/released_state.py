@@ -24,7 +24,7 @@ import pytest
 from ingest.state.lease import lease_of
 from ingest.state.pausing import Pausing
 from ingest.state.request_files import Answer, RequestFiles
-from ingest.state.rolled_back import note_taken_back
+from ingest.state.rolled_back import note_rollback
 from storage.format.metadata.schema import new_schema
 from storage.io.local import LocalFileIO
 from tests.unit.ingest.daemon.requests.test_replay import BIGINT, Replays
@@ -109,7 +109,7 @@ def _notes(stream):
     table.new_commit("other").commit(
         (), 0, properties={"lakeward.offsets.other": '{"c":{"0":9}}'}, ignore_empty=False
     )
-    note_taken_back(table, table.snapshots.latest(), "snapshot 1", {"other": ["d"]})
+    note_rollback(table, table.snapshots.latest(), "snapshot 1", {"other": ["d"]})
 
 
 def unpack(source, directory):

@@ -15,7 +15,7 @@ from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_r
 from ingest.state.parking import ParkedTable, Parking
 from ingest.state.pausing import Pausing
 from ingest.state.request_files import RequestFiles
-from ingest.state.rolled_back import forget_taken_back, require_not_taken_back, topics_taken_back
+from ingest.state.rolled_back import forget_rollback, require_not_rolled_back, rolled_back_topics
 from ingest.state.state_file import decoded, encoded
 from ingest.state.stream_state import CheckpointState, progress_of
 from storage.errors import InvalidRequestError
@@ -78,7 +78,7 @@ def test_parked_tables(place):
     )
     assert parking.parked() == {"shop.sums": entry}
     assert (parking.behind, parking.held) == (("shop.items",), {"a": {"0": 8}})
-    assert parking.resume_behind(("shop.sums",), {}) == {"shop.sums": entry}
+    assert parking.resume(("shop.sums",), {}) == {"shop.sums": entry}
 
 
 def test_pause(place):
@@ -117,12 +117,12 @@ def test_rolled_back_tables(place):
     catalog = FileSystemCatalog(place[1])
     table = catalog.table("shop.other")
     options = {"shop.other": table.schema.options}
-    assert topics_taken_back(options, "other") == {"shop.other": ("c", "d")}
-    assert topics_taken_back(options, "shop") == {}
+    assert rolled_back_topics(options, "other") == {"shop.other": ("c", "d")}
+    assert rolled_back_topics(options, "shop") == {}
     with pytest.raises(InvalidRequestError, match="snapshot 1"):
-        require_not_taken_back(options, "other")
-    forget_taken_back(table, "other")
-    assert topics_taken_back({"shop.other": table.latest().schema.options}, "other") == {}
+        require_not_rolled_back(options, "other")
+    forget_rollback(table, "other")
+    assert rolled_back_topics({"shop.other": table.latest().schema.options}, "other") == {}
 
 
 def test_unfinished_replay(place):

@@ -8,7 +8,7 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.state import stream_rollback
-from ingest.state.rolled_back import require_not_taken_back
+from ingest.state.rolled_back import require_not_rolled_back
 from storage.errors import InvalidRequestError
 from tests.unit.ingest.simulated_stream import SimulatedStream
 from tests.unit.ingest.state.test_parking_histories import Model
@@ -61,7 +61,7 @@ def test_tables_are_as_they_were_after_the_batch_and_the_rest_is_read_again(stre
     for table, rows in after[chosen].items():
         assert stream.rows(table) == rows, table
     stream.open()
-    require_not_taken_back(stream.book.options(), "shop")
+    require_not_rolled_back(stream.book.options(), "shop")
     model.traffic(10)
     stream.drain()
     for table, rows in model.rows.items():
@@ -131,7 +131,7 @@ def steps_killed(monkeypatch, number):
 
         return counting
 
-    for name in ("note_taken_back", "rollback_to", "forget_taken_back"):
+    for name in ("note_rollback", "rollback_to", "forget_rollback"):
         monkeypatch.setattr(stream_rollback, name, counted(getattr(stream_rollback, name)))
     return left
 
@@ -155,13 +155,13 @@ def test_a_death_in_the_middle_keeps_daemons_off_until_it_is_repeated(
             stream.open()
             if number:
                 with pytest.raises(InvalidRequestError, match="rolled back"):
-                    require_not_taken_back(stream.book.options(), "shop")
+                    require_not_rolled_back(stream.book.options(), "shop")
             stream.leave()
         else:
             assert left[0] >= 0
     assert lakeward(capsys, *words)[0] == 0
     stream.open()
-    require_not_taken_back(stream.book.options(), "shop")
+    require_not_rolled_back(stream.book.options(), "shop")
     model.traffic(10)
     stream.drain()
     for table, rows in model.rows.items():
