@@ -32,8 +32,8 @@ from ingest.daemon.maintenance.compact_runs import (
     exit_code,
     plan_tables,
     selected,
+    worker_pool,
 )
-from ingest.daemon.maintenance.compact_workers import worker_pool
 from ingest.observe.text_table import aligned, human_size, json_line
 from storage.errors import NotFoundError
 from storage.table.catalog import FileSystemCatalog

@@ -29,7 +29,7 @@ from ingest.cli.parameters import (
 )
 from ingest.observe.text_table import human_time
 from ingest.state.parking import Parking
-from ingest.state.rolled_back import note_taken_back, streams_of
+from ingest.state.rolled_back import note_rollback, streams_of
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.branches import (
@@ -373,8 +373,8 @@ def forward_main(arguments: Arguments) -> int:
         return emit_fact(arguments, text, facts)
     if newest is not None and _require_stopped(arguments, newest):
         # the schemas of main become those of the branch, and the note is to survive that
-        note_taken_back(source, newest, f"branch {arguments.name}")
-        table = note_taken_back(table, newest, f"branch {arguments.name}")
+        note_rollback(source, newest, f"branch {arguments.name}")
+        table = note_rollback(table, newest, f"branch {arguments.name}")
     fast_forward(table, arguments.name)
     now = table.latest().latest_snapshot()
     text = f"main goes on at snapshot {0 if now is None else now.id}, as branch {arguments.name}"
@@ -408,7 +408,7 @@ def rollback(arguments: Arguments) -> int:
         return emit_fact(arguments, f"{text} (nothing was changed)", facts)
     newest = table.latest_snapshot()
     if newest is not None and _require_stopped(arguments, newest):
-        table = note_taken_back(table, newest, f"snapshot {target.id}")
+        table = note_rollback(table, newest, f"snapshot {target.id}")
     rollback_to(table, target.id)
     text = f"snapshot {target.id} of {human_time(target.time_ms)} is the newest now; "
     text += f"{facts['lost_snapshots']} snapshots and {facts['lost_tags']} tags are gone"

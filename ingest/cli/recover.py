@@ -11,8 +11,8 @@ from typing import Any
 from ingest.config.settings import Settings
 from ingest.observe.text_table import aligned
 from ingest.source.ranges import ANY_TABLE, floor_of, resume_token
-from ingest.state.owned_stream import owned_stream
-from ingest.state.rolled_back import forget_taken_back, topics_taken_back
+from ingest.state.lease import owned_stream
+from ingest.state.rolled_back import forget_rollback, rolled_back_topics
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState
 from ingest.state.table_registry import TableBook
@@ -40,8 +40,8 @@ def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = Fals
         state = position.recovered()
         print(offsets_table(state, sorted({*book.progresses(), *book.parking.parked()})))
         position.start_from(state)
-        for name in topics_taken_back(book.options(), settings.pipeline.name):
-            forget_taken_back(book.table(name), settings.pipeline.name)
+        for name in rolled_back_topics(book.options(), settings.pipeline.name):
+            forget_rollback(book.table(name), settings.pipeline.name)
     print(f"\nthe checkpoint starts here now; next commit identifier {state.base}")
 
 

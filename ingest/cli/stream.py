@@ -14,7 +14,7 @@ from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe.text_table import aligned, human_time, json_line
 from ingest.source.lag import LagProbe
-from ingest.state.owned_stream import owned_stream
+from ingest.state.lease import owned_stream
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_rollback import Point, TablePlan, carry_out, plan_rollback, points_of
 from ingest.state.stream_state import stored_offsets
@@ -138,7 +138,7 @@ def _require_records(settings: Settings, plans: Sequence[TablePlan]) -> None:
     with LagProbe(settings.source) as probe:
         marks = probe.poll()
     for plan in plans:
-        if plan.stays:
+        if plan.unchanged:
             continue
         offsets = stored_offsets(plan.target, settings.pipeline.name) or {}
         for topic, parts in offsets.items():

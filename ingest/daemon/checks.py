@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `lakeward validate` looks at: could this pipeline start here and now?
+"""The checks of `lakeward validate`: could this pipeline start here and now?
 
-`offline` judges the settings alone; `online` contacts the source, tries the directories and looks
-for Java. Both only report; nothing is created that is not removed again. The Kafka client is
-imported when a broker is asked.
+`offline` checks the settings alone; `online` contacts the source, tries the directories and finds
+Java. Both only report; nothing is created that is not removed again. The Kafka client is
+imported when a broker is contacted.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class Finding:
     """The outcome of one check.
 
     Attributes:
-        name: what was looked at.
+        name: what was checked.
         ok: whether the pipeline could start as far as this goes.
         finding: what was found, or what is wrong and what to do.
         exit_code: of `validate` when this is the first failure.
@@ -140,7 +140,7 @@ def _table_options(settings: Settings) -> str:
 
 
 def _written(where: str, properties: Mapping[str, str]) -> None:
-    """Refuse what the stream cannot write, with the key that asks for it."""
+    """Refuse what the stream cannot write, with the key that requires it."""
     options = TableOptions.from_strings(properties)
     with named(where, {"option": f"{where}.{{}}"}):
         for option in properties:
@@ -156,7 +156,7 @@ def _written(where: str, properties: Mapping[str, str]) -> None:
 
 
 def _known(option: str) -> None:
-    """Refuse what looks like an option that is spelt wrong; other unknown ones are kept as told."""
+    """Refuse options that seem misspelt; other unknown ones are kept as given."""
     if find_option(option) is not None:
         return
     hint = nearest(option, (row.key for row in TABLE_OPTIONS), cutoff=0.85)
@@ -182,7 +182,7 @@ def _warehouse(sink: SinkSettings, ids: IdSource) -> str:
     probe = f"{root}/.lakeward-check-{ids.uuid()}"
     try:
         if not store.put_if_absent(probe, b"1") or store.put_if_absent(probe, b"2"):
-            raise InvalidRequestError("the store does not tell writers of one name apart")
+            raise InvalidRequestError("the object store ignores conditional writes")
     finally:
         store.delete_many([probe])
     return f"{root} can be written, and conditional puts are honoured"

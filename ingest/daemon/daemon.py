@@ -1,27 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Life of the daemon: start, supervise the query, drain, stop.
+"""The daemon: a state machine from the lease to the last batch.
 
-Start-up order matters: tables are opened before the checkpoint's state is made (the base and the
-starting offsets come from them), the state file is durable before Spark's query starts, and the
-query starts last.
+    ACQUIRE   acquire the stream's lease
+    PREPARE   open tables and checkpoint, resolve in-flight commits, start Spark
+    RUN       start the query and watch it; handle requests before it starts and between batches
+    DRAIN     let the running batch end and be recorded, then end the query
+    RETRY     wait after a failure
+    STOP      end
 
-A stop signal sets the drain flag: the source offers no further offsets, the sink's gate refuses a
-batch that slipped through, the running batch ends and is recorded, then the query is stopped. A
-second signal ends the process at once, which is safe: the batch is done again at the next start.
+    ACQUIRE -> PREPARE -> RUN -> DRAIN -> RUN | STOP
+                          RUN, DRAIN -> RETRY -> RUN;  every state -> STOP
 
-Requests (`ingest.daemon.requests`) are served before every start of the query and between batches;
-those
-that need it stopped have it drained, and started again in the same process. So has a calendar clock
-that was set back.
+The order within PREPARE matters: tables are opened before the checkpoint's state is made (the base
+and the start offsets come from them), the state file is durable before Spark's query starts.
+
+A stop signal leads to DRAIN: the source offers no further offsets, the sink's gate refuses a batch
+that slipped through, the running batch ends and is recorded, then the query is stopped. A second
+signal ends the process at once, which is safe: the batch is done again at the next start.
+
+Requests that need the query stopped (`ingest.daemon.requests`) drain it, too, and another query is
+started in the same process; so does a calendar clock that was set back.
 """
 
 import contextlib
+import enum
 import faulthandler
 import functools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -29,17 +38,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from ingest.config.settings import Settings
-from ingest.daemon.clock_watch import SetBackClock
 from ingest.daemon.maintenance.maintenance import Maintenance
 from ingest.daemon.query_failure import as_error, cause_of
-from ingest.daemon.requests.desk import RequestDesk
-from ingest.daemon.requests.kinds import KINDS
 from ingest.daemon.requests.registry import Pipeline
-from ingest.daemon.retry import Patience, Persistence
+from ingest.daemon.requests.request_handler import RequestHandler
+from ingest.daemon.retry import Retrier, RetryPolicy
 from ingest.daemon.signals import ABANDON_S, DaemonSignals, end_process_in
-from ingest.daemon.spark_query import end_query, open_session, require_jvm, start_query
+from ingest.daemon.spark_query import end_query, open_session, parallelism, require_jvm, start_query
 from ingest.errors import ExitCode, GivenUpError, exit_code_of, kind_of
-from ingest.kubernetes.pods import default_parallelism
 from ingest.logs import set_levels
 from ingest.observe.observe import Observer, ShownSettings
 from ingest.pipeline.batch_report import BatchReport
@@ -48,16 +54,14 @@ from ingest.pipeline.quarantine.dead_letters import DeadLetters
 from ingest.pipeline.sink import MicroBatchSink, StopRequested
 from ingest.source.control import write_control, write_topic_waits
 from ingest.source.ranges import resume_token
-from ingest.state.fencing import lost_or, settle
-from ingest.state.lease import StreamHeldError
-from ingest.state.owned_stream import lease_of
+from ingest.state.lease import StreamHeldError, lease_of, lost_or, resolve_in_flight
 from ingest.state.pausing import Pausing
 from ingest.state.request_files import RequestFiles
-from ingest.state.rolled_back import require_not_taken_back
+from ingest.state.rolled_back import require_not_rolled_back
 from ingest.state.stream_position import StreamPosition, newest_number
 from ingest.state.table_registry import TableBook
 from storage.clock import Clock, SystemClock
-from storage.errors import FencedError, LakewardError
+from storage.errors import FencedError, InternalError, LakewardError
 
 __all__ = ["Daemon", "run", "topic_waits"]
 
@@ -92,44 +96,69 @@ _RECORD_TIMEOUT_S = 30.0
 does not, the batch is done again after the restart and skipped by its identifier."""
 
 
-def run(
-    settings: Settings,
-    *,
-    once: bool = False,
-    on_batch: Callable[[BatchReport], None] | None = None,
-    reread: Callable[[], Settings] | None = None,
-    take_over: bool = False,
-    shown: ShownSettings | None = None,
-) -> int:
-    """Run the pipeline until it is told to stop, or, with `once`, until the backlog is done.
+class State(enum.Enum):
+    """Phases of a daemon; see the module."""
 
-    Args: as of `Daemon`.
+    ACQUIRE = "acquire"
+    PREPARE = "prepare"
+    RUN = "run"
+    DRAIN = "drain"
+    RETRY = "retry"
+    STOP = "stop"
 
-    Returns:
-        The process's exit code.
+
+_FAILURES = (LakewardError, OSError, PySparkException, Py4JError)
+_LEAST_SET_BACK_S = 5.0
+"""Time services correct a clock by less, and a trigger that is late by it does no harm [s]."""
+
+
+class SetBackClock:
+    """Detects that the machine's calendar clock was set back.
+
+    Spark's trigger waits until the calendar shows a time. After the clock went back two hours it
+    would wait for two hours, so the query has to be restarted.
+
+    Args:
+        clock: has the calendar and the monotonic clock, which are compared.
     """
-    return Daemon(
-        settings,
-        once=once,
-        on_batch=on_batch,
-        reread=reread,
-        take_over=take_over,
-        shown=shown,
-    ).run()
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_s = self._difference_s()
+
+    def went_back(self) -> float:
+        """By how much the calendar clock went back since the reference, at least 5 s [s]; 0 = not.
+
+        The reference is where it was furthest ahead since the last result other than 0, so that
+        many small steps count, too.
+        """
+        ahead_s = self._difference_s()
+        back_s = self._ahead_s - ahead_s
+        if back_s >= _LEAST_SET_BACK_S:
+            self._ahead_s = ahead_s
+            return back_s
+        self._ahead_s = max(self._ahead_s, ahead_s)
+        return 0.0
+
+    def _difference_s(self) -> float:
+        return self._clock.now_ms() / 1000 - self._clock.monotonic_s()
+
+
+def run(settings: Settings, **options: Any) -> int:
+    """Run a pipeline until it stops; the options are those of `Daemon`. The exit code."""
+    return Daemon(settings, **options).run()
 
 
 class Daemon:
     """One pipeline in one process.
 
     Args:
-        settings: what to run.
         once: drain what is there and end.
-        on_batch: told of every finished batch, after logs and metrics.
+        on_batch: called after every finished batch, after logs and metrics.
         session: a running Spark session to use and to leave running; None = one of its own.
-        clock: time.
         reread: reads the settings again, for `reload`; None = they cannot be.
         take_over: end another daemon that owns the stream.
-        shown: tells the settings that were read last, for `/config`.
+        shown: returns the settings that were read last, for `/config`.
     """
 
     def __init__(
@@ -161,8 +190,8 @@ class Daemon:
         self._position = StreamPosition(settings, self._book, self._lease.ownership)
         self._batch_began_s: float | None = None
         self._given_up: GivenUpError | None = None
-        patience = Patience(self._clock, settings.life.outage_timeout_s)
-        self._persistence = Persistence(patience, self._observer, self._stop, once=once)
+        policy = RetryPolicy(self._clock, settings.life.outage_timeout_s)
+        self._retrier = Retrier(policy, self._observer, self._stop, once=once)
         self._signals = DaemonSignals(
             stop=self.request_stop,
             overdue=self._give_up,
@@ -170,20 +199,38 @@ class Daemon:
             grace_s=lambda: self._settings.life.stop_timeout_s,
         )
         self._reread = reread
-        self._turning = False
         self._waits: dict[str, float] | None = None
         self._draining = threading.Event()
-        place = (self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
-        self._pausing = Pausing(*place)
-        files = RequestFiles(*place)
-        self._desk = RequestDesk(files, KINDS, self._clock, self._observer.answered)
-        self._observer.let_control(files, drain=self._signals.stop, hurry=self._desk.hurry)
+        store = (self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
+        self._pausing = Pausing(*store)
+        files = RequestFiles(*store)
+        self._requests = RequestHandler(files, self._clock, on_answer=self._observer.answered)
+        self._observer.let_control(files, drain=self._signals.stop, hurry=self._requests.wake)
+        self._cleanup = contextlib.ExitStack()
+        self._query_cleanup = contextlib.ExitStack()
+        self._spark: SparkSession
+        self._query: StreamingQuery
+        self._sink: MicroBatchSink
+        self._restart = False
+        self._reload_tables = False
+        self._failure: BaseException | None = None
+        self._steps: Mapping[State, Callable[[], State]] = {
+            State.ACQUIRE: self._acquire,
+            State.PREPARE: self._prepare,
+            State.RUN: self._run_query,
+            State.DRAIN: self._drain,
+            State.RETRY: self._retry,
+        }
 
     def run(self) -> int:
-        """See `run`."""
+        """Run until a stop is requested, or, with `once`, until the backlog is done.
+
+        Returns:
+            The process's exit code.
+        """
         with self._signals, self._observer:
             try:
-                return self._run()
+                return self._run_states()
             except (LakewardError, OSError, MemoryError, Py4JError) as failure:
                 error = as_error(failure)
                 kind = kind_of(error)
@@ -212,14 +259,14 @@ class Daemon:
 
     def request_reload(self) -> None:
         """Read the configuration again between two batches."""
-        self._desk.ask("reload")
+        self._requests.add("reload")
 
     def _drain_source(self) -> None:
         self._draining.set()
         write_control(self._checkpoint, drain=True)
 
-    def _let_wait(self) -> None:
-        """Tell the source and the metrics which topics may wait."""
+    def _set_topic_waits(self) -> None:
+        """Set for source and metrics which topics may wait."""
         feeds = {name: each.offsets for name, each in self._book.progresses().items()}
         own = {self._book.quarantine, self._book.history}
         behind = self._book.parking.behind
@@ -230,23 +277,29 @@ class Daemon:
             self._waits = waits
 
     def _open_source(self) -> None:
-        self._let_wait()
+        self._set_topic_waits()
         self._draining.clear()
-        self._let_flow()
-        if self._stop.is_set():  # told to stop in between
+        self._update_source()
+        if self._stop.is_set():  # stop requested in between
             self._drain_source()
 
-    def _let_flow(self) -> None:
+    def _update_source(self) -> None:
         """The source offers new offsets unless the stream is paused or drains."""
         paused = self._pausing.pause
         shut = paused is not None or self._draining.is_set()
         write_control(self._checkpoint, drain=shut)
-        if not shut and self._draining.is_set():  # told to stop in between
+        if not shut and self._draining.is_set():  # stop requested in between
             write_control(self._checkpoint, drain=True)
         self._observer.paused(paused)
 
-    def _run(self) -> int:
-        """Work while the stream is ours."""
+    def _run_states(self) -> int:
+        with self._cleanup:
+            state = State.ACQUIRE
+            while state is not State.STOP:
+                state = self._steps[state]()
+        return 0
+
+    def _acquire(self) -> State:
         acquire = functools.partial(
             self._lease.acquire,
             take_over=self._take_over,
@@ -254,108 +307,121 @@ class Daemon:
             waiting=self._wait_for_owner,
         )
         try:
-            if not self._persistence.done(acquire):
-                return 0
+            if not self._retrier.done(acquire):
+                return State.STOP
         except StreamHeldError:
             if self._stop.is_set():
-                return 0
+                return State.STOP
             raise
-        with self._lease.keep(self._lost):
-            self._observer.owning(self._lease.ownership.epoch)
-            return self._work()
+        self._cleanup.enter_context(self._lease.keep(self._lost))
+        self._observer.owning(self._lease.ownership.epoch)
+        return State.PREPARE
 
     def _wait_for_owner(self, reason: str) -> None:
         self._observer.beat()
         self._observer.board.set_condition("owner", ok=False, reason=reason)
 
     def _lost(self, error: FencedError) -> None:
-        """The stream is another's now; the main thread ends the query."""
+        """Another process owns the stream; the main thread ends the query."""
         self._observer.board.set_condition("owner", ok=False, reason=str(error))
         self._draining.set()
 
-    def _work(self) -> int:
-        if not self._persistence.done(self._prepare):
-            return 0
-        spark = open_session(self._settings, self._given_session, parallelism=self._parallelism())
+    def _prepare(self) -> State:
+        if not self._retrier.done(self._open_stream):
+            return State.STOP
+        slots = parallelism(self._settings)
+        self._spark = open_session(self._settings, self._given_session, parallelism=slots)
         self._signals.claim()  # Spark took SIGINT
-        try:
-            self._observer.started(spark)
-            return self._supervise(spark)
-        finally:
-            self._maintenance.close()
-            self._observer.stopping()
-            if self._given_session is None:
-                with contextlib.suppress(OSError, Py4JError):
-                    spark.stop()
+        self._cleanup.callback(self._close_spark)
+        self._observer.started(self._spark)
+        return State.RUN
 
-    def _prepare(self) -> None:
+    def _open_stream(self) -> None:
         self._book.load()
-        settle(self._book, self._lease.ownership)
-        self._book.parking.guard = self._lease.ownership.require
+        resolve_in_flight(self._book, self._lease.ownership)
+        self._book.parking.guard = self._lease.ownership.require_owned
         self._pausing.load()
-        require_not_taken_back(self._book.options(), self._settings.pipeline.name)
+        require_not_rolled_back(self._book.options(), self._settings.pipeline.name)
         self._position.open()
         self._observer.resuming_at(resume_token(self._position.recorded()))
         self._observer.tables(self._book)
 
-    def _parallelism(self) -> int:
-        spark = self._settings.spark
-        return spark.parallelism or default_parallelism(spark.master, spark.conf)
+    def _close_spark(self) -> None:
+        self._maintenance.close()
+        self._observer.stopping()
+        if self._given_session is None:
+            with contextlib.suppress(OSError, Py4JError):
+                self._spark.stop()
 
-    def _supervise(self, spark: SparkSession) -> int:
-        again = False
-        while True:
-            failure: BaseException | None
+    def _run_query(self) -> State:
+        return self._supervised(self._start_and_watch)
+
+    def _drain(self) -> State:
+        return self._supervised(self._drain_query)
+
+    def _supervised(self, work: Callable[[], bool]) -> State:
+        """Run a part of the query's life, which returns whether to drain; the next state."""
+        self._failure = None
+        drain = False
+        try:
             try:
-                failure = self._run_query(spark, load=again)
-            except (LakewardError, OSError, PySparkException, Py4JError) as error:
-                failure = error
-            if failure is not None:
-                failure = lost_or(failure, self._lease.ownership)
-            failure = self._given_up or self._lease.lost or failure
-            if failure is None and self._turning and not self._stop.is_set():
-                self._observer.running()
-                again = False
-                continue
-            if failure is None:
-                if self._once and not self._stop.is_set():
-                    self._maintenance.finish()
-                return 0
-            self._observer.failed(failure)
-            if self._given_up is not None:
-                raise self._given_up
-            require_jvm(spark, failure)
-            self._persistence.pause(failure)
-            if self._stop.is_set():
-                return 0
-            again = True
+                drain = work()
+            finally:
+                if not drain:
+                    self._query_cleanup.close()
+        except _FAILURES as error:
+            self._failure = error
+        if drain:
+            return State.DRAIN
+        if self._failure is not None:
+            self._failure = lost_or(self._failure, self._lease.ownership)
+        self._failure = self._given_up or self._lease.lost or self._failure
+        if self._failure is not None:
+            return State.RETRY
+        if self._restart and not self._stop.is_set():
+            self._observer.running()
+            return State.RUN
+        if self._once and not self._stop.is_set():
+            self._maintenance.finish()
+        return State.STOP
 
-    def _run_query(self, spark: SparkSession, *, load: bool) -> BaseException | None:
-        """Run the query to its end; what it failed with, None = a clean end."""
-        if load:
+    def _retry(self) -> State:
+        failure = self._failure or InternalError("a retry without a failure")
+        self._observer.failed(failure)
+        if self._given_up is not None:
+            raise self._given_up
+        require_jvm(self._spark, failure)
+        self._retrier.pause(failure)
+        self._reload_tables = True
+        return State.STOP if self._stop.is_set() else State.RUN
+
+    def _start_and_watch(self) -> bool:
+        if self._reload_tables:
             self._book.load()
-        if self._desk.serve(functools.partial(self._pipeline, spark, None), stopped=True):
+        self._reload_tables = False
+        if self._requests.serve(functools.partial(self._pipeline, None), stopped=True):
             self._observer.resuming_at(resume_token(self._position.recorded()))
             self._observer.tables(self._book)
         self._open_source()
         self._batch_began_s = None
-        sink = self._sink()
-        try:
-            logs = self._position.directory
-            query = start_query(spark, self._settings, sink, logs, once=self._once)
-            self._observer.querying(query)
-            self._turning = False
-            return self._watch(query, sink, spark)
-        finally:
-            if self._given_up is None:
-                sink.close()
+        self._sink = self._new_sink()
+        self._query_cleanup.callback(self._close_sink)
+        logs = self._position.directory
+        self._query = start_query(self._spark, self._settings, self._sink, logs, once=self._once)
+        self._observer.querying(self._query)
+        self._restart = False
+        return self._watch()
 
-    def _sink(self) -> MicroBatchSink:
+    def _close_sink(self) -> None:
+        if self._given_up is None:
+            self._sink.close()
+
+    def _new_sink(self) -> MicroBatchSink:
         return MicroBatchSink(
             stream=self._settings.pipeline.name,
             position=self._position,
             book=self._book,
-            slots=self._parallelism(),
+            slots=parallelism(self._settings),
             clock=self._clock,
             on_start=self._begun,
             on_batch=self._finished,
@@ -369,79 +435,86 @@ class Daemon:
         self._observer.batch_started(batch_id)
 
     def _finished(self, report: BatchReport) -> None:
-        self._persistence.progressed()
+        self._retrier.progressed()
         self._observer.batch(report)
         self._observer.tables(self._book)
-        self._let_wait()
+        self._set_topic_waits()
         self._maintenance.after_batch(report)
         if self._extra_on_batch is not None:
             self._extra_on_batch(report)
         self._batch_began_s = None
 
-    def _watch(
-        self, query: StreamingQuery, sink: MicroBatchSink, spark: SparkSession
-    ) -> BaseException | None:
-        """Wait for the query's end, the stop request, or a request that wants the query stopped.
+    @contextlib.contextmanager
+    def _query_failures(self) -> Iterator[None]:
+        """Note what the query fails with, if anything; end it when work beside it fails."""
+        try:
+            yield
+        except PySparkException as error:
+            self._failure = cause_of(self._sink.failure, error)
+        except (LakewardError, OSError):  # of work beside it, such as answering a request
+            with contextlib.suppress(OSError, Py4JError):
+                end_query(self._query)
+            raise
+        else:
+            failure = self._sink.failure
+            self._failure = None if isinstance(failure, StopRequested) else failure
+
+    def _watch(self) -> bool:
+        """Wait for the query's end, the stop request, or a reason to restart the query.
 
         Returns:
-            What it failed with; None = a clean end.
+            Whether the query is to be drained; False = it has ended.
         """
-        try:
-            while not query.awaitTermination(0.5):
+        with self._query_failures():
+            while not self._query.awaitTermination(0.5):
                 self._observer.beat()
                 self._maintenance.beat()
-                self._look_at_batch(sink)
-                self._persistence.running(busy=sink.busy)
+                self._check_batch_time()
+                self._retrier.running(busy=self._sink.busy)
                 if self._lease.lost is not None or self._given_up is not None:
-                    end_query(query)
+                    end_query(self._query)
                     break
                 if self._stop.is_set():
-                    self._drain(query, sink)
-                    break
-                self._settle()
-                waiting = self._desk.look()
+                    return True
+                self._note_caught_up()
+                waiting = self._requests.poll()
                 if self._was_set_back() or any(kind.stops for kind in waiting):
-                    self._turning = True
+                    self._restart = True
                     self._drain_source()
-                    self._drain(query, sink)
-                    break
+                    return True
                 if waiting:
-                    with sink.idle(functools.partial(self._beat_in_batch, sink)):
-                        opened = functools.partial(self._pipeline, spark, sink.last_batch_id)
-                        self._desk.serve(opened, stopped=False)
-                        self._let_flow()
-                    self._observer.tables(self._book)
-        except PySparkException as error:
-            return cause_of(sink.failure, error)
-        except (LakewardError, OSError):  # of what is done beside it, such as answering a request
-            with contextlib.suppress(OSError, Py4JError):
-                end_query(query)
-            raise
-        failure = sink.failure
-        return None if isinstance(failure, StopRequested) else failure
+                    self._serve_between_batches()
+        return False
+
+    def _serve_between_batches(self) -> None:
+        with self._sink.idle(self._beat_in_batch):
+            opened = functools.partial(self._pipeline, self._sink.last_batch_id)
+            self._requests.serve(opened, stopped=False)
+            self._update_source()
+        self._observer.tables(self._book)
 
     def _was_set_back(self) -> bool:
-        """Whether the query must be started anew since its trigger waits for a time long gone."""
+        """Whether the query must be restarted: its trigger waits for a time that was set back."""
         back_s = self._calendar.went_back()
         if back_s:
             _LOG.warning(
-                "the machine's clock went back: the query is started anew",
+                "the machine's clock went back: the query is restarted",
                 extra={"event": "clock_set_back", "seconds": round(back_s, 1)},
             )
         return bool(back_s)
 
-    def _beat_in_batch(self, sink: MicroBatchSink) -> None:
+    def _beat_in_batch(self) -> None:
         """The main loop waits for the running batch to end."""
         self._observer.beat()
-        self._look_at_batch(sink)
+        self._check_batch_time()
         ended = self._given_up or self._lease.lost
         if ended is not None:
             raise ended
 
-    def _look_at_batch(self, sink: MicroBatchSink) -> None:
+    def _check_batch_time(self) -> None:
         """Give a batch up that takes longer than the settings allow."""
         limit_s, began_s = self._settings.life.batch_timeout_s, self._batch_began_s
-        if limit_s is None or began_s is None or not sink.busy or self._given_up is not None:
+        if limit_s is None or began_s is None or not self._sink.busy or self._given_up is not None:
             return
         took_s = self._clock.monotonic_s() - began_s
         if took_s <= limit_s:
@@ -454,29 +527,27 @@ class Daemon:
             seconds=round(took_s),
         )
 
-    def _settle(self) -> None:
-        """Resumed tables are level as soon as that is recorded, also when nothing more comes."""
+    def _note_caught_up(self) -> None:
+        """Resumed tables have caught up as soon as that is recorded, also without new records."""
         if self._book.parking.behind:
-            self._position.settle()
+            self._position.release_passed_floors()
             if not self._book.parking.behind:
                 self._observer.tables(self._book)
-                self._let_wait()
+                self._set_topic_waits()
 
-    def _pipeline(
-        self, spark: SparkSession, last_batch: int | None, tell: Callable[[str], None]
-    ) -> Pipeline:
-        """What a request's handler sees."""
+    def _pipeline(self, last_batch: int | None, report: Callable[[str], None]) -> Pipeline:
+        """The idle stream for the handler of a request."""
 
         def progress(text: str) -> None:
             self._observer.beat()
-            tell(text)
+            report(text)
 
         return Pipeline(
             settings=self._settings,
             book=self._book,
             position=self._position,
             reached=self._position.reached(last_batch),
-            spark=spark,
+            spark=self._spark,
             clock=self._clock,
             progress=progress,
             stopping=self._stop.is_set,
@@ -490,25 +561,29 @@ class Daemon:
         self._settings = settings
         self._book.use_settings(settings)
         self._position.use_settings(settings)
-        self._persistence.use_limit(settings.life.outage_timeout_s)
+        self._retrier.use_limit(settings.life.outage_timeout_s)
         self._observer.use_settings(settings)
-        self._let_wait()
+        self._set_topic_waits()
         set_levels(settings.log.level, settings.life.log_levels)
 
-    def _drain(self, query: StreamingQuery, sink: MicroBatchSink) -> None:
-        self._observer.draining()
-        while query.isActive and sink.busy and self._given_up is None:
-            self._look_at_batch(sink)
-            self._observer.beat()
-            self._clock.sleep(0.1)
-        deadline = self._clock.monotonic_s() + _RECORD_TIMEOUT_S
-        while query.isActive and self._given_up is None and not self._recorded(sink):
-            if self._clock.monotonic_s() > deadline:
-                break
-            self._clock.sleep(0.05)
-        end_query(query)
+    def _drain_query(self) -> bool:
+        """Let the running batch end and be recorded, and end the query; False."""
+        query, sink = self._query, self._sink
+        with self._query_failures():
+            self._observer.draining()
+            while query.isActive and sink.busy and self._given_up is None:
+                self._check_batch_time()
+                self._observer.beat()
+                self._clock.sleep(0.1)
+            deadline = self._clock.monotonic_s() + _RECORD_TIMEOUT_S
+            while query.isActive and self._given_up is None and not self._recorded():
+                if self._clock.monotonic_s() > deadline:
+                    break
+                self._clock.sleep(0.05)
+            end_query(query)
+        return False
 
-    def _recorded(self, sink: MicroBatchSink) -> bool:
+    def _recorded(self) -> bool:
         """Whether Spark's commit log has the batch that the sink finished last."""
-        last = sink.last_batch_id
+        last = self._sink.last_batch_id
         return last is None or newest_number(self._position.directory / "commits") >= last

@@ -4,7 +4,7 @@
 The JVM's standard output and error are a pipe. Its logging writes JSON lines to it, one record a
 line (`log4j2.properties`), and so do the Python processes that it starts
 (`ingest.logs.configure_child_logging`), whose standard error the JVM hands on. Anything else there
-was written past all logging, such as the last words of a dying process: lines that come together
+was written past all logging, such as the last output of a dying process: lines that come together
 become one warning.
 """
 
@@ -61,7 +61,7 @@ def log_options(options: str, environ: Mapping[str, str], *, driver: bool) -> st
     if given or any("log4j" in option for option in shlex.split(options)):
         return options
     added = f"-Dlog4j2.configurationFile={_CONFIGURATION.as_uri()}"
-    if driver:  # in the same JVM the scheduler says what the executor does
+    if driver:  # in the same JVM the scheduler logs what the executor does
         added += " -Dlakeward.log.task=Exception"
     return f"{options} {added}".strip()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a streaming query ended, found again in what Spark says, and whether waiting can heal it.
+"""Why a streaming query ended, parsed from Spark's error, and whether a retry can succeed.
 
 Exceptions of tasks and of the source's process arrive as the text of a Python traceback inside one
-of Spark's. Our own error is found in it; of some others it is said what they mean: a full disk, a
-worker without memory.
+of Spark's. Our own error is parsed from it; some others are explained: a full disk, a worker
+without memory.
 """
 
 import errno
@@ -32,7 +32,7 @@ from storage.errors import (
 __all__ = ["as_error", "cause_line", "cause_of", "error_in", "is_final", "is_outage"]
 
 _FINAL = frozenset({ExitCode.DATA, ExitCode.ACCESS, ExitCode.CONFIG})
-"""Failures that trying again cannot heal: a person must act."""
+"""Failures that a retry cannot mend: a person must act."""
 
 _OURS = re.compile(r"\b(?:storage|changelog|ingest)(?:\.\w+)*\.(_?[A-Z]\w*Error): (.+)")
 _TRACE = "Traceback (most recent call last)"
@@ -54,7 +54,7 @@ def cause_of(failure: BaseException | None, error: PySparkException) -> BaseExce
     """The sink's own exception, which Spark's carries as text only (SPARK.md §9).
 
     Returns:
-        None: the query was told to end.
+        None: the query was stopped.
     """
     if isinstance(failure, StopRequested):
         return None
@@ -80,7 +80,7 @@ def error_in(text: str) -> LakewardError | None:
 
 
 def cause_line(text: str) -> str:
-    """The line of a trace, Python's or Java's, that says what went wrong; of other text the first.
+    """The line of a trace, Python's or Java's, with the cause; of other text the first.
 
     Of a Python trace inside a Java one it is Python's: Java only carries it.
     """
@@ -106,7 +106,7 @@ def _disk_full(text: str) -> DiskFullError:
         "a disk is full",
         detail=" ".join(text.split())[:300],
         hint="make room where the path is: warehouse, checkpoint, or the workers' TMPDIR and "
-        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon goes on by itself",
+        "SPARK_LOCAL_DIRS; nothing is half written, and the daemon continues by itself",
         **({"path": path} if path else {}),
     )
 
@@ -115,30 +115,30 @@ def _memory(text: str) -> MemoryLimitError | None:
     heap = _HEAP.search(text)
     if heap is not None:
         return MemoryLimitError(
-            "the JVM has no memory left",
+            "the JVM is out of memory",
             detail=heap[1].strip()[:200],
             hint="raise `spark.driver.memory` (on a cluster `spark.executor.memory`) in "
             "`spark.conf`, or lower `pipeline.trigger.max.bytes`",
         )
     if _WORKER_MEMORY.search(text):
         return MemoryLimitError(
-            "a Python worker got no more memory",
+            "a Python worker is out of memory",
             hint="raise `spark.executor.pyspark.memory` in `spark.conf`, or lower "
             "`pipeline.trigger.max.bytes` or `spark.parallelism`",
         )
     if _WORKER_KILLED.search(text):
         return MemoryLimitError(
             "a Python worker was killed",
-            detail="mostly by the system for want of memory; its log says so",
+            detail="mostly by the system for lack of memory; see its log",
             hint="raise the memory limit of the machine or pod, or lower "
             "`pipeline.trigger.max.bytes` or `spark.parallelism`; with "
-            "`spark.executor.pyspark.memory` a worker says so before the system kills it",
+            "`spark.executor.pyspark.memory` a worker reports it before the system kills it",
         )
     return None
 
 
 def as_error(failure: BaseException) -> LakewardError:
-    """What the process ends with, if it does."""
+    """The error to end the process with."""
     full = isinstance(failure, OSError) and failure.errno in _FULL_ERRNOS
     if full or (isinstance(failure, StorageUnavailableError) and _FULL.search(str(failure))):
         return failure if isinstance(failure, DiskFullError) else _disk_full(str(failure))
@@ -146,7 +146,7 @@ def as_error(failure: BaseException) -> LakewardError:
         return failure
     if isinstance(failure, MemoryError):
         return MemoryLimitError(
-            "the driver got no more memory",
+            "the driver is out of memory",
             hint="raise the memory limit of the machine or pod, or lower "
             "`pipeline.trigger.max.bytes`",
         )
@@ -158,12 +158,12 @@ def as_error(failure: BaseException) -> LakewardError:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether trying again in this process is useless."""
+    """Whether a retry in this process is useless."""
     gone = isinstance(error, (FencedError, SparkGoneError))
     return gone or kind_of(error).exit_code in _FINAL
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether a system outside does not answer, or a disk is full: waiting heals it."""
+    """Whether an external system does not answer, or a disk is full: retries may succeed."""
     excused = (CommitConflictError, QueryFailedError, MemoryLimitError, SparkGoneError)
     return isinstance(error, RetryableError) and not isinstance(error, excused)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long to wait after a failure, and when to give up; waiting itself.
 
-Two kinds of failures. *Outages* are of systems outside, which a restart of this process brings not
-back: they are waited for, without limit unless the settings have one. Anything else counts: so many
-without progress in between, and the process ends, so that the platform starts a fresh one.
+There are two kinds of failures. *Outages* are of external systems, which a restart of this process
+does not mend: they are retried, without limit unless the settings have one. All others are counted:
+after a number without progress in between the process ends, so that the platform starts a new one.
 """
 
 import logging
@@ -15,7 +15,7 @@ from ingest.observe.observe import Observer
 from storage.clock import Clock
 from storage.errors import LakewardError
 
-__all__ = ["BACKOFF_S", "CALM_S", "LIMIT", "Patience", "Persistence"]
+__all__ = ["BACKOFF_S", "CALM_S", "LIMIT", "Retrier", "RetryPolicy"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,14 +31,13 @@ LIMIT = 10
 """Unexplained failures without a finished batch in between before the process gives up."""
 
 
-class Patience:
+class RetryPolicy:
     """The rules, pure over a clock.
 
     Attributes:
-        waiting_since_s: when the outage began that goes on, by the monotonic clock; None = none.
+        waiting_since_s: when the present outage began, by the monotonic clock; None = none.
 
     Args:
-        clock: time.
         outage_limit_s: of `pipeline.outage.timeout`; None = none.
     """
 
@@ -51,24 +50,24 @@ class Patience:
         self.waiting_since_s: float | None = None
 
     def use_limit(self, outage_limit_s: float | None) -> None:
-        """Go by another limit."""
+        """Set another limit."""
         self._limit_s = outage_limit_s
 
     def progressed(self) -> None:
-        """A batch was finished: what was before is forgotten."""
+        """A batch was finished: earlier failures do not count any more."""
         self._unexplained = 0
         self.answered()
 
     def answered(self) -> None:
-        """What was away is there: the next outage has a time of its own."""
+        """The outage is over: the next one has a time limit of its own."""
         self._row = 0
         self.waiting_since_s = None
 
     def calm(self, *, busy: bool) -> bool:
-        """Whether an outage is over although no batch shows it, since nothing comes.
+        """Whether an outage is over although no batch shows it, since there is nothing to read.
 
         Args:
-            busy: whether the query that runs works on a batch.
+            busy: whether the query is working on a batch.
         """
         now_s = self._clock.monotonic_s()
         if busy or self._idle_since_s is None:
@@ -79,7 +78,7 @@ class Patience:
         return False
 
     def after(self, failure: BaseException) -> float | None:
-        """How long to wait before trying again [s]; None = give up."""
+        """How long to wait before the next attempt [s]; None = give up."""
         if is_final(failure):
             return None
         now_s = self._clock.monotonic_s()
@@ -99,43 +98,43 @@ class Patience:
         return BACKOFF_S[min(self._row, len(BACKOFF_S)) - 1]
 
 
-class Persistence:
-    """Tries again by these rules, and tells of it.
+class Retrier:
+    """Retries by the policy, and reports it.
 
     Args:
-        patience: the rules.
-        observer: is told.
+        policy: the rules.
+        observer: gets failures and recoveries.
         stop: ends the waiting.
-        once: whether a first failure is the last, as in a bounded run.
+        once: whether the first failure is final, as in a bounded run.
     """
 
     def __init__(
-        self, patience: Patience, observer: Observer, stop: threading.Event, *, once: bool
+        self, policy: RetryPolicy, observer: Observer, stop: threading.Event, *, once: bool
     ) -> None:
-        self._patience = patience
+        self._policy = policy
         self._observer = observer
         self._stop = stop
         self._once = once
 
     def progressed(self) -> None:
         """A batch was finished."""
-        self._patience.progressed()
+        self._policy.progressed()
         self._observer.waiting(None)
 
     def running(self, *, busy: bool) -> None:
         """The query runs, with a batch or without one."""
-        if self._patience.calm(busy=busy):
+        if self._policy.calm(busy=busy):
             self._observer.recovered()
 
     def use_limit(self, outage_limit_s: float | None) -> None:
-        """Go by another limit of outages."""
-        self._patience.use_limit(outage_limit_s)
+        """Set another limit of outages."""
+        self._policy.use_limit(outage_limit_s)
 
     def done(self, step: Callable[[], None]) -> bool:
-        """Do something that may meet a system that is away; False = told to stop meanwhile.
+        """Do something that may meet an outage, until it succeeds; False = stop requested.
 
         Raises:
-            LakewardError: what is not waited for, or not any longer.
+            LakewardError: a failure that is not retried, or not any longer.
         """
         failed = False
         while not self._stop.is_set():
@@ -148,19 +147,19 @@ class Persistence:
             else:
                 self._observer.waiting(None)
                 if failed:
-                    self._patience.answered()
+                    self._policy.answered()
                     self._observer.recovered()
                 return True
         return False
 
     def pause(self, failure: BaseException) -> None:
-        """Wait before another try.
+        """Wait before the next attempt.
 
         Raises:
             LakewardError: the failure, when there is to be none.
         """
         error = as_error(failure)
-        wait_s = None if self._once else self._patience.after(error)
+        wait_s = None if self._once else self._policy.after(error)
         if wait_s is None and error is failure:
             raise error
         if wait_s is None:
@@ -170,10 +169,10 @@ class Persistence:
         _LOG.warning(
             "%s: %s",
             error,
-            "it is waited for" if waiting else "trying again",
+            "dependency unavailable, retrying" if waiting else "retrying",
             extra={"event": "outage" if waiting else "restart", "wait_s": wait_s, "error": error},
             exc_info=None if waiting else failure,
         )
         self._observer.trying_again(error)
-        self._observer.beat()  # who waits is alive: a restart would bring nothing back
+        self._observer.beat()  # waiting is healthy: a restart would not help
         self._stop.wait(wait_s)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's local files in a directory of this process, and away with those of dead ones.
+"""Spark's local files in a directory of this process; removal of those of dead processes.
 
 Spark removes its local files when it ends, but not when it is killed: a process that is killed
-again and again fills the disk. So each process has a directory of its own below the place for local
-files, and holds a lock on a file in it. The kernel takes the lock from a dead process, in this
-container or another one on the same volume; what nobody holds is removed at the next start.
+again and again fills the disk. So each process has a directory of its own below the directory for
+local files, and holds a lock on a file in it. The kernel releases the lock of a dead process, in
+this container or another one on the same volume; the next start removes unlocked directories.
 
 The directory is locked, too: `systemd-tmpfiles`, which removes old files from /tmp of most hosts,
-leaves directories alone that somebody has locked (tmpfiles.d(5)).
+skips locked directories (tmpfiles.d(5)).
 """
 
 import contextlib
@@ -27,10 +27,10 @@ _LOG = logging.getLogger(__name__)
 
 _PREFIX = "lakeward-run-"
 _LOCK = ".lock"
-_STRAY = ("lakeward-keys-*", "lakeward-left-*")
-"""What workers keep for tables whose keys move; who misses them builds them anew."""
+_LEFTOVER = ("lakeward-keys-*", "lakeward-left-*")
+"""Key indexes that workers keep for tables with key migration; they are rebuilt when missing."""
 
-_STRAY_AGE_S = 24 * 3600.0
+_LEFTOVER_AGE_S = 24 * 3600.0
 _MAKING_S = 60.0
 """A directory without a lock file may be on its way for so long [s]."""
 
@@ -71,7 +71,7 @@ class Scratch:
         self._locks.append(lock)
 
     def remove(self) -> None:
-        """Remove the directories; what another process still writes there goes at a later start."""
+        """Remove the directories; files still written by a child are removed at a later start."""
         for directory in self.directories:
             shutil.rmtree(directory, ignore_errors=True)
         for lock in self._locks:
@@ -80,20 +80,20 @@ class Scratch:
 
 
 def _clean(place: Path) -> None:
-    """Remove what dead processes left."""
-    gone = 0
+    """Remove directories of dead processes."""
+    removed = 0
     for directory in place.glob(f"{_PREFIX}*"):
         if _abandoned(directory):
             shutil.rmtree(directory, ignore_errors=True)
-            gone += 1
-    if gone:
+            removed += 1
+    if removed:
         _LOG.info(
-            "local files of processes that were killed are removed",
-            extra={"event": "scratch_cleaned", "directories": gone, "place": str(place)},
+            "local files of killed processes are removed",
+            extra={"event": "scratch_cleaned", "directories": removed, "place": str(place)},
         )
-    for pattern in _STRAY:
+    for pattern in _LEFTOVER:
         for directory in Path(tempfile.gettempdir()).glob(pattern):
-            if _age_s(directory) > _STRAY_AGE_S:
+            if _age_s(directory) > _LEFTOVER_AGE_S:
                 shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark session, with the settings that SPARK.md's experiments ask for."""
+"""The Spark session, with the settings found in SPARK.md's experiments."""
 
 import logging
 import os
@@ -38,8 +38,8 @@ _STACK = "-Xss16m"
 JAVA_DEFAULTS = f"{_STACK} -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 """Options of the driver's JVM, if the settings give none."""
 
-_LAST_WORDS_S = 5.0
-"""How long to wait for what a JVM said that did not start [s]."""
+_OUTPUT_TIMEOUT_S = 5.0
+"""How long to wait for the output of a JVM that did not start [s]."""
 
 
 class SparkStartError(RetryableError):
@@ -63,7 +63,7 @@ def build_session(
         parallelism: shuffle partitions; about the number of cores, never 200 (SPARK.md §8).
 
     Raises:
-        SparkStartError: no session; a new process may have more luck.
+        SparkStartError: no session; a new process may succeed.
     """
     # executors are given this path, too: the same image, or the same machine
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
@@ -98,7 +98,7 @@ def _start_jvm(properties: Mapping[str, str]) -> None:
         gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
     except BaseException:
         log.handed_over()
-        log.join(_LAST_WORDS_S)
+        log.join(_OUTPUT_TIMEOUT_S)
         raise
     log.handed_over()
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):

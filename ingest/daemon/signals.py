@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals of a daemon, heard by a thread of its own.
+"""Signals of a daemon, handled by a thread of its own.
 
 Python runs signal handlers on the main thread between two of its steps: not while it waits in a
 call to the JVM, and in the middle of whatever holds a lock. So handlers do nothing here; the
@@ -9,7 +9,7 @@ interpreter writes the signal's number to a socket, and a thread reads it and ac
     SIGHUP              read the configuration again
     SIGQUIT, SIGUSR1    stacks of all threads to standard error
 
-A stop that was asked for by another way, such as HTTP, drains too and is no signal: the platform's
+A stop that was requested in another way, such as HTTP, drains too and is no signal: the platform's
 SIGTERM may follow it.
 """
 
@@ -35,12 +35,12 @@ __all__ = ["ABANDON_S", "DaemonSignals", "end_process_in"]
 _LOG = logging.getLogger(__name__)
 
 ABANDON_S = 20.0
-"""How long giving up a batch may take before the process is ended hard [s]; within the platform's
+"""How long giving up a batch may take before the process is killed [s]; within the platform's
 grace period, if that is 30 s longer than `pipeline.stop.timeout`."""
 
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
-_ASKED = 0
-"""In the place of a signal's number: a stop by another way."""
+_REQUESTED = 0
+"""Instead of a signal's number: a stop requested in another way."""
 
 _DUMPING = (signal.SIGQUIT, signal.SIGUSR1)
 
@@ -50,9 +50,9 @@ class DaemonSignals:
 
     Args:
         stop: drain; must return soon.
-        overdue: the grace period is over: give the batch up.
+        overdue: the grace period is over: give up the batch.
         reload: read the configuration again.
-        grace_s: how long draining may take [s]; asked at the first signal.
+        grace_s: how long draining may take [s]; called at the first signal.
         end: ends the process at once; for tests.
     """
 
@@ -92,19 +92,19 @@ class DaemonSignals:
         return self
 
     def claim(self) -> None:
-        """Make the signals ours; again after a library took one, as Spark takes SIGINT."""
+        """Install the handlers; again after a library replaced one, as Spark does for SIGINT."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGHUP, *_STOPPING):
-            before = signal.signal(number, _heard)
+            before = signal.signal(number, _ignored)
             self._before.setdefault(number, before)
 
     def stop(self) -> None:
-        """As SIGTERM does, by another way; it counts neither as a first nor as a second signal."""
+        """Stop as SIGTERM does; it counts neither as a first nor as a second signal."""
         if self._thread is None:
             self._stop()
         else:
-            self._writer.send(bytes([_ASKED]))
+            self._writer.send(bytes([_REQUESTED]))
 
     def __exit__(
         self,
@@ -135,14 +135,14 @@ class DaemonSignals:
             for number in numbers:
                 try:
                     self._on(number)
-                except (LakewardError, OSError) as error:  # the next signal must be heard
+                except (LakewardError, OSError) as error:  # the next signal must be handled
                     _LOG.warning(
-                        "a signal was heard, not all that it asks for could be done",
+                        "a signal could not be handled completely",
                         extra={"event": "signal_failed", "signal": number, "error": error},
                     )
 
     def _left_s(self) -> float | None:
-        """Until the next step of a stop; None = none is to come."""
+        """Time to the next step of a stop [s]; None = there is none."""
         if self._stopping_since_s is None:
             return None
         limit_s = self._grace_s() + (ABANDON_S if self._given_up else 0.0)
@@ -150,7 +150,7 @@ class DaemonSignals:
 
     def _late(self) -> None:
         if self._given_up:
-            _LOG.error("giving the batch up took too long: ending", extra={"event": "abort"})
+            _LOG.error("giving up the batch took too long: ending", extra={"event": "abort"})
             self._end(int(ExitCode.RETRY))
             return
         self._given_up = True
@@ -163,7 +163,7 @@ class DaemonSignals:
     def _on(self, number: int) -> None:
         if number == signal.SIGHUP:
             self._reload()
-        elif number == _ASKED:
+        elif number == _REQUESTED:
             self._drain("request")
         elif number in _STOPPING and self._signalled:
             _LOG.warning("second signal: stopping now", extra={"event": "abort"})
@@ -180,12 +180,12 @@ class DaemonSignals:
 
 
 def end_process_in(seconds: float, code: int) -> None:
-    """End this process hard after a while, unless it has ended by itself."""
+    """Kill this process after a while, unless it has ended by itself."""
     timer = threading.Timer(seconds, os._exit, args=(code,))
     timer.daemon = True
     timer.start()
 
 
-def _heard(number: int, frame: FrameType | None) -> None:
-    """The interpreter has told the listening thread."""
+def _ignored(number: int, frame: FrameType | None) -> None:
+    """The interpreter has written the number to the socket."""
     del number, frame

@@ -16,20 +16,27 @@ from ingest.config.settings import Settings
 from ingest.daemon.scratch import Scratch, local_places
 from ingest.daemon.session import JAVA_DEFAULTS, JAVA_OPTIONS, build_session, default_master
 from ingest.errors import SparkGoneError
+from ingest.kubernetes.pods import default_parallelism
 from ingest.logs import CHILD_VARIABLE, child_settings
 from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA
 from ingest.pipeline.sink import MicroBatchSink
 from ingest.pipeline.spark_source import LakewardCdcSource
 
-__all__ = ["end_query", "open_session", "require_jvm", "start_query"]
+__all__ = ["end_query", "open_session", "parallelism", "require_jvm", "start_query"]
+
+
+def parallelism(settings: Settings) -> int:
+    """How many tasks of a batch run at once."""
+    spark = settings.spark
+    return spark.parallelism or default_parallelism(spark.master, spark.conf)
 
 
 def open_session(
     settings: Settings, given: SparkSession | None, *, parallelism: int
 ) -> SparkSession:
-    """A session that knows the source: the given one, or one of the pipeline's own."""
+    """A session with the source registered: the given one, or one of the pipeline's own."""
     master, conf = settings.spark.master or default_master(), settings.spark.conf
-    if given is None and master.startswith("local"):  # on a cluster they are the workers' business
+    if given is None and master.startswith("local"):  # on a cluster workers choose their own
         conf = _with_scratch(conf)
     if given is None:
         conf = _with_logs(conf, settings)
@@ -44,7 +51,7 @@ def open_session(
 
 
 def _with_logs(conf: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """Spark's properties, and this process's environment, so that workers log as we do."""
+    """Spark's properties, and this process's environment, so that workers log alike."""
     text = child_settings(
         level=settings.log.level,
         levels=settings.life.log_levels,
@@ -55,11 +62,11 @@ def _with_logs(conf: Mapping[str, str], settings: Settings) -> dict[str, str]:
 
 
 def _with_scratch(conf: Mapping[str, str]) -> dict[str, str]:
-    """Spark's properties with local files in directories that go when this process does."""
+    """Spark's properties with local files in directories that are deleted at exit."""
     scratch = Scratch(local_places(conf, os.environ))
     atexit.register(scratch.remove)
     text = ",".join(str(directory) for directory in scratch.directories)
-    if "SPARK_LOCAL_DIRS" in os.environ:  # Spark believes it before its own property
+    if "SPARK_LOCAL_DIRS" in os.environ:  # it has precedence over Spark's own property
         os.environ["SPARK_LOCAL_DIRS"] = text
     options = conf.get(JAVA_OPTIONS, JAVA_DEFAULTS)
     if "java.io.tmpdir" not in options:
@@ -77,7 +84,7 @@ def start_query(
         settings: of the pipeline.
         sink: takes the batches.
         logs: directory of Spark's logs.
-        once: end when what is there is done.
+        once: end when the backlog is done.
     """
     stream = (
         spark.readStream.format(LakewardCdcSource.name())
@@ -99,20 +106,20 @@ def start_query(
 
 
 def end_query(query: StreamingQuery) -> None:
-    """Stop the query, whatever it does; a running batch is lost and done again."""
+    """Stop the query at once; a running batch is done again."""
     with contextlib.suppress(PySparkException):
         query.stop()
 
 
 def require_jvm(spark: SparkSession, failure: BaseException) -> None:
-    """Say so when there is no Spark any more: nothing in this process brings it back.
+    """Verify that Spark's process lives: nothing in this process restarts it.
 
     Args:
         spark: the session.
-        failure: what showed.
+        failure: what was seen.
 
     Raises:
-        SparkGoneError: there is none.
+        SparkGoneError: it does not.
     """
     try:
         alive = spark.sparkContext.startTime > 0
@@ -122,5 +129,5 @@ def require_jvm(spark: SparkSession, failure: BaseException) -> None:
         raise SparkGoneError(
             "Spark's process has ended",
             detail=str(failure).split("\n", maxsplit=1)[0],
-            hint="mostly the system killed it for want of memory: see the kernel's or pod's log",
+            hint="mostly the system killed it for lack of memory: see the kernel's or pod's log",
         ) from failure

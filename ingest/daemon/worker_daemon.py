@@ -5,8 +5,8 @@ Spark starts it as `python -m ingest.daemon.worker_daemon WORKER_MODULE` (settin
 `spark.python.daemon.module`) instead of `pyspark.daemon`, to which it hands over. Before that it
 
 * takes Spark's zip archives off the path when pyspark is installed beside them: modules in a zip
-  are compiled anew in every process (0.9 s of CPU against 0.2 s);
-* logs as the daemon says (`ingest.logs.configure_child_logging`);
+  are compiled again in every process (0.9 s of CPU against 0.2 s);
+* logs as the daemon does (`ingest.logs.configure_child_logging`);
 * imports what the tasks need, so that a forked worker has it already;
 * freezes these objects out of the garbage collector, which pyspark runs in full after every task
   (37 ms each with these imports; the workers' CPU per million events fell by a sixth).

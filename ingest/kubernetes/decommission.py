@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward-decommission`: what Kubernetes runs in an executor's pod before it ends it.
 
-Spark puts it into its pods as the `preStop` hook. It tells the executor to take no more tasks, to
-finish those that run and to hand its shuffle files over, and waits until the executor has ended;
-what is not done within the pod's grace period is lost and done again elsewhere.
+Spark puts it into its pods as the `preStop` hook. It makes the executor accept no more
+tasks, finish those that run and migrate its shuffle files, and waits until the executor has ended;
+work that does not end within the pod's grace period is lost and done again elsewhere.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ SCRIPT = "lakeward-decommission"
 _SIGNAL = signal.SIGPWR
 """`spark.executor.decommission.signal`, of which this is the default."""
 
-_PATIENCE_S = 600.0
+_TIMEOUT_S = 600.0
 """Longer than any sensible grace period, which ends this, too [s]."""
 
 
@@ -41,14 +41,14 @@ def executor_process(processes: Path = Path("/proc")) -> int | None:
 
 
 def decommission(processes: Path = Path("/proc"), clock: Clock | None = None) -> bool:
-    """Tell the executor and wait for its end; whether it ended."""
+    """Signal the executor and wait for its end; whether it ended."""
     clock = clock or SystemClock()
     found = executor_process(processes)
     if found is None:
         return True
     with contextlib.suppress(ProcessLookupError):  # it has just ended
         os.kill(found, _SIGNAL)
-    deadline = clock.monotonic_s() + _PATIENCE_S
+    deadline = clock.monotonic_s() + _TIMEOUT_S
     while executor_process(processes) == found:
         if clock.monotonic_s() > deadline:
             return False
@@ -57,7 +57,7 @@ def decommission(processes: Path = Path("/proc"), clock: Clock | None = None) ->
 
 
 def main() -> int:
-    """The exit code of the hook; Kubernetes goes on with SIGTERM in any case."""
+    """The exit code of the hook; Kubernetes sends SIGTERM in any case."""
     return 0 if decommission() else 1
 
 

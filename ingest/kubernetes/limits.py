@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much memory and how many cores this process may use: control groups, then the machine.
 
-The JVM and `os.cpu_count` look at the node; a container is given a part of it.
+The JVM and `os.cpu_count` see the node; a container has a part of it.
 """
 
 import os
@@ -13,7 +13,7 @@ from storage.errors import InvalidOptionError
 __all__ = ["CORES_VARIABLE", "available_cores", "heap_of", "memory_limit"]
 
 CORES_VARIABLE = "LAKEWARD_CORES"
-"""Cores to count on where no CPU limit says it: Kubernetes shows requests only this way."""
+"""Number of cores where no CPU limit is set: Kubernetes shows requests only this way."""
 
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 _NO_LIMIT = 1 << 50
@@ -48,13 +48,13 @@ def available_cores(
     Raises:
         InvalidOptionError: `LAKEWARD_CORES` is not a whole number above 0.
     """
-    told = (os.environ if environ is None else environ).get(CORES_VARIABLE)
-    if told:
-        if not told.isdecimal() or int(told) < 1:
+    given = (os.environ if environ is None else environ).get(CORES_VARIABLE)
+    if given:
+        if not given.isdecimal() or int(given) < 1:
             raise InvalidOptionError(
-                "not a number of cores", variable=CORES_VARIABLE, value=told, hint="give 1 or more"
+                "not a number of cores", variable=CORES_VARIABLE, value=given, hint="give 1 or more"
             )
-        return int(told)
+        return int(given)
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = _cpu_quota(groups)
     return max(1, min(usable or 1, quota or usable or 1))

@@ -2,7 +2,7 @@
 """Executors as pods: Spark's properties for a driver that is itself a pod.
 
 The driver runs in client mode inside its StatefulSet's pod; Spark creates the executors' pods from
-a template. What the pod tells by its environment (deploy/README.md) becomes properties here;
+a template. The variables of the pod (deploy/README.md) become properties here;
 `spark.conf` of the configuration wins over all of them.
 """
 
@@ -27,7 +27,7 @@ _FIXED = {
     "spark.driver.port": str(DRIVER_PORT),
     "spark.driver.blockManager.port": str(BLOCK_MANAGER_PORT),
     "spark.driver.bindAddress": "0.0.0.0",
-    # executors are told `spark.driver.host`; Spark's default is the address above
+    # executors get `spark.driver.host`; Spark's default is the address above
     "spark.kubernetes.executor.useDriverPodIP": "false",
     # Spark's default ends the driver after a few lost executors, however long ago
     "spark.executor.failuresValidityInterval": "10m",
@@ -38,7 +38,7 @@ _FIXED = {
     "spark.decommission.enabled": "true",
     "spark.storage.decommission.enabled": "true",
     "spark.storage.decommission.shuffleBlocks.enabled": "true",
-    # how long it waits for the end of that, and how often it looks: Spark's are both 30 s
+    # how long it waits for the end of that, and how often it polls: Spark's are both 30 s
     "spark.kubernetes.executor.terminationGracePeriodSeconds": "120s",
     "spark.storage.decommission.replicationReattemptInterval": "5s",
     "spark.executor.processTreeMetrics.enabled": "true",
@@ -88,7 +88,7 @@ def pod_properties(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[
 
     Args:
         environ: the variables of deploy/README.md.
-        conf: the user's properties; what they say need not be in the environment.
+        conf: the user's properties; these need not be in the environment.
 
     Raises:
         InvalidOptionError: variables are missing; all of them are named.
@@ -111,13 +111,13 @@ def pod_properties(environ: Mapping[str, str], conf: Mapping[str, str]) -> dict[
         missing.append("LAKEWARD_DRIVER_SERVICE")
     if missing:
         raise InvalidOptionError(
-            "executors as pods need to know the driver's pod",
+            "executors as pods need the address of the driver's pod",
             missing=", ".join(missing),
             hint="set these variables in the pod (see deploy/README.md), or the properties in "
             "`spark.conf`; outside of Kubernetes leave `spark.master` out",
         )
     pod = found.get("spark.kubernetes.driver.pod.name") or conf["spark.kubernetes.driver.pod.name"]
-    # a restarted container must not meet the names of executors that it left behind
+    # a restarted container must not reuse the names of its earlier executors
     prefix = f"{pod[:_PREFIX_LENGTH].rstrip('-.')}-{secrets.token_hex(3)}"
     found["spark.kubernetes.executor.podNamePrefix"] = prefix
     return found

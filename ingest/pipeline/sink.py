@@ -14,7 +14,7 @@ Protocol of one batch:
 6. tables whose part failed for reasons of their own are parked, and so are those with too many
    bad records (`bad_limits`; the quarantine's part is made again without these) or that somebody
    named meanwhile (`TableBook.park`): their files are discarded, the others go on;
-7. note durably what is about to be committed (`stream_progress`), then commit the quarantine, then
+7. note durably what is about to be committed (`ownership`), then commit the quarantine, then
    table by table (APPEND, then COMPACT), in parallel; copies of bad records go to the topic for
    them (`dead_letters`); Spark records the batch afterwards.
 

@@ -1,51 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a stream from nobody, from a dead owner, or by force; and showing that one lives.
+"""Acquiring a stream: free, after its owner's lease expired, or by force; and keeping the lease.
 
 The owner replaces a small file now and then,
 
     <warehouse>/.lakeward/<stream>/owner/beat-<epoch>
 
-Who wants the stream and finds an owner watches that file. A change says that the owner lives: then
-the newcomer ends. No change for the owner's time to live, by the newcomer's own monotonic clock,
-says that it does not; wall clocks of two machines are never compared. An owner that left, and one
-that is surely gone (`ingest.state.ownership`), are followed at once.
+A process that wants the stream and finds an owner watches that file. A change shows that the owner
+lives: then the newcomer ends. No change for the lease's time to live, by the newcomer's own
+monotonic clock, means that the lease has expired; wall clocks of two machines are never compared. A
+clean exit, and one that this machine can see (`ingest.state.ownership`), is taken over immediately.
 
-This decides only who begins. What keeps an owner that was thought dead from doing harm is not time
-but the records of `ingest.state.ownership` and the epoch in the data (`ingest.state.epochs`).
+This decides only who begins. What keeps an owner whose lease expired from doing harm is not time
+but the records and the epoch in the data (`ingest.state.ownership`). An earlier owner that sleeps
+can only be about to commit to the tables of its last note that have not got that note's identifier.
+`resolve_in_flight` gives each of these an empty snapshot with the new epoch before their progress
+is trusted: a commit that came before it is seen, and one that comes after it is refused.
 """
 
 import contextlib
 import datetime
+import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 
 import orjson
 
-from ingest.state.ownership import Owner, OwnerRecord, Ownership
-from ingest.state.stream_progress import ProgressFile
-from storage.clock import Clock
-from storage.errors import FencedError, LakewardError
+from ingest.config.settings import Settings
+from ingest.state.ownership import (
+    FENCE_USER,
+    BatchNote,
+    Owner,
+    OwnerRecord,
+    Ownership,
+    epoch_property,
+    first_format_note,
+    require_epoch,
+)
+from ingest.state.table_registry import TableBook
+from storage.clock import Clock, SystemClock
+from storage.errors import FencedError, InternalError, LakewardError
 from storage.io.file_io import FileIO
 
-__all__ = ["DEFAULT_TTL_S", "Lease", "StreamHeldError"]
+__all__ = [
+    "DEFAULT_TTL_S",
+    "Lease",
+    "StreamHeldError",
+    "lease_of",
+    "lost_or",
+    "owned_stream",
+    "resolve_in_flight",
+]
 
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_TTL_S = 30.0
-"""Time without a sign of life after which an owner counts as gone [s]. Longer: a crashed machine is
-followed later. Shorter: more requests, and a slow store looks like a dead owner."""
+"""Time without a heartbeat after which a lease expires [s]. Longer: a crashed machine is taken over
+later. Shorter: more requests, and a slow store looks like a dead owner."""
 
 _BEATS = 3
-"""Signs of life in that time."""
+"""Heartbeats in that time."""
 
-_LOOKS = 15
-"""Looks of a newcomer in that time."""
+_POLLS = 15
+"""How often a newcomer polls in that time."""
 
 
 class StreamHeldError(FencedError):
-    """A living daemon owns the stream. Operator action: stop it first, or take the stream over."""
+    """A live daemon owns the stream. Operator action: stop it first, or take the stream over."""
 
 
 class Lease:
@@ -57,14 +79,10 @@ class Lease:
 
     Attributes:
         ownership: what was acquired.
-        lost: why it is over, once it is.
+        lost: why the lease was lost, once it was.
 
     Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
-        clock: time.
-        ttl_s: as in the module [s].
+        ttl_s: time to live [s].
         me: the process; for tests.
     """
 
@@ -83,7 +101,7 @@ class Lease:
         self._ttl_s = ttl_s
         self.me = me or Owner.this_process(clock.now_ms())
         self.ownership = Ownership(file_io, warehouse, stream, self.me, ttl_s)
-        self._progress = ProgressFile(file_io, warehouse, stream)
+        self._first_note = first_format_note(file_io, warehouse, stream)
         self.lost: FencedError | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -96,47 +114,47 @@ class Lease:
         stopping: Callable[[], bool] = lambda: False,
         waiting: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Own the stream from now on; how long that takes is in the module.
+        """Own the stream from now on; the module says how long that takes.
 
         Args:
-            take_over: do not ask whether the owner lives.
+            take_over: do not check whether the owner lives.
             stopping: whether to give up.
-            waiting: told while an owner is watched, at every look.
+            waiting: called at every poll while an owner is watched, with what is waited for.
 
         Raises:
-            StreamHeldError: a living process owns it.
+            StreamHeldError: a live process owns it.
             FencedError: another process was faster.
         """
         before = self.ownership.newest()
-        gone = self._is_gone(before)
-        if before is not None and not gone and not take_over:
+        free = self._is_free(before)
+        if before is not None and not free and not take_over:
             before = self._watch(before, stopping, waiting)
-            gone = self._is_gone(before)
-        elif before is not None and not gone:
+        elif before is not None and not free:
             _LOG.warning(
                 "the stream is taken over from its owner",
                 extra={"event": "taken_over", "owner": str(before.owner), "epoch": before.epoch},
             )
-        # what a process has sent to a store of its own machine has come when the process is gone;
-        # one that left may still be about to end
-        come = (
+        # writes to a store of this machine have ended with their process; a process that released
+        # the stream may still be about to end
+        settled = (
             before is None
             or before.settled
-            or (not self._io.distant and before.owner.surely_gone(self.me))
+            or (not self._io.distant and before.owner.has_ended(self.me))
         )
-        made = self.ownership.take(before, note=self._progress.read_raw(before), settled=come)
+        note = self._first_note.read() if before is None else before.note
+        record = self.ownership.acquire(before, note=note, settled=settled)
         if before is None:
-            self._io.delete(self._progress.old_path)
+            self._first_note.delete()
         self._beat()
         _LOG.info(
-            "the stream is ours",
-            extra={"event": "owner", "epoch": made.epoch, "owner": str(self.me)},
+            "lease acquired",
+            extra={"event": "owner", "epoch": record.epoch, "owner": str(self.me)},
         )
 
-    def _is_gone(self, before: OwnerRecord | None) -> bool:
+    def _is_free(self, before: OwnerRecord | None) -> bool:
         if before is None or before.kind == "left" or before.owner.token == self.me.token:
-            return True  # ours: of a try that the store failed in the middle
-        return before.owner.surely_gone(self.me)
+            return True  # ours: of an attempt that the store failed in the middle
+        return before.owner.has_ended(self.me)
 
     def _watch(
         self,
@@ -144,27 +162,27 @@ class Lease:
         stopping: Callable[[], bool],
         waiting: Callable[[str], None],
     ) -> OwnerRecord:
-        """Wait until an owner is gone or has been silent for its time; its newest record."""
+        """Wait until an owner has ended or its lease expires; its newest record."""
         ttl_s = max(before.ttl_s, self._ttl_s)
-        first = self._sign_of_life(before)
+        first = self._heartbeat(before)
         began_s = self._clock.monotonic_s()
-        text = f"owned by {before.owner}: looking whether it lives"
+        text = f"owned by {before.owner}: waiting for its heartbeat"
         while self._clock.monotonic_s() - began_s <= ttl_s:
             waiting(text)
             if stopping():
-                raise StreamHeldError("told to stop while another process owned the stream")
-            self._clock.sleep(ttl_s / _LOOKS)
+                raise StreamHeldError("stop requested while another process owned the stream")
+            self._clock.sleep(ttl_s / _POLLS)
             newest = self.ownership.newest()
             if newest != before:
                 if newest is not None and newest.kind == "left":
                     return newest
                 raise self._held(newest or before)
-            if self._is_gone(before):
+            if self._is_free(before):
                 return before
-            if self._sign_of_life(before) != first:
+            if self._heartbeat(before) != first:
                 raise self._held(before)
         _LOG.warning(
-            "the stream's owner shows no life: it is overthrown",
+            "lease expired, taking over the stream",
             extra={
                 "event": "owner_silent",
                 "owner": str(before.owner),
@@ -187,7 +205,7 @@ class Lease:
             epoch=record.epoch,
         )
 
-    def _sign_of_life(self, record: OwnerRecord) -> bytes:
+    def _heartbeat(self, record: OwnerRecord) -> bytes:
         try:
             return self._io.read_bytes(self._path(record.epoch))
         except FileNotFoundError:
@@ -202,23 +220,23 @@ class Lease:
         self._io.overwrite_bytes(self._path(self.ownership.epoch), data)
 
     def beat(self) -> None:
-        """Show life, and see whether the stream is still ours; two small requests.
+        """Renew the lease, and verify that it is still ours; two small requests.
 
         Raises:
             FencedError: it is not.
         """
         self._beat()
-        self.ownership.require()
-        self.ownership.clean()
+        self.ownership.require_owned()
+        self.ownership.delete_old_records()
 
     def keep(self, on_lost: Callable[[FencedError], None]) -> "Lease":
-        """Show life from now on, in a thread, until `release` or until the stream is lost.
+        """Renew the lease from now on, in a thread, until `release` or until the stream is lost.
 
         Args:
             on_lost: called once, by the thread, when another process has taken the stream.
         """
-        with contextlib.suppress(LakewardError, OSError):  # they harm nobody: the next start tries
-            self._clean_beats()
+        with contextlib.suppress(LakewardError, OSError):  # harmless: the next start tries again
+            self._delete_old_beats()
 
         def work() -> None:
             while not self._ended.wait(self._ttl_s / _BEATS):
@@ -230,7 +248,7 @@ class Lease:
                     return
                 except (LakewardError, OSError) as error:
                     _LOG.warning(
-                        "no sign of life could be given: the store does not answer",
+                        "the lease could not be renewed: the store does not answer",
                         extra={"event": "beat_failed", "error": error},
                     )
 
@@ -238,15 +256,15 @@ class Lease:
         self._thread.start()
         return self
 
-    def _clean_beats(self) -> None:
-        """Remove what earlier owners left."""
+    def _delete_old_beats(self) -> None:
+        """Delete the heartbeat files of earlier owners."""
         mine = self._path(self.ownership.epoch).rsplit("/", 1)[-1]
         names = self._io.list(self.ownership.folder)
         old = [e.path for e in names if e.name.startswith("beat-") and e.name < mine]
         self._io.delete_many(old)
 
     def release(self, *, settled: bool) -> None:
-        """Leave the stream to the next; without effect when it is lost already.
+        """Release the stream; without effect when it is lost already.
 
         Args:
             settled: whether all commits of this process have ended, one way or the other.
@@ -258,11 +276,11 @@ class Lease:
             return
         path = self._path(self.ownership.epoch)
         try:
-            self.ownership.leave(settled=settled)
+            self.ownership.release(settled=settled)
             self._io.delete(path)
         except (LakewardError, OSError) as error:
             _LOG.warning(
-                "the stream could not be left: the next daemon has to wait",
+                "the lease could not be released: the next daemon has to wait until it expires",
                 extra={"event": "not_left", "error": error},
             )
 
@@ -281,3 +299,101 @@ class Lease:
 def _moment(time_ms: int) -> str:
     moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def lease_of(settings: Settings, book: TableBook, clock: Clock) -> Lease:
+    """The lease of a pipeline's stream; nothing is acquired yet."""
+    return Lease(
+        book.file_io,
+        settings.sink.warehouse,
+        settings.pipeline.name,
+        clock,
+        ttl_s=settings.life.owner_ttl_s,
+    )
+
+
+@contextlib.contextmanager
+def owned_stream(
+    settings: Settings, *, take_over: bool = False, clock: Clock | None = None
+) -> Iterator[tuple[TableBook, Ownership]]:
+    """The stream's tables, owned by a command for the time that it works on them.
+
+    Args:
+        settings: of the pipeline.
+        take_over: whether the stream is taken over from a live daemon.
+        clock: time.
+
+    Raises:
+        StreamHeldError: a daemon runs.
+    """
+    clock = clock or SystemClock()
+    book = TableBook(settings, clock)
+    with lease_of(settings, book, clock) as lease:
+        lease.acquire(take_over=take_over)
+        lease.keep(lambda error: None)  # the next record that the command writes raises it
+        book.load(create=False)
+        resolve_in_flight(book, lease.ownership)
+        yield book, lease.ownership
+
+
+def resolve_in_flight(book: TableBook, ownership: Ownership) -> tuple[str, ...]:
+    """Resolve in-flight commits of earlier owners; then only this owner changes the tables.
+
+    Args:
+        book: freshly loaded, after the stream was acquired.
+        ownership: of this process.
+
+    Returns:
+        The tables that got an empty snapshot.
+
+    Raises:
+        FencedError: a later owner was met.
+    """
+    book.use_epoch(ownership.epoch)
+    last = ownership.last
+    if last is None:
+        raise InternalError("the stream is not owned by this process")
+    if last.settled:
+        return ()
+    fenced = () if last.note is None else _fence(book, ownership, last.note)
+    ownership.mark_resolved()
+    if fenced:
+        _LOG.warning(
+            "an earlier owner of the stream may still live: its in-flight batch is fenced off",
+            extra={"event": "fenced", "epoch": ownership.epoch, "tables": list(fenced)},
+        )
+    return fenced
+
+
+def _fence(book: TableBook, ownership: Ownership, note: BatchNote) -> tuple[str, ...]:
+    missing = [name for name in note.missing(book.progresses()) if name in book.options()]
+    for name in missing:
+        table = book.table(name)
+        table.new_commit(ownership.stream + FENCE_USER).commit(
+            (),
+            ownership.epoch,
+            properties=epoch_property(ownership.stream, ownership.epoch),
+            before_publish=functools.partial(
+                require_epoch,
+                table=table,
+                stream=ownership.stream,
+                epoch=ownership.epoch,
+                seen=book.snapshot_id(name),
+            ),
+            ignore_empty=False,
+        )
+    book.require(missing)  # opened again: one of them may have got its commit meanwhile
+    return tuple(missing)
+
+
+def lost_or(error: BaseException, ownership: Ownership) -> BaseException:
+    """The loss of the stream if it is lost, which explains other failures; else the error."""
+    if isinstance(error, FencedError) or ownership.last is None:
+        return error
+    try:
+        ownership.require_owned()
+    except FencedError as lost:
+        return lost
+    except (LakewardError, OSError):
+        return error
+    return error

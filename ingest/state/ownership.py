@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who writes a stream: a log of numbered records in the warehouse, each made by create-if-absent.
+"""Who writes a stream: a log of numbered owner records in the warehouse, and the epoch in the data.
 
-    <warehouse>/.lakeward/<stream>/owner/record-<n>    replaces nothing, is never changed
+    <warehouse>/.lakeward/<stream>/owner/record-<n>    made by create-if-absent, never changed
 
-A record is of one of four kinds, and tells all that counts: the owner's epoch, who it is, and the
-note of the batch that was committed last (`ingest.state.stream_progress`).
+A record is of one of four kinds. Each has all that counts: the owner's epoch, who it is, and the
+note of the newest batch (`BatchNote`).
 
-* `taken`    a process begins to own the stream; its epoch is the one before plus one;
-* `settled`  it has made sure that nothing of earlier owners can come any more;
+* `taken`    a process acquires the stream; its epoch is the one before plus one;
+* `settled`  it has made sure that no commit of an earlier owner is in flight any more;
 * `batch`    a batch is about to be committed; nothing of it was before;
-* `left`     the owner has ended.
+* `left`     the owner has released the stream.
 
-Record n+1 can be made only by who knows record n to be the newest. So whoever takes the stream ends
-all earlier owners: the next record of such a one is there already, made by another. Since every
-batch has its record before its first commit, the last `batch` record names everything that an
-earlier owner may still be about to commit, however long it slept (`ingest.state.fencing`).
+Record n+1 can be made only by a process that knows record n to be the newest. So a process that
+acquires the stream ends all earlier owners: their next record exists already, made by another.
+Since every batch has its record before its first commit, the last `batch` record names everything
+that an earlier owner may still be about to commit, however long it slept (`ingest.state.lease`).
 
-Old records go, from the oldest on. A sleeper could then make one anew that was there once. So a
-record counts only while the one before it is there: it went first.
+Old records are deleted, from the oldest on. A process that slept could then create one again. So a
+record counts only while the one before it exists: that one was deleted first.
+
+**The epoch in the data.** Every snapshot of the stream has `lakeward.epoch.<stream>`, which later
+snapshots keep. Each publication is built on one snapshot, and create-if-absent refuses it when that
+snapshot has a successor already. So an owner that finds a higher epoch in the snapshot it builds on
+has lost the stream, and no higher epoch can get there after it checked (`require_epoch`).
 """
 
 import dataclasses
@@ -29,21 +34,34 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
-
 from ingest.config.stream_folder import stream_folder
-from ingest.state.state_format import STATE_FORMAT, require_known_format
-from storage.errors import CorruptDataError, FencedError, InternalError
+from ingest.state.state_file import StateFile, encoded, snapshot_property
+from ingest.state.stream_state import TableProgress
+from storage.errors import FencedError, InternalError, NotFoundError
+from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO
+from storage.table.table import FileStoreTable
 
 __all__ = [
+    "EPOCH_PROPERTY",
+    "FENCE_USER",
     "INSTANCE_VARIABLE",
+    "BatchNote",
     "Owner",
     "OwnerRecord",
     "Ownership",
+    "epoch_property",
+    "first_format_note",
+    "newest_note",
     "newest_record",
     "owner_folder",
+    "require_epoch",
 ]
+
+EPOCH_PROPERTY = "lakeward.epoch."
+
+FENCE_USER = ".fence"
+"""After the stream's name: commit user of the empty snapshots that fence an earlier owner off."""
 
 INSTANCE_VARIABLE = "LAKEWARD_INSTANCE"
 """Environment variable with a name of which at most one process lives at any time, such as the UID
@@ -78,7 +96,7 @@ class Owner:
 
     @staticmethod
     def this_process(now_ms: int) -> "Owner":
-        """The process that asks."""
+        """The running process."""
         pid = os.getpid()
         return Owner(
             token=secrets.token_hex(8),
@@ -91,17 +109,11 @@ class Owner:
             instance=os.environ.get(INSTANCE_VARIABLE, ""),
         )
 
-    @staticmethod
-    def of(raw: Mapping[str, Any]) -> "Owner":
-        """From what `dataclasses.asdict` made; members of later versions are left out."""
-        names = {field.name for field in dataclasses.fields(Owner)}
-        return Owner(**{key: value for key, value in raw.items() if key in names})
-
-    def surely_gone(self, me: "Owner") -> bool:
-        """Whether the process has ended, for certain.
+    def has_ended(self, me: "Owner") -> bool:
+        """Whether the process has ended for certain, as far as this machine knows.
 
         Args:
-            me: the process that asks.
+            me: this process.
         """
         if self.token == me.token:
             return False
@@ -138,8 +150,43 @@ def _ticks(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
-_KEPT = 8
-"""Records that stay. One is enough; the others are for people."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchNote:
+    """The batch that is being committed: written durably before the first table of it.
+
+    It closes a gap that table properties alone leave when a checkpoint is lost in the middle of a
+    commit: a table that the batch created or fed from a new topic, and that was not committed yet,
+    has no such offsets, while other tables are past them. If every table of the note has the note's
+    identifier, the stream resumes at the note's end; else at its start, and the tables' floors drop
+    what they hold already.
+
+    Attributes:
+        identifier: its commit identifier.
+        start: source offsets where it begins, in the source's own form.
+        end: source offsets where it ends.
+        tables: every table it commits to.
+    """
+
+    identifier: int
+    start: Mapping[str, Any]
+    end: Mapping[str, Any]
+    tables: tuple[str, ...]
+
+    def missing(self, progresses: Mapping[str, TableProgress]) -> list[str]:
+        """Tables that have not been committed yet."""
+        return [
+            name
+            for name in self.tables
+            if name not in progresses or progresses[name].identifier < self.identifier
+        ]
+
+    def complete(self, progresses: Mapping[str, TableProgress]) -> bool:
+        """Whether all tables of the note were committed."""
+        return not self.missing(progresses)
+
+
+_KEPT_RECORDS = 8
+"""One is enough; the others are for people."""
 
 Kind = Literal["taken", "settled", "batch", "left"]
 
@@ -149,13 +196,13 @@ class OwnerRecord:
     """One record; see the module.
 
     Attributes:
-        number: its place in the log, from 1.
+        number: its position in the log, from 1.
         epoch: how many owners there were up to this one.
         kind: what happened.
         owner: who wrote it.
-        settled: whether nothing of earlier epochs, and nothing of the note, can still come.
-        note: the batch that was committed last, as the note writes itself; None = there was none.
-        ttl_s: time without a sign of life after which the owner counts as gone [s].
+        settled: whether no commit of earlier epochs, and none of the note, can be in flight.
+        note: the newest batch; None = there was none.
+        ttl_s: time without a heartbeat after which the owner's lease expires [s].
     """
 
     number: int
@@ -163,44 +210,24 @@ class OwnerRecord:
     kind: Kind
     owner: Owner
     settled: bool
-    note: Mapping[str, Any] | None
+    note: BatchNote | None
     ttl_s: float
 
-    def to_bytes(self) -> bytes:
-        """As in the file."""
-        raw = {"version": STATE_FORMAT, **dataclasses.asdict(self)}
-        return orjson.dumps(raw, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
 
-    @staticmethod
-    def parsed(data: bytes, path: str) -> "OwnerRecord":
-        """From a file.
-
-        Raises:
-            CorruptDataError: it cannot be read.
-            StateFormatError: it is of a later version.
-        """
-        try:
-            raw = orjson.loads(data)
-            version = int(raw["version"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise _unreadable(path) from error
-        require_known_format(version, path)
-        try:
-            return OwnerRecord(
-                number=int(raw["number"]),
-                epoch=int(raw["epoch"]),
-                kind=raw["kind"],
-                owner=Owner.of(raw["owner"]),
-                settled=bool(raw["settled"]),
-                note=raw["note"],
-                ttl_s=float(raw["ttl_s"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise _unreadable(path) from error
+def _record(file_io: FileIO, folder: str, number: int) -> OwnerRecord | None:
+    path = _path(folder, number)
+    return StateFile(
+        file_io,
+        path,
+        OwnerRecord,
+        title="a record of the stream's owner",
+        hint="when no daemon runs, remove the folder it is in: the tables and the checkpoint "
+        "hold the offsets",
+    ).read()
 
 
 def newest_record(file_io: FileIO, warehouse: str, stream: str) -> OwnerRecord | None:
-    """The record that counts; None when the stream never had an owner.
+    """The newest record; None when the stream never had an owner.
 
     Raises:
         CorruptDataError: it cannot be read.
@@ -211,22 +238,41 @@ def newest_record(file_io: FileIO, warehouse: str, stream: str) -> OwnerRecord |
         number = max(_numbers(file_io, folder), default=0)
         if not number:
             return None
-        path = _path(folder, number)
-        try:
-            return OwnerRecord.parsed(file_io.read_bytes(path), path)
-        except FileNotFoundError:  # many came meanwhile, and this one went
-            continue
+        record = _record(file_io, folder, number)
+        if record is not None:  # else it was deleted meanwhile, after many newer ones
+            return record
+
+
+def newest_note(file_io: FileIO, warehouse: str, stream: str) -> BatchNote | None:
+    """The note of the newest batch; None when the stream never committed.
+
+    Raises:
+        CorruptDataError: it cannot be read.
+        StateFormatError: it is of a later version.
+    """
+    newest = newest_record(file_io, warehouse, stream)
+    if newest is not None:
+        return newest.note
+    return first_format_note(file_io, warehouse, stream).read()
+
+
+def first_format_note(file_io: FileIO, warehouse: str, stream: str) -> StateFile[BatchNote]:
+    """Where format 1 kept the note, before streams had owners."""
+    return StateFile(
+        file_io,
+        f"{stream_folder(warehouse, stream)}/progress.json",
+        BatchNote,
+        title="the stream's progress file",
+        hint="remove it: the stream then starts over and drops what its tables hold",
+    )
 
 
 class Ownership:
     """One process's hold on a stream; see the module. Thread-safe.
 
     Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
         me: the process.
-        ttl_s: time without a sign of life after which it counts as gone [s].
+        ttl_s: time without a heartbeat after which its lease expires [s].
     """
 
     def __init__(
@@ -244,27 +290,27 @@ class Ownership:
 
     @property
     def epoch(self) -> int:
-        """Ours; 0 before `take`."""
+        """Ours; 0 before `acquire`."""
         return 0 if self._last is None else self._last.epoch
 
     @property
     def last(self) -> OwnerRecord | None:
-        """Our newest record; None = the stream is not ours."""
+        """Our newest record; None = this process does not own the stream."""
         return self._last
 
     def newest(self) -> OwnerRecord | None:
-        """The record that counts, whoever wrote it."""
+        """The newest record, of any owner."""
         return newest_record(self._io, self.warehouse, self.stream)
 
-    def take(
-        self, before: OwnerRecord | None, *, note: Mapping[str, Any] | None, settled: bool
+    def acquire(
+        self, before: OwnerRecord | None, *, note: BatchNote | None, settled: bool
     ) -> OwnerRecord:
-        """Begin to own the stream.
+        """Own the stream from now on.
 
         Args:
-            before: the newest record; who wrote it is overthrown.
-            note: of the batch that was committed last.
-            settled: whether nothing of earlier owners can still come.
+            before: the newest record; its owner loses the stream.
+            note: of the newest batch.
+            settled: whether no commit of an earlier owner can be in flight.
 
         Raises:
             FencedError: another process was faster.
@@ -279,12 +325,12 @@ class Ownership:
             ttl_s=self._ttl_s,
         )
         with self._lock:
-            created = self._io.put_if_absent(_path(self.folder, made.number), made.to_bytes())
+            created = self._io.put_if_absent(_path(self.folder, made.number), encoded(made))
             if not created and not _same(self._read(made.number), made):
                 raise self._lost()
             numbers = _numbers(self._io, self.folder)
             if max(numbers, default=0) != made.number:
-                # a record that counted and was followed keeps the place after `before` taken
+                # a record that counted and has a successor must stay: `before` could write there
                 if before is None or before.number not in numbers:
                     self._io.delete(_path(self.folder, made.number))
                 raise self._lost()
@@ -292,26 +338,24 @@ class Ownership:
             self._lowest = min(numbers)
         return made
 
-    def settle(self) -> None:
-        """Record that nothing of earlier owners can come any more."""
+    def mark_resolved(self) -> None:
+        """Record that no commit of an earlier owner is in flight any more."""
         self._append(lambda last: dataclasses.replace(last, kind="settled", settled=True))
 
-    def note(self, note: Mapping[str, Any]) -> None:
+    def record_batch(self, note: BatchNote) -> None:
         """Record which batch is about to be committed; durable at return.
 
         Raises:
             FencedError: another process owns the stream.
         """
-        self._append(
-            lambda last: dataclasses.replace(last, kind="batch", settled=False, note=dict(note))
-        )
+        self._append(lambda last: dataclasses.replace(last, kind="batch", settled=False, note=note))
 
-    def leave(self, *, settled: bool) -> None:
+    def release(self, *, settled: bool) -> None:
         """End owning the stream.
 
         Args:
-            settled: whether all commits of this process have ended, one way or the other. Of those
-                of earlier owners that says nothing: what was open when it began stays open.
+            settled: whether all commits of this process have ended, one way or the other. That says
+                nothing of earlier owners' commits: what was unresolved at the start stays so.
         """
         with self._lock:
             if self._last is None:
@@ -324,8 +368,8 @@ class Ownership:
         with self._lock:
             self._last = None
 
-    def require(self) -> None:
-        """Find out whether the stream is still ours; one listing.
+    def require_owned(self) -> None:
+        """Verify that the stream is still ours; one listing.
 
         Raises:
             FencedError: another process owns it.
@@ -338,39 +382,39 @@ class Ownership:
                     raise self._lost()
                 if max(numbers) == last.number:
                     return
-                last = self._adopted(last)
+                last = self._successor(last)
 
-    def clean(self) -> None:
-        """Remove old records; of many processes that do so at once none does harm."""
+    def delete_old_records(self) -> None:
+        """Delete all but the newest records; several processes may do so at once."""
         with self._lock:
-            first, end = self._lowest, self._owned().number - _KEPT
+            first, end = self._lowest, self._owned().number - _KEPT_RECORDS
         for number in range(first, end):
             self._io.delete(_path(self.folder, number))
-            self._lowest = number + 1  # one that could not be removed is not passed over
+            self._lowest = number + 1  # one that could not be deleted is not skipped
 
     def _append(self, make: Callable[[OwnerRecord], OwnerRecord]) -> None:
-        """Write the next record; a record of ours that is there already had its answer lost."""
+        """Write the next record; if ours exists already, the reply to its write was lost."""
         with self._lock:
             last = self._owned()
             while True:
                 made = dataclasses.replace(make(last), number=last.number + 1)
-                if self._io.put_if_absent(_path(self.folder, made.number), made.to_bytes()):
+                if self._io.put_if_absent(_path(self.folder, made.number), encoded(made)):
                     if not _same(self._read(last.number), last):
                         self._io.delete(_path(self.folder, made.number))
                         raise self._lost()
                     self._last = made
                     return
-                last = self._adopted(last)
+                last = self._successor(last)
                 if _same(last, made):
                     return
 
-    def _adopted(self, last: OwnerRecord) -> OwnerRecord:
+    def _successor(self, last: OwnerRecord) -> OwnerRecord:
         """The record after our last, if it is ours too."""
-        found = self._read(last.number + 1)
-        if found is None or found.owner.token != self.me.token:
+        successor = self._read(last.number + 1)
+        if successor is None or successor.owner.token != self.me.token:
             raise self._lost()
-        self._last = found
-        return found
+        self._last = successor
+        return successor
 
     def _owned(self) -> OwnerRecord:
         if self._last is None:
@@ -378,11 +422,7 @@ class Ownership:
         return self._last
 
     def _read(self, number: int) -> OwnerRecord | None:
-        path = _path(self.folder, number)
-        try:
-            return OwnerRecord.parsed(self._io.read_bytes(path), path)
-        except FileNotFoundError:
-            return None
+        return _record(self._io, self.folder, number)
 
     def _lost(self) -> FencedError:
         newest = self.newest()
@@ -408,18 +448,55 @@ def _path(folder: str, number: int) -> str:
 
 def _numbers(file_io: FileIO, folder: str) -> set[int]:
     names = (entry.name for entry in file_io.list(folder) if not entry.directory)
-    found = (name.removeprefix("record-") for name in names if name.startswith("record-"))
-    return {int(number) for number in found if number.isdecimal()}
+    numbers = (name.removeprefix("record-") for name in names if name.startswith("record-"))
+    return {int(number) for number in numbers if number.isdecimal()}
 
 
-def _same(found: OwnerRecord | None, made: OwnerRecord) -> bool:
-    return found is not None and found.to_bytes() == made.to_bytes()
+def _same(first: OwnerRecord | None, second: OwnerRecord) -> bool:
+    return first is not None and encoded(first) == encoded(second)
 
 
-def _unreadable(path: str) -> CorruptDataError:
-    return CorruptDataError(
-        "a record of the stream's owner cannot be read",
-        hint="when no daemon runs, remove the folder it is in: the tables and the checkpoint "
-        "hold the offsets",
-        path=path,
-    )
+def epoch_property(stream: str, epoch: int) -> dict[str, str]:
+    """The property of a commit; none for a process that does not own the stream."""
+    return {EPOCH_PROPERTY + stream: str(epoch)} if epoch else {}
+
+
+def require_epoch(
+    latest: Snapshot | None, table: FileStoreTable, stream: str, epoch: int, *, seen: int
+) -> None:
+    """Stop a commit of an owner that has lost the stream.
+
+    Args:
+        latest: the snapshot that the commit is built on.
+        table: the table.
+        stream: that commits.
+        epoch: of the owner; 0 = it owns nothing, and nothing is checked.
+        seen: the newest snapshot of which it is known that it is of no later owner.
+
+    Raises:
+        FencedError: a later owner committed.
+        CorruptDataError: an epoch cannot be read.
+    """
+    if not epoch or latest is None:
+        return
+    newest = _epoch_of(latest, stream)
+    number = latest.id - 1
+    while newest is None and number > seen:  # engines that keep no properties may have followed
+        try:
+            newest = _epoch_of(table.snapshots.read(number), stream)
+        except NotFoundError:
+            break
+        number -= 1
+    if newest is not None and newest > epoch:
+        raise FencedError(
+            "another process owns the stream",
+            detail="it has committed to this table",
+            hint="two daemons run one stream: this one ends; nothing is lost or doubled",
+            table=table.layout.root,
+            epoch=newest,
+            own_epoch=epoch,
+        )
+
+
+def _epoch_of(snapshot: Snapshot, stream: str) -> int | None:
+    return snapshot_property(snapshot, EPOCH_PROPERTY + stream, int, "epoch")

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that are parked: not written for now, while the others of the stream flow.
 
-`<warehouse>/.lakeward/<stream>/parked.json`, replaced atomically at every change, is the only place
-that says so. A parked table is not planned: tasks do not decode its events, and its own committed
-offsets stay where they are. To resume it the stream goes back to where the table was parked
+`<warehouse>/.lakeward/<stream>/parked.json`, replaced atomically at every change, is the only
+source of truth. A parked table is not planned: tasks do not decode its events, and its own
+committed offsets do not advance. To resume it the stream is rewound to where the table was parked
 (`ingest.state.rewind`, `docs/adr/ingest/0009`).
 
-What the file keeps of a parked table is all that going back needs:
+For a parked table the file has all that a rewind needs:
 
 * the source offsets of all partitions at the start of the first batch that the table misses;
   a partition that appears later is added with the offset at which it appeared;
 * the topics in which the tasks met events for the table since then.
 
-It also keeps what a lost checkpoint would lose in the middle of catching up: the tables that are
-behind, and the offsets below which all others have everything.
+It also has what a lost checkpoint would lose while tables catch up: these tables (`behind`), and
+the offsets below which all others have everything (`held`).
 """
 
 import dataclasses
@@ -21,12 +21,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-import orjson
-
 from ingest.config.stream_folder import stream_folder
 from ingest.source.ranges import OffsetJson, OffsetMap, normalize
-from ingest.state.state_format import STATE_FORMAT, StateFormatError, require_known_format
-from storage.errors import CorruptDataError, InvalidRequestError
+from ingest.state.state_file import StateFile
+from storage.errors import InvalidRequestError
 from storage.io.file_io import FileIO
 
 __all__ = ["By", "ParkedTable", "Parking", "higher"]
@@ -41,7 +39,7 @@ class ParkedTable:
 
     Attributes:
         reason: for people.
-        by: who parked it.
+        by: a person or the stream.
         parked_ms: when [epoch ms].
         since: next offset to read of every partition, in the source's own form.
         topics: topics that fed the table since.
@@ -66,16 +64,16 @@ class Parking:
 
     Attributes:
         guard: called before each change; raises when another process owns the stream.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
     """
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
-        self._io = file_io
-        self.path = f"{stream_folder(warehouse, stream)}/parked.json"
+        self._file = StateFile(
+            file_io,
+            f"{stream_folder(warehouse, stream)}/parked.json",
+            _Content,
+            title="the list of parked tables",
+            hint="restore it; without it parked tables would continue and lack what they missed",
+        )
         self._lock = threading.Lock()
         self._content = _Content()
         self.guard: Callable[[], None] = _unguarded
@@ -85,10 +83,9 @@ class Parking:
 
         Raises:
             CorruptDataError: it is damaged.
+            StateFormatError: it is of a later version.
         """
-        content = _Content()
-        if self._io.exists(self.path):
-            content = _parsed(self._io.read_bytes(self.path), self.path)
+        content = self._file.read() or _Content()
         with self._lock:
             self._content = content
 
@@ -103,7 +100,7 @@ class Parking:
 
     @property
     def held(self) -> Mapping[str, Mapping[str, int]]:
-        """Offsets below which every table that is neither parked nor behind has everything."""
+        """Offsets below which every table that is neither parked nor catching up has everything."""
         return self._content.held
 
     def park(
@@ -121,7 +118,7 @@ class Parking:
         Args:
             table: `database.table`; it need not exist.
             reason: for people.
-            by: who wants it.
+            by: a person or the stream.
             since: source offsets of all partitions at the start of the first batch that the table
                 misses, in the source's own form.
             now_ms: time [epoch ms].
@@ -148,7 +145,7 @@ class Parking:
             return True
 
     def met(self, feeds: Mapping[str, Iterable[str]], entered: OffsetJson) -> None:
-        """Note what a batch showed about parked tables; writes only what is news.
+        """Note what a batch showed about parked tables; written only if it is new.
 
         Must be durable before the batch is recorded: these events are not read again otherwise.
 
@@ -164,23 +161,15 @@ class Parking:
             if parked != self._content.parked:
                 self._replace(parked=parked)
 
-    def resume(self, table: str) -> ParkedTable:
-        """Take a table out, with the stream going on where it is: the caller has gone back.
-
-        Raises:
-            InvalidRequestError: it is not parked.
-        """
-        return self.resume_behind((table,), {})[table]
-
-    def resume_behind(
+    def resume(
         self, tables: Iterable[str], held: Mapping[str, Mapping[str, int]]
     ) -> dict[str, ParkedTable]:
-        """Take tables out after the stream went back for them.
+        """Resume tables after the stream was rewound for them.
 
         Args:
             tables: all parked.
-            held: offsets below which every other table has everything; empty = the tables are
-                not behind.
+            held: offsets below which every other table has everything; empty = the tables
+                have nothing to catch up on.
 
         Raises:
             InvalidRequestError: one is not parked.
@@ -205,7 +194,7 @@ class Parking:
             return taken
 
     def caught_up(self) -> None:
-        """Nobody is behind any more."""
+        """All tables have caught up."""
         with self._lock:
             if self._content.behind or self._content.held:
                 self._replace(behind=(), held={})
@@ -213,14 +202,12 @@ class Parking:
     def _replace(self, **changes: Any) -> None:
         self.guard()
         content = dataclasses.replace(self._content, **changes)
-        raw = {"version": STATE_FORMAT, **dataclasses.asdict(content)}
-        data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
-        self._io.overwrite_bytes(self.path, data)
+        self._file.write(content)
         self._content = content
 
 
 def _unguarded() -> None:
-    """Nobody else is there."""
+    """There is no other owner."""
 
 
 def higher(
@@ -246,32 +233,3 @@ def _with(entry: ParkedTable, topics: Iterable[str], entered: OffsetJson) -> Par
         topics=tuple(sorted({*entry.topics, *topics})),
         since=normalize(since),
     )
-
-
-def _parsed(data: bytes, path: str) -> _Content:
-    try:
-        raw = orjson.loads(data)
-        require_known_format(int(raw["version"]), path)
-        content = _Content(
-            parked={
-                name: ParkedTable(
-                    reason=entry["reason"],
-                    by=entry["by"],
-                    parked_ms=int(entry["parked_ms"]),
-                    since=normalize(entry["since"]),
-                    topics=tuple(entry["topics"]),
-                )
-                for name, entry in raw["parked"].items()
-            },
-            behind=tuple(raw["behind"]),
-            held=raw["held"],
-        )
-    except StateFormatError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptDataError(
-            "the list of parked tables cannot be read",
-            hint="restore it; without it parked tables would go on and miss what came meanwhile",
-            path=path,
-        ) from error
-    return content

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and answers as files of the warehouse, so that commands need no way to the daemon.
+"""Requests and answers as files of the warehouse: commands need no connection to the daemon.
 
     <warehouse>/.lakeward/<stream>/requests/<time>-<id>.json    written once by a command
     <warehouse>/.lakeward/<stream>/answers/<id>.json            replaced by the daemon as it works
 
 The daemon handles requests in the order of their names and removes each after its final answer. A
-request that it dies with is handled again at the next start, so handlers must bear that. Answers go
-after a week; so do requests that no daemon took in that time: nobody means them any more.
+request that it dies with is handled again at the next start, so handlers must be idempotent.
+Answers are deleted after a week; requests that no daemon handled in that time are refused.
 """
 
-import dataclasses
+import contextlib
 import datetime
 import secrets
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
 import orjson
 
 from ingest.config.stream_folder import stream_folder
@@ -24,18 +25,17 @@ from storage.io.file_io import FileIO
 __all__ = ["KEPT_MS", "Answer", "Request", "RequestFiles"]
 
 KEPT_MS = 7 * 24 * 3_600_000
-"""Age at which answers, and requests that nobody took, are removed [ms]."""
+"""Age at which answers are deleted, and requests are refused [ms]."""
 
 State = Literal["working", "done", "failed"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What somebody asks.
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One request.
 
     Attributes:
         id: unique; part of the file's name.
-        kind: one of `ingest.daemon.requests.kinds`.
+        kind: one of `ingest.daemon.requests.request_handler`; empty = the file cannot be read.
         arguments: plain values, as the kind says.
         made_ms: when [epoch ms].
     """
@@ -48,22 +48,23 @@ class Request:
     @property
     def name(self) -> str:
         """The file's name: sorts by time."""
+        if not self.kind:
+            return f"{self.id}.json"
         moment = datetime.datetime.fromtimestamp(self.made_ms / 1000, datetime.UTC)
         return f"{moment:%Y%m%dT%H%M%S}{self.made_ms % 1000:03d}-{self.id}.json"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What became of a request.
+class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The state of a request.
 
     Attributes:
         id: the request's.
         kind: the request's.
         state: `working`, then `done` or `failed`.
-        text: for people: progress, the outcome, or what went wrong.
-        result: for machines, once done.
+        text: progress, outcome or error, for people.
+        result: the outcome for machines, once done.
         error: class of the error, once failed.
-        hint: what to do about it.
+        hint: how to resolve the error.
         at_ms: when this was written [epoch ms].
     """
 
@@ -71,25 +72,19 @@ class Answer:
     kind: str
     state: State
     text: str = ""
-    result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    result: Mapping[str, Any] = {}
     error: str = ""
     hint: str = ""
     at_ms: int = 0
 
     @property
     def final(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the request was handled."""
         return self.state != "working"
 
 
 class RequestFiles:
-    """Both sides' way to the files.
-
-    Args:
-        file_io: store of the warehouse.
-        warehouse: its root.
-        stream: the stream's name.
-    """
+    """Requests and answers of a stream, for both sides."""
 
     def __init__(self, file_io: FileIO, warehouse: str, stream: str) -> None:
         self._io = file_io
@@ -99,16 +94,15 @@ class RequestFiles:
 
     def ask(self, kind: str, arguments: Mapping[str, Any], *, now_ms: int) -> Request:
         """Write a request."""
-        made = Request(
+        request = Request(
             id=secrets.token_hex(6), kind=kind, arguments=dict(arguments), made_ms=now_ms
         )
-        raw = dataclasses.asdict(made)
-        self._io.overwrite_bytes(f"{self._requests}/{made.name}", _dumps(raw))
-        return made
+        self._io.overwrite_bytes(f"{self._requests}/{request.name}", _bytes(request))
+        return request
 
     def waiting(self) -> list[Request]:
-        """Requests without a final answer, oldest first. What cannot be read has no kind."""
-        found: list[Request] = []
+        """Requests without a final answer, oldest first; an unreadable one has no kind."""
+        requests: list[Request] = []
         for entry in self._io.list(self._requests):
             name = entry.path.rsplit("/", 1)[-1]
             if not name.endswith(".json"):
@@ -117,8 +111,8 @@ class RequestFiles:
                 data = self._io.read_bytes(entry.path)
             except FileNotFoundError:  # withdrawn meanwhile
                 continue
-            found.append(_request(data, name))
-        return found
+            requests.append(_parsed(data, name))
+        return requests
 
     def done(self, request: Request) -> None:
         """Remove a request; also withdraws one."""
@@ -126,11 +120,10 @@ class RequestFiles:
 
     def write(self, answer: Answer) -> None:
         """Replace the answer."""
-        raw = dataclasses.asdict(answer)
-        self._io.overwrite_bytes(f"{self._answers}/{answer.id}.json", _dumps(raw))
+        self._io.overwrite_bytes(f"{self._answers}/{answer.id}.json", _bytes(answer))
 
     def answer(self, request_id: str) -> Answer | None:
-        """The answer so far, or None when nobody took the request yet.
+        """The answer so far; None = no daemon has begun to handle the request.
 
         Raises:
             CorruptDataError: it cannot be read.
@@ -141,33 +134,24 @@ class RequestFiles:
         except FileNotFoundError:
             return None
         try:
-            return Answer(**orjson.loads(data))
-        except (ValueError, TypeError) as error:
+            return msgspec.json.decode(data, type=Answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptDataError("the daemon's answer cannot be read", path=path) from error
 
     def clean(self, now_ms: int) -> None:
-        """Remove old answers."""
+        """Delete old answers."""
         old = [e.path for e in self._io.list(self._answers) if e.modified_ms < now_ms - KEPT_MS]
         self._io.delete_many(old)
 
 
-def _request(data: bytes, name: str) -> Request:
-    try:
-        raw = Request(**orjson.loads(data))
-        if raw.name == name and isinstance(raw.arguments, dict):
-            return raw
-    except (ValueError, TypeError):
-        pass
-    return _Unreadable(id=name.removesuffix(".json"), kind="", arguments={}, made_ms=0)
+def _parsed(data: bytes, name: str) -> Request:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, ValueError, OverflowError):
+        request = msgspec.json.decode(data, type=Request)
+        if request.name == name:
+            return request
+    return Request(id=name.removesuffix(".json"), kind="", arguments={}, made_ms=0)
 
 
-class _Unreadable(Request):
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return f"{self.id}.json"
-
-
-def _dumps(value: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
+def _bytes(content: Request | Answer) -> bytes:
+    raw = msgspec.to_builtins(content)
+    return orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)

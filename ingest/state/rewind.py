@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream goes on when some of its tables are behind the others. Pure.
+"""Where a stream resumes when some of its tables have to catch up with the others. Pure.
 
 Two occasions: the checkpoint is lost (`recovered_floors`), parked tables are resumed (`rewound`).
-In both the stream reads records again that most tables have, and floors drop those: below a
-table's floor every row that is for it is in it, or was left out on purpose. A floor counts until
-the stream has passed it (`passed`); offsets may start over afterwards, when a topic is made anew.
+In both the stream reads records again that most tables have. Floors drop those: below a
+table's floor every row for it is in it, or was left out on purpose. A floor counts until the stream
+has passed it (`passed`); offsets may start over afterwards, when a topic is recreated.
 
-A bad record has two owners, the quarantine table and the table it was meant for. It is wanted when
-its table is read again, although the quarantine table is further: so the tables that went back
-have floors of their own for bad records.
+A bad record has two owners, the quarantine table and the table it was meant for. It is
+quarantined when its table is read again, although the quarantine table is further: so rewound
+tables have floors of their own for bad records.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,10 +23,19 @@ from ingest.source.ranges import (
     offsets_to_store,
     resume_token,
 )
+from ingest.state.ownership import BatchNote
 from ingest.state.parking import ParkedTable, Parking, higher
 from ingest.state.stream_state import CheckpointState, TableProgress
 
-__all__ = ["Floors", "back_to", "entered", "passed", "recovered_floors", "rewound"]
+__all__ = [
+    "Floors",
+    "back_to",
+    "entered",
+    "passed",
+    "recovered_floors",
+    "recovered_offsets",
+    "rewound",
+]
 
 Floors = dict[str, OffsetMap]
 
@@ -75,15 +84,15 @@ def rewound(
     resumed: Collection[str],
     base: int,
 ) -> CheckpointState:
-    """The state of the checkpoint that goes back.
+    """The state of the rewound checkpoint.
 
     Args:
         state: the present one.
         position: up to where the stream has read, in the source's own form.
-        start: where it goes on, in the source's own form (`back_to`).
+        start: where it resumes, in the source's own form (`back_to`).
         progresses: what the tables hold.
         parking: before it is changed.
-        resumed: parked tables to be written again.
+        resumed: parked tables to resume.
         base: above every identifier that was ever used.
     """
     here = resume_token(position)
@@ -111,6 +120,21 @@ def rewound(
         bad_floors=bad_floors,
         generation=state.generation + 1,
     )
+
+
+def recovered_offsets(
+    note: BatchNote | None, progresses: Mapping[str, TableProgress]
+) -> Mapping[str, Any] | None:
+    """Where to start when the checkpoint is new but the tables are not; None = from the settings.
+
+    Without a note the smallest offset of every partition over all tables is taken, and a partition
+    that some table does not name is read from its beginning.
+    """
+    if not progresses:
+        return None if note is None or note.complete(progresses) else note.start
+    if note is None:
+        return initial_from_stored([progress.offsets for progress in progresses.values()])
+    return note.end if note.complete(progresses) else note.start
 
 
 def recovered_floors(
@@ -153,8 +177,8 @@ def passed(
 def entered(start: Mapping[str, Any], end: Mapping[str, Any]) -> OffsetJson:
     """Partitions that a batch saw first, with the offset there.
 
-    A source whose offset is more than a number (files) reads a new topic from its beginning, which
-    needs no words: such topics are left out.
+    A source whose offset is more than a number (files) reads a new topic from its beginning: such
+    topics are left out.
     """
     result: OffsetJson = {}
     for topic, entry in end.items():

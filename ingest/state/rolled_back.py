@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables whose history was taken back, by a rollback or a fast-forward, behind their stream's back.
+"""Tables that were rolled back or fast-forwarded without their stream.
 
-The snapshots that go hold rows, and how far the stream had come in the table. A stream that went
-on from its own memory or checkpoint would leave these rows out for good. So
+The snapshots that are removed hold rows, and the stream's offsets in the table. A stream that
+continued from its own memory or checkpoint would never write these rows again. So
 
-* a note in the table's options is written before the history goes. A daemon does not start while
-  there is one; `lakeward run --recover-offsets` reads again what such tables lack, and removes it;
-* a commit of a running daemon finds that the newest snapshot does not tell the offsets that it
+* a note in the table's options is written before the snapshots are removed. A daemon does not start
+  while it exists; `lakeward run --recover-offsets` reads again what such tables lack, and removes
+  it;
+* a commit of a running daemon finds that the newest snapshot does not have the offsets that it
   committed last, and ends the daemon.
 """
 
-import json
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from ingest.source.ranges import OffsetJson, normalize
 from ingest.state.stream_state import OFFSETS_PROPERTY, OffsetMap, stored_offsets
@@ -23,18 +26,25 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.table import FileStoreTable
 
 __all__ = [
-    "TAKEN_BACK_OPTION",
-    "forget_taken_back",
+    "ROLLBACK_OPTION",
+    "forget_rollback",
     "lowered",
-    "note_taken_back",
+    "note_rollback",
     "require_history",
-    "require_not_taken_back",
+    "require_not_rolled_back",
+    "rolled_back_topics",
     "streams_of",
-    "topics_taken_back",
 ]
 
-TAKEN_BACK_OPTION = "lakeward.taken-back"
-"""Table option: to what the table was taken back, and the topics of the streams that wrote it."""
+ROLLBACK_OPTION = "lakeward.taken-back"
+"""Table option: what the table was rolled back to, and the topics of the streams that wrote it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Note:
+    to: str
+    streams: Mapping[str, tuple[str, ...]]
+
 
 _HINT = "start the pipeline with `lakeward run --recover-offsets`: it reads again what is missing"
 
@@ -47,46 +57,44 @@ def streams_of(snapshot: Snapshot | None) -> list[str]:
     )
 
 
-def note_taken_back(
+def note_rollback(
     table: FileStoreTable,
     newest: Snapshot,
     target: str,
     more: Mapping[str, Iterable[str]] = MappingProxyType({}),
 ) -> FileStoreTable:
-    """Note in a table's options that its history is about to go.
+    """Note in a table's options that its newest snapshots are about to be removed.
 
     Args:
         table: at the branch that streams write.
         newest: its newest snapshot.
-        target: what it goes back to, for people.
-        more: further topics by stream, which the snapshot does not tell.
+        target: what it is rolled back to, for people.
+        more: further topics by stream, which the snapshot does not have.
 
     Returns:
         The table with the note.
     """
     streams = {name: set(stored_offsets(newest, name) or ()) for name in streams_of(newest)}
-    known = _parsed(table.schema.options).get("streams", {})  # of a first time, not recovered yet
-    for name, topics in (*known.items(), *more.items()):
+    earlier = _note_of(table.schema.options).streams  # of a rollback that is not recovered yet
+    for name, topics in (*earlier.items(), *more.items()):
         streams.setdefault(name, set()).update(topics)
-    note = {"to": target, "streams": {name: sorted(streams[name]) for name in sorted(streams)}}
-    return table.alter([SetOption(TAKEN_BACK_OPTION, json.dumps(note))])
+    sorted_topics = {name: tuple(sorted(streams[name])) for name in sorted(streams)}
+    return table.alter([_option(_Note(target, sorted_topics))])
 
 
-def forget_taken_back(table: FileStoreTable, stream: str) -> None:
-    """Remove a stream from the note: it has taken over the table's own offsets."""
-    note = _parsed(table.schema.options)
-    if stream not in note.get("streams", {}):
+def forget_rollback(table: FileStoreTable, stream: str) -> None:
+    """Remove a stream from the note: it has recovered the table's own offsets."""
+    note = _note_of(table.schema.options)
+    if stream not in note.streams:
         return
-    del note["streams"][stream]
-    left = json.dumps(note)
-    change = SetOption(TAKEN_BACK_OPTION, left) if note["streams"] else None
-    table.alter([change or RemoveOption(TAKEN_BACK_OPTION)])
+    others = {name: topics for name, topics in note.streams.items() if name != stream}
+    table.alter([_option(_Note(note.to, others)) if others else RemoveOption(ROLLBACK_OPTION)])
 
 
-def topics_taken_back(
+def rolled_back_topics(
     options: Mapping[str, Mapping[str, str]], stream: str
 ) -> dict[str, tuple[str, ...]]:
-    """The tables that were taken back since a stream wrote them, and the topics that fed them.
+    """The tables that were rolled back since a stream wrote them, and the topics that fed them.
 
     Args:
         options: of all tables, by name.
@@ -95,22 +103,21 @@ def topics_taken_back(
     Raises:
         CorruptDataError: a note cannot be read.
     """
-    notes = {name: _parsed(each).get("streams", {}) for name, each in options.items()}
-    return {name: tuple(note[stream]) for name, note in sorted(notes.items()) if stream in note}
+    notes = {name: _note_of(options[name]).streams for name in sorted(options)}
+    return {name: streams[stream] for name, streams in notes.items() if stream in streams}
 
 
-def require_not_taken_back(options: Mapping[str, Mapping[str, str]], stream: str) -> None:
-    """Refuse to start a stream on tables that were taken back.
+def require_not_rolled_back(options: Mapping[str, Mapping[str, str]], stream: str) -> None:
+    """Refuse to start a stream on tables that were rolled back.
 
     Raises:
         InvalidRequestError: one has the note.
         CorruptDataError: a note cannot be read.
     """
-    for name in topics_taken_back(options, stream):
+    for name in rolled_back_topics(options, stream):
         raise InvalidRequestError(
-            f"the table was taken back to {_parsed(options[name]).get('to')} since the stream "
-            "wrote it",
-            detail="what came after that would be missing from it",
+            f"the table was rolled back to {_note_of(options[name]).to} since the stream wrote it",
+            detail="rows committed after that would be missing",
             hint=_HINT,
             table=name,
         )
@@ -123,42 +130,42 @@ def require_history(
     stream: str,
     known: Sequence[OffsetMap],
 ) -> None:
-    """Stop a commit to a table whose history was taken back, and leave the note if nobody has.
+    """Stop a commit to a table that was rolled back, and write the note if there is none.
 
     Args:
         latest: the newest snapshot.
         table: the table.
         name: `database.table`.
         stream: that commits.
-        known: offsets of the stream that it may tell: those of the last commit, and of this one.
+        known: offsets of the stream that it may have: those of the last commit, and of this one.
 
     Raises:
-        FencedError: it tells others.
+        FencedError: it has others.
     """
-    told = None if latest is None else stored_offsets(latest, stream)
+    stored = None if latest is None else stored_offsets(latest, stream)
     # engines that do not carry properties from snapshot to snapshot may have made the newest one
-    if latest is None or told is None or told in known:
+    if latest is None or stored is None or stored in known:
         return
-    if not _behind(told, known[0]):
+    if not _lower(stored, known[0]):
         raise FencedError(
             "another process committed to this table",
-            detail=f"it holds {told}",
+            detail=f"it has {stored}",
             hint="two daemons run one stream: stop one of them",
             table=name,
         )
-    note_taken_back(table.latest(), latest, f"snapshot {latest.id}", {stream: known[0]})
+    note_rollback(table.latest(), latest, f"snapshot {latest.id}", {stream: known[0]})
     raise FencedError(
-        "the table was taken back since the stream wrote it",
-        detail=f"it holds {told}",
+        "the table was rolled back since the stream wrote it",
+        detail=f"it has {stored}",
         hint=_HINT,
         table=name,
     )
 
 
-def _behind(told: OffsetMap, committed: OffsetMap) -> bool:
-    """Whether a table holds less than was committed to it."""
+def _lower(stored: OffsetMap, committed: OffsetMap) -> bool:
+    """Whether a table has less than was committed to it."""
     return any(
-        told.get(topic, {}).get(key, -1) < offset
+        stored.get(topic, {}).get(key, -1) < offset
         for topic, parts in committed.items()
         for key, offset in parts.items()
     )
@@ -167,14 +174,14 @@ def _behind(told: OffsetMap, committed: OffsetMap) -> bool:
 def lowered(
     start: Mapping[str, Any], taken: Iterable[tuple[Iterable[str], OffsetMap]]
 ) -> OffsetJson:
-    """Where to start so that tables that were taken back miss nothing. Pure.
+    """Where to start so that tables that were rolled back miss nothing. Pure.
 
     Args:
-        start: where the other tables would have it, in the source's own form or as stored.
-        taken: per table the topics that fed it, and the offsets that it holds now.
+        start: start offsets of the other tables, in the source's own form or as stored.
+        taken: per rolled back table the topics that fed it, and the offsets that it has now.
 
     Returns:
-        As stored; what is left out is read from its beginning.
+        As stored; a partition that is left out is read from its beginning.
     """
     found = {topic: dict(entry) for topic, entry in start.items()}
     for topics, offsets in taken:
@@ -192,17 +199,20 @@ def lowered(
     return normalize(found)
 
 
-def _parsed(options: Mapping[str, str]) -> dict[str, Any]:
-    text = options.get(TAKEN_BACK_OPTION)
+def _option(note: _Note) -> SetOption:
+    return SetOption(ROLLBACK_OPTION, msgspec.json.encode(note).decode())
+
+
+def _note_of(options: Mapping[str, str]) -> _Note:
+    text = options.get(ROLLBACK_OPTION)
     if text is None:
-        return {}
+        return _Note("", {})
     try:
-        note = json.loads(text)
-        return {"to": str(note["to"]), "streams": {n: list(t) for n, t in note["streams"].items()}}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return msgspec.json.decode(text, type=_Note)
+    except msgspec.DecodeError as error:
         raise CorruptDataError(
-            "the note on a table that was taken back cannot be read",
+            "the note on a table that was rolled back cannot be read",
             hint=_HINT,
-            option=TAKEN_BACK_OPTION,
+            option=ROLLBACK_OPTION,
             value=text,
         ) from error

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the stream has read, and from where it goes on: checkpoint, notes, floors, going back.
+"""Offsets of the stream, and from where it resumes: checkpoint, batch notes, floors, rewinding.
 
-The checkpoint's state file names the generation of Spark's logs that count. Going back means: make
+The checkpoint's state file names the generation of Spark's logs that count. To rewind means: make
 a new state with other start offsets, a larger base and floors, replace the state file (one atomic
 step: before it the old generation counts, after it the new, empty one), then the note, then the
-parking, then remove the old logs. Whatever of this a crash leaves undone is harmless: a table that
-is still parked stays parked, and may be resumed again.
+parking, then remove the old logs. A crash in between is harmless: a table that is still parked can
+be resumed again.
 """
 
 import dataclasses
@@ -19,16 +19,17 @@ from typing import Any
 from ingest.config.settings import Settings
 from ingest.source.initial import initial_offsets, rewind_offsets
 from ingest.source.ranges import ANY_TABLE, OffsetJson, resume_token
-from ingest.state.ownership import Ownership
-from ingest.state.rewind import back_to, entered, passed, recovered_floors, rewound
-from ingest.state.rolled_back import lowered, topics_taken_back
-from ingest.state.stream_progress import (
-    BatchNote,
-    ProgressFile,
-    read_offset_log,
+from ingest.state.ownership import BatchNote, Ownership, newest_note
+from ingest.state.rewind import (
+    back_to,
+    entered,
+    passed,
+    recovered_floors,
     recovered_offsets,
+    rewound,
 )
-from ingest.state.stream_state import CheckpointState, next_generation, spark_files
+from ingest.state.rolled_back import lowered, rolled_back_topics
+from ingest.state.stream_state import CheckpointState, next_generation, read_offset_log, spark_files
 from ingest.state.table_registry import TableBook
 from storage.errors import InternalError, InvalidRequestError
 
@@ -38,16 +39,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class StreamPosition:
-    """See the module. One thread at a time, but for `settle`.
+    """See the module. One thread at a time, but for `release_passed_floors`.
 
     1. `open` once, when the book is loaded;
     2. `bounds`, `floors_of` and `note` during a batch;
-    3. `go_back` while no query runs.
+    3. `rewind` while no query runs.
 
     Args:
-        settings: the pipeline's settings.
-        book: the stream's tables.
-        ownership: this process's hold on the stream; None = only to look.
+        ownership: this process's hold on the stream; None = read-only.
     """
 
     def __init__(
@@ -57,14 +56,12 @@ class StreamPosition:
         self._book = book
         self._parking = book.parking
         self.checkpoint = Path(settings.pipeline.checkpoint)
-        self.progress = ProgressFile(
-            book.file_io, settings.sink.warehouse, settings.pipeline.name, ownership
-        )
+        self._ownership = ownership
         self._state: CheckpointState | None = None
-        self._settling = threading.Lock()
+        self._floors_lock = threading.Lock()
 
     def use_settings(self, settings: Settings) -> None:
-        """Go by other settings of the same stream and checkpoint."""
+        """Use other settings of the same stream and checkpoint."""
         self._settings = settings
 
     def reached(self, last_batch: int | None) -> OffsetJson:
@@ -119,13 +116,13 @@ class StreamPosition:
         return state
 
     def start_from(self, state: CheckpointState) -> None:
-        """Throw away what the checkpoint says, for another state; one atomic step.
+        """Replace the checkpoint by another state; one atomic step.
 
-        Then the note goes there too: recovered again before any batch, the stream starts there.
+        The note is set there, too: recovered again before any batch, the stream starts there.
         """
         state.save(self.checkpoint)
         at = state.initial
-        self.progress.write(BatchNote(identifier=state.base - 1, start=at, end=at, tables=()))
+        self._write(BatchNote(identifier=state.base - 1, start=at, end=at, tables=()))
         self._use(state)
 
     def recovered(self) -> CheckpointState:
@@ -133,17 +130,17 @@ class StreamPosition:
 
         Raises:
             RetryableError: the source did not answer.
-            DataLossError: a recovered place cannot be found.
+            DataLossError: a recovered offset does not exist any more.
         """
         progresses = self._book.progresses()
-        note = self.progress.read()
+        note = self.newest_note()
         used = [progress.identifier for progress in progresses.values()]
         newest = max([*used, -1 if note is None else note.identifier])
         parked = self._parking.parked()
         running = {name: each for name, each in progresses.items() if name not in parked}
         recovered = recovered_offsets(note, running or progresses)
         floors, bad_floors = recovered_floors(progresses, self._parking)
-        taken = topics_taken_back(self._book.options(), self._settings.pipeline.name)
+        taken = rolled_back_topics(self._book.options(), self._settings.pipeline.name)
         if taken and recovered is not None:
             held = {name: each.offsets for name, each in progresses.items()}
             recovered = lowered(recovered, [(taken[n], held.get(n, {})) for n in taken])
@@ -181,23 +178,31 @@ class StreamPosition:
     def note(self, identifier: int, batch_id: int, tables: tuple[str, ...]) -> None:
         """Write durably which batch is about to be committed."""
         start, end = self.bounds(batch_id)
-        self.progress.write(BatchNote(identifier=identifier, start=start, end=end, tables=tables))
+        self._write(BatchNote(identifier=identifier, start=start, end=end, tables=tables))
+
+    def _write(self, note: BatchNote) -> None:
+        if self._ownership is None:
+            raise InternalError("a progress note was written without owning the stream")
+        self._ownership.record_batch(note)
+
+    def newest_note(self) -> BatchNote | None:
+        """The note of the newest batch, of any owner; None when the stream never committed."""
+        settings = self._settings
+        return newest_note(self._book.file_io, settings.sink.warehouse, settings.pipeline.name)
 
     def begin(self, batch_id: int) -> None:
-        """Let go of floors that the stream has passed where a batch begins."""
+        """Release floors that the stream has passed where a batch begins."""
         if self.state.floors:
-            self._settle(self.bounds(batch_id)[0])
+            with self._floors_lock:
+                self._release(self.bounds(batch_id)[0])
 
-    def settle(self) -> None:
-        """The same for what is recorded; for a stream that has nothing to read. By any thread."""
+    def release_passed_floors(self) -> None:
+        """The same for recorded offsets; for a stream without new records. By any thread."""
         if self.state.floors:
-            self._settle(self.recorded())
+            with self._floors_lock:
+                self._release(self.recorded())
 
-    def _settle(self, start: Mapping[str, Any]) -> None:
-        with self._settling:
-            self._let_go(start)
-
-    def _let_go(self, start: Mapping[str, Any]) -> None:
+    def _release(self, start: Mapping[str, Any]) -> None:
         state = self.state
         floors = passed(state.floors, start)
         if floors == state.floors:
@@ -211,19 +216,19 @@ class StreamPosition:
         self._book.use_floors(state.floors, state.bad_floors)
         if not floors:
             self._parking.caught_up()
-            _LOG.info("all tables are level", extra={"event": "caught_up"})
+            _LOG.info("all tables have caught up", extra={"event": "caught_up"})
 
     def entered(self, batch_id: int) -> OffsetJson:
         """Partitions that a batch is the first to see."""
         return entered(*self.bounds(batch_id))
 
-    def go_back(self, tables: Collection[str]) -> OffsetJson:
-        """Resume parked tables: set the stream back to where they were parked.
+    def rewind(self, tables: Collection[str]) -> OffsetJson:
+        """Resume parked tables: rewind the stream to where they were parked.
 
         No query may run, and the book must be freshly loaded.
 
         Returns:
-            By topic and partition `[from, to]`: what is read again; empty = nothing need be.
+            By topic and partition `[from, to]`: what is read again; empty = nothing.
 
         Raises:
             InvalidRequestError: a table is not parked.
@@ -240,7 +245,7 @@ class StreamPosition:
         position = self.recorded()
         wanted = [parked[name] for name in tables]
         if not any(table.topics for table in wanted):
-            self._parking.resume_behind(tables, {})
+            self._parking.resume(tables, {})
             return {}
         start = rewind_offsets(self._settings.source, back_to(position, wanted), position)
         old = self.state
@@ -254,16 +259,16 @@ class StreamPosition:
             base=self._next_base(),
         )
         state.save(self.checkpoint)
-        # a lost checkpoint starts at the note, so it goes back too, before the tables are resumed
-        self.progress.write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
-        self._parking.resume_behind(tables, state.floors[ANY_TABLE])
+        # a lost checkpoint starts at the note, so it is rewound, too, before the tables are resumed
+        self._write(BatchNote(identifier=state.base - 1, start=start, end=start, tables=()))
+        self._parking.resume(tables, state.floors[ANY_TABLE])
         self._use(state)
         return _between(start, position)
 
     def _next_base(self) -> int:
         """Above every identifier that a table, a note or a planned batch ever had."""
         used = [each.identifier for each in self._book.progresses().values()]
-        note = self.progress.read()
+        note = self.newest_note()
         if note is not None:
             used.append(note.identifier)
         used.append(self.state.base + newest_number(self.directory / "offsets"))

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking all tables of a stream back to the end of one batch, and the stream with them.
+"""Rolls all tables of a stream back to the end of one batch, and the stream with them.
 
 A *point* is the end of a batch: of every table the newest snapshot before the first commit of a
-later batch. What others committed up to there (compactions) stays. Afterwards the stream goes on
-from the offsets that the tables tell, as after `run --recover-offsets`.
+later batch. Other users' commits up to there (compactions) stay. Afterwards the stream resumes
+from the offsets committed in the tables, as after `run --recover-offsets`.
 
 Order, so that it can stop anywhere: the notes of all tables (`ingest.state.rolled_back`), which
 keep a daemon from starting; the tables, one after the other; the checkpoint and the progress note;
-the notes go. Repeating it with the same point ends it.
+the notes are removed. Repeating it with the same point completes it.
 """
 
 import dataclasses
 from collections.abc import Sequence
 
 from ingest.state.rolled_back import (
-    forget_taken_back,
-    note_taken_back,
+    forget_rollback,
+    note_rollback,
+    rolled_back_topics,
     streams_of,
-    topics_taken_back,
 )
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState
@@ -50,14 +50,14 @@ class Point:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TablePlan:
-    """What becomes of a table.
+    """The rollback of a table.
 
     Attributes:
         name: `database.table`.
         newest: its newest snapshot.
-        target: the snapshot that it goes back to; the same = it stays.
-        lost_records: records in data files that go, by the snapshots' own counts.
-        lost_replays: commits of records from quarantine that go, and are not brought in again.
+        target: the snapshot that it is rolled back to; the same = it is unchanged.
+        lost_records: records in data files that are removed, by the snapshots' own counts.
+        lost_replays: commits of replayed records that are removed, and are not replayed again.
     """
 
     name: str
@@ -67,13 +67,13 @@ class TablePlan:
     lost_replays: int
 
     @property
-    def stays(self) -> bool:
-        """Whether it is where it should be."""
+    def unchanged(self) -> bool:
+        """Whether there is nothing to roll back."""
         return self.newest.id == self.target.id
 
 
 def points_of(book: TableBook, stream: str) -> list[Point]:
-    """The batches that the tables' snapshots tell of, newest first."""
+    """The batches that are in the tables' snapshots, newest first."""
     times: dict[int, list[int]] = {}
     for name in book.progresses():
         found = {
@@ -90,17 +90,17 @@ def points_of(book: TableBook, stream: str) -> list[Point]:
 def plan_rollback(
     book: TableBook, stream: str, *, identifier: int | None = None, time_ms: int | None = None
 ) -> tuple[Point, list[TablePlan]]:
-    """What a rollback would do; nothing is changed.
+    """Plan a rollback; nothing is changed.
 
     Args:
         book: freshly loaded.
         stream: the stream's name.
-        identifier: of the last batch that stays.
-        time_ms: instead, the last batch stays that was committed whole at or before [epoch ms].
+        identifier: of the last batch to keep.
+        time_ms: instead, keep the last batch that was completely committed at or before [epoch ms].
 
     Raises:
         NotFoundError: there is no such batch, or a table has no snapshot of that time any more.
-        InvalidRequestError: a table is parked or behind, or another stream writes it, too.
+        InvalidRequestError: a table is parked or catching up, or another stream writes it, too.
     """
     _require_level(book)
     known = points_of(book, stream)
@@ -126,7 +126,7 @@ def _require_level(book: TableBook) -> None:
     if waiting:
         raise InvalidRequestError(
             "a table is parked, or has not caught up since",
-            hint="resume it and let it catch up first: it goes on by other offsets than the rest",
+            hint="resume it and let it catch up first: it resumes from other offsets than the rest",
             table=waiting[0],
         )
 
@@ -138,7 +138,7 @@ def _table_plan(book: TableBook, name: str, stream: str, point: Point) -> TableP
     if others:
         raise InvalidRequestError(
             "another stream writes this table, too",
-            hint="its rows would go with ours: take single tables back with `lakeward table "
+            hint="its rows would be removed, too: roll single tables back with `lakeward table "
             "rollback`",
             table=name,
             stream=others[0],
@@ -175,7 +175,7 @@ def _history(table: FileStoreTable) -> list[Snapshot]:
 def carry_out(
     book: TableBook, position: StreamPosition, stream: str, plans: Sequence[TablePlan]
 ) -> CheckpointState:
-    """Take the tables back, then the stream; the state that it starts with.
+    """Roll back the tables, then the stream; the state that it starts with.
 
     Args:
         book: as the plans were made with.
@@ -184,14 +184,14 @@ def carry_out(
         plans: of `plan_rollback`.
     """
     for plan in plans:
-        if not plan.stays:
-            note_taken_back(book.table(plan.name), plan.newest, f"snapshot {plan.target.id}")
+        if not plan.unchanged:
+            note_rollback(book.table(plan.name), plan.newest, f"snapshot {plan.target.id}")
     for plan in plans:
-        if not plan.stays:
+        if not plan.unchanged:
             rollback_to(book.table(plan.name).latest(), plan.target.id)
     book.load(create=False)
     state = position.recovered()
     position.start_from(state)
-    for name in topics_taken_back(book.options(), stream):
-        forget_taken_back(book.table(name), stream)
+    for name in rolled_back_topics(book.options(), stream):
+        forget_rollback(book.table(name), stream)
     return state

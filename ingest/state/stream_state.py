@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream stands: what its tables say, and the small file that binds a checkpoint to it.
+"""The stream's progress in its tables, and the small file that binds a checkpoint to the stream.
 
 Spark numbers micro-batches from 0 in every new checkpoint, so a commit identifier is
 `base + batch id`, with `base` = 1 + the largest identifier the stream has in any table. It is fixed
@@ -10,7 +10,7 @@ but the tables are not, the per-table floors below which rows are already in a t
 
 Properties that every snapshot of the stream carries:
 
-* `lakeward.offsets.<stream>`  per topic what the source needs to go on after this snapshot: JSON
+* `lakeward.offsets.<stream>`  per topic what the source needs to continue after this snapshot: JSON
   `{topic: {partition: next offset}}`, cumulative over the topics that feed the table;
 * `lakeward.range.<stream>`  the micro-batch's exact ranges: JSON
   `{topic: {partition: [start, end]}}`;
@@ -27,12 +27,7 @@ import orjson
 
 from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
 from ingest.source.ranges import floor_of
-from ingest.state.state_format import (
-    STATE_FORMAT,
-    StateFormatError,
-    require_known_format,
-    unreadable_property,
-)
+from ingest.state.state_file import StateFile, snapshot_property
 from storage.errors import CorruptDataError, FencedError
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.local import LocalFileIO
@@ -46,6 +41,7 @@ __all__ = [
     "commit_properties",
     "next_generation",
     "progress_of",
+    "read_offset_log",
     "require_own",
     "spark_files",
     "stored_offsets",
@@ -62,23 +58,24 @@ _SPARK_NAMES = ("metadata", "offsets", "commits", "sources", "state")
 
 OffsetMap = dict[str, dict[str, int]]
 Span = Mapping[str, Mapping[str, tuple[int, int]]]
+_StoredSpan = dict[str, dict[str, tuple[int, int]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableProgress:
-    """What one table knows about the stream.
+    """The stream's newest commit in one table.
 
     Attributes:
         identifier: newest commit identifier of the stream in the table; -1 = none.
         offsets: next offset per topic and partition, cumulative.
         span: ranges of the newest commit.
-        snapshot_id: the snapshot that says so.
+        snapshot_id: of that commit.
         positions: highest positions of a table in the order of the source.
     """
 
     identifier: int
     offsets: OffsetMap
-    span: dict[str, dict[str, tuple[int, int]]]
+    span: _StoredSpan
     snapshot_id: int
     positions: StoredPositions = dataclasses.field(default_factory=dict)
 
@@ -92,8 +89,8 @@ def progress_of(table: FileStoreTable, stream: str) -> TableProgress | None:
     _warn_of_open_sweep(properties.get(_SWEEP_PROPERTY + stream), snapshot, table)
     return TableProgress(
         snapshot.commit_identifier,
-        _offsets(properties.get(OFFSETS_PROPERTY + stream), snapshot),
-        _span(properties.get(RANGE_PROPERTY + stream), snapshot),
+        stored_offsets(snapshot, stream) or {},
+        snapshot_property(snapshot, RANGE_PROPERTY + stream, _StoredSpan, "source range") or {},
         snapshot.id,
         parsed(properties.get(POSITIONS_PROPERTY + stream), snapshot.id),
     )
@@ -115,13 +112,12 @@ def _warn_of_open_sweep(text: str | None, snapshot: Snapshot, table: FileStoreTa
 
 
 def stored_offsets(snapshot: Snapshot, stream: str) -> OffsetMap | None:
-    """A stream's offsets as a snapshot of whoever tells them; None when it tells none.
+    """A stream's offsets in a snapshot of any writer; None when it has none.
 
     Raises:
         CorruptDataError: they cannot be read.
     """
-    text = (snapshot.properties or {}).get(OFFSETS_PROPERTY + stream)
-    return None if text is None else _offsets(text, snapshot)
+    return snapshot_property(snapshot, OFFSETS_PROPERTY + stream, OffsetMap, "source offsets")
 
 
 def require_own(
@@ -130,7 +126,7 @@ def require_own(
     identifier: int,
     ranges: Mapping[str, Mapping[str, tuple[int, int]]],
 ) -> None:
-    """Check that a commit found done is our own, whose answer was lost.
+    """Verify that a commit that exists already is our own, whose reply was lost.
 
     Args:
         found: the stream's newest commit in the table.
@@ -148,29 +144,6 @@ def require_own(
             table=table,
             identifier=identifier,
         )
-
-
-def _offsets(text: str | None, snapshot: Snapshot) -> OffsetMap:
-    if text is None:
-        return {}
-    try:
-        raw = orjson.loads(text)
-        return {topic: {p: int(o) for p, o in parts.items()} for topic, parts in raw.items()}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise unreadable_property("source offsets", snapshot, text) from error
-
-
-def _span(text: str | None, snapshot: Snapshot) -> dict[str, dict[str, tuple[int, int]]]:
-    if text is None:
-        return {}
-    try:
-        raw = orjson.loads(text)
-        return {
-            topic: {p: (int(pair[0]), int(pair[1])) for p, pair in parts.items()}
-            for topic, parts in raw.items()
-        }
-    except (ValueError, AttributeError, TypeError, IndexError) as error:
-        raise unreadable_property("source range", snapshot, text) from error
 
 
 def commit_properties(
@@ -198,7 +171,7 @@ def commit_properties(
         ranges[topic] = dict(span[topic])
         by_partition = offsets.setdefault(topic, {})
         for partition, (_, end) in span[topic].items():
-            # also backwards: a topic made anew starts over, when the settings allow it
+            # also backwards: a recreated topic starts over, when the settings allow it
             by_partition[partition] = max(end, floor.get(topic, {}).get(partition, end))
     properties = {
         OFFSETS_PROPERTY + stream: _dumps(offsets),
@@ -219,11 +192,11 @@ class CheckpointState:
         stream: the stream this checkpoint belongs to.
         base: commit identifier of Spark's batch 0.
         initial: concrete offsets where the checkpoint starts, in the source's own form.
-        floors: per table the offsets that it held already when the checkpoint was made; under
+        floors: per table the offsets that it had when the checkpoint was made; under
             `ANY_TABLE` those of all tables that are not named.
-        bad_floors: per table that went back, the offsets from which its bad records are wanted,
+        bad_floors: per rewound table the offsets from which its bad records are quarantined,
             whatever the quarantine table's floor.
-        generation: how often the stream went back; Spark's own files are in `directory`.
+        generation: how often the stream was rewound; Spark's own files are in `directory`.
     """
 
     stream: str
@@ -234,7 +207,7 @@ class CheckpointState:
     generation: int = 0
 
     def directory(self, checkpoint: Path) -> Path:
-        """Where Spark keeps its logs: a new place each time the stream goes back."""
+        """Where Spark keeps its logs: a new directory each time the stream is rewound."""
         return checkpoint / f"{_GENERATION}{self.generation}" if self.generation else checkpoint
 
     def floor(self, table: str) -> Mapping[str, Mapping[str, int]]:
@@ -249,47 +222,25 @@ class CheckpointState:
             CorruptDataError: the file is damaged.
             StateFormatError: it is of a later version.
         """
-        path = checkpoint / _FILE_NAME
-        if not path.exists():
-            return None
-        try:
-            raw = orjson.loads(path.read_bytes())
-            require_known_format(int(raw["version"]), str(path))
-            state = CheckpointState(
-                stream=raw["stream"],
-                base=int(raw["base"]),
-                initial=raw["initial"],
-                floors=raw["floors"],
-                bad_floors=raw.get("bad_floors", {}),
-                generation=int(raw.get("generation", 0)),
-            )
-        except StateFormatError:
-            raise
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptDataError(
-                "the checkpoint's state file cannot be read",
-                hint="restore it, or `lakeward run --recover-offsets`: the tables hold the offsets",
-                path=path,
-            ) from error
-        return state
+        return _state_file(checkpoint).read()
 
     def save(self, checkpoint: Path) -> None:
         """Write the file durably; the directory is created."""
-        raw = {
-            "version": STATE_FORMAT,
-            "stream": self.stream,
-            "base": self.base,
-            "initial": self.initial,
-            "floors": self.floors,
-            "bad_floors": self.bad_floors,
-            "generation": self.generation,
-        }
-        data = orjson.dumps(raw, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
-        LocalFileIO().overwrite_bytes(str(checkpoint / _FILE_NAME), data)
+        _state_file(checkpoint).write(self)
+
+
+def _state_file(checkpoint: Path) -> StateFile[CheckpointState]:
+    return StateFile(
+        LocalFileIO(),
+        str(checkpoint / _FILE_NAME),
+        CheckpointState,
+        title="the checkpoint's state file",
+        hint="restore it, or `lakeward run --recover-offsets`: the tables hold the offsets",
+    )
 
 
 def next_generation(checkpoint: Path) -> int:
-    """A generation of which the checkpoint has nothing; 0 for a new checkpoint."""
+    """The first generation without files in the checkpoint; 0 for a new checkpoint."""
     names = [path.name.removeprefix(_GENERATION) for path in checkpoint.glob(f"{_GENERATION}*")]
     used = [int(name) for name in names if name.isdigit()]
     if any((checkpoint / name).exists() for name in (_FILE_NAME, *_SPARK_NAMES)):
@@ -298,8 +249,36 @@ def next_generation(checkpoint: Path) -> int:
 
 
 def spark_files(checkpoint: Path, *, but: Path) -> list[Path]:
-    """What is left in a checkpoint of generations other than the one in directory `but`."""
+    """Files of a checkpoint's generations other than the one in directory `but`."""
     old = [path for path in checkpoint.glob(f"{_GENERATION}*") if path != but]
     if but != checkpoint:
         old += [path for name in _SPARK_NAMES if (path := checkpoint / name).exists()]
     return old
+
+
+def read_offset_log(checkpoint: Path, batch_id: int) -> Mapping[str, Any] | None:
+    """The source's end offset of a planned batch, as Spark wrote it before running the batch.
+
+    Returns:
+        The offset, or None when the log has no such batch (batch -1).
+    """
+    path = checkpoint / "offsets" / str(batch_id)
+    if not path.exists():
+        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        raw = orjson.loads(lines[-1])
+    except (ValueError, IndexError) as error:
+        raise _damaged(path) from error
+    if not isinstance(raw, dict):
+        raise _damaged(path)
+    return raw
+
+
+def _damaged(path: Path) -> CorruptDataError:
+    return CorruptDataError(
+        "Spark's offset log cannot be read",
+        hint="restore the checkpoint, or resume from the offsets committed in the tables: "
+        "`lakeward run --recover-offsets`",
+        path=path,
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and schemas that a worker process has opened, kept across tasks and batches.
+"""Cache of the tables and schemas that a worker process has opened, across tasks and batches.
 
 Everything here can be rebuilt from the warehouse: idle Python workers vanish (SPARK.md §6).
 Schema versions never change once written, so a cached one is always right.
@@ -20,7 +20,7 @@ __all__ = ["Warehouse", "catalog_of", "schema_of", "table_of"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Warehouse:
-    """What a process needs to open a warehouse; goes to the executors with every stage.
+    """What a process needs to open a warehouse; sent to the executors with every stage.
 
     Attributes:
         location: absolute path or URL.

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which failures park one table instead of ending the stream. Pure but for asking the warehouse.
+"""Which failures park one table instead of ending the stream. Reads the warehouse, changes nothing.
 
-A failure parks its table if trying again cannot heal it and it is about that table alone: bytes of
-the table that violate the format, options or schema that contradict, a table that is gone, a file
-that is gone though the newest snapshot names it (one that only older ones name may just have
-expired). It never does so
+A failure parks its table if a retry cannot mend it and it is about that table alone: bytes of the
+table that violate the format, contradicting options or schema, a missing table, a missing file that
+the newest snapshot names (one that only older snapshots name may have expired). It never does so
 
 * for the quarantine table, without which records would be lost;
 * for passing faults, lost races, refused credentials, a newer writer, bugs: those are the store's,
-  the stream's or ours, and hiding them behind parked tables would stop everything quietly;
+  the stream's or ours, and parking tables for them would stop everything silently;
 * when several tables of the batch fail and none succeeds, or the warehouse does not answer for the
   quarantine table: then it is not about one table.
 """
@@ -40,7 +39,7 @@ def faults_to_park(
         failures: what failed, by table.
         tables: all tables of the batch, those that succeeded too.
         quarantine: the quarantine table.
-        answers: whether the warehouse answers; asked only when it matters.
+        answers: whether the warehouse answers; called only when it matters.
 
     Raises:
         BaseException: the first failure that must end the query.
@@ -67,7 +66,7 @@ def lost_file(table: FileStoreTable, error: FileNotFoundError) -> CorruptDataErr
         snapshot = table.latest().latest_snapshot()
         entries = [] if snapshot is None else live_entries(table, snapshot)
         names = {entry.file.file_name for entry in entries}
-        if snapshot is not None:  # what is known of manifests may be from memory
+        if snapshot is not None:  # manifests may have come from a cache
             names |= {snapshot.base_manifest_list, snapshot.delta_manifest_list}
         needed = missing.rsplit("/", 1)[-1] in names
     except FileNotFoundError:  # not even the newest snapshot can be read
@@ -75,7 +74,7 @@ def lost_file(table: FileStoreTable, error: FileNotFoundError) -> CorruptDataErr
     if not needed:
         return None
     return CorruptDataError(
-        "a file that the table needs is gone", hint="restore the file", path=missing
+        "a file that the table needs is missing", hint="restore the file", path=missing
     )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's book of the tables that a stream writes.
+"""The driver's registry of the tables that a stream writes.
 
-It knows of each table the schema and snapshot to plan with, what the stream committed there, and
-the source offsets that go into the next commit. It creates and alters tables and commits to them;
-deciding what to do is `schema_sync`'s and the sink's business.
+It has for each table the schema and snapshot to plan with, what the stream committed there, and the
+source offsets of the next commit. It creates and alters tables and commits to them; the sink and
+`ingest.schema` decide what to do.
 """
 
 import dataclasses
@@ -15,23 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from ingest.config.compaction_mode import WRITE_ONLY, passing_options
 from ingest.config.settings import Settings
 from ingest.decode.events import SchemaDelta
-from ingest.decode.isolation import reason_text
 from ingest.decode.schema_change_events import TableDdl
-from ingest.errors import blames_record
 from ingest.schema.event_time import watermark_of
-from ingest.schema.new_tables import decided, tell_notes
 from ingest.schema.own_tables import marked, require_own_table
 from ingest.schema.quarantine_table import missing_columns, quarantine_schema
-from ingest.schema.schema_answers import AnswerBook, Answers, AppliedChanges, stopped
-from ingest.schema.schema_history import CHANGES_OPTION, history_schema, with_note
-from ingest.schema.schema_modes import Outcome
-from ingest.schema.schema_sync import Decision, NewTable, Refused
-from ingest.schema.statements import Statements
-from ingest.source.position.ordered_tables import EPOCHS_OPTION, added_epochs
+from ingest.schema.schema_answers import Answers, AppliedChanges
+from ingest.schema.schema_history import history_schema
 from ingest.source.position.stored import POSITIONS_PROPERTY, StoredPositions, parsed
-from ingest.state.epochs import epoch_property, require_epoch
+from ingest.state.ownership import epoch_property, require_epoch
 from ingest.state.parking import Parking
 from ingest.state.rolled_back import require_history
+from ingest.state.schema_applier import SchemaApplier
 from ingest.state.stream_state import OffsetMap, Span, TableProgress, progress_of, require_own
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.state.table_faults import TABLE_FAULTS, lost_file, reason_of
@@ -45,7 +39,7 @@ from storage.errors import (
 )
 from storage.format.metadata.file_meta import CommitMessage
 from storage.format.metadata.schema import TableSchema
-from storage.format.metadata.schema_changes import SchemaChange, SetOption
+from storage.format.metadata.schema_changes import SchemaChange
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.commit.commit import CommitResult
 from storage.table.table import FileStoreTable
@@ -55,23 +49,18 @@ __all__ = ["TableBook"]
 _LOG = logging.getLogger(__name__)
 
 _REFRESH_ALL_S = 60.0
-"""How often tables that the stream did not write lately are looked at for changes by others [s]."""
+"""How often tables that the stream did not write lately are refreshed [s]."""
 
 
 @dataclasses.dataclass(slots=True)
-class _Page:
+class _Entry:
     table: FileStoreTable
     snapshot_id: int
     progress: TableProgress | None
 
 
 class TableBook:
-    """See the module. Thread-safe for concurrent commits of different tables.
-
-    Args:
-        settings: the pipeline's settings.
-        clock: time.
-    """
+    """See the module. Thread-safe for concurrent commits of different tables."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self.warehouse = Warehouse.of(settings.sink)
@@ -81,13 +70,12 @@ class TableBook:
         self._clock = clock
         self._catalog = catalog_of(self.warehouse)
         self.file_io = self._catalog.file_io
-        self._pages: dict[str, _Page] = {}
+        self._entries: dict[str, _Entry] = {}
         self._floors: Mapping[str, OffsetMap] = {}
         self._bad_floors: Mapping[str, OffsetMap] = {}
         self.parking = Parking(self.file_io, settings.sink.warehouse, self._stream)
         self._to_park: dict[str, str] = {}
-        self._answers = AnswerBook()
-        self._statements = Statements.of(settings, clock)
+        self._schemas = SchemaApplier(settings, clock, self)
         self._lock = threading.Lock()
         self._touched: set[str] = set()
         self._refreshed_s = clock.monotonic_s()
@@ -114,9 +102,9 @@ class TableBook:
             for database in self._catalog.list_databases()
             for table in self._catalog.list_tables(database)
         ]
-        for name, page in zip(names, self._pool.map(self._try_open, names), strict=True):
-            if page is not None:
-                self._pages[name] = page
+        for name, entry in zip(names, self._pool.map(self._try_open, names), strict=True):
+            if entry is not None:
+                self._entries[name] = entry
 
     @property
     def mode(self) -> str:
@@ -125,14 +113,14 @@ class TableBook:
 
     def options(self) -> dict[str, Mapping[str, str]]:
         """Options of every table that the stream knows."""
-        return {name: page.table.schema.options for name, page in self._pages.items()}
+        return {name: entry.table.schema.options for name, entry in self._entries.items()}
 
     def provide(self, name: str, schema: TableSchema) -> FileStoreTable:
         """A table of Lakeward's own, made at its first use."""
-        if name not in self._pages:
+        if name not in self._entries:
             if not self._catalog.exists(name):
                 self._create(name, schema)
-            self._pages[name] = self._open(name)
+            self._entries[name] = self._open(name)
         return self.table(name)
 
     def _create_quarantine(self) -> None:
@@ -158,16 +146,33 @@ class TableBook:
         self._catalog.create_database(name.partition(".")[0], ignore_if_exists=True)
         self._catalog.create_table(name, schema, ignore_if_exists=True)
 
-    def _open(self, name: str) -> _Page:
+    def create(self, name: str, schema: TableSchema) -> None:
+        """Create a table, unless it exists, and open it."""
+        self._create(name, schema)
+        self._entries[name] = self._open(name)
+
+    def open_schema(self, name: str) -> TableSchema | None:
+        """The schema of a table, which is opened if it exists; None = it does not."""
+        if name not in self._entries and self._catalog.exists(name):
+            self._entries[name] = self._open(name)
+        entry = self._entries.get(name)
+        return None if entry is None else entry.table.schema
+
+    def alter(self, name: str, changes: Sequence[SchemaChange]) -> None:
+        """Alter an open table."""
+        entry = self._entries[name]
+        entry.table = entry.table.alter(changes)
+
+    def _open(self, name: str) -> _Entry:
         table = self._catalog.table(name)
         if passing := passing_options(self.settings, name, table.schema.options):
             table = table.with_options(passing)
-        return _Page(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
+        return _Entry(table, table.snapshots.latest_id() or 0, progress_of(table, self._stream))
 
-    def _try_open(self, name: str) -> _Page | None:
-        """A page, or None for a table that cannot be opened.
+    def _try_open(self, name: str) -> _Entry | None:
+        """An entry, or None for a table that cannot be opened.
 
-        It may be none of ours. If events are for it, they go to quarantine when this version cannot
+        It may be no target of this stream. Events for it are quarantined when this version cannot
         describe the table, and the table is parked when it is damaged.
         """
         try:
@@ -180,19 +185,18 @@ class TableBook:
         ) as error:
             if name == self.quarantine:
                 raise
-            _LOG.warning("table left alone", extra={"table": name, "reason": str(error)})
+            _LOG.warning(
+                "table cannot be opened, skipped", extra={"table": name, "reason": str(error)}
+            )
             return None
 
     def use_settings(self, settings: Settings) -> None:
-        """Go by other settings; warehouse, stream and quarantine table are the same."""
-        if Statements.differ(self.settings, settings):
-            self._statements.close()
-            self._statements = Statements.of(settings, self._clock)
+        """Use other settings; warehouse, stream and quarantine table are the same."""
         self.settings = settings
-        self._answers = AnswerBook()  # other rules may answer otherwise
-        for name, page in self._pages.items():
+        self._schemas.use_settings(settings)
+        for name, entry in self._entries.items():
             try:
-                page.table = self._open(name).table
+                entry.table = self._open(name).table
             except TABLE_FAULTS as error:
                 self.park(name, reason_of(error))
 
@@ -212,7 +216,7 @@ class TableBook:
         return self._floors
 
     def bad_floors(self) -> Mapping[str, OffsetMap]:
-        """Per resumed table the offsets from which its bad records are wanted."""
+        """Per resumed table the offsets from which its bad records are quarantined."""
         return self._bad_floors
 
     def park(self, name: str, reason: str) -> None:
@@ -230,14 +234,14 @@ class TableBook:
             self._to_park.setdefault(name, reason)
 
     def require(self, names: Iterable[str]) -> None:
-        """Find out whether tables can be written again; one that is not there can be made.
+        """Verify that tables can be written again; a missing one can be created.
 
         Raises:
-            LakewardError: what is wrong with the first that cannot be opened.
+            LakewardError: a table cannot be opened.
         """
         for name in names:
             if self._catalog.exists(name):
-                self._pages[name] = self._open(name)
+                self._entries[name] = self._open(name)
 
     def to_park(self) -> set[str]:
         """Tables that `park` named and that are not parked yet."""
@@ -253,55 +257,59 @@ class TableBook:
     def fault_of(self, name: str, error: BaseException) -> BaseException:
         """An error of a commit; a missing file that the table needs is the table's fault."""
         if isinstance(error, FileNotFoundError):
-            return lost_file(self._pages[name].table, error) or error
+            return lost_file(self._entries[name].table, error) or error
         return error
 
     def answers(self) -> bool:
-        """Whether the warehouse answers: what fails is of one table then, not of the store."""
+        """Whether the warehouse answers: then a failure is a table's, not the store's."""
         try:
-            self._pages[self.quarantine].table.latest().snapshots.latest()
+            self._entries[self.quarantine].table.latest().snapshots.latest()
         except (LakewardError, OSError):
             return False
         return True
 
     def table(self, name: str) -> FileStoreTable:
         """An open table."""
-        return self._pages[name].table
+        return self._entries[name].table
 
     def progresses(self) -> dict[str, TableProgress]:
         """What the stream committed, for the tables it ever wrote."""
-        pages = list(self._pages.items())  # other threads ask, too, while a batch makes tables
-        return {name: page.progress for name, page in pages if page.progress is not None}
+        entries = list(
+            self._entries.items()
+        )  # other threads read, too, while a batch creates tables
+        return {name: entry.progress for name, entry in entries if entry.progress is not None}
 
     def schema_ids(self) -> dict[str, int]:
         """Schema of every table to plan the next run with; parked tables are not planned."""
         parked = self.parking.parked()
         return {
-            name: page.table.schema.id for name, page in self._pages.items() if name not in parked
+            name: entry.table.schema.id
+            for name, entry in self._entries.items()
+            if name not in parked
         }
 
     def write_only(self) -> dict[str, bool]:
-        """Tables of which the stream's writers are to hold another `write-only` than theirs."""
-        found = ((name, page.table.dynamic_options) for name, page in self._pages.items())
+        """Tables that the stream writes with another `write-only` than their own."""
+        found = ((name, entry.table.dynamic_options) for name, entry in self._entries.items())
         return {name: made[WRITE_ONLY] == "true" for name, made in found if WRITE_ONLY in made}
 
     def snapshot_id(self, name: str) -> int:
         """The newest snapshot that this stream made or found; 0 = none."""
-        return self._pages[name].snapshot_id
+        return self._entries[name].snapshot_id
 
     def refresh(self) -> None:
-        """Notice schemas changed by others: the recently written tables, each minute all."""
+        """Load schemas changed by others: of recently written tables, each minute of all."""
         now = self._clock.monotonic_s()
         full = now - self._refreshed_s >= _REFRESH_ALL_S
-        names = list(self._pages) if full else list(self._touched)
+        names = list(self._entries) if full else list(self._touched)
         self._touched.clear()
         if full:
             self._refreshed_s = now
         for name, table in zip(names, self._pool.map(self._reopen, names), strict=True):
-            self._pages[name].table = table
+            self._entries[name].table = table
 
     def _reopen(self, name: str) -> FileStoreTable:
-        table = self._pages[name].table
+        table = self._entries[name].table
         try:
             return table.latest()
         except TABLE_FAULTS as error:
@@ -320,13 +328,13 @@ class TableBook:
 
     def recorded_span(self, name: str) -> dict[str, dict[str, tuple[int, int]]]:
         """Source ranges of the stream's newest commit in a table."""
-        progress = self._pages[name].progress
+        progress = self._entries[name].progress
         return {} if progress is None else progress.span
 
     def offsets(self, name: str) -> OffsetMap:
         """The table's cumulative source offsets; none of a table that is not there yet."""
-        page = self._pages.get(name)
-        return {} if page is None or page.progress is None else page.progress.offsets
+        entry = self._entries.get(name)
+        return {} if entry is None or entry.progress is None else entry.progress.offsets
 
     def positions(self) -> dict[str, StoredPositions]:
         """Highest source positions of the tables that are in the order of the source."""
@@ -341,144 +349,16 @@ class TableBook:
         batch: int = -1,
         ddl: Sequence[TableDdl] = (),
     ) -> AppliedChanges:
-        """Create and alter tables so that they cover the reported shapes; idempotent.
-
-        What is not covered by a change is answered (`schema_answers`), or the table is parked.
-
-        Args:
-            deltas: of one batch.
-            now_ms: time of new schemas [epoch ms].
-            batch: its commit identifier.
-            ddl: its statements.
-
-        Raises:
-            SchemaStopError: the settings forbid a change; then no table is altered.
-        """
-        for name in {delta.target for delta in deltas if delta.epoch_ms is not None}:
-            self._begin_epochs(name, [delta for delta in deltas if delta.target == name])
-        deltas = [delta for delta in deltas if delta.epoch_ms is None]
-        by_target: dict[str, list[SchemaDelta]] = {}
-        for delta in deltas:
-            by_target.setdefault(delta.target, []).append(delta)
-        known = self._statements.about(deltas, ddl, self.options())
-        decisions = {
-            name: self._decided(name, by_target.get(name, []), known.get(name, ()), now_ms)
-            for name in {*by_target, *known}
-        }
-        for name in sorted(decisions):
-            stop = decisions[name].stop
-            if stop is not None:
-                raise stopped(name, stop)
-        return self._all_done(
-            {name: self._done(name, decisions[name], batch) for name in sorted(decisions)}
-        )
-
-    def _all_done(self, done: Mapping[str, tuple[Decision, tuple[str, ...]]]) -> AppliedChanges:
-        for name, (decision, _) in done.items():
-            self._answers.take(
-                name, decision.ignored, decision.fixed, changed=bool(decision.action)
-            )
-            if decision.parked:
-                self.park(name, decision.parked)
-        return AppliedChanges(
-            applied=tuple((name, change) for name, (_, made) in done.items() for change in made),
-            refused={name: one.why for name, (one, _) in done.items() if not one.complete},
-            verdicts=tuple(
-                (name, each) for name, (one, _) in done.items() for each in one.verdicts
-            ),
-        )
+        """Create and alter tables so that they cover the reported shapes; see `SchemaApplier`."""
+        return self._schemas.apply(deltas, now_ms=now_ms, batch=batch, ddl=ddl)
 
     def answers_given(self) -> dict[str, Answers]:
-        """What was settled of shapes that no schema covers, by table."""
-        return self._answers.given()
+        """Decisions about shapes that no schema covers, by table."""
+        return self._schemas.answers_given()
 
     def lasting_answers(self) -> dict[str, Answers]:
-        """What a further batch begins with."""
-        return self._answers.lasting(self.options())
-
-    def _decided(
-        self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
-    ) -> Decision:
-        """What to do for one table; one that cannot be named is refused like a wrong change."""
-        try:
-            return self._decide(name, deltas, ddl, now_ms)
-        except InvalidRequestError as error:
-            return Decision(Refused(str(error)), (str(error),))
-        except (CorruptDataError, NotFoundError) as error:
-            return Decision((), parked=reason_of(error))
-        except Exception as error:
-            if not blames_record(error):
-                raise
-            _LOG.exception("schema change not foreseen", extra={"table": name})
-            return Decision(Refused(reason_text(error)), (reason_text(error),))
-
-    def _decide(
-        self, name: str, deltas: Sequence[SchemaDelta], ddl: Sequence[TableDdl], now_ms: int
-    ) -> Decision:
-        if name not in self._pages and self._catalog.exists(name):
-            self._pages[name] = self._open(name)
-        page = self._pages.get(name)
-        schema = None if page is None else page.table.schema
-        return decided(self.settings, name, schema, deltas, ddl, now_ms)
-
-    def _done(self, name: str, decision: Decision, batch: int) -> tuple[Decision, tuple[str, ...]]:
-        """Carry out a decision; (the decision as it turned out, the changes made)."""
-        if isinstance(decision.action, Refused):
-            _LOG.warning(
-                "schema change refused", extra={"table": name, "reason": decision.action.reason}
-            )
-            return decision, ()
-        try:
-            return decision, self._carried_out(name, decision, batch)
-        except InvalidRequestError as error:
-            _LOG.warning("table refused", extra={"table": name, "reason": str(error)})
-            return decision.failed(str(error)), ()
-        except (CorruptDataError, NotFoundError) as error:
-            return dataclasses.replace(decision, parked=reason_of(error)), ()
-        except Exception as error:
-            if not blames_record(error):
-                raise
-            _LOG.exception("schema change not foreseen", extra={"table": name})
-            return decision.failed(reason_text(error)), ()
-
-    def _carried_out(self, name: str, decision: Decision, batch: int) -> tuple[str, ...]:
-        made = [each for each in decision.verdicts if each.outcome is Outcome.APPLIED]
-        if isinstance(decision.action, NewTable):
-            schema = decision.action.schema
-            note = with_note({}, self._stream, batch, self.mode, made)
-            options = {**schema.options, CHANGES_OPTION: note}
-            self._create(name, dataclasses.replace(schema, options=options))
-            self._pages[name] = self._open(name)
-            tell_notes(name, decision)
-            return ("create table",)
-        if isinstance(decision.action, Refused) or not decision.action:
-            return ()
-        page = self._pages[name]
-        changes = [*decision.action]
-        if made:
-            note = with_note(page.table.schema.options, self._stream, batch, self.mode, made)
-            changes.append(SetOption(CHANGES_OPTION, note))
-        page.table = page.table.alter(changes)
-        return tuple(each.text for each in made) or tuple(map(str, decision.action))
-
-    def _begin_epochs(self, name: str, deltas: Sequence[SchemaDelta]) -> None:
-        """Note since when sources of a table count their positions anew; idempotent.
-
-        A table that cannot take the note is parked: its order would not be known any more.
-        """
-        page = self._pages.get(name)
-        found = [(d.source.server, d.epoch_ms) for d in deltas if d.epoch_ms is not None]
-        text = None if page is None or not found else added_epochs(page.table.schema, found)
-        if page is None or text is None:
-            return
-        _LOG.warning(
-            "the source counts its positions anew: a new epoch begins",
-            extra={"table": name, "epochs": text},
-        )
-        try:
-            page.table = page.table.alter((SetOption(EPOCHS_OPTION, text),))
-        except TABLE_FAULTS as error:
-            self.park(name, reason_of(error))
+        """Decisions that hold for the next batch, too."""
+        return self._schemas.lasting_answers()
 
     def commit(
         self,
@@ -491,15 +371,15 @@ class TableBook:
         *,
         event_time_ms: int | None = None,
     ) -> CommitResult:
-        """Commit one table's share of a batch and turn its page."""
-        page = self._pages[name]
-        commit = page.table.new_commit(self._stream)
-        known = [offsets] if page.progress is None else [page.progress.offsets, offsets]
+        """Commit one table's share of a batch and refresh its entry."""
+        entry = self._entries[name]
+        commit = entry.table.new_commit(self._stream)
+        known = [offsets] if entry.progress is None else [entry.progress.offsets, offsets]
 
         def require(latest: Snapshot | None) -> None:
-            seen = page.snapshot_id
-            require_epoch(latest, page.table, self._stream, self._epoch, seen=seen)
-            require_history(latest, page.table, name, self._stream, known)
+            seen = entry.snapshot_id
+            require_epoch(latest, entry.table, self._stream, self._epoch, seen=seen)
+            require_history(latest, entry.table, name, self._stream, known)
 
         result = commit.commit(
             messages,
@@ -510,17 +390,17 @@ class TableBook:
         )
         ranges = {t: dict(p) for t, p in span.items() if t in offsets}
         if result.already_committed:
-            require_own(progress_of(page.table, self._stream), name, identifier, ranges)
+            require_own(progress_of(entry.table, self._stream), name, identifier, ranges)
         newest = result.compact_snapshot_id or result.append_snapshot_id
         with self._lock:
             self._touched.add(name)
             if newest is not None:
-                page.snapshot_id = newest
+                entry.snapshot_id = newest
                 positions = parsed(properties.get(POSITIONS_PROPERTY + self._stream), newest)
-                page.progress = TableProgress(identifier, offsets, ranges, newest, positions)
+                entry.progress = TableProgress(identifier, offsets, ranges, newest, positions)
         return result
 
     def discard(self, name: str, messages: Sequence[CommitMessage]) -> None:
         """Delete the files of messages that will not be committed."""
-        page = self._pages[name]
-        page.table.delete_uncommitted(messages)
+        entry = self._entries[name]
+        entry.table.delete_uncommitted(messages)

@@ -13,10 +13,9 @@ from ingest.daemon.requests.asking import daemon_status, request_files, status_d
 from ingest.errors import ExitCode
 from ingest.observe.text_table import aligned, human_time
 from ingest.source.ranges import resume_token
-from ingest.state.ownership import OwnerRecord, newest_record
+from ingest.state.ownership import BatchNote, OwnerRecord, newest_note, newest_record
 from ingest.state.parking import ParkedTable, Parking
 from ingest.state.pausing import Pausing
-from ingest.state.stream_progress import BatchNote, ProgressFile
 from ingest.state.stream_state import TableProgress, progress_of
 from ingest.state.table_cache import Warehouse, catalog_of
 from storage.errors import LakewardError
@@ -54,7 +53,7 @@ def pipeline_status(settings: Settings, url: str | None = None) -> dict[str, Any
     stream = settings.pipeline.name
     parking = Parking(catalog.file_io, settings.sink.warehouse, stream)
     parking.load()
-    note = ProgressFile(catalog.file_io, settings.sink.warehouse, stream).read()
+    note = newest_note(catalog.file_io, settings.sink.warehouse, stream)
     pausing = Pausing(catalog.file_io, settings.sink.warehouse, stream)
     pause = pausing.load()
     daemon = daemon_status(settings, url)

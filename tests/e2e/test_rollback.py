@@ -60,7 +60,7 @@ def test_a_rollback_beside_a_daemon_ends_it(kafka_broker, spark, tmp_path):
         assert on_table(tmp_path, "rollback", "sums", "--snapshot", 1, "--writers-stopped") == 0
         stream.changes(500)
         assert daemon.wait(120) == 75, daemon.log_tail()
-        assert "taken back" in daemon.log_path.read_text()
+        assert "rolled back" in daemon.log_path.read_text()
     recover_offsets(load_settings(config), dry_run=False)
     drain(config, spark)
     stream.assert_tables_equal(tmp_path)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction that no batch waits for, on one thread of the driver.
+"""Background compaction, on one thread of the driver.
 
-The tasks of a batch compact the buckets they write. Left over is what they are told to leave
+The tasks of a batch compact the buckets they write. What remains: compactions that they postpone
 (`lookup-wait` = false), buckets without rows in a batch that is due to compact everything
-(`full-compaction.delta-commits`) or whose time has come (`compaction.optimization-interval`), and
+(`full-compaction.delta-commits`) or that are due by time (`compaction.optimization-interval`), and
 compactions that lost a race or failed with their batch; and, in `maintenance.compaction.window`,
-every table once. One table at a time, one bucket at a time, with commits of their own: a race that
-is lost costs the compaction and nothing else. Left alone are `write-only` tables, and tables that
-the stream has never written.
+every table once. One table at a time, one bucket at a time, with commits of their own: a lost race
+costs the compaction and nothing else. `write-only` tables, and tables that the stream has never
+written, are skipped.
 """
 
 import contextlib
@@ -41,29 +41,29 @@ _KINDS = ("minor", _NIGHTLY, "full")
 """Of passes: only what is due, everything while the daily window is open, everything."""
 
 _APPENDS_EVERY = 10
-"""Batches between two looks for small files of an append table: each batch adds one a partition."""
+"""Batches between two searches for small files of an append table; a batch adds one a partition."""
 
 
 class CompactionWatcher(Protocol):
-    """Told of compactions in the background; `telemetry.Metrics` is one."""
+    """Called with background compactions; `telemetry.Metrics` is one."""
 
     def compaction_started(self) -> None:
-        """A table's turn has come."""
+        """The compaction of a table starts."""
 
     def compaction_ended(self, table: str, kind: str, report: CompactReport | None) -> None:
-        """What was done; None when it failed as a whole."""
+        """The compaction of a table has ended; None when it failed."""
 
     def record_lookup(self, use: LookupUse) -> None:
-        """What it did with local copies of data files."""
+        """Its use of local copies of data files."""
 
     def compaction_waits(self, since_s: Mapping[str, float]) -> None:
-        """Which tables wait, each since when [monotonic s]."""
+        """Tables that wait, each since when [monotonic s]."""
 
     def record_layout(self, table: str, layout: TableLayout) -> None:
-        """How a table's files lie now."""
+        """The layout of a table's files."""
 
     def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
-        """Snapshots expired, or files removed that nothing named."""
+        """Snapshots expired, or orphan files removed."""
 
 
 def kind_due(
@@ -82,9 +82,9 @@ def kind_due(
         options: of the table.
         identifier: of the batch's commits.
         written: whether the batch committed to the table.
-        dropped: whether a compaction of the batch lost a race, or is lost with an earlier try.
+        dropped: whether a compaction of the batch lost a race, or failed with an earlier attempt.
         first: whether this is the first batch of the process, which may follow a crash.
-        idle_ms: since the table was looked at last [ms]; None = never.
+        idle_ms: time since the table was last checked [ms]; None = never.
         appends: whether it is a table without buckets, whose writers never compact.
     """
     if options.write_only:
@@ -110,10 +110,8 @@ class BackgroundCompaction:
     """See the module.
 
     Args:
-        book: the tables.
-        clock: time.
-        watcher: hears about every compaction.
-        committed: told of tables in which one was committed.
+        watcher: is called with every compaction.
+        committed: called with the tables in which one was committed.
     """
 
     def __init__(
@@ -173,7 +171,7 @@ class BackgroundCompaction:
             if not self._book.table(name).options.write_only:
                 self._schedule(name, _NIGHTLY)
 
-    def ask(self, name: str) -> None:
+    def request(self, name: str) -> None:
         """Somebody wants a table compacted, all of it; returns at once."""
         self._schedule(name, "full")
 
@@ -238,7 +236,7 @@ class BackgroundCompaction:
         return self._closing.is_set() or self._window_opened() is None
 
     def _settled(self, name: str, last_written: int | None) -> None:
-        """Nothing is left to compact: the table is not looked at until it is written again."""
+        """Nothing is left to compact: the table is skipped until it is written again."""
         if self._open is not None and self._open.get(name) == last_written:
             self._open.pop(name, None)
 

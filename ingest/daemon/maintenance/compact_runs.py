@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction of many tables: which ones, one after another, and what became of each.
-
-What `lakeward compact` does, without its words and without printing.
-"""
+"""Compaction of many tables, one after another, with a report of each; nothing is printed."""
 
 import dataclasses
 import functools
 import logging
+import multiprocessing
+import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
+
+import pyarrow as pa
 
 from ingest.errors import ExitCode, exit_code_of, kind_of
 from storage.errors import (
@@ -33,9 +36,13 @@ __all__ = [
     "exit_code",
     "plan_tables",
     "selected",
+    "worker_pool",
 ]
 
 _LOG = logging.getLogger(__name__)
+
+_ORPHANED = 75
+"""Exit code of a worker without a parent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +191,15 @@ def compact_tables(
             break
         run = TableRun(table=name, kind=_kind(request, sort))
         try:
-            table, told = catalog.table(name), functools.partial(on_progress, name)
+            table, progress = catalog.table(name), functools.partial(on_progress, name)
             if sort is not None:
                 run.report = sort_table(
-                    table, sort.columns, sort.order, request, on_progress=told, stopping=stopping
+                    table,
+                    sort.columns,
+                    sort.order,
+                    request,
+                    on_progress=progress,
+                    stopping=stopping,
                 )
             else:
                 run.report = compact_table(
@@ -195,7 +207,7 @@ def compact_tables(
                     request,
                     executor,
                     parallelism=parallelism,
-                    on_progress=told,
+                    on_progress=progress,
                     stopping=stopping,
                 )
         except (LakewardError, OSError) as error:
@@ -271,7 +283,7 @@ def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
 
     Args:
         runs: of all tables.
-        named: tables that were asked for by name; of these a refusal counts as a failure.
+        named: tables that were given by name; for these a refusal counts as a failure.
     """
     errors: list[BaseException] = []
     for run in runs:
@@ -281,3 +293,30 @@ def exit_code(runs: Sequence[TableRun], named: Sequence[str] = ()) -> int:
     if errors:
         return exit_code_of(errors[0])
     return int(ExitCode.RETRY if any(run.report.lost for run in runs) else ExitCode.OK)
+
+
+def worker_pool(parallelism: int) -> Executor:
+    """Worker processes for that many buckets at a time; with one, a thread of this process.
+
+    They are not forked from this process, whose Arrow threads would not survive that, but from a
+    server that has imported the program and done nothing; they start when there is work. A worker
+    exits as soon as its parent process has ended in any way, and ignores Ctrl-C: the parent decides
+    what a signal means.
+    """
+    if parallelism <= 1:
+        return ThreadPoolExecutor(1, thread_name_prefix="compact")
+    context = multiprocessing.get_context("forkserver")
+    return ProcessPoolExecutor(parallelism, mp_context=context, initializer=_begin)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)  # the buckets are the parallelism
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_leave_with, args=(parent,), name="parent", daemon=True).start()
+
+
+def _leave_with(parent: "multiprocessing.process.BaseProcess") -> None:
+    parent.join()
+    os._exit(_ORPHANED)

@@ -1,34 +1,203 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that no batch has to wait for: what is due after commits, expiry above all, and compaction.
+"""Background maintenance, beside the stream: expiry after commits, orphan files, compaction.
 
-Each runs on one thread of the driver beside the stream; compaction is in `background_compaction`,
-the removal of files that nothing names in `orphan_duty`.
-A pass that fails is logged and tried again after a later batch: expiry only removes what no kept
-snapshot names, so it can stop anywhere. A bounded run is a batch job: it ends with a pass over the
-tables it wrote, which makes the tags of `tag.automatic-creation` = batch. Local copies of data
-files are swept by whoever uses them; when the stream is idle, nobody does.
+Each runs on one thread of the driver; compaction is in `background_compaction`. A pass that fails
+is logged and retried after a later batch: expiry only removes what no kept snapshot names, so it
+can stop anywhere. A bounded run is a batch job: it ends with a pass over the tables it wrote, which
+makes the tags of `tag.automatic-creation` = batch. Local copies of data files are evicted by the
+batches that use them; while the stream is idle, it is done here.
 """
 
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ingest.daemon.maintenance.background_compaction import BackgroundCompaction, CompactionWatcher
-from ingest.daemon.maintenance.layout_watch import LayoutWatch
-from ingest.daemon.maintenance.orphan_duty import OrphanDuty
+from ingest.observe.metrics.layout_figures import TableLayout, layout_of
 from ingest.pipeline.batch_report import BatchReport
 from ingest.state.table_registry import TableBook
 from storage.clock import Clock
 from storage.errors import LakewardError
 from storage.lsm.lookup.store import process_store
 from storage.options.options import TableOptions
+from storage.table.core import TableCore
+from storage.table.retention.orphans import remove_orphan_files
 from storage.table.upkeep import TableUpkeep
 
-__all__ = ["EXPIRE_EVERY_COMMITS", "SWEEP_EVERY_S", "Maintenance"]
+__all__ = [
+    "CLEAN_EVERY_S",
+    "EXPIRE_EVERY_COMMITS",
+    "FIRST_CLEAN_S",
+    "POLL_EVERY_S",
+    "SWEEP_EVERY_S",
+    "LayoutWatch",
+    "Maintenance",
+    "OrphanCleaner",
+]
 
 _LOG = logging.getLogger(__name__)
+
+POLL_EVERY_S = 15.0
+"""Least time between two passes [s]: about that between two scrapes."""
+
+_SHARE = 20
+"""A pass of one second is followed by a pause of so many."""
+
+
+class LayoutWatch:
+    """Measures the layout of tables in their newest snapshots for the metrics, on its own thread.
+
+    A table is measured after a batch or a compaction committed to it, and all of them at the start.
+    That costs reading what commits added to the manifests; so that tables with very many files do
+    not cost a core, a long pass is followed by a pause of many times its length.
+
+    1. `start`; 2. `changed` any number of times, from any thread; 3. `close`.
+
+    Args:
+        record: called with a table's name and figures.
+    """
+
+    def __init__(
+        self, book: TableBook, clock: Clock, record: Callable[[str, TableLayout], None]
+    ) -> None:
+        self._book = book
+        self._clock = clock
+        self._record = record
+        self._lock = threading.Lock()
+        self._changed: set[str] = set()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._begun = False
+        self._thread = threading.Thread(target=self._run, name="layout", daemon=True)
+
+    def start(self) -> None:
+        """Start with all tables; without effect the second time."""
+        if not self._begun:
+            self._begun = True
+            self.changed(self._book.progresses())
+            self._thread.start()
+
+    def changed(self, tables: Iterable[str]) -> None:
+        """Measure tables again after commits; returns at once."""
+        with self._lock:
+            self._changed.update(tables)
+            if self._changed:
+                self._wake.set()
+
+    def close(self) -> None:
+        """Start no further pass."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wake.wait()
+            began = self._clock.monotonic_s()
+            self.measure()
+            spent = self._clock.monotonic_s() - began
+            self._closing.wait(max(POLL_EVERY_S, _SHARE * spent))
+
+    def measure(self) -> None:
+        """Measure the tables that changed; one that cannot be read keeps its old figures."""
+        with self._lock:
+            names, self._changed = sorted(self._changed), set()
+            self._wake.clear()
+        for name in names:
+            if self._closing.is_set():
+                return
+            try:
+                layout = layout_of(self._book.table(name))
+            except (LakewardError, OSError) as error:
+                _LOG.debug("the layout of a table is not known", extra={"table": name, "e": error})
+                continue
+            if layout is not None:
+                self._record(name, layout)
+
+
+CLEAN_EVERY_S = 86_400.0
+"""Time between two passes over a table [s]: a pass lists the table and reads all its manifests."""
+
+FIRST_CLEAN_S = 3_600.0
+"""Time before the first pass of a process [s]."""
+
+
+class OrphanCleaner:
+    """Removes orphan files of a stream's tables while the stream runs.
+
+    `maintenance.orphan.clean` is the age that protects files of in-flight commits. The first pass
+    comes some time after the start, so that a daemon that is crash-looping does not list the
+    warehouse each time; then one a day.
+
+    Args:
+        age_s: returns the age of the files that may be removed [s]; None: nothing is removed.
+        stopping: polled; once it is true, a pass ends where it is.
+    """
+
+    def __init__(
+        self,
+        age_s: Callable[[], float | None],
+        clock: Clock,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._age_s = age_s
+        self._clock = clock
+        self._stopping = stopping
+        self._due_s = clock.monotonic_s() + FIRST_CLEAN_S
+
+    def due(self) -> bool:
+        """Whether a pass over all tables is due; the next one is then a day later."""
+        now_s = self._clock.monotonic_s()
+        if self._age_s() is None or now_s < self._due_s:
+            return False
+        self._due_s = now_s + CLEAN_EVERY_S
+        return True
+
+    def clean(self, name: str, table: TableCore) -> int:
+        """Remove a table's orphan files; a failure is logged and retried by the next pass.
+
+        Returns:
+            How many files were removed.
+        """
+        age_s = self._age_s()
+        if age_s is None or self._stopping():
+            return 0
+        limit_ms = self._clock.now_ms() - int(age_s * 1000)
+        try:
+            removed = remove_orphan_files(table, older_than_ms=limit_ms, on_progress=self._checked)
+        except _StoppedError:
+            return 0
+        except (LakewardError, OSError) as error:
+            _LOG.warning(
+                "orphan files of a table could not be removed, retrying later",
+                extra={"event": "orphans_failed", "table": name},
+                exc_info=error,
+            )
+            return 0
+        if removed.paths:
+            _LOG.info(
+                "orphan files are removed",
+                extra={
+                    "event": "orphans_removed",
+                    "table": name,
+                    "files": len(removed.paths),
+                    "bytes": removed.size,
+                },
+            )
+        return len(removed.paths)
+
+    def _checked(self, phase: str, files: int) -> None:
+        del phase, files
+        if self._stopping():
+            raise _StoppedError
+
+
+class _StoppedError(Exception):
+    """The process is about to end."""
+
 
 EXPIRE_EVERY_COMMITS = 10
 """Commits of a table between two expiry passes. A pass reads the manifests of what it removes, so
@@ -44,9 +213,7 @@ class Maintenance:
     """Background maintenance of a stream's tables.
 
     Args:
-        book: the tables.
-        clock: time.
-        watcher: hears about compactions, and what was removed.
+        watcher: is called with compactions and removals.
     """
 
     def __init__(self, book: TableBook, clock: Clock, watcher: CompactionWatcher) -> None:
@@ -62,7 +229,7 @@ class Maintenance:
         self._layout = LayoutWatch(book, clock, watcher.record_layout)
         self._compaction = BackgroundCompaction(book, clock, watcher, self._layout.changed)
         self._closing = threading.Event()
-        self._orphans = OrphanDuty(
+        self._orphans = OrphanCleaner(
             lambda: book.settings.maintenance.orphan_clean_s, clock, self._closing.is_set
         )
 
@@ -77,7 +244,7 @@ class Maintenance:
         self._layout.changed(report.snapshots)
 
     def beat(self) -> None:
-        """Called all the time, also when there are no batches; returns at once."""
+        """Called continuously, also without batches; returns at once."""
         self._compaction.beat()
         self._layout.start()
         if self._orphans.due():
@@ -91,12 +258,12 @@ class Maintenance:
             self._submit(_sweep)
 
     def compact(self, name: str) -> None:
-        """Have a table compacted fully as soon as its turn comes; returns at once."""
-        self._compaction.ask(name)
+        """Schedule a full compaction of a table; returns at once."""
+        self._compaction.request(name)
 
     def _clean(self, name: str) -> None:
-        gone = self._orphans.clean(name, self._book.table(name))
-        self._watcher.upkeep_done(name, orphans=gone)
+        removed = self._orphans.clean(name, self._book.table(name))
+        self._watcher.upkeep_done(name, orphans=removed)
 
     def _schedule(self, name: str) -> None:
         with self._lock:
@@ -136,7 +303,7 @@ class Maintenance:
             _LOG.debug("snapshots expired", extra={"table": name, "count": expired})
 
     def finish(self) -> None:
-        """The end of a bounded run: do what is scheduled, then look after what was written."""
+        """The end of a bounded run: do what is scheduled, then maintain the tables it wrote."""
         self._compaction.wait()
         for name in sorted(self._commits):
             self._submit(functools.partial(self._upkeep_of, name, batch=True))

@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chosen records decoded anew with the settings in force, and the rows that must be written.
+"""Decodes chosen records again with the settings in force; the rows that must be written.
 
-Records are decoded as in a batch. When they ask for a schema change, it is made and everything is
+Records are decoded as in a batch. When they need a schema change, it is made and everything is
 decoded again; what may not change leaves the records as they are, with the new error.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.config.settings import Settings
-from ingest.daemon.replay.bounds import Bounds
 from ingest.daemon.replay.reading import Kept, checked, raw_of, same_key
 from ingest.daemon.replay.rows import KeyedRows, applies_again
 from ingest.decode.events import OFFSET_COLUMN, BadRecord, DecodeResult, SchemaDelta
+from ingest.decode.isolation import ERROR_CLASS
+from ingest.decode.outcome import bad_record
 from ingest.pipeline.decoding import Decoding
-from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.plan import BatchPlan, Unwritable
+from ingest.source.ranges import OffsetMap, floor_of, resume_token
 from ingest.source.records import RawBatch
 from ingest.state.table_registry import TableBook
 from storage.errors import InternalError, InvalidRequestError
 
-__all__ = ["Decoded", "PartRows", "Reader", "decoded"]
+__all__ = ["Bounds", "Decoded", "PartRows", "Reader", "decoded"]
 
 _ROUNDS = 6
 
@@ -30,6 +34,35 @@ Place = tuple[str, int]
 
 Reader = Callable[[str, int, int, int], Iterable[RawBatch]]
 """(topic, partition, start, end) to the source's records."""
+
+
+class Bounds:
+    """Ends of tables.
+
+    A table may be ahead of the stream: a batch that was committed but not recorded is done again
+    and skipped, and rows below floors are dropped. What a table holds of such records is newer than
+    what the stream has reached, so a replay must know it.
+
+    Args:
+        reached: offsets below which all batches are done, in the source's own form.
+    """
+
+    def __init__(self, reached: Mapping[str, Any], book: TableBook) -> None:
+        self._reached = resume_token(reached)
+        self._floors = book.floors()
+        self._offsets: dict[str, OffsetMap] = {
+            name: progress.offsets for name, progress in book.progresses().items()
+        }
+
+    def end(self, table: str, topic: str, partition: int) -> int:
+        """First offset of a source partition that a table may still lack."""
+        maps = (self._reached, floor_of(self._floors, table), self._offsets.get(table, {}))
+        return max(each.get(topic, {}).get(str(partition), 0) for each in maps)
+
+    def last(self, topic: str, partition: int) -> int:
+        """The largest end of any table."""
+        maps = (self._reached, *self._floors.values(), *self._offsets.values())
+        return max(each.get(topic, {}).get(str(partition), 0) for each in maps)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,7 +86,7 @@ class Decoded:
         blocked: those that are good, but a later record of their key, which is in the table, does
             not decode any more: what the table holds of it would be overwritten.
         later: those that their table has not passed yet: the stream will bring them itself.
-        deltas: schema changes that are asked for, when none may be made.
+        deltas: schema changes that are needed, when none may be made.
         changes: schema changes that were made, as (table, change).
     """
 
@@ -78,6 +111,7 @@ def decoded(
     change: bool,
     read: Reader,
     waiting: Collection[tuple[str, int, int]],
+    unwritable: Sequence[Unwritable] = (),
 ) -> Decoded:
     """Decode chosen records, and the later ones of their partitions.
 
@@ -91,10 +125,11 @@ def decoded(
         change: whether schemas may be changed.
         read: the source.
         waiting: all records that no table has because they are bad.
+        unwritable: records whose rows an earlier attempt could not write; they are bad.
 
     Raises:
         DataLossError: the source does not have the later records any more.
-        InvalidRequestError: the source's topic was made anew, or a schema may not change.
+        InvalidRequestError: the source's topic was recreated, or a schema may not change.
     """
     decoding = Decoding(settings)
     frozen: dict[str, str] = {}
@@ -109,10 +144,10 @@ def decoded(
             parked=tuple(sorted(book.parking.parked())),
             frozen=dict(frozen),
             answers=book.answers_given() if run else book.lasting_answers(),
+            unwritable=tuple(unwritable),
         )
-        found = _Run(decoding, book, bounds, plan, alone=alone, read=read, waiting=waiting).run(
-            chosen
-        )
+        decoding.use(plan)
+        found = _Run(decoding, book, bounds, alone, read, waiting, Decoded(plan)).run(chosen)
         if not found.deltas or not change:
             found.changes = changes
             return found
@@ -128,26 +163,17 @@ def decoded(
     raise InternalError("schema changes of a replay do not settle")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Run:
-    def __init__(
-        self,
-        decoding: Decoding,
-        book: TableBook,
-        bounds: Bounds,
-        plan: BatchPlan,
-        *,
-        alone: bool,
-        read: Reader,
-        waiting: Collection[tuple[str, int, int]],
-    ) -> None:
-        decoding.use(plan)
-        self._decoding = decoding
-        self._book = book
-        self._bounds = bounds
-        self._alone = alone
-        self._read = read
-        self._waiting = waiting
-        self._found = Decoded(plan)
+    """One decoding of all chosen records; the parameters are those of `decoded`."""
+
+    decoding: Decoding
+    book: TableBook
+    bounds: Bounds
+    alone: bool
+    read: Reader
+    waiting: Collection[tuple[str, int, int]]
+    found: Decoded
 
     def run(self, chosen: Sequence[Kept]) -> Decoded:
         by_place: dict[Place, list[Kept]] = {}
@@ -155,7 +181,7 @@ class _Run:
             by_place.setdefault((record.topic, record.partition), []).append(record)
         for place in sorted(by_place):
             self._partition(place, by_place[place])
-        return self._found
+        return self.found
 
     def _partition(self, place: Place, chosen: Sequence[Kept]) -> None:
         offsets = pa.array([record.offset for record in chosen], pa.int64())
@@ -163,12 +189,12 @@ class _Run:
 
         def rows_of(name: str) -> KeyedRows:
             if name not in tables:
-                end = self._bounds.end(name, *place)
-                table = self._book.table(name)
-                tables[name] = KeyedRows(table, offsets, end, alone=self._alone)
+                end = self.bounds.end(name, *place)
+                table = self.book.table(name)
+                tables[name] = KeyedRows(table, offsets, end, alone=self.alone)
             return tables[name]
 
-        kept = self._decoding.decode(raw_of(chosen))
+        kept = self._decode(raw_of(chosen))
         for change in kept.changes:
             rows_of(change.target).take_kept(change.rows)
         self._note(place, kept, {record.offset for record in chosen})
@@ -178,12 +204,12 @@ class _Run:
         blocked |= {
             record.offset
             for record in chosen
-            if self._found.tables.get((*place, record.offset)) in moving
+            if self.found.tables.get((*place, record.offset)) in moving
         }
         if blocked:
             for offset in blocked:
-                del self._found.tables[*place, offset]
-                self._found.blocked.add((*place, offset))
+                del self.found.tables[*place, offset]
+                self.found.blocked.add((*place, offset))
             left = [record for record in chosen if record.offset not in blocked]
             if left:
                 self._partition(place, left)
@@ -191,7 +217,27 @@ class _Run:
         for name, rows in tables.items():
             found = rows.rows(seen)
             if found is not None:
-                self._found.rows.setdefault(name, []).append(PartRows(*place, found))
+                self.found.rows.setdefault(name, []).append(PartRows(*place, found))
+
+    def _decode(self, raw: RawBatch) -> DecodeResult:
+        """Decode records; those that an earlier attempt could not write are bad."""
+        result = self.decoding.decode(raw)
+        if not self.found.plan.unwritable:
+            return result
+        changes, bad = [], list(result.bad)
+        for change in result.changes:
+            known = self.found.plan.unwritable_in(change.target, raw.topic, raw.partition)
+            offsets = change.rows.column(OFFSET_COLUMN)
+            refused = sorted({*known} & {*offsets.to_pylist()}) if known else []
+            bad += [
+                bad_record(
+                    raw, raw.offsets.index(offset), ERROR_CLASS, known[offset], change.target
+                )
+                for offset in refused
+            ]
+            written = pc.invert(pc.is_in(offsets, value_set=pa.array(refused, pa.int64())))
+            changes.append(dataclasses.replace(change, rows=change.rows.filter(written)))
+        return dataclasses.replace(result, changes=changes, bad=bad)
 
     def _later(
         self, place: Place, chosen: Sequence[Kept], rows_of: Callable[[str], KeyedRows]
@@ -199,12 +245,12 @@ class _Run:
         """Read the source: offsets of chosen records that it has, and what else is bad."""
         seen: set[int] = set()
         unreadable: list[BadRecord] = []
-        last = self._bounds.last(*place)
-        if self._alone or chosen[0].offset >= last:
+        last = self.bounds.last(*place)
+        if self.alone or chosen[0].offset >= last:
             return seen, unreadable
         mine = {record.offset for record in chosen}
-        for raw in checked(self._read(*place, chosen[0].offset, last), chosen, seen):
-            result = self._decoding.decode(raw)
+        for raw in checked(self.read(*place, chosen[0].offset, last), chosen, seen):
+            result = self._decode(raw)
             for change in result.changes:
                 rows_of(change.target).take(change.rows)
             self._note(place, result, mine & set(raw.offsets))
@@ -218,8 +264,8 @@ class _Run:
         last: dict[bytes, int] = {}
         nameless = -1
         for record in unreadable:
-            end = self._bounds.end(record.target, *place)
-            if (*place, record.offset) in self._waiting or record.offset >= end:
+            end = self.bounds.end(record.target, *place)
+            if (*place, record.offset) in self.waiting or record.offset >= end:
                 continue
             if record.key is None:
                 nameless = max(nameless, record.offset)
@@ -228,8 +274,8 @@ class _Run:
         any_key = max([nameless, *last.values()])
         blocked = set()
         for kept in chosen:
-            name = self._found.tables.get((*place, kept.offset))
-            if name is None or not applies_again(self._book.table(name)):
+            name = self.found.tables.get((*place, kept.offset))
+            if name is None or not applies_again(self.book.table(name)):
                 continue
             known = nameless if kept.key is None else last.get(same_key(kept.key), nameless)
             if kept.offset < max(known, any_key if kept.key is None else nameless):
@@ -237,8 +283,8 @@ class _Run:
         return blocked
 
     def _note(self, place: Place, result: DecodeResult, mine: Collection[int]) -> None:
-        """Take down what became of chosen records; what the source says of one comes last."""
-        found = self._found
+        """Note the outcome of chosen records; the source's copy of a record is decoded last."""
+        found = self.found
         for offset in mine:
             found.bad.pop((*place, offset), None)
             found.tables.pop((*place, offset), None)
@@ -246,7 +292,7 @@ class _Run:
             if record.offset in mine:
                 found.bad[*place, record.offset] = record
         for change in result.changes:
-            end = self._bounds.end(change.target, *place)
+            end = self.bounds.end(change.target, *place)
             for offset in set(change.rows.column(OFFSET_COLUMN).to_pylist()) & set(mine):
                 if offset < end:
                     found.tables[*place, offset] = change.target

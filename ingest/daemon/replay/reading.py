@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records for a replay: those in quarantine as they are kept there, and the source's from there on.
 
-The source is asked for all records of a partition from the first one chosen: what the later ones
-are about is known only when they are decoded.
+All records of a partition are read from the first chosen one on: the keys of the later ones are
+known only when they are decoded.
 """
 
 import dataclasses
@@ -109,7 +109,7 @@ def checked(
             if raw.values[at] != record.value or raw.keys[at] != record.key:
                 raise InvalidRequestError(
                     "the source has another record at the offset of a quarantined one",
-                    detail="its topic was made anew, so what came later is not known",
+                    detail="its topic was recreated, so later records are unknown",
                     hint="--alone applies the quarantined record without looking at later ones",
                     topic=raw.topic,
                     partition=raw.partition,
@@ -136,7 +136,7 @@ def source_records(
         except DataLossError as error:
             raise DataLossError(
                 "the source no longer has all records since a quarantined one",
-                detail="a later record of the same key may be among those that are gone",
+                detail="a later record of the same key may be among the missing ones",
                 hint="snapshot the table again; or --alone applies the quarantined records without "
                 "looking at later ones, where you know that there are none",
                 topic=topic,

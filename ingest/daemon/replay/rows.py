@@ -40,7 +40,6 @@ class KeyedRows:
     """Rows of one table from one source partition.
 
     Args:
-        table: the table.
         chosen: offsets of chosen records of the partition, ascending.
         end: rows at this offset and above are left out.
         alone: whether only rows of the chosen records are wanted.

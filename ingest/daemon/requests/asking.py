@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command's side of requests: ask, show how far the daemon is, say how it ended.
+"""The client of requests: sends one, shows progress, returns the result.
 
 The daemon need not run: the request waits in the warehouse for its next start. Whether one runs is
-asked at its HTTP endpoint, which may be off or out of reach; so silence proves nothing, and the
-command waits for an answer either way, up to its time limit.
+queried at its HTTP endpoint, which may be off or unreachable; so the command waits for an answer
+either way, up to its time limit.
 """
 
 import contextlib
@@ -35,13 +35,13 @@ __all__ = [
 
 _POLL_S = 0.5
 _SILENT_S = 15.0
-"""How long the daemon may say nothing before the command wonders [s]: a long batch is normal."""
+"""Silence of the daemon before the command says what it waits for [s]."""
 
 _HTTP_TIMEOUT_S = 3.0
 
 
 class RefusedError(LakewardError):
-    """The daemon answered that it did not do what was asked."""
+    """The daemon refused the request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class AskOptions:
     Attributes:
         wait: whether it waits at all.
         timeout_s: how long [s].
-        say: told of progress; None = standard error.
+        say: called with progress; None = standard error.
         clock: time.
     """
 
@@ -70,13 +70,13 @@ def request_files(settings: Settings) -> RequestFiles:
 def ask_and_wait(
     settings: Settings, kind: str, arguments: Mapping[str, Any], options: AskOptions
 ) -> Answer | None:
-    """Ask the daemon of a pipeline for something.
+    """Send a request to the daemon of a pipeline, and wait for the answer.
 
     Returns:
-        The final answer; None when nobody waited for it.
+        The final answer; None without `wait`.
 
     Raises:
-        LakewardError: what the daemon answered with; `RefusedError` if it was none of these.
+        LakewardError: the daemon's error; `RefusedError` for one of an unknown class.
         RetryableError: no answer came in time; the request is still there.
     """
     files = request_files(settings)
@@ -125,12 +125,12 @@ def _wait(
 
 
 def _error_of(answer: Answer) -> LakewardError:
-    """The daemon's error, so that exit codes are the same as if it had happened here."""
+    """The daemon's error, so that exit codes are the same as for a local one."""
     return (error_named(answer.error) or RefusedError)(answer.text, hint=answer.hint)
 
 
 def daemon_status(settings: Settings, url: str | None = None) -> dict[str, Any] | None:
-    """What the pipeline's daemon says of itself, or None when it cannot be reached.
+    """The status of the pipeline's daemon; None when it cannot be reached.
 
     Args:
         settings: the pipeline's.
@@ -150,7 +150,7 @@ def daemon_status(settings: Settings, url: str | None = None) -> dict[str, Any] 
 
 
 def status_document_at(url: str) -> dict[str, Any] | None:
-    """What a daemon says of itself, or None when none answers there."""
+    """The status of a daemon; None when none answers there."""
     address = f"{url.rstrip('/').removesuffix('/api/status')}/api/status"
     if not address.startswith(("http://", "https://")):
         raise InvalidRequestError("not the address of a daemon", hint="http://…", address=url)

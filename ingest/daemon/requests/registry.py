@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kind of request is, and what its handler may use.
+"""Kinds of requests, and what their handlers may use.
 
 To add a kind (`replay`, `resnapshot`, …):
 
@@ -10,16 +10,15 @@ To add a kind (`replay`, `resnapshot`, …):
            ...
            return Outcome("12 records brought in", {"records": 12})
 
-2. make a `RequestKind("replay", replay)` and name it in `ingest/daemon/requests/kinds.py`;
-3. ask from a command: `ingest.daemon.requests.asking.ask_and_wait(settings, "replay", {...},
-options)`.
+2. make a `RequestKind("replay", replay)` and add it to `KINDS` in `request_handler.py`;
+3. send it from a command: `ask_and_wait(settings, "replay", {...}, options)`, see `asking`.
 
 A handler runs on the daemon's main thread
 
 * between two batches: the sink is idle and stays so until the handler returns; Spark's query waits;
 * or, with `stops=True`, without a query: it is drained and stopped before (all its batches are
   recorded) and started again afterwards with what `pipeline` then holds. Only such a handler may
-  call `use` or `position.go_back` of `pipeline`, or run Spark jobs that take long.
+  call `use` or `position.rewind` of `pipeline`, or run Spark jobs that take long.
 
 Rules:
 
@@ -27,11 +26,11 @@ Rules:
   again from the beginning: a handler must come to the same end then.
 * A commit to a table needs a commit user of its own (`f"{stream}.replay"`), never the stream's: its
   identifiers are the batches'. Write with `table.new_write(user)` and `table.new_commit(user)`.
-* Work of more than a second says how far it is with `pipeline.progress("…")`, at least once a
+* Work of more than a second reports progress with `pipeline.progress("…")`, at least once a
   minute, which also keeps `/healthz` healthy; it ends early, with a `LakewardError`, when
   `pipeline.stopping()`.
-* Errors are `LakewardError`s with a hint: they go into the answer, and the stream goes on. Anything
-  else is a bug: it is answered as such and ends the daemon.
+* Errors are `LakewardError`s with a hint: they go into the answer, and the stream continues. Any
+  other is a bug: it is answered as such and ends the daemon.
 """
 
 import dataclasses
@@ -53,7 +52,7 @@ __all__ = ["Handler", "Outcome", "Pipeline", "RequestKind", "tables_argument", "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a handler did.
+    """The result of a handler.
 
     Attributes:
         text: one sentence for people.
@@ -75,12 +74,12 @@ class Pipeline:
         reached: source offsets below which all batches are done, in the source's own form.
         spark: the session.
         clock: time.
-        progress: tells the asking person how far the work is.
-        stopping: whether the daemon was told to stop meanwhile.
+        progress: reports progress to the client.
+        stopping: whether a stop was requested meanwhile.
         reread: reads the configuration again; None when it did not come from files.
-        use: makes other settings the ones in force, when the query starts again.
+        use: puts other settings in force when the query starts again.
         pausing: whether the whole stream is paused.
-        compact: has a table compacted beside the stream; None = nothing does that here.
+        compact: schedules a compaction of a table; None = there is none here.
     """
 
     settings: Settings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`reload`: the daemon reads its configuration again and goes on with it, in the same process.
+"""`reload`: the daemon reads its configuration again and continues with it, in the same process.
 
 Any mistake leaves the stream as it is. So does a change of what a running stream cannot change: who
 it is, where it writes, what its events are, and what is fixed when the process starts.
@@ -79,17 +79,17 @@ def reload(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     if fixed:
         raise InvalidOptionError(
             "these settings cannot change while the pipeline runs",
-            hint="restart the daemon, or take the change back; until then it goes on as before",
+            hint="restart the daemon, or take the change back; until then it continues as before",
             keys=", ".join(fixed),
         )
     _check(old, new)
     pipeline.use(new)
     _LOG.info("settings changed", extra={"event": "reload", "changed": ", ".join(sections)})
-    return Outcome(f"goes on with new settings: {', '.join(sections)}", {"changed": sections})
+    return Outcome(f"continues with new settings: {', '.join(sections)}", {"changed": sections})
 
 
 def _check(old: Settings, new: Settings) -> None:
-    """Would it start? Source and schema registry are asked only when they are others."""
+    """Would it start? Source and schema registry are contacted only when they changed."""
     findings = checks.offline(new)
     if new.source != old.source:
         findings.append(checks.source(new))
@@ -100,7 +100,7 @@ def _check(old: Settings, new: Settings) -> None:
             raise InvalidOptionError(
                 f"the new settings do not work: {each.name}",
                 detail=each.finding,
-                hint="until they do the pipeline goes on as before",
+                hint="until they do the pipeline continues as before",
             )
 
 

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`replay` and `drop_bad`: records of the quarantine table brought in, or removed.
+"""`replay` and `drop_bad`: records of the quarantine table replayed, or removed.
 
 Steps of a replay, in this order:
 
-1. settle what an earlier one left unfinished (`ingest.daemon.replay.ledger`);
+1. resolve what an earlier one left unfinished (`ingest.daemon.replay.writing`, the ledger);
 2. decode the chosen records and the later ones of the same keys (`ingest.daemon.replay.decoded`);
-3. write down which commits will hold which records;
-4. commit table by table, as `<stream>.replay`;
-5. mark the records in the quarantine table, and forget what was written down.
+3. write their rows; records whose rows cannot be written stay in quarantine, with the error, and
+   steps 2 and 3 are done again without them;
+4. write the ledger: which commits will have which records;
+5. commit table by table, as `<stream>.replay`;
+6. mark the records in the quarantine table, and delete the ledger.
 
-A death before 4 changes nothing (schema changes apart, which are the stream's own); one inside 4
+A crash before 5 changes nothing (schema changes apart, which are the stream's own); one inside 5
 leaves some tables done, and step 1 of the next replay, or of the same request handled again, marks
-their records before it goes on with the others.
+their records before it continues with the others.
 """
 
 import contextlib
 import dataclasses
+import datetime
 import logging
 import time
 from collections import Counter
@@ -24,17 +27,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.daemon.replay.bounds import Bounds
-from ingest.daemon.replay.decoded import Decoded, PartRows, decoded
-from ingest.daemon.replay.ledger import Ledger, LedgerFile, newest_identifier, replay_user
+from ingest.daemon.replay.decoded import Bounds, Decoded, PartRows, decoded
 from ingest.daemon.replay.reading import Kept, kept_of, source_records
-from ingest.daemon.replay.writing import change_rows, write_rows
+from ingest.daemon.replay.writing import (
+    Ledger,
+    Written,
+    change_rows,
+    ledger_file,
+    newest_identifier,
+    replay_user,
+    write_rows,
+)
 from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
 from ingest.decode.events import BadRecord
+from ingest.pipeline.plan import Unwritable
 from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
 from ingest.schema.quarantine_table import NEW, REPLAYED
 from ingest.source.records import RawBatch
-from storage.errors import InvalidRequestError, RetryableError
+from storage.errors import InternalError, InvalidRequestError, RetryableError
 from storage.format.types.types import RowKind
 from storage.table.table import FileStoreTable
 
@@ -42,31 +52,39 @@ __all__ = ["DROP_BAD", "REPLAY", "replay"]
 
 _LOG = logging.getLogger(__name__)
 
-_AT_ONCE = (20_000, 256 << 20)
-"""Records brought in by one request, and their bytes, about: they are held in memory."""
+_MOST = (20_000, 256 << 20)
+"""Records replayed by one request, and their bytes, about: they are held in memory."""
 
-_SAY_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 
 Place = tuple[str, int, int]
 
 
 def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
-    """Bring chosen records in."""
+    """Replay chosen records."""
     choice = _choice(arguments)
     alone, dry = bool(arguments.get("alone")), bool(arguments.get("dry_run"))
     work = _Replay(pipeline)
     if not dry:
-        work.settle()
+        work.resolve_unfinished()
     rows = work.pick(choice)
     found = work.decode(rows, alone=alone, change=not dry)
-    return work.told(found, rows) if dry else work.apply(found, rows)
+    if dry:
+        return _outcome(found, _places(rows), dry=True)
+    written = work.write(found)
+    while unwritable := [each for one in written.values() for each in one.unwritable]:
+        work.discard(written)
+        known = (*found.plan.unwritable, *unwritable)
+        found = work.decode(rows, alone=alone, change=True, unwritable=known)
+        written = work.write(found)
+    return work.apply(found, rows, written)
 
 
 def drop_bad(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     """Remove chosen records from the quarantine table."""
     choice = Choice.of_values(arguments.get("choice") or {})
     work = _Replay(pipeline)
-    work.settle()
+    work.resolve_unfinished()
     rows = chosen(work.quarantine(), choice)
     if rows.num_rows:
         work.commit_marks(change_rows(rows, RowKind.DELETE))
@@ -84,27 +102,27 @@ class _Replay:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._book = pipeline.book
-        self._book.load()  # what others changed, the fix perhaps
+        self._book.load()  # others may have changed tables: that may be the fix
         self._stream = pipeline.settings.pipeline.name
         self._user = replay_user(self._stream)
         self._now_ms = pipeline.clock.now_ms()
-        self._ledger = LedgerFile(
+        self._ledger = ledger_file(
             self._book.file_io, pipeline.settings.sink.warehouse, self._stream
         )
-        self._said_s = time.monotonic()
+        self._reported_s = time.monotonic()
 
     def quarantine(self) -> FileStoreTable:
         """The newest version of the quarantine table."""
         return self._book.table(self._book.quarantine).latest()
 
-    def settle(self) -> None:
+    def resolve_unfinished(self) -> None:
         """Mark what an earlier replay committed and did not mark."""
-        ledger = self._ledger.load()
+        ledger = self._ledger.read()
         if ledger is None:
             return
         done: set[Place] = set()
         for name, identifier in ledger.identifiers.items():
-            with contextlib.suppress(KeyError):  # a table that is gone has nothing
+            with contextlib.suppress(KeyError):  # a missing table has nothing
                 table = self._book.table(name).latest()
                 if newest_identifier(table, self._user) >= identifier:
                     done |= set(ledger.records[name])
@@ -112,15 +130,15 @@ class _Replay:
             offsets = {offset for _, _, offset in done}
             self._mark(chosen(self.quarantine(), Choice(), offsets=offsets), done, {})
         _LOG.warning(
-            "an unfinished replay is settled",
+            "an unfinished replay is resolved",
             extra={"event": "replay_settled", "records": len(done)},
         )
-        self._ledger.remove()
+        self._ledger.delete()
 
     def pick(self, choice: Choice) -> pa.Table:
         """Chosen rows of the quarantine table, without those for parked tables."""
         parked = self._book.parking.parked()
-        rows = chosen(self.quarantine(), choice, but_for=parked, most=_AT_ONCE)
+        rows = chosen(self.quarantine(), choice, but_for=parked, most=_MOST)
         if parked and not rows.num_rows and chosen(self.quarantine(), choice, ("offset",)).num_rows:
             raise InvalidRequestError(
                 "the records are for parked tables",
@@ -130,7 +148,14 @@ class _Replay:
         keys = [(name, "ascending") for name in ("topic", "partition", "offset")]
         return rows.sort_by(keys)
 
-    def decode(self, rows: pa.Table, *, alone: bool, change: bool) -> Decoded:
+    def decode(
+        self,
+        rows: pa.Table,
+        *,
+        alone: bool,
+        change: bool,
+        unwritable: Sequence[Unwritable] = (),
+    ) -> Decoded:
         """What becomes of the records now."""
         pipeline = self._pipeline
         records: list[Kept] = [kept_of(row) for row in rows.to_pylist()]
@@ -144,6 +169,7 @@ class _Replay:
             change=change,
             read=self._read,
             waiting=self._waiting(),
+            unwritable=unwritable,
         )
 
     def _waiting(self) -> set[Place]:
@@ -158,16 +184,26 @@ class _Replay:
                 raise RetryableError(
                     "the daemon stops", hint="nothing was changed; replay again when it runs"
                 )
-            if len(raw) and time.monotonic() - self._said_s >= _SAY_EVERY_S:
-                self._said_s = time.monotonic()
+            if len(raw) and time.monotonic() - self._reported_s >= _REPORT_EVERY_S:
+                self._reported_s = time.monotonic()
                 place = f"{topic}-{partition}"
                 self._pipeline.progress(f"reading {place}: {raw.offsets[-1]} of {start}..{end}")
 
-    def told(self, found: Decoded, rows: pa.Table) -> Outcome:
-        """What would happen."""
-        return _outcome(found, _places(rows), dry=True)
+    def write(self, found: Decoded) -> dict[str, Written]:
+        """Write the rows of every table, without a commit."""
+        written = {}
+        for name in sorted(found.rows):
+            count = sum(target == name for target in found.tables.values())
+            self._pipeline.progress(f"writing {count} records to {name}")
+            written[name] = self._write(name, self._book.table(name), found.rows[name])
+        return written
 
-    def apply(self, found: Decoded, rows: pa.Table) -> Outcome:
+    def discard(self, written: Mapping[str, Written]) -> None:
+        """Delete files that will not be committed."""
+        for name, one in written.items():
+            self._book.table(name).delete_uncommitted(one.messages)
+
+    def apply(self, found: Decoded, rows: pa.Table, written: Mapping[str, Written]) -> Outcome:
         """Commit, mark, and say what happened."""
         places = _places(rows)
         records: dict[str, list[Place]] = {name: [] for name in found.rows}
@@ -177,29 +213,26 @@ class _Replay:
         if identifiers:
             self._ledger.write(Ledger(identifiers, {n: tuple(p) for n, p in records.items()}))
         for name, identifier in identifiers.items():
-            self._pipeline.progress(f"writing {len(records[name])} records to {name}")
-            self._write(name, found.rows[name], identifier)
+            self._commit(name, written[name], identifier)
         done = _without_rows(found, places)
         if self._book.parking.parked():
             done = set()  # they may be for a parked table
         self._mark(rows, {*found.tables, *done}, found.bad)
         if identifiers:
-            self._ledger.remove()
+            self._ledger.delete()
         for table, change in found.changes:
-            _LOG.info(
-                "schema changed", extra={"event": "schema_change", "table": table, "change": change}
-            )
+            facts = {"event": "schema_change", "table": table, "change": change}
+            _LOG.info("schema changed", extra=facts)
         return _outcome(found, places, dry=False)
 
-    def _write(self, name: str, parts: Sequence[PartRows], identifier: int) -> None:
-        write_rows(
-            self._book.warehouse,
-            self._book.table(name),
-            name,
-            parts,
-            user=self._user,
-            identifier=identifier,
-        )
+    def _write(self, name: str, table: FileStoreTable, parts: Sequence[PartRows]) -> Written:
+        identifier = self._identifier(name)
+        return write_rows(self._book.warehouse, table, name, parts, identifier=identifier)
+
+    def _commit(self, name: str, written: Written, identifier: int) -> None:
+        if written.messages:
+            commit = self._book.table(name).new_commit(self._user)
+            commit.commit(written.messages, identifier)
 
     def _identifier(self, name: str) -> int:
         """Above all that the user has in the table, also when old snapshots have expired."""
@@ -210,43 +243,26 @@ class _Replay:
         self, rows: pa.Table, done: Collection[Place], bad: Mapping[Place, BadRecord]
     ) -> None:
         """Set the state of records, and the error of those that fail again."""
-        wanted = {*done, *bad}
-        places = _places(rows)
-        at = [index for index, place in enumerate(places) if place in wanted]
-        if not at:
-            return
-        some = rows.take(pa.array(at))
-        marked = [places[index] for index in at]
-
-        def column(name: str, of_done: Any, of_bad: str) -> pa.Array:
-            old = some.column(name).to_pylist()
-            new = [
-                of_done(value) if place in done else getattr(bad[place], of_bad, value) or value
-                for place, value in zip(marked, old, strict=True)
-            ]
-            return pa.array(new, some.schema.field(name).type)
-
-        now = pa.scalar(self._now_ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).as_py()
-        columns = {
-            "state": column("state", lambda value: REPLAYED, ""),
-            "replayed_at": column("replayed_at", lambda value: now, ""),
-            "error_class": column("error_class", lambda value: value, "error_class"),
-            "error": column("error", lambda value: value, "error"),
-            "target": column("target", lambda value: value, "target"),
-        }
-        self.commit_marks(change_rows(some, RowKind.UPDATE_AFTER, columns))
+        now = datetime.datetime.fromtimestamp(self._now_ms / 1000, datetime.UTC)
+        marked = []
+        for place, row in zip(_places(rows), rows.to_pylist(), strict=True):
+            if place in done:
+                marked.append(row | {"state": REPLAYED, "replayed_at": now})
+            elif place in bad:
+                error = bad[place]
+                new = {"error_class": error.error_class, "error": error.error}
+                marked.append(row | new | {"target": error.target or row["target"]})
+        if marked:
+            changed = pa.Table.from_pylist(marked, schema=rows.schema)
+            self.commit_marks(change_rows(changed, RowKind.UPDATE_AFTER))
 
     def commit_marks(self, rows: pa.RecordBatch) -> None:
         """Commit change rows of the quarantine table."""
         name = self._book.quarantine
-        write_rows(
-            self._book.warehouse,
-            self.quarantine(),
-            name,
-            [PartRows("", 0, rows)],
-            user=self._user,
-            identifier=self._identifier(name),
-        )
+        written = self._write(name, self.quarantine(), [PartRows("", 0, rows)])
+        for record in written.unwritable:
+            raise InternalError("a row of the quarantine table cannot be written", why=record.why)
+        self._commit(name, written, self._identifier(name))
 
 
 def _places(rows: pa.Table) -> list[Place]:

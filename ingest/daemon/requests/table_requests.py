@@ -1,18 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pause` and `resume` of tables."""
+"""Requests `pause`, `resume` of tables; `pause_stream`, `resume_stream`; `compact` of a table."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from ingest.config.source_settings import FileSourceSettings
-from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind, tables_argument
+from ingest.daemon.requests.registry import (
+    Outcome,
+    Pipeline,
+    RequestKind,
+    tables_argument,
+    text_argument,
+)
 from storage.errors import InvalidRequestError
 
-__all__ = ["PAUSE", "RESUME"]
+__all__ = ["COMPACT", "PAUSE", "PAUSE_STREAM", "RESUME", "RESUME_STREAM"]
+
+
+def pause_stream(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Pause the stream after the batch that is planned; idempotent."""
+    reason = str(arguments.get("reason") or "paused by hand")
+    if pipeline.pausing.set(reason, now_ms=pipeline.clock.now_ms()):
+        return Outcome("the stream is paused, also over restarts, until it is resumed")
+    return Outcome("the stream is paused already")
+
+
+def resume_stream(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Resume the stream from where it was paused."""
+    del arguments
+    if pipeline.pausing.clear():
+        return Outcome("the stream resumes from where it was paused")
+    return Outcome("the stream is not paused")
+
+
+def compact(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
+    """Compact a table in the background; idempotent."""
+    table = text_argument(arguments, "table")
+    if table not in pipeline.book.schema_ids():
+        raise InvalidRequestError(
+            "there is no such table", hint="write database.table, as `status` does", table=table
+        )
+    if pipeline.compact is None:
+        raise InvalidRequestError(
+            "there is no background compaction", hint="use `lakeward compact`"
+        )
+    pipeline.compact(table)
+    return Outcome(f"{table} is compacted in the background", {"table": table})
+
+
+PAUSE_STREAM = RequestKind("pause_stream", pause_stream)
+RESUME_STREAM = RequestKind("resume_stream", resume_stream)
+COMPACT = RequestKind("compact", compact)
 
 
 def pause(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
-    """Park tables from the next batch on. Tables that are parked stay as they are."""
+    """Park tables from the next batch on; idempotent."""
     tables = tables_argument(arguments)
     reason = str(arguments.get("reason") or "paused by hand")
     if pipeline.book.quarantine in tables:
@@ -56,19 +98,19 @@ def resume(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
             hint="`lakeward status` shows the parked tables",
             table=", ".join(missing),
         )
-    if not wanted:  # asked again after a crash
+    if not wanted:  # handled again after a crash
         return Outcome("catching up already", {"resumed": [], "again": {}})
     pipeline.book.load()
     pipeline.book.require(wanted)
     if arguments.get("skip_missed"):
-        pipeline.book.parking.resume_behind(wanted, {})
+        pipeline.book.parking.resume(wanted, {})
         text = f"resumed {', '.join(wanted)}; what was missed is left out"
         return Outcome(text, {"resumed": wanted, "again": {}})
-    pipeline.progress(f"going back for {', '.join(wanted)}")
-    again = pipeline.position.go_back(wanted)
+    pipeline.progress(f"rewinding for {', '.join(wanted)}")
+    again = pipeline.position.rewind(wanted)
     what = "nothing was missed"
     if again and isinstance(pipeline.settings.source, FileSourceSettings):
-        what = f"{len(again)} topics are read again"  # its offsets do not count anything
+        what = f"{len(again)} topics are read again"  # its offsets do not count records
     elif again:
         count = sum(end - start for parts in again.values() for start, end in parts.values())
         what = f"{count} offsets are read again"

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 
 from ingest.config.settings import Settings
 from ingest.daemon.requests.asking import AskOptions, ask_and_wait
-from ingest.state.lease import StreamHeldError
-from ingest.state.owned_stream import owned_stream
+from ingest.state.lease import StreamHeldError, owned_stream
 from ingest.state.parking import Parking
 from storage.clock import Clock, SystemClock
 from storage.errors import RetryableError

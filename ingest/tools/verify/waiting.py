@@ -20,9 +20,9 @@ from typing import Any, Protocol
 from ingest.config.settings import Settings
 from ingest.observe.observe import LAG_POLL_S
 from ingest.source.lag import LagProbe
+from ingest.state.ownership import newest_note
 from ingest.state.parking import Parking
-from ingest.state.stream_progress import ProgressFile, read_offset_log
-from ingest.state.stream_state import CheckpointState, progress_of
+from ingest.state.stream_state import CheckpointState, progress_of, read_offset_log
 from storage.clock import Clock
 from storage.errors import InvalidRequestError, RetryableError
 from storage.table.table import FileStoreTable
@@ -123,7 +123,7 @@ class KafkaLag:
     def _of_note(self, identifier: int) -> Iterator[Mapping[str, Any]]:
         """Where the batch that is being committed begins; if it is in the table, where it ends."""
         warehouse = self._settings.sink.warehouse
-        note = ProgressFile(self._table.file_io, warehouse, self._stream).read()
+        note = newest_note(self._table.file_io, warehouse, self._stream)
         if note is not None:
             done = identifier >= note.identifier or self._name not in note.tables
             yield note.end if done else note.start

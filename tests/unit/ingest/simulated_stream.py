@@ -22,11 +22,9 @@ from ingest.pipeline.sink import JobOutcome, MicroBatchSink
 from ingest.source import initial
 from ingest.source.ranges import SourceRange, normalize
 from ingest.source.records import RawBatch
-from ingest.state.fencing import settle
-from ingest.state.owned_stream import lease_of
+from ingest.state.lease import lease_of, resolve_in_flight
 from ingest.state.parking import Parking
 from ingest.state.stream_position import StreamPosition
-from ingest.state.stream_progress import ProgressFile
 from ingest.state.stream_state import CheckpointState
 from ingest.state.table_cache import Warehouse
 from ingest.state.table_registry import TableBook
@@ -182,7 +180,7 @@ class SimulatedStream:
             self.catalog.create_table(name, schema, ignore_if_exists=True)
         monkeypatch.setattr(initial, "open_source", lambda settings: self.topics)
         for owner, name in (
-            (ProgressFile, "write"),
+            (StreamPosition, "_write"),
             (Parking, "_replace"),
             (CheckpointState, "save"),
         ):
@@ -220,7 +218,7 @@ class SimulatedStream:
                 self.book = TableBook(self.settings, self.clock)
                 self.ownership = self._owned()
                 self.book.load()
-                settle(self.book, self.ownership)
+                resolve_in_flight(self.book, self.ownership)
                 self.position = StreamPosition(self.settings, self.book, self.ownership)
                 self.position.open()
                 self._start()
@@ -298,7 +296,7 @@ class SimulatedStream:
 
     def _resume(self, tables):
         self.book.load()
-        self.position.go_back(tables)
+        self.position.rewind(tables)
         self._start()
 
     def restart(self):
@@ -307,7 +305,7 @@ class SimulatedStream:
 
     def leave(self):
         """A clean stop, with nothing started."""
-        self.ownership.leave(settled=True)
+        self.ownership.release(settled=True)
 
     def lose_checkpoint(self):
         """The checkpoint's volume is gone."""
@@ -320,7 +318,7 @@ class SimulatedStream:
         self.resume(*self.book.parking.parked())
         while self.batch():
             pass
-        self.position.settle()
+        self.position.release_passed_floors()
 
     # --- what is in the tables
 

@@ -10,9 +10,9 @@ import pytest
 
 from ingest.cli.main import main
 from ingest.state.rolled_back import (
-    forget_taken_back,
-    require_not_taken_back,
-    topics_taken_back,
+    forget_rollback,
+    require_not_rolled_back,
+    rolled_back_topics,
 )
 from storage.errors import FencedError, InvalidRequestError
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
@@ -38,14 +38,14 @@ def recover(stream):
     """What `run --recover-offsets` does, and a start."""
     stream.book.load()
     options = stream.book.options()
-    if topics_taken_back(options, "shop"):
-        with pytest.raises(InvalidRequestError, match="taken back"):
-            require_not_taken_back(options, "shop")
+    if rolled_back_topics(options, "shop"):
+        with pytest.raises(InvalidRequestError, match="rolled back"):
+            require_not_rolled_back(options, "shop")
     stream.position.start_from(stream.position.recovered())
-    for name in topics_taken_back(options, "shop"):
-        forget_taken_back(stream.catalog.table(name), "shop")
+    for name in rolled_back_topics(options, "shop"):
+        forget_rollback(stream.catalog.table(name), "shop")
     stream.open()
-    require_not_taken_back(stream.book.options(), "shop")
+    require_not_rolled_back(stream.book.options(), "shop")
 
 
 def test_a_table_without_anything_of_the_stream_left(stream, capsys):
@@ -83,7 +83,7 @@ def test_a_daemon_that_was_not_stopped_ends_at_its_next_commit(stream, capsys):
     for number in range(4):
         stream.topics.add("a", 0, *event("sums", 1_000 + number, 1))
         model.rows["shop.sums"][1_000 + number] = 1
-    with pytest.raises(FencedError, match="taken back"):
+    with pytest.raises(FencedError, match="rolled back"):
         stream.drain()
     recover(stream)
     stream.drain()

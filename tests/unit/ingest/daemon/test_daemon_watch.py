@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ingest.daemon import daemon as module
-from ingest.daemon.daemon import Daemon
+from ingest.daemon.daemon import Daemon, State
 from ingest.errors import GivenUpError
 from ingest.pipeline.batch_report import BatchReport
 from ingest.state.request_files import RequestFiles
@@ -75,6 +75,12 @@ def without_spark(settings, clock):
         pass  # frees what it opened
 
 
+def watch(daemon, query, sink):
+    """Watch a query; whether it is to be drained."""
+    daemon._query, daemon._sink = query, sink
+    return daemon._watch()
+
+
 @pytest.fixture
 def daemon(tmp_path, clock):
     settings = lake_settings(tmp_path)
@@ -98,9 +104,9 @@ def test_a_request_that_cannot_be_answered_ends_the_query_and_is_there_for_the_n
         raise StorageUnavailableError("the store does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(daemon._desk._files, "write", away)
+        patch.setattr(daemon._requests._files, "write", away)
         with pytest.raises(StorageUnavailableError):
-            daemon._watch(query, Sink(clock, busy=False), None)
+            watch(daemon, query, Sink(clock, busy=False))
     assert not query.isActive, "the next query would meet this one"
     assert [each.kind for each in files.waiting()] == ["pause_stream"]
 
@@ -112,7 +118,7 @@ def test_a_batch_without_end_is_given_up_also_while_a_request_waits_for_it(
     query = Query()
     daemon._begun(1)
     with pytest.raises(GivenUpError, match=r"batch\.timeout"):
-        daemon._watch(query, Sink(clock, busy=True), None)
+        watch(daemon, query, Sink(clock, busy=True))
     assert not query.isActive
     assert hard_ends == [75]
 
@@ -128,7 +134,7 @@ def test_a_lost_stream_is_not_waited_for_either(daemon, clock, files):
 
     clock.sleep = lose
     with pytest.raises(FencedError):
-        daemon._watch(query, sink, None)
+        watch(daemon, query, sink)
     assert not query.isActive
 
 
@@ -136,15 +142,15 @@ def test_a_batch_that_follows_a_quiet_hour_has_all_its_time(daemon, clock, hard_
     daemon._begun(1)
     daemon._finished(BatchReport(batch_id=1, identifier=5, outcome="committed", duration_s=0.5))
     clock.sleep(3600)
-    sink = Sink(clock, busy=True)  # it has the lock, and has not said yet that it begins
-    daemon._look_at_batch(sink)
+    daemon._sink = Sink(clock, busy=True)  # it has the lock, and has not said yet that it begins
+    daemon._check_batch_time()
     assert daemon._given_up is None
     daemon._begun(2)
     clock.sleep(29)
-    daemon._look_at_batch(sink)
+    daemon._check_batch_time()
     assert daemon._given_up is None
     clock.sleep(2)
-    daemon._look_at_batch(sink)
+    daemon._check_batch_time()
     assert (type(daemon._given_up), hard_ends) == (GivenUpError, [75])
 
 
@@ -185,16 +191,14 @@ def test_a_calendar_that_goes_back_starts_the_query_anew_once(calendar, caplog):
         calendar._clock.shift_ms = -7_200_000
 
     query = SometimeQuery(back)
-    assert calendar._watch(query, Sink(calendar._clock, busy=False), None) is None
-    assert (query.isActive, query.looks) == (False, 3)
-    assert calendar._turning, "it goes on with another query"
+    assert watch(calendar, query, Sink(calendar._clock, busy=False)), "it is to be drained"
+    assert (calendar._drain(), query.isActive, query.looks) == (State.RUN, False, 3)
     told = [entry for entry in caplog.records if getattr(entry, "event", "") == "clock_set_back"]
     assert [entry.seconds for entry in told] == [7200.0]
 
     following = SometimeQuery(lambda: None)
-    calendar._turning = False
-    calendar._watch(following, Sink(calendar._clock, busy=False), None)
-    assert not calendar._turning, "the new query has the new time from its start"
+    drain = watch(calendar, following, Sink(calendar._clock, busy=False))
+    assert not drain, "the new query has the new time from its start"
 
 
 @pytest.mark.parametrize("shift_ms", [7_200_000, -2_000], ids=["forward", "two seconds"])
@@ -203,6 +207,5 @@ def test_other_corrections_of_the_calendar_leave_the_query_alone(calendar, shift
         calendar._clock.shift_ms = shift_ms
 
     query = SometimeQuery(corrected)
-    calendar._watch(query, Sink(calendar._clock, busy=False), None)
+    assert not watch(calendar, query, Sink(calendar._clock, busy=False))
     assert query.looks > 10
-    assert not calendar._turning

@@ -7,10 +7,9 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.requests.asking import AskOptions, ask_and_wait, request_files
-from ingest.daemon.requests.desk import LOOK_EVERY_S, RequestDesk
-from ingest.daemon.requests.kinds import KINDS
 from ingest.daemon.requests.registry import Outcome, RequestKind, tables_argument, text_argument
 from ingest.daemon.requests.reload import fixed_changes
+from ingest.daemon.requests.request_handler import KINDS, POLL_EVERY_S, RequestHandler
 from ingest.errors import AccessDeniedError, ExitCode, exit_code_of
 from ingest.schema.schema_answers import SchemaStopError
 from ingest.state.request_files import KEPT_MS, RequestFiles
@@ -65,23 +64,23 @@ TEST_KINDS = {
 }
 
 
-def desk_of(files, clock):
-    return RequestDesk(files, TEST_KINDS, clock)
+def handler_of(files, clock):
+    return RequestHandler(files, clock, TEST_KINDS)
 
 
-def serve(desk, *, stopped=True):
-    return desk.serve(lambda progress: progress, stopped=stopped)
+def serve(handler, *, stopped=True):
+    return handler.serve(lambda progress: progress, stopped=stopped)
 
 
 def test_a_request_is_handled_and_answered_once(files, clock):
-    desk = desk_of(files, clock)
+    handler = handler_of(files, clock)
     request = files.ask("say", {"word": "ho"}, now_ms=clock.now_ms())
     assert files.answer(request.id) is None
-    assert serve(desk) == 1
+    assert serve(handler) == 1
     answer = files.answer(request.id)
     assert (answer.state, answer.text, answer.result) == ("done", "said ho", {"word": "ho"})
     assert files.waiting() == []
-    assert serve(desk) == 0
+    assert serve(handler) == 0
 
 
 def test_requests_are_handled_oldest_first(files, clock):
@@ -94,7 +93,7 @@ def test_requests_are_handled_oldest_first(files, clock):
 
 def test_a_failure_is_answered_with_its_hint_and_the_stream_goes_on(files, clock):
     request = files.ask("fail", {}, now_ms=clock.now_ms())
-    serve(desk_of(files, clock))
+    serve(handler_of(files, clock))
     answer = files.answer(request.id)
     assert (answer.state, answer.error, answer.hint) == (
         "failed",
@@ -125,7 +124,7 @@ def test_a_command_ends_as_if_it_had_happened_here(tmp_path, clock, kind, error,
         """Serves while the command sleeps."""
 
         def sleep(self, seconds):
-            serve(desk_of(files, self))
+            serve(handler_of(files, self))
 
     options = AskOptions(say=lambda text: None, clock=Daemon(clock.now_ms()))
     with pytest.raises(LakewardError) as caught:
@@ -137,59 +136,59 @@ def test_a_command_ends_as_if_it_had_happened_here(tmp_path, clock, kind, error,
 def test_a_bug_is_answered_and_the_request_is_not_tried_for_ever(files, clock):
     request = files.ask("break", {}, now_ms=clock.now_ms())
     with pytest.raises(KeyError):
-        serve(desk_of(files, clock))
+        serve(handler_of(files, clock))
     assert files.answer(request.id).state == "failed"
-    assert serve(desk_of(files, clock)) == 1, "answered before: only removed"
+    assert serve(handler_of(files, clock)) == 1, "answered before: only removed"
     assert files.waiting() == []
 
 
 def test_a_request_whose_daemon_died_is_handled_again(files, clock):
     request = files.ask("say", {"word": "ho"}, now_ms=clock.now_ms())
-    desk = desk_of(files, clock)
-    desk._progress(request, "half way")
+    handler = handler_of(files, clock)
+    handler._progress(request, "half way")
     assert not files.answer(request.id).final
-    serve(desk_of(files, clock))
+    serve(handler_of(files, clock))
     assert files.answer(request.id).text == "said ho"
 
 
 def test_only_a_stopped_query_serves_what_wants_it_stopped_and_order_is_kept(files, clock):
-    desk = desk_of(files, clock)
+    handler = handler_of(files, clock)
     for kind in ("say", "stop", "say"):
         files.ask(kind, {"word": "x"}, now_ms=clock.now_ms())
         clock.advance(1)
-    assert [kind.stops for kind in desk.look()] == [False, True, False]
-    assert serve(desk, stopped=False) == 1
-    assert serve(desk, stopped=True) == 2
+    assert [kind.stops for kind in handler.poll()] == [False, True, False]
+    assert serve(handler, stopped=False) == 1
+    assert serve(handler, stopped=True) == 2
 
 
 def test_unknown_unreadable_and_old_requests_are_answered_not_done(files, clock, tmp_path):
     unknown = files.ask("dance", {}, now_ms=clock.now_ms())
     old = files.ask("say", {"word": "x"}, now_ms=clock.now_ms() - KEPT_MS - 1)
     (tmp_path / ".lakeward/shop/requests/20260101T000000000-abc.json").write_text("{")
-    assert serve(desk_of(files, clock)) == 3
+    assert serve(handler_of(files, clock)) == 3
     assert "no such request" in files.answer(unknown.id).text
-    assert "too old" in files.answer(old.id).text
+    assert "expired" in files.answer(old.id).text
     assert files.waiting() == []
 
 
 def test_the_store_is_asked_every_few_seconds_and_its_own_requests_at_once(files, clock):
-    desk = desk_of(files, clock)
-    assert desk.look() == []
+    handler = handler_of(files, clock)
+    assert handler.poll() == []
     files.ask("say", {"word": "x"}, now_ms=clock.now_ms())
-    assert desk.look() == []
-    clock.advance(int(LOOK_EVERY_S * 1000))
-    assert len(desk.look()) == 1
-    serve(desk)
-    desk.ask("stop")
-    desk.ask("stop")
-    assert [kind.name for kind in desk.look()] == ["stop"]
-    assert serve(desk) == 1
-    assert desk.look() == []
+    assert handler.poll() == []
+    clock.advance(int(POLL_EVERY_S * 1000))
+    assert len(handler.poll()) == 1
+    serve(handler)
+    handler.add("stop")
+    handler.add("stop")
+    assert [kind.name for kind in handler.poll()] == ["stop"]
+    assert serve(handler) == 1
+    assert handler.poll() == []
 
 
 def test_answers_go_after_a_week(files, clock, tmp_path):
     request = files.ask("say", {"word": "x"}, now_ms=clock.now_ms())
-    serve(desk_of(files, clock))
+    serve(handler_of(files, clock))
     answer = tmp_path / f".lakeward/shop/answers/{request.id}.json"
     files.clean(answer.stat().st_mtime_ns // 1_000_000 + KEPT_MS - 1_000)
     assert files.answer(request.id) is not None
@@ -224,7 +223,7 @@ def test_a_command_waits_for_the_answer_and_tells_progress(tmp_path):
     files, heard = request_files(settings), []
 
     def work(clock):
-        serve(RequestDesk(files, TEST_KINDS, clock))
+        serve(RequestHandler(files, clock, TEST_KINDS))
 
     options = AskOptions(clock=AnsweringClock(work), say=heard.append)
     answer = ask_and_wait(settings, "say", {"word": "ho"}, options)

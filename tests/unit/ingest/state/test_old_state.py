@@ -11,7 +11,7 @@ from ingest.errors import ExitCode, exit_code_of
 from ingest.state.ownership import newest_record
 from ingest.state.parking import Parking
 from ingest.state.pausing import Pausing
-from ingest.state.state_format import STATE_FORMAT, StateFormatError
+from ingest.state.state_file import STATE_FORMAT, StateFormatError
 from ingest.state.stream_state import CheckpointState, progress_of
 from ingest.state.table_registry import TableBook
 from storage.clock import ManualClock
@@ -26,7 +26,7 @@ IO = LocalFileIO(durable=False)
 
 
 def test_there_is_state_of_every_format():
-    names = {path.name for path in STATES.glob("*.tar.xz")}
+    names = {path.name for path in STATES.glob("format-*.tar.xz")}
     assert names == {f"format-{number}.tar.xz" for number in range(1, STATE_FORMAT + 1)}
 
 

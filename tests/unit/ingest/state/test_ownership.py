@@ -10,8 +10,15 @@ import time
 import pytest
 
 from ingest.state.lease import Lease, StreamHeldError
-from ingest.state.ownership import INSTANCE_VARIABLE, Owner, OwnerRecord, Ownership, newest_record
-from ingest.state.state_format import STATE_FORMAT, StateFormatError
+from ingest.state.ownership import (
+    INSTANCE_VARIABLE,
+    BatchNote,
+    Owner,
+    OwnerRecord,
+    Ownership,
+    newest_record,
+)
+from ingest.state.state_file import STATE_FORMAT, StateFormatError, decoded, encoded
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, FencedError, StorageUnavailableError
 from storage.io.local import LocalFileIO
@@ -30,12 +37,12 @@ def ownership(root, name, file_io=IO):
 
 def taken(root, name, file_io=IO):
     made = ownership(root, name, file_io)
-    made.take(made.newest(), note=None, settled=True)
+    made.acquire(made.newest(), note=None, settled=True)
     return made
 
 
 def note(number):
-    return {"identifier": number, "start": {}, "end": {}, "tables": ["a.x"]}
+    return BatchNote(identifier=number, start={}, end={}, tables=("a.x",))
 
 
 def newest(root):
@@ -44,23 +51,27 @@ def newest(root):
 
 def test_each_owner_has_the_next_epoch_and_ends_the_one_before(tmp_path):
     first = taken(tmp_path, "a")
-    first.note(note(1))
+    first.record_batch(note(1))
     second = taken(tmp_path, "b")
     assert (first.epoch, second.epoch) == (1, 2)
-    for lost in (first.require, lambda: first.note(note(2)), lambda: first.leave(settled=True)):
+    for lost in (
+        first.require_owned,
+        lambda: first.record_batch(note(2)),
+        lambda: first.release(settled=True),
+    ):
         with pytest.raises(FencedError, match="another process owns the stream") as caught:
             lost()
         assert caught.value.context["owner"] == "host-b, pid 1"
-    second.note(note(2))
+    second.record_batch(note(2))
     assert newest(tmp_path).note == note(2)
 
 
 def test_of_two_that_start_at_once_one_is_told(tmp_path):
     first, second = ownership(tmp_path, "a"), ownership(tmp_path, "b")
     before = first.newest()
-    second.take(before, note=None, settled=True)
+    second.acquire(before, note=None, settled=True)
     with pytest.raises(FencedError):
-        first.take(before, note=None, settled=True)
+        first.acquire(before, note=None, settled=True)
     assert newest(tmp_path).owner.token == "b"
 
 
@@ -68,17 +79,17 @@ def test_a_sleeper_does_not_make_a_removed_record_anew(tmp_path):
     sleeper = taken(tmp_path, "a")
     last = taken(tmp_path, "b")
     for number in range(20):
-        last.note(note(number))
-    last.clean()
+        last.record_batch(note(number))
+    last.delete_old_records()
     names = sorted(path.name for path in (tmp_path / ".lakeward/shop/owner").iterdir())
     assert len(names) == 9
     with pytest.raises(FencedError):
-        sleeper.require()
+        sleeper.require_owned()
     with pytest.raises(FencedError):
-        sleeper.note(note(99))
+        sleeper.record_batch(note(99))
     after = sorted(path.name for path in (tmp_path / ".lakeward/shop/owner").iterdir())
     assert after == names
-    last.note(note(21))
+    last.record_batch(note(21))
 
 
 def test_a_starter_that_slept_does_not_begin_the_log_anew(tmp_path):
@@ -86,12 +97,12 @@ def test_a_starter_that_slept_does_not_begin_the_log_anew(tmp_path):
     before = sleeper.newest()
     last = taken(tmp_path, "b")
     for number in range(20):
-        last.note(note(number))
-    last.clean()
+        last.record_batch(note(number))
+    last.delete_old_records()
     with pytest.raises(FencedError):
-        sleeper.take(before, note=None, settled=True)
+        sleeper.acquire(before, note=None, settled=True)
     assert newest(tmp_path).owner.token == "b"
-    last.require()
+    last.require_owned()
 
 
 def test_a_record_that_could_not_be_removed_is_tried_again_before_later_ones(tmp_path):
@@ -107,14 +118,14 @@ def test_a_record_that_could_not_be_removed_is_tried_again_before_later_ones(tmp
     sleeper = taken(tmp_path, "a")
     last = taken(tmp_path, "b", Busy(durable=False))
     for number in range(8):
-        last.note(note(number))
+        last.record_batch(note(number))
     with pytest.raises(StorageUnavailableError):
-        last.clean()
+        last.delete_old_records()
     for number in range(8, 12):
-        last.note(note(number))
-        last.clean()
+        last.record_batch(note(number))
+        last.delete_old_records()
     with pytest.raises(FencedError):
-        sleeper.note(note(99))
+        sleeper.record_batch(note(99))
     assert newest(tmp_path).note == note(11)
 
 
@@ -126,14 +137,14 @@ def test_a_starter_that_was_followed_leaves_its_place_taken(tmp_path):
     class Overtaken(LocalFileIO):
         def list(self, path):
             if third.last is None:
-                third.take(third.newest(), note=None, settled=True)
+                third.acquire(third.newest(), note=None, settled=True)
             return super().list(path)
 
     second = ownership(tmp_path, "b", Overtaken(durable=False))
     with pytest.raises(FencedError):
-        second.take(sleeper.last, note=None, settled=True)
+        second.acquire(sleeper.last, note=None, settled=True)
     with pytest.raises(FencedError):
-        sleeper.note(note(99))
+        sleeper.record_batch(note(99))
     assert newest(tmp_path).owner.token == "c"
 
 
@@ -142,11 +153,11 @@ def history(root, file_io):
     done = []
     made = taken(root, "a", file_io)
     for number in range(3):
-        made.note(note(number))
+        made.record_batch(note(number))
         done.append(number)
-    made.require()
-    made.clean()
-    made.leave(settled=True)
+    made.require_owned()
+    made.delete_old_records()
+    made.release(settled=True)
     return done
 
 
@@ -165,8 +176,8 @@ def test_a_death_at_any_operation_leaves_the_stream_to_the_next(tmp_path, mode):
         known = newest(root)
         after = taken(root, "b")
         assert after.epoch == (known.epoch + 1 if known else 1)
-        after.note(note(9))
-        after.leave(settled=True)
+        after.record_batch(note(9))
+        after.release(settled=True)
         assert newest(root).kind == "left"
 
 
@@ -177,11 +188,11 @@ def test_an_owner_goes_on_after_the_store_failed_at_any_operation(tmp_path, mode
         file_io = FaultyFileIO(IO, Fault(at, mode))
         made = ownership(root, "a", file_io)
         todo = [
-            lambda made=made: made.take(None, note=None, settled=True),
-            *(lambda made=made, n=n: made.note(note(n)) for n in range(3)),
-            made.require,
-            made.clean,
-            lambda made=made: made.leave(settled=True),
+            lambda made=made: made.acquire(None, note=None, settled=True),
+            *(lambda made=made, n=n: made.record_batch(note(n)) for n in range(3)),
+            made.require_owned,
+            made.delete_old_records,
+            lambda made=made: made.release(settled=True),
         ]
         for step in todo:
             try:
@@ -196,27 +207,27 @@ def test_an_owner_goes_on_after_the_store_failed_at_any_operation(tmp_path, mode
 def test_only_a_batch_that_may_come_yet_is_not_settled(tmp_path):
     first = taken(tmp_path, "a")
     assert newest(tmp_path).settled
-    first.note(note(1))
+    first.record_batch(note(1))
     assert not newest(tmp_path).settled
-    first.settle()
+    first.mark_resolved()
     assert newest(tmp_path).settled
-    first.note(note(2))
-    first.leave(settled=False)
+    first.record_batch(note(2))
+    first.release(settled=False)
     assert not newest(tmp_path).settled
 
 
 def test_who_ends_before_it_has_settled_leaves_that_to_the_next(tmp_path):
     """Such as a daemon that is told to stop while the store is away at its start."""
     sleeper = taken(tmp_path, "a")
-    sleeper.note(note(1))
+    sleeper.record_batch(note(1))
     second = ownership(tmp_path, "b")
-    second.take(second.newest(), note=note(1), settled=False)
-    second.leave(settled=True)
+    second.acquire(second.newest(), note=note(1), settled=False)
+    second.release(settled=True)
     assert not newest(tmp_path).settled, "the sleeper may still commit"
     third = ownership(tmp_path, "c")
-    third.take(third.newest(), note=note(1), settled=False)
-    third.settle()
-    third.leave(settled=False)
+    third.acquire(third.newest(), note=note(1), settled=False)
+    third.mark_resolved()
+    third.release(settled=False)
     assert newest(tmp_path).settled
 
 
@@ -234,8 +245,8 @@ def test_what_a_later_version_wrote_is_refused(tmp_path):
 
 def test_members_of_a_record_that_are_not_known_do_no_harm(tmp_path):
     record = taken(tmp_path, "a").last
-    data = record.to_bytes().replace(b'"epoch": 1,', b'"epoch": 1, "colour": "red",')
-    assert OwnerRecord.parsed(data, "x") == record
+    data = encoded(record).replace(b'"epoch": 1,', b'"epoch": 1, "colour": "red",')
+    assert decoded(data, OwnerRecord, "x") == record
 
 
 # --- who lives
@@ -279,7 +290,7 @@ def test_a_living_owner_is_named_and_left_alone(tmp_path):
 def test_a_silent_owner_is_overthrown_after_its_time_whatever_wall_clocks_say(tmp_path):
     first = lease(tmp_path, "a", ManualClock(now_ms=10**15))
     first.acquire()
-    first.ownership.note(note(1))
+    first.ownership.record_batch(note(1))
     clock = Together(ManualClock(now_ms=0))
     second = lease(tmp_path, "b", clock)
     second.acquire()
@@ -308,7 +319,7 @@ def test_who_left_in_the_middle_of_a_batch_may_not_have_ended_yet(tmp_path):
         first = lease(root, "a", ManualClock())
         first.ownership.me = first.me = dataclasses.replace(owner("a"), **facts)
         first.acquire()
-        first.ownership.note(note(1))
+        first.ownership.record_batch(note(1))
         first.release(settled=False)
         second = Lease(IO, str(root), "shop", ManualClock(), me=dataclasses.replace(me, token="b"))
         second.acquire()
@@ -405,14 +416,14 @@ def test_a_process_of_this_machine_is_known_to_be_gone_when_it_is():
         its = dataclasses.replace(
             me, token="other", pid=child.pid, ticks=_ticks(child.pid), instance=""
         )
-        assert not its.surely_gone(me)
+        assert not its.has_ended(me)
         child.kill()
         _until_dead(child)
-        assert its.surely_gone(me), "a process that waits for its parent counts as ended"
+        assert its.has_ended(me), "a process that waits for its parent counts as ended"
         child.wait()
-        assert its.surely_gone(me)
-        assert not dataclasses.replace(its, boot="of another machine").surely_gone(me)
-        assert not dataclasses.replace(its, namespace="of another container").surely_gone(me)
+        assert its.has_ended(me)
+        assert not dataclasses.replace(its, boot="of another machine").has_ended(me)
+        assert not dataclasses.replace(its, namespace="of another container").has_ended(me)
     finally:
         child.stdin.close()
         child.wait()
@@ -420,9 +431,9 @@ def test_a_process_of_this_machine_is_known_to_be_gone_when_it_is():
 
 def test_a_pid_that_was_given_again_is_another_process():
     me = Owner.this_process(0)
-    assert dataclasses.replace(me, token="other", ticks="1").surely_gone(me)
-    assert not dataclasses.replace(me, token="other").surely_gone(me)
-    assert not me.surely_gone(me)
+    assert dataclasses.replace(me, token="other", ticks="1").has_ended(me)
+    assert not dataclasses.replace(me, token="other").has_ended(me)
+    assert not me.has_ended(me)
 
 
 def test_containers_of_one_pod_follow_one_another(monkeypatch):
@@ -430,8 +441,8 @@ def test_containers_of_one_pod_follow_one_another(monkeypatch):
     me = Owner.this_process(0)
     assert me.instance == "pod-uid"
     before = dataclasses.replace(me, token="other", namespace="of the container before")
-    assert before.surely_gone(me)
-    assert not dataclasses.replace(before, instance="other-pod").surely_gone(me)
+    assert before.has_ended(me)
+    assert not dataclasses.replace(before, instance="other-pod").has_ended(me)
 
 
 def _ticks(pid):

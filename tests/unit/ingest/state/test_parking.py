@@ -60,8 +60,8 @@ def test_resumed_tables_are_behind_until_all_are_level(tmp_path):
     parking = opened(tmp_path)
     park(parking)
     park(parking, "shop.items")
-    parking.resume_behind(["shop.orders"], {"t": {"0": 30}})
-    parking.resume_behind(["shop.items"], {"t": {"0": 20, "1": 9}})
+    parking.resume(["shop.orders"], {"t": {"0": 30}})
+    parking.resume(["shop.items"], {"t": {"0": 20, "1": 9}})
     again = opened(tmp_path)
     assert (again.parked(), again.behind) == ({}, ("shop.items", "shop.orders"))
     assert again.held == {"t": {"0": 30, "1": 9}}
@@ -72,14 +72,14 @@ def test_resumed_tables_are_behind_until_all_are_level(tmp_path):
 def test_a_table_parked_again_is_not_behind(tmp_path):
     parking = opened(tmp_path)
     park(parking)
-    parking.resume_behind(["shop.orders"], {"t": {"0": 30}})
+    parking.resume(["shop.orders"], {"t": {"0": 30}})
     park(parking)
     assert (parking.behind, parking.held) == ((), {"t": {"0": 30}})
 
 
 def test_only_parked_tables_can_be_resumed(tmp_path):
     with pytest.raises(InvalidRequestError, match="not parked"):
-        opened(tmp_path).resume("shop.orders")
+        opened(tmp_path).resume(("shop.orders",), {})
 
 
 def test_a_damaged_list_stops_the_stream_rather_than_lose_rows(tmp_path):
@@ -168,7 +168,7 @@ def test_a_table_that_lost_a_data_file_is_parked_when_the_file_is_needed(tmp_pat
         stream.topics.add("b", 0, *event("sums", number, 1))
         stream.batch()
     entry = stream.book.parking.parked()["shop.orders"]
-    assert "a file that the table needs is gone" in entry.reason
+    assert "a file that the table needs is missing" in entry.reason
     while stream.batch():
         pass
     assert len(stream.rows("shop.sums")) == 24

@@ -105,7 +105,7 @@ def test_only_topics_that_fed_the_table_are_read_again(stream):
         stream.topics.add("b", 0, *event("items", number, 1))
     stream.batch()
     stream.book.load()
-    assert stream.position.go_back(["shop.orders"]) == {"a": {"0": [10, 20]}}
+    assert stream.position.rewind(["shop.orders"]) == {"a": {"0": [10, 20]}}
 
 
 def test_a_table_without_traffic_resumes_without_reading_again(stream):

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from ingest.daemon.daemon import Daemon
-from ingest.daemon.requests.kinds import KINDS
-from ingest.daemon.requests.stream_requests import COMPACT, PAUSE_STREAM, RESUME_STREAM
+from ingest.daemon.requests.request_handler import KINDS
+from ingest.daemon.requests.table_requests import COMPACT, PAUSE_STREAM, RESUME_STREAM
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import draining, write_control
 from ingest.source.ranges import normalize
 from ingest.state.pausing import Pausing
-from ingest.state.state_format import StateFormatError
+from ingest.state.state_file import StateFormatError
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.io.local import LocalFileIO
@@ -112,10 +112,10 @@ def test_the_source_offers_nothing_while_it_is_told_so(tmp_path):
 
 def test_a_daemon_that_starts_over_a_pause_lets_nothing_flow_until_it_is_resumed(start):
     first = start()
-    first._let_flow()
+    first._update_source()
     assert not draining(first._checkpoint)
     first._pausing.set("the database moves", now_ms=1)
-    first._let_flow()
+    first._update_source()
     assert draining(first._checkpoint)
     write_control(first._checkpoint, drain=False)  # as a start begins
 
@@ -126,7 +126,7 @@ def test_a_daemon_that_starts_over_a_pause_lets_nothing_flow_until_it_is_resumed
     assert board.document()["state"] == "paused"
     assert board.readiness()[1]["reasons"][-1] == "the stream is paused: the database moves"
     second._pausing.clear()
-    second._let_flow()
+    second._update_source()
     assert not draining(second._checkpoint)
     assert board.document()["state"] == "running"
 
@@ -134,7 +134,7 @@ def test_a_daemon_that_starts_over_a_pause_lets_nothing_flow_until_it_is_resumed
 def test_a_stop_is_not_taken_back_by_a_stream_that_goes_on(start):
     daemon = start()
     daemon.request_stop()
-    daemon._let_flow()
+    daemon._update_source()
     assert draining(daemon._checkpoint)
 
 

@@ -104,7 +104,7 @@ def test_floors_of_a_stream_that_goes_back(parking):
 def test_going_back_again_keeps_what_is_known(parking):
     """A second table is resumed while the first catches up at a smaller place."""
     park(parking, "a.second", {"t": {"0": 45, "1": 30}}, "t")
-    parking.resume_behind([], {})
+    parking.resume([], {})
     floors = {ANY_TABLE: HERE, "a.first": {}, "a.second": {"t": {"0": 45}}}
     state = CheckpointState(stream="shop", base=7, initial={}, floors=floors, generation=1)
     made = rewound(
@@ -142,7 +142,7 @@ def test_floors_are_let_go_when_the_stream_has_passed_them():
 def test_a_lost_checkpoint_knows_from_the_parking_who_was_behind(parking):
     park(parking, "a.behind", {"t": {"0": 10}}, "t")
     park(parking, "a.parked", {"t": {"0": 30}}, "t")
-    parking.resume_behind(["a.behind"], {"t": {"0": 50}})
+    parking.resume(["a.behind"], {"t": {"0": 50}})
     tables = {"a.behind": progress({"t": {"0": 25}}), "a.level": progress({"t": {"0": 44}})}
     floors, bad_floors = recovered_floors(tables, parking)
     assert floors == {

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ingest.state.ownership import Owner, Ownership
-from ingest.state.stream_progress import (
-    BatchNote,
-    ProgressFile,
+from ingest.state.ownership import BatchNote, Owner, Ownership, newest_note
+from ingest.state.rewind import recovered_offsets
+from ingest.state.stream_state import (
+    CheckpointState,
+    TableProgress,
+    commit_properties,
     read_offset_log,
-    recovered_offsets,
 )
-from ingest.state.stream_state import CheckpointState, TableProgress, commit_properties
 from storage.errors import CorruptDataError, InternalError
 from storage.io.local import LocalFileIO
 
@@ -27,34 +27,32 @@ def progress(identifier, offsets=None):
 def test_note_survives_the_file(tmp_path):
     place = (LocalFileIO(durable=False), str(tmp_path), "shop")
     ownership = Ownership(*place, Owner.this_process(0))
-    file = ProgressFile(*place, ownership)
-    assert file.read() is None
-    ownership.take(None, note=None, settled=True)
-    file.write(NOTE)
-    assert ProgressFile(*place).read() == NOTE
+    assert newest_note(*place) is None
+    ownership.acquire(None, note=None, settled=True)
+    ownership.record_batch(NOTE)
+    assert newest_note(*place) == NOTE
 
 
-def test_who_does_not_own_the_stream_writes_no_note(tmp_path):
-    with pytest.raises(InternalError, match="without owning"):
-        ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop").write(NOTE)
+def test_a_process_that_does_not_own_the_stream_writes_no_note(tmp_path):
+    place = (LocalFileIO(durable=False), str(tmp_path), "shop")
+    with pytest.raises(InternalError, match="not owned"):
+        Ownership(*place, Owner.this_process(0)).record_batch(NOTE)
 
 
 def test_the_note_of_the_first_format_is_read(tmp_path):
-    file = ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop")
     (tmp_path / ".lakeward/shop").mkdir(parents=True)
     (tmp_path / ".lakeward/shop/progress.json").write_text(
         '{"version": 1, "identifier": 7, "start": {"t": {"0": 10, "1": 4}}, '
         '"end": {"t": {"0": 20, "1": 9}}, "tables": ["a.x", "a.y"]}'
     )
-    assert file.read() == NOTE
+    assert newest_note(LocalFileIO(durable=False), str(tmp_path), "shop") == NOTE
 
 
 def test_damaged_note_is_named(tmp_path):
-    file = ProgressFile(LocalFileIO(durable=False), str(tmp_path), "shop")
     (tmp_path / ".lakeward/shop").mkdir(parents=True)
     (tmp_path / ".lakeward/shop/progress.json").write_text("{")
     with pytest.raises(CorruptDataError, match="progress"):
-        file.read()
+        newest_note(LocalFileIO(durable=False), str(tmp_path), "shop")
 
 
 def test_a_fully_committed_batch_resumes_at_its_end():

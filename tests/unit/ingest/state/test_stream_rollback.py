@@ -8,7 +8,7 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.state import stream_rollback
-from ingest.state.rolled_back import require_not_taken_back
+from ingest.state.rolled_back import require_not_rolled_back
 from storage.errors import InvalidRequestError
 from tests.unit.ingest.simulated_stream import SimulatedStream
 from tests.unit.ingest.state.test_parking_histories import Model
@@ -61,7 +61,7 @@ def test_tables_are_as_they_were_after_the_batch_and_the_rest_is_read_again(stre
     for table, rows in after[chosen].items():
         assert stream.rows(table) == rows, table
     stream.open()
-    require_not_taken_back(stream.book.options(), "shop")
+    require_not_rolled_back(stream.book.options(), "shop")
     model.traffic(10)
     stream.drain()
     for table, rows in model.rows.items():
@@ -89,7 +89,7 @@ def test_a_time_means_the_last_batch_before_it_and_a_dry_run_changes_nothing(str
 
 def test_it_is_refused_while_a_daemon_owns_the_stream(stream, capsys, monkeypatch):
     played(stream, 3, rounds=2)
-    monkeypatch.setattr("ingest.state.lease.Lease._sign_of_life", lambda *_: random.random())
+    monkeypatch.setattr("ingest.state.lease.Lease._heartbeat", lambda *_: random.random())
     text = config(stream).read_text().replace("{name: shop,", "{name: shop, owner.ttl: 3s,")
     config(stream).write_text(text)
     _, out, _ = lakeward(capsys, "stream", "points", "-c", config(stream), "--json")
@@ -131,7 +131,7 @@ def steps_killed(monkeypatch, number):
 
         return counting
 
-    for name in ("note_taken_back", "rollback_to", "forget_taken_back"):
+    for name in ("note_rollback", "rollback_to", "forget_rollback"):
         monkeypatch.setattr(stream_rollback, name, counted(getattr(stream_rollback, name)))
     return left
 
@@ -154,14 +154,14 @@ def test_a_death_in_the_middle_keeps_daemons_off_until_it_is_repeated(
         except Killed:
             stream.open()
             if number:
-                with pytest.raises(InvalidRequestError, match="taken back"):
-                    require_not_taken_back(stream.book.options(), "shop")
+                with pytest.raises(InvalidRequestError, match="rolled back"):
+                    require_not_rolled_back(stream.book.options(), "shop")
             stream.leave()
         else:
             assert left[0] >= 0
     assert lakeward(capsys, *words)[0] == 0
     stream.open()
-    require_not_taken_back(stream.book.options(), "shop")
+    require_not_rolled_back(stream.book.options(), "shop")
     model.traffic(10)
     stream.drain()
     for table, rows in model.rows.items():

@@ -13,8 +13,7 @@ import threading
 import pytest
 
 from ingest.state import table_registry as table_book
-from ingest.state.fencing import lost_or, settle
-from ingest.state.owned_stream import lease_of, owned_stream
+from ingest.state.lease import lease_of, lost_or, owned_stream, resolve_in_flight
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_rollback import carry_out, plan_rollback, points_of
 from ingest.state.table_registry import TableBook
@@ -112,15 +111,15 @@ class Daemon(SimulatedStream):
                 lease = lease_of(self.settings, self.book, self.clock)
                 lease.acquire(take_over=True)
                 self.book.load()
-                settle(self.book, lease.ownership)
-                self.book.parking.guard = lease.ownership.require
+                resolve_in_flight(self.book, lease.ownership)
+                self.book.parking.guard = lease.ownership.require_owned
                 self.position = StreamPosition(self.settings, self.book, lease.ownership)
                 self.position.open()
                 self._start()
                 for _ in range(batches):
                     if not self._batch():
                         break
-                lease.ownership.clean()
+                lease.ownership.delete_old_records()
                 lease.release(settled=True)
             except LakewardError as error:
                 self.ended = lost_or(error, lease.ownership)
@@ -140,7 +139,7 @@ class Rollback(Daemon):
                     first = points_of(book, "shop")[-1]
                     _, plans = plan_rollback(book, "shop", identifier=first.identifier)
                     carry_out(book, StreamPosition(self.settings, book, owner), "shop", plans)
-                    self.taken_back = [plan.name for plan in plans if not plan.stays]
+                    self.taken_back = [plan.name for plan in plans if not plan.unchanged]
             except LakewardError as error:
                 self.ended = error
 

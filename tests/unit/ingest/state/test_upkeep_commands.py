@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from ingest.cli.main import main
 from ingest.state.parking import Parking
-from ingest.state.rolled_back import TAKEN_BACK_OPTION, topics_taken_back
+from ingest.state.rolled_back import ROLLBACK_OPTION, rolled_back_topics
 from ingest.state.stream_state import OFFSETS_PROPERTY
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import SetOption
@@ -174,7 +174,7 @@ def test_a_rollback_says_what_goes_and_does_it(on_table, warehouse):
     assert on_table("rollback", "--snapshot", 2)[1] == told
     assert ids(warehouse) == [1, 2]
     assert all_tags(table_of(warehouse)) == []
-    assert TAKEN_BACK_OPTION not in table_of(warehouse).schema.options
+    assert ROLLBACK_OPTION not in table_of(warehouse).schema.options
 
 
 def by_stream(warehouse, offset):
@@ -192,8 +192,8 @@ def test_what_a_pipeline_writes_is_taken_back_with_a_note_for_it(on_table, wareh
     assert ids(warehouse) == [1, 2, 3, 4, 5]
     assert on_table("rollback", "--snapshot", 2, "--writers-stopped")[0] == 0
     options = {NAME: table_of(warehouse).schema.options}
-    assert topics_taken_back(options, "shop") == {NAME: ("topic",)}
-    assert topics_taken_back(options, "other") == {}
+    assert rolled_back_topics(options, "shop") == {NAME: ("topic",)}
+    assert rolled_back_topics(options, "other") == {}
 
 
 def test_the_note_survives_a_fast_forward(on_table, warehouse):
@@ -201,7 +201,7 @@ def test_the_note_survives_a_fast_forward(on_table, warehouse):
     by_stream(warehouse, 5)
     assert on_table("branch forward", "b")[0] == 78
     assert on_table("branch forward", "b", "--writers-stopped")[0] == 0
-    assert topics_taken_back({NAME: table_of(warehouse).schema.options}, "shop")
+    assert rolled_back_topics({NAME: table_of(warehouse).schema.options}, "shop")
 
 
 def test_a_parked_table_is_not_taken_back(on_table, warehouse):

@@ -7,8 +7,13 @@ import pathlib
 import pytest
 
 from ingest.config.setting_values import MaintenanceSettings
-from ingest.daemon.maintenance.maintenance import EXPIRE_EVERY_COMMITS, SWEEP_EVERY_S, Maintenance
-from ingest.daemon.maintenance.orphan_duty import CLEAN_EVERY_S, FIRST_CLEAN_S
+from ingest.daemon.maintenance.maintenance import (
+    CLEAN_EVERY_S,
+    EXPIRE_EVERY_COMMITS,
+    FIRST_CLEAN_S,
+    SWEEP_EVERY_S,
+    Maintenance,
+)
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline.batch_report import BatchReport
 from storage.clock import ManualClock

@@ -12,7 +12,7 @@ import pytest
 
 from ingest.config.source_settings import FileSourceSettings
 from ingest.daemon.configuration import load_settings
-from ingest.daemon.replay import ledger as ledgers
+from ingest.daemon.replay import writing
 from ingest.daemon.replay.reading import same_key, source_records
 from ingest.daemon.replay.rows import KeyedRows
 from ingest.daemon.requests import replay as replays
@@ -22,10 +22,12 @@ from ingest.decode.events import MOVED
 from ingest.source.open import open_source
 from ingest.source.ranges import resume_token
 from ingest.source.records import RawBatch
+from ingest.state.state_file import StateFile
 from storage.errors import DataLossError, InvalidRequestError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import UpdateType
 from storage.format.types.types import AtomicType, TypeRoot
+from storage.lsm.merge_tree_writer import MergeTreeWriter
 from tests.unit.ingest.simulated_stream import QUARANTINE, Died, SimulatedStream, event
 
 BIGINT = AtomicType(TypeRoot.BIGINT)
@@ -52,9 +54,9 @@ class Replays:
 
         monkeypatch.setattr(replays, "source_records", read)
         for owner, name in (
-            (ledgers.LedgerFile, "write"),
-            (ledgers.LedgerFile, "remove"),
-            (replays._Replay, "_write"),
+            (StateFile, "write"),
+            (StateFile, "delete"),
+            (replays._Replay, "_commit"),
             (replays._Replay, "commit_marks"),
         ):
             monkeypatch.setattr(owner, name, stream._burning(getattr(owner, name)))
@@ -87,10 +89,14 @@ class Replays:
         """The result; if the process dies, the request is handled again after its start."""
         while True:
             try:
-                return replay(self.pipeline(), arguments).result
+                return self.replay_once(**arguments)
             except Died:
                 self.stream.deaths += 1
                 self.stream.open()
+
+    def replay_once(self, **arguments):
+        """The result, if the process lives to its end."""
+        return replay(self.pipeline(), arguments).result
 
     def widen(self, table="shop.orders"):
         """The fix: what fits no integer fits the floating number that the column is now."""
@@ -151,6 +157,45 @@ def test_a_fixed_record_comes_in_and_newer_rows_of_its_key_stay(lake):
     again = lake.replay(choice={"state": "replayed"})
     assert again["replayed"] == 3
     assert lake.rows() == {1: 0.5, 2: 22, 9: 9}, "the same rows again"
+
+
+@pytest.mark.parametrize("step", ["place", "write"])
+def test_a_record_whose_row_cannot_be_written_stays_with_the_error(lake, monkeypatch, step):
+    lake.add(order(1, 0.25), order(2, BAD), order(3, 0.75), order(1, 10, "u"))
+    lake.work()
+    lake.widen()
+
+    def refuse(rows):
+        if BAD in rows.column("n").to_pylist():
+            raise ZeroDivisionError("not foreseen")
+
+    def split_rows(rows, table):
+        if step == "place" and "n" in rows.schema.names:
+            refuse(rows)
+        return split(rows, table)
+
+    def write(writer, rows):
+        if step == "write" and "n" in rows.schema.names:
+            refuse(rows)
+        return written(writer, rows)
+
+    split, written = writing.split_rows, MergeTreeWriter.write
+    with monkeypatch.context() as patched:
+        patched.setattr(writing, "split_rows", split_rows)
+        patched.setattr(MergeTreeWriter, "write", write)
+        result = lake.replay()
+        assert (result["chosen"], result["replayed"], result["bad"]) == (3, 2, {"internal": 1})
+        assert lake.rows() == {1: 10, 3: 0.75}
+        assert lake.states() == {0: "replayed", 1: "new", 2: "replayed"}
+        (kept,) = (
+            row
+            for row in lake.stream.catalog.table(QUARANTINE).to_arrow().to_pylist()
+            if row["state"] == "new"
+        )
+        assert kept["error_class"] == "internal"
+        assert "ZeroDivisionError: not foreseen" in kept["error"]
+    assert lake.replay()["replayed"] == 1, "when the fault is mended"
+    assert lake.rows() == {1: 10, 2: 0.5, 3: 0.75}
 
 
 def test_columns_that_the_settings_ignore_are_ignored_by_a_replay_too(lake):

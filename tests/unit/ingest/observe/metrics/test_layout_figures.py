@@ -3,7 +3,7 @@
 
 import dataclasses
 
-from ingest.daemon.maintenance.layout_watch import LayoutWatch
+from ingest.daemon.maintenance.maintenance import LayoutWatch
 from ingest.observe.metrics.layout_figures import layout_of
 from storage.clock import ManualClock
 from tests.table_kit import make_table, reopened, write
@@ -53,14 +53,14 @@ def test_only_tables_that_changed_are_looked_at_and_a_broken_one_harms_none(tmp_
     write(table, 1, [("+I", 1, "a")])
     seen = []
     watch = LayoutWatch(OneTableBook(reopened(table)), ManualClock(), lambda *one: seen.append(one))
-    watch.look()
+    watch.measure()
     assert seen == []
     watch.changed(["db.t"])
-    watch.look()
-    watch.look()
+    watch.measure()
+    watch.measure()
     assert [(name, layout.files) for name, layout in seen] == [("db.t", 1)]
     for manifest in (tmp_path / "db.db" / "t" / "snapshot").iterdir():
         manifest.write_bytes(b"{")
     watch.changed(["db.t"])
-    watch.look()
+    watch.measure()
     assert len(seen) == 1

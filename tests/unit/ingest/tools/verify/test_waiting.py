@@ -9,9 +9,8 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.source.lag import LagProbe
-from ingest.state.ownership import Owner, Ownership
+from ingest.state.ownership import BatchNote, Owner, Ownership
 from ingest.state.parking import Parking
-from ingest.state.stream_progress import BatchNote, ProgressFile
 from ingest.state.stream_state import CheckpointState, commit_properties
 from ingest.tools.verify import runs
 from ingest.tools.verify.runs import Request
@@ -121,12 +120,11 @@ def test_batches_that_bring_the_table_nothing_count(pipeline):
     lag.note_ends()
     place = (table.file_io, settings.sink.warehouse, "shop")
     ownership = Ownership(*place, Owner.this_process(0))
-    ownership.take(None, note=None, settled=True)
-    note = ProgressFile(*place, ownership)
+    ownership.acquire(None, note=None, settled=True)
     batch = BatchNote(identifier=2, start={"a": {"0": 5}}, end={"a": {"0": 8}}, tables=("shop.t",))
-    note.write(batch)
+    ownership.record_batch(batch)
     assert lag.lag() == {"a/0": 5}  # the batch is on its way into the table
-    note.write(
+    ownership.record_batch(
         BatchNote(identifier=2, start={"a": {"0": 5}}, end={"a": {"0": 8}}, tables=("shop.x",))
     )
     assert lag.lag() == {"a/0": 2}

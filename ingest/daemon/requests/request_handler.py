@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's side of requests: looks for them, runs their handlers, answers.
+"""The daemon's side of requests: polls for them, runs their handlers, answers.
 
 One request at a time, oldest first. A request that the process died with is handled again unless
 its final answer is there.
@@ -11,67 +11,81 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ingest.daemon.requests.registry import Outcome, Pipeline, RequestKind
+from ingest.daemon.requests.reload import RELOAD
+from ingest.daemon.requests.replay import DROP_BAD, REPLAY
+from ingest.daemon.requests.table_requests import (
+    COMPACT,
+    PAUSE,
+    PAUSE_STREAM,
+    RESUME,
+    RESUME_STREAM,
+)
 from ingest.state.request_files import KEPT_MS, Answer, Request, RequestFiles
 from storage.clock import Clock
 from storage.errors import CorruptDataError, InvalidRequestError, LakewardError, RetryableError
 
-__all__ = ["LOOK_EVERY_S", "RequestDesk"]
+__all__ = ["KINDS", "POLL_EVERY_S", "RequestHandler"]
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 2.0
-"""Between two looks for requests [s]: one listing, on an object store a paid request."""
+POLL_EVERY_S = 2.0
+"""Time between two polls for requests [s]: one listing, on an object store a paid request."""
 
 _CLEAN_EVERY_S = 3600.0
 
+KINDS: Mapping[str, RequestKind] = {
+    kind.name: kind
+    for kind in (PAUSE, RESUME, PAUSE_STREAM, RESUME_STREAM, RELOAD, COMPACT, REPLAY, DROP_BAD)
+}
+"""All kinds of requests. How to write one: `ingest.daemon.requests.registry`."""
+
 OpenPipeline = Callable[[Callable[[str], None]], Pipeline]
-"""Makes what a handler sees, from the function that tells progress."""
+"""Makes the handler's view of the stream, from the function that reports progress."""
 
 
-class RequestDesk:
-    """See the module. Used by the daemon's main thread; `ask` by any.
+class RequestHandler:
+    """See the module. Used by the daemon's main thread; `add` and `wake` by any.
 
     Args:
         files: where requests come from.
         kinds: handlers by name.
-        clock: time.
-        told: hears of every final answer, those to the process itself included.
+        on_answer: called with every final answer, those to the process itself included.
     """
 
     def __init__(
         self,
         files: RequestFiles,
-        kinds: Mapping[str, RequestKind],
         clock: Clock,
-        told: Callable[[Answer], None] | None = None,
+        kinds: Mapping[str, RequestKind] = KINDS,
+        on_answer: Callable[[Answer], None] | None = None,
     ) -> None:
         self._files = files
-        self._told = told
+        self._on_answer = on_answer
         self._kinds = kinds
         self._clock = clock
         self._own: list[str] = []
-        self._looked_s: float | None = None
+        self._polled_s: float | None = None
         self._cleaned_s: float | None = None
 
-    def ask(self, kind: str) -> None:
-        """A request of this process itself, such as a signal's; its answer is a log line."""
+    def add(self, kind: str) -> None:
+        """Add a request of this process itself, such as a signal's; its answer is a log line."""
         if kind not in self._own:
             self._own.append(kind)
 
-    def hurry(self) -> None:
-        """Look at the next occasion: a request was just written here. For any thread."""
-        self._looked_s = None
+    def wake(self) -> None:
+        """Poll as soon as possible: a request was just written here."""
+        self._polled_s = None
 
-    def look(self) -> list[RequestKind]:
-        """Kinds of the waiting requests; looks every `LOOK_EVERY_S`, else says nothing waits.
+    def poll(self) -> list[RequestKind]:
+        """Kinds of the waiting requests; none within `POLL_EVERY_S` after the last poll.
 
-        A store that does not answer has no requests: batches will tell that it is away.
+        None, too, when the store does not answer: batches will report that.
         """
         now_s = self._clock.monotonic_s()
-        soon = self._looked_s is not None and now_s - self._looked_s < LOOK_EVERY_S
+        soon = self._polled_s is not None and now_s - self._polled_s < POLL_EVERY_S
         if soon and not self._own:
             return []
-        self._looked_s = now_s
+        self._polled_s = now_s
         try:
             self._clean(now_s)
             return [self._kind(request) for request in self._waiting()]
@@ -82,7 +96,7 @@ class RequestDesk:
             return []
 
     def serve(self, open_pipeline: OpenPipeline, *, stopped: bool) -> int:
-        """Handle what waits; without `stopped`, up to the first that wants the query stopped.
+        """Handle waiting requests; without `stopped`, up to the first that needs the query stopped.
 
         Returns:
             How many were handled.
@@ -174,8 +188,8 @@ class RequestDesk:
         )
         if request.id:
             self._files.write(answer)
-        if answer.final and self._told is not None:
-            self._told(answer)
+        if answer.final and self._on_answer is not None:
+            self._on_answer(answer)
 
     def _clean(self, now_s: float) -> None:
         if self._cleaned_s is None or now_s - self._cleaned_s >= _CLEAN_EVERY_S:
@@ -185,4 +199,4 @@ class RequestDesk:
 
 def _expired(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     del pipeline, arguments
-    raise InvalidRequestError("the request is too old to be meant still", hint="ask again if it is")
+    raise InvalidRequestError("the request has expired", hint="send it again if it still applies")

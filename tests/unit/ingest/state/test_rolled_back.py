@@ -6,14 +6,14 @@ import json
 import pytest
 
 from ingest.state.rolled_back import (
-    TAKEN_BACK_OPTION,
-    forget_taken_back,
+    ROLLBACK_OPTION,
+    forget_rollback,
     lowered,
-    note_taken_back,
+    note_rollback,
     require_history,
-    require_not_taken_back,
+    require_not_rolled_back,
+    rolled_back_topics,
     streams_of,
-    topics_taken_back,
 )
 from ingest.state.stream_state import OFFSETS_PROPERTY
 from storage.errors import CorruptDataError, FencedError, InvalidRequestError
@@ -44,34 +44,34 @@ def test_the_newest_snapshot_tells_who_writes_also_after_others(table):
 
 def test_the_note_keeps_a_stream_from_starting_until_it_is_forgotten(table):
     stream_commit(table, 1, 5, "other")
-    table = note_taken_back(reopened(table), reopened(table).latest_snapshot(), "snapshot 1")
+    table = note_rollback(reopened(table), reopened(table).latest_snapshot(), "snapshot 1")
     options = {"db.t": table.schema.options}
     for stream in ("shop", "other"):
-        with pytest.raises(InvalidRequestError, match="taken back to snapshot 1"):
-            require_not_taken_back(options, stream)
-    require_not_taken_back(options, "third")
-    forget_taken_back(table, "shop")
+        with pytest.raises(InvalidRequestError, match="rolled back to snapshot 1"):
+            require_not_rolled_back(options, stream)
+    require_not_rolled_back(options, "third")
+    forget_rollback(table, "shop")
     options = {"db.t": reopened(table).schema.options}
-    require_not_taken_back(options, "shop")
-    assert topics_taken_back(options, "other") == {"db.t": ("t",)}
-    forget_taken_back(reopened(table), "other")
-    assert TAKEN_BACK_OPTION not in reopened(table).schema.options
+    require_not_rolled_back(options, "shop")
+    assert rolled_back_topics(options, "other") == {"db.t": ("t",)}
+    forget_rollback(reopened(table), "other")
+    assert ROLLBACK_OPTION not in reopened(table).schema.options
 
 
 def test_a_second_rollback_keeps_the_topics_of_the_first(table):
-    noted = note_taken_back(reopened(table), reopened(table).latest_snapshot(), "snapshot 1")
+    noted = note_rollback(reopened(table), reopened(table).latest_snapshot(), "snapshot 1")
     stream_commit(table, 1, 5, "other")
     newest = reopened(table).latest_snapshot()
     properties = {OFFSETS_PROPERTY + "shop": json.dumps({"u": {"0": 1}})}
     reopened(table).new_commit("shop").commit([], 9, properties=properties, ignore_empty=False)
     newest = reopened(table).latest_snapshot()
-    noted = note_taken_back(noted, newest, "snapshot 2")
-    assert topics_taken_back({"x": noted.schema.options}, "shop") == {"x": ("t", "u")}
+    noted = note_rollback(noted, newest, "snapshot 2")
+    assert rolled_back_topics({"x": noted.schema.options}, "shop") == {"x": ("t", "u")}
 
 
 def test_a_note_that_cannot_be_read_stops_the_start():
     with pytest.raises(CorruptDataError):
-        require_not_taken_back({"x": {TAKEN_BACK_OPTION: "{"}}, "shop")
+        require_not_rolled_back({"x": {ROLLBACK_OPTION: "{"}}, "shop")
 
 
 def test_a_commit_beside_a_rollback_ends_the_daemon(table):
@@ -79,17 +79,17 @@ def test_a_commit_beside_a_rollback_ends_the_daemon(table):
     known = [committed, {"t": {"0": 40}}]
     require_history(reopened(table).latest_snapshot(), table, "db.t", "shop", known)
     rollback_to(reopened(table), 2)
-    with pytest.raises(FencedError, match="taken back"):
+    with pytest.raises(FencedError, match="rolled back"):
         require_history(reopened(table).latest_snapshot(), table, "db.t", "shop", known)
     options = {"db.t": reopened(table).schema.options}
-    assert topics_taken_back(options, "shop") == {"db.t": ("t",)}, "nobody goes on after a restart"
+    assert rolled_back_topics(options, "shop") == {"db.t": ("t",)}, "nobody goes on after a restart"
 
 
 def test_a_second_daemon_ends_the_first(table):
     known = [{"t": {"0": 20}}, {"t": {"0": 25}}]
     with pytest.raises(FencedError, match="another process"):
         require_history(reopened(table).latest_snapshot(), table, "db.t", "shop", known)
-    assert TAKEN_BACK_OPTION not in reopened(table).schema.options
+    assert ROLLBACK_OPTION not in reopened(table).schema.options
 
 
 def test_what_does_not_tell_offsets_is_believed(tmp_path):

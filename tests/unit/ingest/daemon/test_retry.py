@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from ingest.daemon.retry import BACKOFF_S, LIMIT, Patience, Persistence
+from ingest.daemon.retry import BACKOFF_S, LIMIT, Retrier, RetryPolicy
 from ingest.errors import DiskFullError, MemoryLimitError, QueryFailedError, SparkGoneError
 from ingest.observe.observe import Observer
 from storage.clock import ManualClock
@@ -26,10 +26,10 @@ from tests.unit.ingest.lake_settings import lake_settings
 )
 def test_an_outage_is_waited_for_without_end(outage):
     clock = ManualClock()
-    patience = Patience(clock)
+    policy = RetryPolicy(clock)
     waits = []
     for _ in range(1000):
-        waits.append(patience.after(outage))
+        waits.append(policy.after(outage))
         clock.sleep(waits[-1])
     assert waits[:6] == [*BACKOFF_S, BACKOFF_S[-1]]
     assert set(waits[6:]) == {BACKOFF_S[-1]}
@@ -37,31 +37,31 @@ def test_an_outage_is_waited_for_without_end(outage):
 
 def test_an_outage_may_have_a_limit():
     clock = ManualClock()
-    patience = Patience(clock, 100.0)
-    while (wait_s := patience.after(StorageUnavailableError("x"))) is not None:
+    policy = RetryPolicy(clock, 100.0)
+    while (wait_s := policy.after(StorageUnavailableError("x"))) is not None:
         clock.sleep(wait_s)
     assert 100 <= clock.monotonic_s() - ManualClock().monotonic_s() <= 130
-    patience.progressed()
-    assert patience.after(StorageUnavailableError("x")) == BACKOFF_S[0]
+    policy.progressed()
+    assert policy.after(StorageUnavailableError("x")) == BACKOFF_S[0]
 
 
 @pytest.mark.parametrize(
     "failure", [QueryFailedError("x"), CommitConflictError("x"), MemoryLimitError("x")]
 )
 def test_what_is_not_explained_ends_the_process_after_a_number(failure):
-    patience = Patience(ManualClock())
-    waits = [patience.after(failure) for _ in range(LIMIT)]
+    policy = RetryPolicy(ManualClock())
+    waits = [policy.after(failure) for _ in range(LIMIT)]
     assert None not in waits[:-1]
     assert waits[-1] is None
 
 
 def test_outages_between_do_not_count_and_a_batch_forgives_all():
-    patience = Patience(ManualClock())
+    policy = RetryPolicy(ManualClock())
     for _ in range(LIMIT - 1):
-        assert patience.after(QueryFailedError("x")) is not None
-        assert patience.after(StorageUnavailableError("x")) is not None
-    patience.progressed()
-    assert patience.after(QueryFailedError("x")) == BACKOFF_S[0]
+        assert policy.after(QueryFailedError("x")) is not None
+        assert policy.after(StorageUnavailableError("x")) is not None
+    policy.progressed()
+    assert policy.after(QueryFailedError("x")) == BACKOFF_S[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_outages_between_do_not_count_and_a_batch_forgives_all():
     ],
 )
 def test_what_waiting_cannot_heal_is_not_waited_for(failure):
-    assert Patience(ManualClock()).after(failure) is None
+    assert RetryPolicy(ManualClock()).after(failure) is None
 
 
 class Told:
@@ -119,8 +119,8 @@ def failing(times, error):
 
 def test_a_start_waits_for_what_is_away():
     told = Told()
-    persistence = Persistence(Patience(ManualClock()), told, Impatient(), once=False)
-    assert persistence.done(failing(25, StorageUnavailableError("x")))
+    retrier = Retrier(RetryPolicy(ManualClock()), told, Impatient(), once=False)
+    assert retrier.done(failing(25, StorageUnavailableError("x")))
     assert told.seen.count(("waiting", True)) == 25
     assert told.seen[-1] == ("recovered", True)
 
@@ -128,7 +128,7 @@ def test_a_start_waits_for_what_is_away():
 def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
     clock = ManualClock()
     observer = Observer(lake_settings(tmp_path), clock)
-    persistence = Persistence(Patience(clock), observer, Impatient(), once=False)
+    retrier = Retrier(RetryPolicy(clock), observer, Impatient(), once=False)
 
     def step():
         assert observer.board.health()[0], "a restart of the process brings no store back"
@@ -136,7 +136,7 @@ def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
             clock.sleep(30)
             raise StorageUnavailableError("x")
 
-    assert persistence.done(step)
+    assert retrier.done(step)
     clock.sleep(700)
     assert not observer.board.health()[0]
 
@@ -145,24 +145,24 @@ def test_liveness_is_shown_as_long_as_an_outage_lasts(tmp_path):
 def test_an_outage_that_is_over_is_forgotten_also_when_nothing_comes(tmp_path, where):
     clock = ManualClock()
     observer = Observer(lake_settings(tmp_path), clock)
-    patience = Patience(clock, 100.0)
-    persistence = Persistence(patience, observer, Impatient(), once=False)
+    policy = RetryPolicy(clock, 100.0)
+    retrier = Retrier(policy, observer, Impatient(), once=False)
     if where == "at the start":
-        assert persistence.done(failing(2, StorageUnavailableError("x")))
+        assert retrier.done(failing(2, StorageUnavailableError("x")))
     else:
         observer.failed(StorageUnavailableError("x"))
-        persistence.pause(StorageUnavailableError("x"))
+        retrier.pause(StorageUnavailableError("x"))
         for _ in range(30):  # in vain: a batch runs, and ends by the same outage
-            persistence.running(busy=True)
+            retrier.running(busy=True)
             clock.sleep(10)
-        assert patience.after(StorageUnavailableError("x")) is None
+        assert policy.after(StorageUnavailableError("x")) is None
         for _ in range(7):
             assert board_waits(observer)
-            persistence.running(busy=False)
+            retrier.running(busy=False)
             clock.sleep(10)
     assert not board_waits(observer)
     clock.sleep(7 * 24 * 3600)
-    assert patience.after(StorageUnavailableError("x")) == BACKOFF_S[0], "a new outage"
+    assert policy.after(StorageUnavailableError("x")) == BACKOFF_S[0], "a new outage"
 
 
 def board_waits(observer):
@@ -175,16 +175,16 @@ def board_waits(observer):
 def test_a_start_that_is_told_to_stop_waits_no_longer():
     stop = Impatient()
     stop.set()
-    assert not Persistence(Patience(ManualClock()), Told(), stop, once=False).done(lambda: None)
+    assert not Retrier(RetryPolicy(ManualClock()), Told(), stop, once=False).done(lambda: None)
 
 
 def test_a_bounded_run_waits_for_nothing():
-    persistence = Persistence(Patience(ManualClock()), Told(), Impatient(), once=True)
+    retrier = Retrier(RetryPolicy(ManualClock()), Told(), Impatient(), once=True)
     with pytest.raises(StorageUnavailableError):
-        persistence.done(failing(1, StorageUnavailableError("x")))
+        retrier.done(failing(1, StorageUnavailableError("x")))
 
 
 def test_an_error_of_the_system_becomes_one_of_ours():
-    persistence = Persistence(Patience(ManualClock()), Told(), Impatient(), once=True)
+    retrier = Retrier(RetryPolicy(ManualClock()), Told(), Impatient(), once=True)
     with pytest.raises(DiskFullError, match="/data/x"):
-        persistence.done(failing(1, OSError(28, "No space left on device", "/data/x")))
+        retrier.done(failing(1, OSError(28, "No space left on device", "/data/x")))
