@@ -15,17 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.config.suggestion import nearest
-from ingest.transform.expression_text import parse_expression
-from ingest.transform.expression_tree import (
-    Call,
-    Case,
-    CastTo,
-    ColumnName,
-    Literal,
-    LiteralKind,
-    Node,
-    expression_error,
-)
 from ingest.transform.functions.call_site import Function, Site, constant, shown
 from ingest.transform.functions.casting import strict_cast
 from ingest.transform.functions.cells import Cells, Frame, Planned, as_array, combined, runner
@@ -46,6 +35,17 @@ from ingest.transform.functions.zones import zone_named
 from storage.format.files.orc.zones import Zone
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.table.scan.expression_text import (
+    Call,
+    Case,
+    CastTo,
+    ColumnName,
+    Literal,
+    LiteralKind,
+    Node,
+    expression_error,
+    parse_expression,
+)
 
 __all__ = ["FUNCTIONS", "Evaluated", "Expression", "plan_expression", "result_type"]
 

@@ -10,10 +10,10 @@ import dataclasses
 from collections.abc import Mapping
 
 from ingest.decode.column_names import ColumnNames
-from ingest.transform.expression_text import parse_expression, split_assignment
 from ingest.transform.rule_names import column_nodes
 from ingest.transform.rules import TransformRule
 from storage.format.metadata.schema import TableSchema
+from storage.table.scan.expression_text import parse_expression, split_assignment
 
 __all__ = ["present_rule"]
 

@@ -5,24 +5,24 @@ Types are known only when a table is; what is found here is found when the pipel
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ingest.config.settings import Settings
 from ingest.config.suggestion import nearest
 from ingest.decode.metadata_columns import METADATA, checked_metadata
-from ingest.transform.expression_text import parse_expression, split_assignment
-from ingest.transform.expression_tree import (
-    Call,
-    Case,
-    CastTo,
-    ColumnName,
-    Node,
-    expression_error,
-)
 from ingest.transform.expressions import FUNCTIONS
 from ingest.transform.masks import parse_mask
 from ingest.transform.rules import TransformRule
 from storage.errors import InvalidRequestError
+from storage.table.scan.expression_text import (
+    Call,
+    ColumnName,
+    Node,
+    expression_error,
+    nodes_of,
+    parse_expression,
+    split_assignment,
+)
 
 __all__ = [
     "check_part",
@@ -179,7 +179,7 @@ def _check_partition(text: str) -> None:
 
 
 def _check_expression(text: str) -> None:
-    for node in _nodes(parse_expression(text)):
+    for node in nodes_of(parse_expression(text)):
         if isinstance(node, Call) and node.name not in FUNCTIONS:
             names = (name for name in FUNCTIONS if name.isidentifier())
             raise expression_error(
@@ -217,20 +217,4 @@ def _columns_of(node: Node) -> frozenset[str]:
 
 def column_nodes(node: Node) -> list[ColumnName]:
     """Where columns are named in an expression."""
-    return [each for each in _nodes(node) if isinstance(each, ColumnName)]
-
-
-def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    match node:
-        case Call(_, arguments):
-            parts: list[Node] = [*arguments]
-        case CastTo(part):
-            parts = [part]
-        case Case(branches, otherwise):
-            parts = [part for branch in branches for part in branch]
-            parts += [] if otherwise is None else [otherwise]
-        case _:
-            parts = []
-    for each in parts:
-        yield from _nodes(each)
+    return [each for each in nodes_of(node) if isinstance(each, ColumnName)]

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ingest.config.suggestion import nearest
 from ingest.decode.metadata_columns import METADATA, checked_metadata
-from ingest.transform.expression_text import parse_expression, split_assignment
-from ingest.transform.expression_tree import calls_of
 from ingest.transform.expressions import Expression, plan_expression
 from ingest.transform.functions.cells import Planned
 from ingest.transform.functions.type_rules import BOOLEAN, nullable
@@ -21,6 +19,12 @@ from ingest.transform.masks import Mask, parse_mask
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.types.type_text import parse_type, type_to_json
 from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.table.scan.expression_text import (
+    Call,
+    nodes_of,
+    parse_expression,
+    split_assignment,
+)
 
 __all__ = [
     "HIDDEN_OPTION",
@@ -184,7 +188,7 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
             planned = Expression.plan(text, scope, zone).planned
         computed[name] = planned
         inputs[name] = _behind(planned.columns, inputs, source)
-        if calls_of(parse_expression(text)) & _CLOCKS or planned.columns & timed - source.keys():
+        if _reads_clock(text) or planned.columns & timed - source.keys():
             timed.add(name)
         if any(prefixed.get(each, "table") not in _STEADY for each in inputs[name] - source.keys()):
             timed.add(name)
@@ -212,6 +216,11 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         else _behind(condition.columns, inputs, source),
         timed=frozenset(timed),
     )
+
+
+def _reads_clock(text: str) -> bool:
+    nodes = nodes_of(parse_expression(text))
+    return any(isinstance(node, Call) and node.name in _CLOCKS for node in nodes)
 
 
 def _condition(text: str, scope: Mapping[str, DataType], zone: str) -> Planned:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ingest.tools.verify.forms import Form
 from ingest.tools.verify.rows import Columns, Compared
-from ingest.transform.expression_text import split_assignment
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import DataType
+from storage.table.scan.expression_text import split_assignment
 
 __all__ = ["Counterpart", "LeftOut", "PlannedColumns", "made_columns", "plan_columns"]
 

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.expression_tree import expression_error
 from ingest.transform.functions.casting import strict_cast
 from ingest.transform.functions.cells import Cells, Frame, Kernel, Planned, as_array, runner
 from ingest.transform.functions.type_rules import common_type, is_temporal, is_text, nullable
@@ -21,6 +20,7 @@ from storage.format.files.orc.zones import Zone
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.table.scan.expression_text import expression_error
 
 __all__ = ["Function", "Site", "constant", "shown"]
 

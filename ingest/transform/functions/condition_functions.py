@@ -136,11 +136,16 @@ def _in(site: Site) -> Planned:
             return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
 
         return site.result(BOOLEAN, kernel, [left])
-    each = [_compare(_of(site, "=", left, item)) for item in items]
-    found = each[0]
-    for one in each[1:]:
-        found = _or(_of(site, "or", found, one))
-    return found
+    return _any(site, [_compare(_of(site, "=", left, item)) for item in items])
+
+
+def _any(site: Site, conditions: Sequence[Planned]) -> Planned:
+    """OR of conditions, halved so that a long list makes no deep tree."""
+    if len(conditions) == 1:
+        return conditions[0]
+    middle = len(conditions) // 2
+    halves = [_any(site, part) for part in (conditions[:middle], conditions[middle:])]
+    return _or(_of(site, "or", *halves))
 
 
 def _value_set(left: Planned, items: Sequence[Planned]) -> pa.Array | None:

@@ -7,7 +7,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ingest.transform.expression_text import parse_expression
 from ingest.transform.expressions import FUNCTIONS, Expression, result_type
 from ingest.transform.functions.date_patterns import date_pattern
 from ingest.transform.reference_page import PAGE, reference_page
@@ -15,6 +14,7 @@ from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type, type_name
 from storage.format.types.types import ArrayType
+from storage.table.scan.expression_text import parse_expression
 
 COLUMNS = {
     "id": "BIGINT",
@@ -433,6 +433,20 @@ def test_refused_at_planning_with_position_and_suggestion(text, position, messag
     assert message in str(caught.value)
     if "INTERVAL" not in text:
         assert f"at character {position}:" in str(caught.value)
+
+
+def test_long_chains_of_conditions_run_and_deep_trees_are_refused():
+    assert values(" OR ".join(f"qty = {n}" for n in range(2_000)), qty=[1_999, 2_000, None]) == [
+        True,
+        False,
+        None,
+    ]
+    in_list = ", ".join(f"{n}.5" for n in range(900))
+    prices = [Decimal("7.50"), Decimal("7.25")]
+    assert values(f"price IN ({in_list})", price=prices) == [True, False]
+    for text in (" + ".join(["qty"] * 400), "NOT " * 400 + "ok"):
+        with pytest.raises(InvalidRequestError, match="nested too deeply"):
+            Expression.plan(text, TYPES)
 
 
 def test_choices_between_nested_values():
