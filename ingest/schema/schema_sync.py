@@ -22,9 +22,8 @@ from ingest.decode.events import (
 from ingest.decode.schema_change_events import TableDdl
 from ingest.decode.types.semantic_types import STRING
 from ingest.decode.types.widening import guessed_union, nullable
-from ingest.schema.schema_draft import Draft
+from ingest.schema.schema_draft import Draft, Place
 from ingest.schema.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
-from ingest.schema.schema_steps import Place
 from ingest.schema.transformed_schema import NO_RULES, TableRules
 from ingest.source.position.ordered_tables import (
     POSITION_COLUMNS,

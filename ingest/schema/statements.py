@@ -2,27 +2,146 @@
 """Which statements of the source's DDL a table's next decision has to know.
 
 Those of the batch, and those that the driver finds ahead of it in the schema change topic
-(`ddl_log`). What a table has heard is kept in its options. Of statements about a table that never
+(`DdlLog`). What a table has heard is kept in its options. Of statements about a table that never
 heard one (made by hand, or before there was a topic) only those count that come from now on: what
 an older one says was seen in rows long ago.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ingest.config.settings import Settings
+from ingest.config.source_settings import SourceSettings, only_topic
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.decoders import json_values
-from ingest.decode.events import SchemaDelta
-from ingest.decode.schema_change_events import TableDdl
-from ingest.schema.ddl_log import DdlLog
+from ingest.decode.events import SchemaDelta, SourceTable
+from ingest.decode.schema_change_events import JsonValue, TableDdl, plain_value, schema_changes
+from ingest.source.open import open_range, open_source
 from storage.clock import Clock
 
 __all__ = ["Statements"]
 
+_LOG = logging.getLogger(__name__)
+
+_PATIENCE_S = 10.0
+"""How long a statement may come after the first row of its shape [s]: connectors send it first, to
+another partition, so milliseconds."""
+
+_SHORT_PATIENCE_S = 1.0
+"""The same for columns that the source table had before [s]: most likely the rows are old."""
+
+
+class DdlLog:
+    """The source's DDL as the driver knows it: the whole schema change topic, read to its end.
+
+    The topic is one of the stream's, so every statement is part of some batch. But row events in
+    other topics may overtake it, or a table may be created batches later; so the driver reads the
+    topic before it decides (ADR 0011). The topic is small: a message per statement. Not
+    thread-safe.
+
+    Args:
+        source: the pipeline's source.
+        topic: the schema change topic.
+        clock: time.
+        value: reads values of its records.
+    """
+
+    def __init__(
+        self, source: SourceSettings, topic: str, clock: Clock, value: JsonValue = plain_value
+    ) -> None:
+        self.topic = topic
+        # read when something is to be decided
+        self._settings = only_topic(source, topic, "earliest", 0.1)
+        self._source = open_source(self._settings, clock)
+        self._clock = clock
+        self._value = value
+        self._position: Mapping[str, Any] | None = None
+        self._events: dict[SourceTable, dict[tuple[str, int, int], TableDdl]] = {}
+        self._began: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, int], int] = {}
+
+    def read(self) -> None:
+        """Learn what is new in the topic.
+
+        Raises:
+            RetryableError: the source does not answer.
+        """
+        first = self._position is None
+        if self._position is None:
+            self._position = self._source.initial()
+        while True:
+            end = self._source.latest(self._position)
+            if end == self._position:
+                if first:
+                    self._began = {place: offset + 1 for place, offset in self._last.items()}
+                return
+            for pieces in self._source.plan(self._position, end):
+                for piece in pieces:
+                    for raw in open_range(piece, self._settings):
+                        self.take(schema_changes(raw, self._value))
+            self._position = end
+
+    def close(self) -> None:
+        """Release the client."""
+        self._source.close()
+
+    def take(self, events: Iterable[TableDdl]) -> None:
+        """Learn of statements that were met elsewhere, or again."""
+        for event in events:
+            place = (event.topic, event.partition, event.offset)
+            self._events.setdefault(event.source, {})[place] = event
+            self._last[place[:2]] = max(event.offset, self._last.get(place[:2], 0))
+
+    def began_at(self, place: tuple[str, int]) -> int:
+        """The offset at which a topic and partition ended when it was read first."""
+        return self._began.get(place, 0)
+
+    def of(self, source: SourceTable) -> list[TableDdl]:
+        """Statements about a source table since it was created last, in their order."""
+        found: list[TableDdl] = []
+        for _, event in sorted(self._events.get(source, {}).items()):
+            if event.type != "ALTER":
+                found.clear()
+            found.append(event)
+        return found
+
+    def await_columns(self, deltas: Sequence[SchemaDelta]) -> None:
+        """Wait for the statements that made columns which row events show, within reason.
+
+        A new column may be a renamed one, whose statement is on its way. Nothing is waited for
+        where the topic does not tell of the source table at all.
+
+        Args:
+            deltas: of tables that exist.
+        """
+        self.read()
+        known = all(self._once_told(delta) for delta in deltas)
+        until = self._clock.monotonic_s() + (_SHORT_PATIENCE_S if known else _PATIENCE_S)
+        while missing := [delta for delta in deltas if not self._explains(delta)]:
+            if self._clock.monotonic_s() >= until:
+                for delta in missing:
+                    _LOG.warning(
+                        "the schema change topic does not tell of a new column",
+                        extra={"table": delta.target, "source": delta.source.address},
+                    )
+                return
+            self._clock.sleep(0.5)
+            self.read()
+
+    def _explains(self, delta: SchemaDelta) -> bool:
+        """Whether the last that is known of the source table has the columns of the shape."""
+        events = [event for event in self.of(delta.source) if event.columns]
+        return not events or all(field.name in events[-1].columns for field in delta.fields)
+
+    def _once_told(self, delta: SchemaDelta) -> bool:
+        told = {name for event in self.of(delta.source) for name in event.columns}
+        return all(field.name in told for field in delta.fields)
+
 
 class Statements:
-    """See the module.
+    """Selects the statements that a table's next decision must know.
 
     Args:
         log: the schema change topic; None = there is none.

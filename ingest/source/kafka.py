@@ -14,12 +14,14 @@ records of open transactions are not part of any range.
   `fail_on_data_loss` off the partition is then read from its beginning: its end offset in the plan
   is below its start.
 - A topic with another id than the offsets are of was created anew, however long it is by now
-  (`topic_identities`): the same as a log that ends below our position.
+  (`TopicIdentities`): the same as a log that ends below our position.
 - When the brokers do not answer, `latest` returns `start`: an error would end the query.
 """
 
+import json
 import logging
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
@@ -43,11 +45,104 @@ from ingest.source.ranges import (
     resume_token,
     split_ranges,
 )
-from ingest.source.topic_identities import TopicIdentities
 from storage.clock import Clock, SystemClock
-from storage.errors import DataLossError, InvalidOptionError, RetryableError
+from storage.errors import CorruptDataError, DataLossError, InvalidOptionError, RetryableError
+from storage.io.local import LocalFileIO
 
-__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "Watermarks"]
+__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "TopicIdentities", "Watermarks"]
+
+_FILE_NAME = "topics.json"
+
+
+class TopicIdentities:
+    """Which topic the stream's offsets belong to, since a name can be given to another topic.
+
+    A topic that is deleted and created anew starts again at offset 0. While it is shorter than what
+    was read of the old one, its end reveals that; once it is longer, only the topic's id does
+    (KIP-516), and its first records would be skipped silently. `<checkpoint>/topics.json` keeps per
+    topic
+
+    * `id`: of the topic that the offsets belong to;
+    * `left`, only during the transition to a new topic: the offsets at which the old one was left.
+      Offsets that still equal these belong to the old one. So the offset alone decides, and a crash
+      between planning and Spark's log needs no further care.
+
+    Brokers before 2.8 have no ids: nothing is kept then. One writer: the planning side.
+
+    Args:
+        checkpoint: the stream's directory.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._path = checkpoint / _FILE_NAME
+        self._known: dict[str, dict[str, Any]] | None = None
+
+    def renewed(self, start: OffsetMap, ids: Mapping[str, str], *, allowed: bool) -> frozenset[str]:
+        """Topics whose offsets are of an older topic of that name; notes topics that are new.
+
+        Args:
+            start: next offsets to read.
+            ids: of the topics that the cluster has now.
+            allowed: whether the stream may go over to another topic.
+
+        Raises:
+            DataLossError: it may not, and has to.
+            CorruptDataError: the file cannot be read.
+        """
+        before = self._read()
+        known = dict(before)
+        found: set[str] = set()
+        for topic, now in ids.items():
+            offsets = start.get(topic)
+            entry = known.get(topic)
+            if offsets is None or entry is None:
+                known[topic] = {"id": now}
+            elif entry["id"] != now:
+                if not allowed:
+                    raise self._made_anew(topic, entry["id"], now)
+                known[topic] = {"id": now, "left": offsets}
+                found.add(topic)
+            elif "left" in entry:
+                if entry["left"] == offsets:
+                    found.add(topic)
+                else:
+                    known[topic] = {"id": now}
+        if known != before:
+            text = json.dumps(known, sort_keys=True).encode()
+            LocalFileIO().overwrite_bytes(str(self._path), text)
+            self._known = known
+        return frozenset(found)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if self._known is None:
+            self._known = self._parsed()
+        return self._known
+
+    def _parsed(self) -> dict[str, dict[str, Any]]:
+        try:
+            known = json.loads(self._path.read_bytes())
+            return {topic: {**entry, "id": str(entry["id"])} for topic, entry in known.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptDataError(
+                "which topics the offsets are of cannot be read",
+                hint="restore the file, or remove it if no topic was created anew meanwhile",
+                path=self._path,
+            ) from error
+
+    def _made_anew(self, topic: str, was: str, now: str) -> DataLossError:
+        return DataLossError(
+            "a topic was deleted and created anew",
+            detail="its offsets are of other records now",
+            hint="re-snapshot the tables of this topic, or set `source.fail.on.data.loss: false` "
+            f"to read the new one from its beginning; if the records are the same, as after a move "
+            f"to another cluster with all offsets, remove {self._path}",
+            topic=topic,
+            was=was,
+            now=now,
+        )
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -255,7 +350,7 @@ class KafkaSource:
             return None
 
     def _renewed(self, start: OffsetMap) -> frozenset[str]:
-        """Topics whose offsets are of an older one of that name; see `topic_identities`."""
+        """Topics whose offsets are of an older one of that name; see `TopicIdentities`."""
         if self._identities is None:
             return frozenset()
         allowed = not self._settings.fail_on_data_loss

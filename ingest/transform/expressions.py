@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ingest.config.suggestion import nearest
 from ingest.transform.functions.call_site import Function, Site, constant, shown
-from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.casting import strict_cast, zone_named
 from ingest.transform.functions.cells import Cells, Frame, Planned, as_array, combined, runner
 from ingest.transform.functions.condition_functions import CONDITIONS, choice
 from ingest.transform.functions.number_functions import INTERVAL_MARK, NUMBER_FUNCTIONS
@@ -31,7 +31,6 @@ from ingest.transform.functions.type_rules import (
     MAX_PRECISION,
     STRING,
 )
-from ingest.transform.functions.zones import zone_named
 from storage.format.files.orc.zones import Zone
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, DataType, TypeRoot
@@ -182,7 +181,7 @@ class _Binder:
                 f"there is no function `{node.name}`",
                 nearest(node.name, (name for name in FUNCTIONS if name.isidentifier())),
             )
-        return function.plan(self._site(node.name, node, [self.bind(a) for a in node.arguments]))
+        return function.planned(self._site(node.name, node, [self.bind(a) for a in node.arguments]))
 
     def _case(self, node: Case) -> Planned:
         branches = [(self.bind(test), self.bind(value)) for test, value in node.branches]

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config.suggestion import nearest
-from ingest.transform.functions.digests import ALGORITHMS, hex_digests
+from ingest.transform.functions.text_functions import ALGORITHMS, hex_digests
 from ingest.transform.functions.type_rules import STRING, is_bytes, nullable
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type

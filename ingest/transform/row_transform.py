@@ -13,20 +13,20 @@ A row for which an expression has no result fails, with all rows of its record (
 two). A delete may know nothing but its key: of it only the columns that say where the row is must
 have a result, the others are null.
 
-Values that the source did not send are marked, and stay marked where they come through (`unsent`).
+Values that the source did not send are marked, and stay marked where they come through (`Unsent`).
 The same marks make soft deletes whole: what their before image lacks is the stored row's.
 """
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.events import OFFSET_COLUMN
+from ingest.decode.events import HELD_ONLY, OFFSET_COLUMN, UNAVAILABLE_COLUMN
 from ingest.decode.metadata_columns import METADATA, origin_column
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
 from ingest.transform.functions.cells import Failure, Frame, Mask, combined, mask_of, restricted
@@ -44,12 +44,101 @@ from ingest.transform.table_columns import (
     key_inputs,
     source_types,
 )
-from ingest.transform.unsent import Unsent, split_unsent
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND, DataType, RowKind
 from storage.options.options import option_value
 
 __all__ = ["RowTransform", "SoftDelete", "Transformed"]
+
+_MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Unsent:
+    """Values that the source did not send, as masks of rows by field id.
+
+    Rows come with the ids of such values in `UNAVAILABLE_COLUMN` and leave with those of the
+    table's columns. A column that is computed from nothing but such values is such a value, too:
+    the table's value was computed from the same. An expression that also reads something else has
+    no result.
+
+    Attributes:
+        num_rows: of each mask.
+        masks: where a value was not sent.
+        held_only: rows that count only if the table holds one of their key.
+    """
+
+    num_rows: int
+    masks: dict[int, Mask]
+    held_only: Mask
+
+    @classmethod
+    def none(cls, num_rows: int) -> "Unsent":
+        """Nothing marked."""
+        return cls(num_rows, {}, np.zeros(num_rows, bool))
+
+    def of(self, number: int) -> Mask:
+        """Rows without the value of a field."""
+        found = self.masks.get(number)
+        return np.zeros(self.num_rows, bool) if found is None else found
+
+    def any_of(self, numbers: Iterable[int]) -> Mask:
+        """Rows without the value of one of some fields."""
+        return np.logical_or.reduce([self.of(n) for n in numbers] or [self._none()])
+
+    def all_of(self, numbers: Iterable[int]) -> Mask:
+        """Rows that lack the values of all of some fields."""
+        masks = [self.of(number) for number in numbers]
+        return np.logical_and.reduce(masks) if masks else self._none()
+
+    def _none(self) -> Mask:
+        return np.zeros(self.num_rows, bool)
+
+    def mark(self, number: int, rows: Mask) -> None:
+        """Note rows whose value of a field is to be taken from the table."""
+        if rows.any():
+            self.masks[number] = self.of(number) | rows
+
+    def column(self) -> pa.Array | None:
+        """The marks as a column; None when there are none."""
+        masks = {n: mask for n, mask in sorted(self.masks.items()) if mask.any()}
+        if self.held_only.any():
+            masks = {HELD_ONLY: self.held_only, **masks}
+        if not masks:
+            return None
+        ids = np.array([*masks], np.int32)
+        table = np.array([*masks.values()]).T
+        offsets = np.r_[0, np.cumsum(table.sum(axis=1))].astype(np.int32)
+        values = pa.array(ids[np.nonzero(table)[1]])
+        return pa.ListArray.from_arrays(
+            pa.array(offsets), values, mask=pa.array(~table.any(axis=1))
+        )
+
+    def with_column(self, rows: pa.RecordBatch, keep: Mask | None) -> pa.RecordBatch:
+        """Rows with the marks of those that were kept behind them, if there are any."""
+        marks = self.column()
+        if marks is None:
+            return rows
+        if keep is not None:
+            marks = marks.filter(pa.array(keep))
+        return rows if marks.null_count == len(marks) else rows.append_column(_MARKS, marks)
+
+
+def split_unsent(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Unsent]:
+    """Rows without their marks, and the marks."""
+    count = rows.num_rows
+    at = rows.schema.get_field_index(UNAVAILABLE_COLUMN)
+    masks: dict[int, Mask] = {}
+    if at >= 0:
+        marks = rows.column(at)
+        rows = rows.remove_column(at)
+        places = pc.list_parent_indices(marks).to_numpy()
+        ids = pc.list_flatten(marks).to_numpy()
+        for number in np.unique(ids).tolist():
+            masks[number] = np.zeros(count, bool)
+            masks[number][places[ids == number]] = True
+    return rows, Unsent(count, masks, np.zeros(count, bool))
+
 
 _UPDATE, _DELETE, _BEFORE = RowKind.UPDATE_AFTER, RowKind.DELETE, RowKind.UPDATE_BEFORE
 _NONE = np.zeros(0, np.int64)

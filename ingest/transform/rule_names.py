@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule says without a table at hand: names in its expressions, and mistakes in it.
+"""Rules without types: names in their expressions, mistakes in them, and renamed columns.
 
-Types are known only when a table is; what is found here is found when the pipeline is checked.
+Types are known only with a table; what is found here is found when the pipeline is checked.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 from ingest.config.settings import Settings
 from ingest.config.suggestion import nearest
+from ingest.decode.column_names import ColumnNames
 from ingest.decode.metadata_columns import METADATA, checked_metadata
 from ingest.transform.expressions import FUNCTIONS
 from ingest.transform.masks import parse_mask
 from ingest.transform.rules import TransformRule
 from storage.errors import InvalidRequestError
+from storage.format.metadata.schema import TableSchema
 from storage.table.scan.expression_text import (
     Call,
     ColumnName,
@@ -30,6 +33,7 @@ __all__ = [
     "column_nodes",
     "key_recipe",
     "moved_by",
+    "present_rule",
     "source_key",
     "source_key_of",
     "transform_rule",
@@ -218,3 +222,61 @@ def _columns_of(node: Node) -> frozenset[str]:
 def column_nodes(node: Node) -> list[ColumnName]:
     """Where columns are named in an expression."""
     return [each for each in nodes_of(node) if isinstance(each, ColumnName)]
+
+
+def present_rule(rule: TransformRule, table: TableSchema) -> TransformRule:
+    """Replace former names of the table's columns in a rule by their present ones.
+
+    When the source renames a column the table's is renamed, too (ADR 0011). A configuration with
+    the former name still means the column: a mask must not come off by a rename, nor by a new type,
+    for which the table got a further column.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+        CorruptDataError: the table's options are not what Lakeward writes.
+    """
+    names = ColumnNames.of(table.options)
+    taken = {*table.field_names, *rule.derived_names}
+    present = {
+        earlier: column
+        for column, former in names.former.items()
+        if column in table.field_names
+        for earlier in former
+        if earlier not in taken
+    }
+    if not present and not names.typed:
+        return rule
+    masks = {present[name]: mask for name, mask in rule.mask.items() if name in present}
+    masks |= {name: mask for name, mask in rule.mask.items() if name not in present}
+    for name, columns in names.typed.items():
+        if name in masks:
+            masks = dict.fromkeys(columns, masks[name]) | masks
+    if not present:
+        return dataclasses.replace(rule, mask=masks)
+    return dataclasses.replace(
+        rule,
+        filter=None if rule.filter is None else _renamed_expression(rule.filter, present),
+        computed=tuple(_renamed_assignment(text, present) for text in rule.computed),
+        exclude=tuple(dict.fromkeys(present.get(name, name) for name in rule.exclude)),
+        mask=masks,
+        partition_by=tuple(
+            _renamed_assignment(text, present) if "=" in text else text
+            for text in rule.partition_by
+        ),
+    )
+
+
+def _renamed_assignment(text: str, present: Mapping[str, str]) -> str:
+    name, expression = split_assignment(text)
+    return f"{_quoted(name)} = {_renamed_expression(expression, present)}"
+
+
+def _renamed_expression(text: str, present: Mapping[str, str]) -> str:
+    nodes = [node for node in column_nodes(parse_expression(text)) if node.name in present]
+    for node in sorted(nodes, key=lambda node: -node.start):
+        text = text[: node.start] + _quoted(present[node.name]) + text[node.end :]
+    return text
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`" if '"' in name else f'"{name}"'

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ingest.config.suggestion import nearest
 from ingest.decode.metadata_columns import METADATA, checked_metadata
 from ingest.transform.expressions import Expression, plan_expression
+from ingest.transform.functions.casting import zone_named
 from ingest.transform.functions.cells import Planned
 from ingest.transform.functions.type_rules import BOOLEAN, nullable
-from ingest.transform.functions.zones import zone_named
 from ingest.transform.masks import Mask, parse_mask
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.types.type_text import parse_type, type_to_json

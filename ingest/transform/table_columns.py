@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ingest.decode.metadata_columns import METADATA, origin_column
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
-from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.casting import strict_cast, zone_named
 from ingest.transform.functions.cells import (
     Cells,
     Failure,
@@ -24,7 +24,6 @@ from ingest.transform.functions.cells import (
     runner,
 )
 from ingest.transform.functions.type_rules import BOOLEAN, is_text, nullable
-from ingest.transform.functions.zones import zone_named
 from ingest.transform.masks import Mask as ColumnMask
 from ingest.transform.rules import PlannedRule, TransformRule, refuse_timed
 from storage.errors import InvalidRequestError

@@ -19,13 +19,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe.offset_mirror import OffsetMirror
 from ingest.source import kafka_consume
-from ingest.source.initial import initial_offsets
-from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource
+from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource, TopicIdentities
 from ingest.source.kafka_consume import consume
-from ingest.source.lag import LagProbe
-from ingest.source.open import open_range
+from ingest.source.open import LagProbe, initial_offsets, open_range
 from ingest.source.ranges import SourceRange, offsets_from_json, offsets_to_json
-from ingest.source.topic_identities import TopicIdentities
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
 

@@ -22,9 +22,11 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 from storage.table.scan.expression_text import expression_error
 
-__all__ = ["Function", "Site", "constant", "shown"]
+__all__ = ["MANY", "Function", "Site", "constant", "shown"]
 
 _NANOS = 9
+MANY = 1_000
+"""Most arguments of a function that takes any number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,14 +58,6 @@ class Site:
         """The error of this call, at its start or at one of its arguments."""
         position = self.start if at is None else self.arguments[at].start
         return expression_error(self.whole, position, detail, hint)
-
-    def count(self, least: int, most: int, syntax: str) -> None:
-        """Check the number of arguments."""
-        if not least <= len(self.arguments) <= most:
-            raise self.error(
-                f"`{self.name}` does not take {len(self.arguments)} arguments",
-                f"write it like: {syntax}",
-            )
 
     def has(self, index: int) -> bool:
         """Whether there is such an argument."""
@@ -249,11 +243,23 @@ class Function:
         syntax: how it is written.
         meaning: one sentence.
         plan: checks a call and plans it.
+        arity: least and greatest number of arguments.
     """
 
     syntax: str
     meaning: str
     plan: Callable[[Site], Planned]
+    arity: tuple[int, int] = (2, 2)
+
+    def planned(self, site: Site) -> Planned:
+        """Check the number of arguments of a call, and plan it."""
+        least, most = self.arity
+        if not least <= len(site.arguments) <= most:
+            raise site.error(
+                f"`{site.name}` does not take {len(site.arguments)} arguments",
+                f"write it like: {self.syntax}",
+            )
+        return self.plan(site)
 
 
 def constant(value: pa.Scalar, type_: DataType | None, text: str, start: int) -> Planned:

@@ -9,7 +9,7 @@ arguments of COALESCE. Kernels get Arrow arrays, or scalars for constants, and a
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ __all__ = [
     "checked",
     "combined",
     "mask_of",
-    "optimistic",
     "restricted",
     "runner",
     "with_failures",
@@ -208,9 +207,9 @@ def as_array(values: Values, length: int) -> pa.Array:
     return pa.repeat(values, length) if isinstance(values, pa.Scalar) else values
 
 
-def mask_of(values: Values, length: int) -> Mask:
+def mask_of(condition: Values, length: int = 1) -> Mask:
     """Where a condition is true; not where it is null."""
-    known = pc.fill_null(as_array(values, length), False)
+    known = pc.fill_null(as_array(condition, length), False)
     return np.asarray(known.to_numpy(zero_copy_only=False), bool)
 
 
@@ -220,31 +219,3 @@ def checked(values: pa.Array, failed: Mask, reason: str) -> Values | Partial:
         return values
     kept = pc.if_else(pa.array(failed), pa.scalar(None, values.type), values)
     return Partial(kept, failed, reason)
-
-
-def optimistic(
-    kernel: Callable[..., Any], locate: Callable[..., Mask], reason: str
-) -> Callable[..., Any]:
-    """A kernel that raises `ArrowInvalid` as one that says which rows failed.
-
-    Args:
-        kernel: null for a null argument, wherever it stands.
-        locate: the rows for which it raises, given the same arguments.
-        reason: of all of them.
-    """
-
-    def run(*values: Values) -> Any:
-        try:
-            return kernel(*values)
-        except pa.ArrowInvalid:
-            failed = locate(*values)
-        first = next(value for value in values if isinstance(value, pa.Array))
-        length = len(first)
-        none = pa.array(failed)
-        cleared = [
-            pc.if_else(none, pa.scalar(None, value.type), as_array(value, length))
-            for value in values
-        ]
-        return Partial(kernel(*cleared), failed, reason)
-
-    return run

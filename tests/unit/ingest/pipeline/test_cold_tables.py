@@ -13,6 +13,8 @@ from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline import spark_source as data_source
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import (
+    MOST_WAITING,
+    TopicGate,
     draining,
     write_control,
     write_topic_waits,
@@ -20,7 +22,6 @@ from ingest.source.control import (
 from ingest.source.control import (
     topic_waits as read_waits,
 )
-from ingest.source.gating import MOST_WAITING, TopicGate
 from ingest.source.kafka import KafkaSource
 from storage.clock import ManualClock
 

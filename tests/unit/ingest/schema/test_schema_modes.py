@@ -6,7 +6,7 @@ import pytest
 from ingest.config.choices import kinds_named
 from ingest.decode.column_names import ColumnNames, free_name
 from ingest.decode.events import ObservedField, SchemaDelta
-from ingest.schema.schema_draft import Draft
+from ingest.schema.schema_draft import Draft, Place
 from ingest.schema.schema_modes import (
     ChangeKind,
     ChangePolicy,
@@ -14,7 +14,6 @@ from ingest.schema.schema_modes import (
     Outcome,
     Ruling,
 )
-from ingest.schema.schema_steps import Place
 from ingest.schema.schema_sync import NewTable, Refused, reconcile
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, evolve

@@ -4,9 +4,8 @@
 import pytest
 
 from ingest.config.source_settings import KafkaSourceSettings
-from ingest.source.kafka import KafkaSource
+from ingest.source.kafka import KafkaSource, TopicIdentities
 from ingest.source.ranges import SourceRange
-from ingest.source.topic_identities import TopicIdentities
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 
