@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the settings want of one table, put together for `schema_sync`, and checked for a new one.
+"""The settings of one table, combined for `schema_sync` and checked for a new table.
 
 Decided on the driver, before a table is made: a batch that is done again finds the table as it was
 made the first time, whatever the answer would be now.
@@ -87,7 +87,7 @@ def decided(
         now_ms: time of a new schema [epoch ms].
 
     Raises:
-        RetryableError: the source does not tell how big the topics of a new table are.
+        RetryableError: the source did not return the size of the topics of a new table.
     """
     properties = settings.table_properties(name) | created_options(settings, name)
     if existing is None and deltas and settings.rule_value(name, lambda rule: rule.auto_bucket):
@@ -121,8 +121,6 @@ def _buckets(settings: Settings, name: str, deltas: Sequence[SchemaDelta]) -> in
 
 
 def tell_notes(name: str, decision: Decision) -> None:
-    """Log in what a table that was made differs from what was asked for."""
-    for told in decision.notes:
-        _LOG.warning(
-            "a new table is not all that was asked for", extra={"table": name, "reason": told}
-        )
+    """Log how a new table differs from the settings."""
+    for note in decision.notes:
+        _LOG.warning("a new table differs from the settings", extra={"table": name, "reason": note})

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which statements of the source's DDL a table's next decision has to know.
+"""Which statements of the source's DDL a table's next decision must consider.
 
 Those of the batch, and those that the driver finds ahead of it in the schema change topic
-(`DdlLog`). What a table has heard is kept in its options. Of statements about a table that never
-heard one (made by hand, or before there was a topic) only those count that come from now on: what
-an older one says was seen in rows long ago.
+(`DdlLog`). Which statements were applied to a table is kept in its options. If none ever was (a
+table made by hand, or before there was a topic), only statements from now on count: what an older
+one says was seen in rows long ago.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ class DdlLog:
             end = self._source.latest(self._position)
             if end == self._position:
                 if first:
-                    self._began = {place: offset + 1 for place, offset in self._last.items()}
+                    self._began = {position: offset + 1 for position, offset in self._last.items()}
                 return
             for pieces in self._source.plan(self._position, end):
                 for piece in pieces:
@@ -90,13 +90,13 @@ class DdlLog:
     def take(self, events: Iterable[TableDdl]) -> None:
         """Learn of statements that were met elsewhere, or again."""
         for event in events:
-            place = (event.topic, event.partition, event.offset)
-            self._events.setdefault(event.source, {})[place] = event
-            self._last[place[:2]] = max(event.offset, self._last.get(place[:2], 0))
+            position = (event.topic, event.partition, event.offset)
+            self._events.setdefault(event.source, {})[position] = event
+            self._last[position[:2]] = max(event.offset, self._last.get(position[:2], 0))
 
-    def began_at(self, place: tuple[str, int]) -> int:
+    def began_at(self, position: tuple[str, int]) -> int:
         """The offset at which a topic and partition ended when it was read first."""
-        return self._began.get(place, 0)
+        return self._began.get(position, 0)
 
     def of(self, source: SourceTable) -> list[TableDdl]:
         """Statements about a source table since it was created last, in their order."""
@@ -111,7 +111,7 @@ class DdlLog:
         """Wait for the statements that made columns which row events show, within reason.
 
         A new column may be a renamed one, whose statement is on its way. Nothing is waited for
-        where the topic does not tell of the source table at all.
+        where the topic has no statement on the source table at all.
 
         Args:
             deltas: of tables that exist.
@@ -123,7 +123,7 @@ class DdlLog:
             if self._clock.monotonic_s() >= until:
                 for delta in missing:
                     _LOG.warning(
-                        "the schema change topic does not tell of a new column",
+                        "the schema change topic has no statement for a new column",
                         extra={"table": delta.target, "source": delta.source.address},
                     )
                 return
@@ -136,8 +136,8 @@ class DdlLog:
         return not events or all(field.name in events[-1].columns for field in delta.fields)
 
     def _once_told(self, delta: SchemaDelta) -> bool:
-        told = {name for event in self.of(delta.source) for name in event.columns}
-        return all(field.name in told for field in delta.fields)
+        named = {name for event in self.of(delta.source) for name in event.columns}
+        return all(field.name in named for field in delta.fields)
 
 
 class Statements:
@@ -185,8 +185,8 @@ class Statements:
         if self._log is None:
             return {}
         for event in streamed:
-            place = (event.topic, event.partition)
-            self._since[place] = min(event.offset, self._since.get(place, event.offset))
+            position = (event.topic, event.partition)
+            self._since[position] = min(event.offset, self._since.get(position, event.offset))
         self._log.take(streamed)
         if deltas:
             self._log.await_columns([delta for delta in deltas if delta.target in tables])
@@ -199,7 +199,7 @@ class Statements:
             events = [event for source in owners for event in self._log.of(source)]
             found[target] = [
                 dataclasses.replace(event, target=target, owner=owners[event.source])
-                for event in sorted(events, key=_place)
+                for event in sorted(events, key=_position)
                 if self._counts(event, tables.get(target))
             ]
         return found
@@ -207,16 +207,16 @@ class Statements:
     def _counts(self, event: TableDdl, options: Mapping[str, str] | None) -> bool:
         if options is None or event.source.address in ColumnNames.of(options).heard:
             return True
-        place = (event.topic, event.partition)
-        if place not in self._since and self._log is not None:
-            self._since[place] = self._log.began_at(place)
-        return event.offset >= self._since[place]
+        position = (event.topic, event.partition)
+        if position not in self._since and self._log is not None:
+            self._since[position] = self._log.began_at(position)
+        return event.offset >= self._since[position]
 
 
 def _origin(settings: Settings) -> tuple[object, ...]:
     return settings.events.schema_change_topic, settings.source, settings.avro
 
 
-def _place(event: TableDdl) -> tuple[str, int, int, str]:
-    """Where a statement stands; one statement may be about several tables."""
+def _position(event: TableDdl) -> tuple[str, int, int, str]:
+    """Where a statement is in the topic; one statement may be about several tables."""
     return event.topic, event.partition, event.offset, event.source.address
