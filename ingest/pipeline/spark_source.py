@@ -116,7 +116,7 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start,
             max_records=max_records,
             max_bytes=self._settings.max_bytes,
-            held=self._gate.held(start, source.latest(start), waits) if waits else (),
+            gated=self._gate.gated(start, source.latest(start), waits) if waits else (),
         )
         return self._offered
 

@@ -50,7 +50,7 @@ class TopicGate:
         self._known: set[str] = set()
         self._since_s: dict[str, float] = {}
 
-    def held(
+    def gated(
         self, start: Mapping[str, Any], end: Mapping[str, Any], waits: Mapping[str, float]
     ) -> frozenset[str]:
         """Topics that must not advance now.
@@ -61,7 +61,7 @@ class TopicGate:
             waits: how long records of a topic may wait [s]; topics not named may not.
         """
         now_s = self._clock.monotonic_s()
-        held = frozenset(
+        gated = frozenset(
             topic
             for topic, wait_s in waits.items()
             if self._holds(topic, start.get(topic), end.get(topic), wait_s, now_s)
@@ -69,7 +69,7 @@ class TopicGate:
         self._known.update(end)
         for topic in self._since_s.keys() - waits.keys():
             del self._since_s[topic]
-        return held
+        return gated
 
     def _holds(self, topic: str, before: Any, after: Any, wait_s: float, now_s: float) -> bool:
         if before is None or after is None or before == after:

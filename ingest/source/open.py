@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the product asks of a source, whichever kind it is.
+"""The interface of a source, whichever kind it is.
 
 Owns the `Source` protocol (planning side, one per stream, in Spark's source runner) and what needs
 to know the kind: opening it, the offsets at which a stream starts, lag, sizes of topics, and the
@@ -60,7 +60,7 @@ class Source(Protocol):
 
         Raises:
             RetryableError: the source did not answer.
-            InvalidRequestError: the settings ask for something that is not there.
+            InvalidRequestError: the settings name something that does not exist.
         """
 
     def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
@@ -70,7 +70,7 @@ class Source(Protocol):
         """As `restore` of `start`, when a stream that has read up to `position` goes back there.
 
         Raises:
-            DataLossError: records between the two are gone, so they cannot be read again.
+            DataLossError: records between the two no longer exist.
         """
 
     def latest(
@@ -79,7 +79,7 @@ class Source(Protocol):
         *,
         max_records: int | None = None,
         max_bytes: int | None = None,
-        held: Collection[str] = (),
+        gated: Collection[str] = (),
     ) -> OffsetJson:
         """End of the batch that begins at `start`, within the limits; `start` if none is due.
 
@@ -87,10 +87,10 @@ class Source(Protocol):
             start: where it begins.
             max_records: bound over all topics [records].
             max_bytes: bound over all topics [bytes].
-            held: topics that do not advance; they take no part of the bounds.
+            gated: topics that do not advance; they have no share of the bounds.
 
         Raises:
-            DataLossError: records from `start` on are gone and `fail_on_data_loss` is on.
+            DataLossError: records from `start` on no longer exist and `fail_on_data_loss` is on.
         """
 
     def available(self, start: Mapping[str, Any]) -> OffsetJson:
@@ -131,7 +131,7 @@ def open_range(piece: SourceRange, source: SourceSettings) -> Iterator[RawBatch]
     """Read exactly the records of one range, in offset order; the same on every call.
 
     Raises:
-        DataLossError: records of the range are gone (and, for Kafka, `fail_on_data_loss` is on).
+        DataLossError: records of the range are missing (and, for Kafka, `fail_on_data_loss` is on).
         RetryableError: the source did not answer in time; the task can be tried again.
     """
     if isinstance(source, KafkaSourceSettings):
@@ -151,7 +151,7 @@ def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | Non
 
     Raises:
         RetryableError: the source did not answer.
-        DataLossError: a recovered place cannot be found.
+        DataLossError: a recovered position cannot be found.
     """
     source = open_source(settings)
     try:
@@ -172,7 +172,7 @@ def rewind_offsets(
 
     Raises:
         RetryableError: the source did not answer.
-        DataLossError: records between the two are gone.
+        DataLossError: records between the two no longer exist.
     """
     source = open_source(settings)
     try:

@@ -96,7 +96,7 @@ class Expression:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns that it looks at."""
+        """Columns that it reads."""
         return self.planned.columns
 
     @classmethod
@@ -106,7 +106,7 @@ class Expression:
         Args:
             text: SQL.
             columns: names and types of what it may use.
-            zone: of the wall clocks that a TIMESTAMP_LTZ is looked at with.
+            zone: time zone in which TIMESTAMP_LTZ is evaluated.
 
         Raises:
             InvalidRequestError: it is malformed, names what is not there, or types do not fit;
@@ -279,4 +279,4 @@ class _Binder:
 
 
 def _quote_hint(name: str) -> str:
-    return f"texts stand in single quotes: '{name}'"
+    return f"string literals stand in single quotes: '{name}'"

@@ -42,7 +42,7 @@ __all__ = [
 
 
 def transform_rule(settings: Settings, table: str) -> TransformRule:
-    """What the settings ask of the rows of `database.table`; masks add up by column."""
+    """The transforms that the settings have for `database.table`; masks add up by column."""
     masks: dict[str, str] = {}
     for rule in settings.tables:
         if rule.covers(table):
@@ -60,35 +60,35 @@ def transform_rule(settings: Settings, table: str) -> TransformRule:
 
 
 def wanted_columns(rule: TransformRule) -> frozenset[str]:
-    """Columns of the source that expressions of a rule name, as far as its text tells.
+    """Columns of the source that the text of a rule's expressions names.
 
     Raises:
         InvalidRequestError: an expression is malformed.
     """
-    behind = _behind(rule)
+    inputs = _inputs_by_name(rule)
     filtered = frozenset() if rule.filter is None else _columns_of(parse_expression(rule.filter))
-    names = _resolved(filtered, behind).union(*behind.values())
+    names = _resolved(filtered, inputs).union(*inputs.values())
     return names - {rule.metadata_prefix + name for name in METADATA}
 
 
 def source_key(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the source that stand behind a configured primary key.
+    """The columns of the source that a configured primary key is made of.
 
     Those of the key that the source has; if it has none, those that the key is computed from.
 
     Raises:
         InvalidRequestError: an expression is malformed.
     """
-    behind = _behind(rule)
-    plain = tuple(name for name in primary_key if name not in behind)
+    inputs = _inputs_by_name(rule)
+    plain = tuple(name for name in primary_key if name not in inputs)
     if plain or not primary_key:
         return plain
     metadata = {rule.metadata_prefix + name for name in METADATA}
-    return tuple(sorted(frozenset().union(*(behind[name] for name in primary_key)) - metadata))
+    return tuple(sorted(frozenset().union(*(inputs[name] for name in primary_key)) - metadata))
 
 
 def source_key_of(settings: Settings, table: str) -> tuple[str, ...]:
-    """The columns of the source behind the configured key of `database.table`; () = there is none.
+    """The columns of the source behind the configured key of `database.table`; () = no key.
 
     Raises:
         InvalidRequestError: an expression is malformed.
@@ -103,9 +103,9 @@ def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple
     Raises:
         InvalidRequestError: an expression is malformed.
     """
-    behind = _behind(rule)
+    inputs = _inputs_by_name(rule)
     outside = {*primary_key} | {rule.metadata_prefix + name for name in METADATA}
-    moving = {name: behind[name] - outside for name in primary_key if name in behind}
+    moving = {name: inputs[name] - outside for name in primary_key if name in inputs}
     return {name: tuple(sorted(names)) for name, names in moving.items() if names}
 
 
@@ -154,7 +154,7 @@ def check_rule(rule: TransformRule) -> None:
     derived = rule.derived_names
     twice = next((name for name in derived if derived.count(name) > 1), None)
     if twice is not None:
-        raise InvalidRequestError("a column is made twice", column=twice)
+        raise InvalidRequestError("a column is defined twice", column=twice)
     both = [name for name in rule.mask if name in rule.exclude]
     if both:
         raise InvalidRequestError("a column is masked and excluded", column=both[0])
@@ -203,16 +203,16 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
 }
 
 
-def _behind(rule: TransformRule) -> dict[str, frozenset[str]]:
+def _inputs_by_name(rule: TransformRule) -> dict[str, frozenset[str]]:
     """For each computed column the columns in its expression that are not computed."""
-    behind: dict[str, frozenset[str]] = {}
+    inputs: dict[str, frozenset[str]] = {}
     for name, text in rule.assignments:
-        behind[name] = _resolved(_columns_of(parse_expression(text)), behind)
-    return behind
+        inputs[name] = _resolved(_columns_of(parse_expression(text)), inputs)
+    return inputs
 
 
-def _resolved(names: frozenset[str], behind: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*(behind.get(name, frozenset({name})) for name in names))
+def _resolved(names: frozenset[str], inputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(inputs.get(name, frozenset({name})) for name in names))
 
 
 def _columns_of(node: Node) -> frozenset[str]:

@@ -33,15 +33,15 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataField, DataType
 
 __all__ = [
-    "Behind",
     "Column",
     "Computed",
+    "Inputs",
     "Plain",
     "RowsOut",
-    "behind_column",
-    "behind_names",
+    "column_inputs",
     "column_of",
     "decode_schema_of",
+    "inputs_of",
     "key_inputs",
     "source_types",
 ]
@@ -58,7 +58,7 @@ class RowsOut:
         rows: as decoded.
         origin: metadata beside them.
         frame: for expressions.
-        gone: rows that take a row away.
+        retracted: rows that delete or retract a row.
         marked: soft deletes.
         stored: soft deletes that leave stored values as they are; None when there are none.
     """
@@ -66,7 +66,7 @@ class RowsOut:
     rows: pa.RecordBatch
     origin: pa.RecordBatch | None
     frame: Frame
-    gone: Mask
+    retracted: Mask
     marked: Mask
     stored: Mask | None
 
@@ -179,29 +179,29 @@ class Computed:
         values = as_array(cells.values, out.rows.num_rows)
         needed = np.ones(len(values), bool)
         if not self.located:
-            needed &= ~out.gone
+            needed &= ~out.retracted
             if out.stored is not None:
                 needed &= ~out.stored
         failures = restricted(cells.failures, needed)
         if self.required and values.null_count:
             empty = np.asarray(pc.is_null(values).to_numpy(zero_copy_only=False))
-            empty = empty & (needed if self.in_key else ~out.gone)
+            empty = empty & (needed if self.in_key else ~out.retracted)
             if empty.any():
                 failures += (Failure(empty, f"computed column `{self.name}` is null"),)
         return values, failures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Behind:
-    """What a value comes from.
+class Inputs:
+    """What a value is computed from.
 
     Attributes:
         ids: fields of the decode schema, without its key: that is always known.
         indices: their positions.
-        names: theirs, for people.
+        names: theirs, for messages.
         more: whether it also comes from the time or from metadata.
-        own: whether it is the event's own, whatever the table holds: a key, or where in the source
-            the change stands.
+        own: whether it is the event's own, whatever the table holds: a key, or the position of the
+            change in the source.
     """
 
     ids: tuple[int, ...]
@@ -211,15 +211,15 @@ class Behind:
     own: bool = False
 
 
-def behind_names(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Behind:
-    """What comes from columns of the source, and perhaps from more, comes from."""
+def inputs_of(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Inputs:
+    """The inputs of a value that reads columns of the source and perhaps more."""
     known = {*table.primary_keys} & {*decode.primary_keys}
     found = [
         (field.id, index, field.name)
         for index, field in enumerate(decode.fields)
         if field.name in names and field.name not in known
     ]
-    return Behind(
+    return Inputs(
         tuple(number for number, _, _ in found),
         tuple(index for _, index, _ in found),
         ", ".join(f"`{name}`" for _, _, name in found),
@@ -227,15 +227,15 @@ def behind_names(names: frozenset[str], decode: TableSchema, table: TableSchema)
     )
 
 
-def behind_column(
+def column_inputs(
     planned: PlannedRule, name: str, column: Column, decode: TableSchema, table: TableSchema
-) -> Behind | None:
-    """What a column of the table comes from; None: not from the source."""
+) -> Inputs | None:
+    """The inputs of a column of the table; None: it does not come from the source."""
     if isinstance(column, Computed):
-        found = behind_names(planned.inputs[name], decode, table)
+        found = inputs_of(planned.inputs[name], decode, table)
         found = dataclasses.replace(found, more=found.more or name in planned.timed)
     elif isinstance(column, (Plain, Masked)):
-        found = behind_names(frozenset({name}), decode, table)
+        found = inputs_of(frozenset({name}), decode, table)
     else:
         return None
     return dataclasses.replace(found, own=name in (*table.primary_keys, *POSITION_COLUMNS))
@@ -244,7 +244,7 @@ def behind_column(
 def source_types(
     rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
 ) -> dict[str, DataType]:
-    """Columns of the source as far as the table and what is kept beside it tell."""
+    """Columns of the source that the table and its options reveal."""
     derived = frozenset(rule.derived_names)
     found: dict[str, DataType] = {}
     for field in table.fields:
@@ -294,8 +294,8 @@ def decode_schema_of(
 def key_inputs(planned: PlannedRule, table: TableSchema) -> frozenset[str]:
     """Columns of the source that key columns are computed from: a change of one moves the row."""
     computed = [name for name in table.primary_keys if name in planned.computed]
-    behind = frozenset[str]().union(*(planned.inputs[name] for name in computed))
-    return behind & planned.used
+    inputs = frozenset[str]().union(*(planned.inputs[name] for name in computed))
+    return inputs & planned.used
 
 
 def column_of(

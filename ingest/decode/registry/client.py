@@ -2,9 +2,9 @@
 """Confluent's schema registry, as far as a reader needs it: id or GUID to schema.
 
 A schema never changes under its id, so an answer is kept as long as the process lives; every worker
-process keeps its own. Who is to blame decides the error: a registry that does not answer is worth
-waiting for, a registry that does not know the id means that the record is bad, anything else that
-it says means that the configuration is wrong and no record is.
+process keeps its own. The response decides the error: a registry that does not answer is retried,
+one that does not know the id makes the record bad, anything else means that the configuration is
+wrong and no record is.
 
 Source: Confluent Schema Registry API reference (`/schemas/ids/{id}`, `/schemas/guids/{guid}`,
 `/subjects/{subject}/versions/{version}`, `/subjects`, error codes 40401-40403); CDC.md §1.7.
@@ -219,7 +219,7 @@ class SchemaRegistry:
         """The schema of an id or GUID, its references resolved.
 
         Raises:
-            UnknownSchemaError: no server knows it, or what it refers to.
+            UnknownSchemaError: no server has it, or what it refers to.
             RetryableError: no server answers for as long as the settings say.
             AccessDeniedError: the credentials were refused.
             InvalidRequestError: what answers is no schema registry.
@@ -295,22 +295,22 @@ class SchemaRegistry:
             self._versions[wanted] = self._parsed(body, (*above, wanted))
         return self._versions[wanted]
 
-    # --- asking
+    # --- requests
 
     def _get(self, path: str) -> Any:
-        """What the first server that answers says; None when the servers know no such thing."""
+        """The first answer of a server; None when no server has it."""
         until = self._clock.monotonic_s() + self._settings.retry_for_s
         delay_s = _FIRST_DELAY_S
         while True:
             missing, failures = False, []
             for url in self._settings.urls:
                 try:
-                    answer = self._asked(url, path)
+                    answer = self._requested(url, path)
                 except NoAnswerError as error:
                     failures.append(f"{url}: {error}")
                     continue
                 if answer.status in _PASSING:
-                    failures.append(f"{url}: {_said(answer)}")
+                    failures.append(f"{url}: {_described(answer)}")
                 elif answer.error_code in _KNOWN_MISSES and answer.status == _NOT_FOUND:
                     missing = True
                 else:
@@ -327,7 +327,7 @@ class SchemaRegistry:
             self._clock.sleep(delay_s)
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
-    def _asked(self, url: str, path: str) -> Answer:
+    def _requested(self, url: str, path: str) -> Answer:
         began, outcome = time.perf_counter(), "retry"
         try:
             answer = self._getter.get(url, path)
@@ -345,7 +345,7 @@ class SchemaRegistry:
                 hint="check user and password, or the token, of the registry",
             )
         if answer.status != _OK or not isinstance(answer.body, (dict, list)):
-            raise self._no_registry(f"{url}: {_said(answer)}")
+            raise self._no_registry(f"{url}: {_described(answer)}")
         return answer.body
 
     def _no_registry(self, detail: str) -> InvalidRequestError:
@@ -366,7 +366,7 @@ def _outcome(answer: Answer) -> str:
     return "unknown" if answer.error_code in _KNOWN_MISSES else "wrong"
 
 
-def _said(answer: Answer) -> str:
+def _described(answer: Answer) -> str:
     message = answer.body.get("message") if isinstance(answer.body, dict) else None
     text = f"status {answer.status}"
     return f"{text}, {str(message)[:200]}" if message else text

@@ -315,7 +315,7 @@ def _divided(left: Values, right: Values) -> tuple[pa.Array, pa.Array]:
     """Quotient and remainder of unscaled numbers.
 
     Arrow's division of 256-bit decimals is wrong for a few divisors of more than 64 bits, so the
-    remainder is looked at; the rows in question are divided again.
+    remainder is checked; the rows in question are divided again.
     """
     found = pc.divide(_labelled(left, _DIVIDEND_DIGITS, 0), _labelled(right, 1, 0))
     times = _labelled(pc.round(found, 0, "towards_zero").cast(_WHOLE), _WIDE_DIGITS, 0)

@@ -38,8 +38,8 @@ class Site:
         name: of the function, in lower case.
         arguments: planned.
         start: first character of the call.
-        end: behind its last character.
-        zone: of wall clocks; None for UTC.
+        end: after its last character.
+        zone: time zone; None for UTC.
     """
 
     whole: str
@@ -85,9 +85,9 @@ class Site:
 
     def constant_text(self, index: int, example: str) -> str:
         """An argument that must be a text written in the expression."""
-        value = self._constant(index, f"a text such as {example}")
+        value = self._constant(index, f"a string such as {example}")
         if not isinstance(value, str):
-            raise self.error(f"`{self.name}` takes a text here", f"such as {example}", index)
+            raise self.error(f"`{self.name}` takes a string here", f"such as {example}", index)
         return value
 
     def _constant(self, index: int, wanted: str) -> Any:
@@ -129,7 +129,7 @@ class Site:
             pc.if_else(pa.array([True]), one, one)
             pc.coalesce(one, one)
         except pa.ArrowNotImplementedError as error:
-            raise self.error(f"no choice between values of {shown(type_)}") from error
+            raise self.error(f"values of {shown(type_)} cannot be chosen by row") from error
 
     def lazy(
         self,
@@ -139,7 +139,7 @@ class Site:
         *,
         fold: bool = False,
     ) -> Planned:
-        """The planned call with a run of its own, which looks at parts only where it must."""
+        """The planned call with a run of its own, which evaluates parts only where it must."""
         wanted = None if type_ is None else nullable(type_)
         if fold and all(part.constant is not None for part in parts):
             return constant(self._folded(run), wanted, self.text, self.start)
@@ -198,7 +198,7 @@ class Site:
                 raise expression_error(
                     self.whole,
                     part.start,
-                    f"{shown(part.type)} and {shown(wanted)} do not go together",
+                    f"{shown(part.type)} and {shown(wanted)} cannot be combined",
                     self._zone_hint(wanted, part) or f"write CAST({part.text} AS {shown(wanted)})",
                 )
             wanted = found if found is not None else wanted
@@ -212,7 +212,7 @@ class Site:
         roots = {type_.root for type_ in (wanted, part.type) if isinstance(type_, AtomicType)}
         if TypeRoot.TIMESTAMP_LTZ not in roots or len(roots) == 1:
             return ""
-        return "an instant and a wall clock meet only by CAST(… AS TIMESTAMP_LTZ(6))"
+        return "TIMESTAMP and TIMESTAMP_LTZ need a CAST(… AS TIMESTAMP_LTZ(6))"
 
 
 def _precise(wanted: DataType, parts: Sequence[Planned]) -> DataType:

@@ -122,10 +122,10 @@ def _by_zone(source: AtomicType, target: AtomicType, zone: Zone | None) -> Kerne
         return None
     if instants:
         walls = dataclasses.replace(source, root=_R.TIMESTAMP)
-        behind = strict_cast(walls, target, zone)
-        if behind is None:
+        after = strict_cast(walls, target, zone)
+        if after is None:
             return None
-        return _chained(lambda column: to_walls(column, zone), behind)
+        return _chained(lambda column: to_walls(column, zone), after)
     local = AtomicType(_R.TIMESTAMP, precision=target.precision)
     before = strict_cast(source, local, zone)
     return None if before is None else _followed(before, lambda column: to_instants(column, zone))

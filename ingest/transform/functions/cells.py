@@ -3,7 +3,7 @@
 
 A kernel that cannot give a value for some row gives null there and says which rows and why
 (`Partial`); it never raises for data. Failures climb to the top of the expression, except through
-what is only looked at for some rows: branches of CASE, the right side of AND and OR, later
+what is only evaluated for some rows: branches of CASE, the right side of AND and OR, later
 arguments of COALESCE. Kernels get Arrow arrays, or scalars for constants, and at least one array.
 """
 
@@ -48,7 +48,7 @@ class Failure:
 
     Attributes:
         rows: which ones, bool of shape (n,).
-        reason: for people.
+        reason: for the user.
     """
 
     rows: Mask
@@ -139,7 +139,7 @@ class Frame:
 
 
 def runner(kernel: Kernel, parts: Sequence[Planned], text: str) -> Callable[[Frame], Cells]:
-    """The run of a call whose arguments are all looked at for every row."""
+    """The run of a call whose arguments are all evaluated for every row."""
     reason = f" in `{text}`"
 
     def run(frame: Frame) -> Cells:
@@ -155,7 +155,7 @@ _RAISED = (pa.ArrowInvalid, pa.ArrowCapacityError, CastError, OverflowError)
 
 
 def _guarded(kernel: Kernel, values: Sequence[Values], num_rows: int) -> Values | Partial:
-    """The net under kernels that say nothing of the rows that they cannot do: found by halves."""
+    """Run a kernel; if it raises, locate the failing rows by bisection."""
     try:
         return kernel(*values)
     except _RAISED as error:

@@ -77,7 +77,7 @@ class DatePattern:
 
     Args:
         writers: one for each part of the pattern.
-        step_s: the largest unit that tells its values apart: a day, hour, minute or second
+        step_s: the largest unit that distinguishes its values: a day, hour, minute or second
             [seconds]; 0 = fractions of a second count.
         iso: whether it is `yyyy-MM-dd`, which Arrow writes itself.
     """
@@ -116,10 +116,10 @@ class DatePattern:
 
 @functools.lru_cache(maxsize=256)
 def date_pattern(text: str) -> DatePattern:
-    """Understand a pattern.
+    """Parse a pattern.
 
     Raises:
-        InvalidRequestError: a letter is unknown or repeated too often, or a quote is open.
+        InvalidRequestError: a letter is unknown or repeated too often, or a quote is not closed.
     """
     writers: list[_Writer] = []
     letters: set[str] = set()
@@ -154,7 +154,7 @@ def _refused(text: str, detail: str) -> InvalidRequestError:
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """The text between quotes and the position behind; two quotes are one."""
+    """The text between quotes and the position after it; two quotes are one."""
     if text[start : start + 2] == "''":
         return "'", start + 2
     found, position = "", start + 1
@@ -167,7 +167,7 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
             position += 2
         else:
             return found, position + 1
-    raise _refused(text, "a quote is open")
+    raise _refused(text, "a quote is not closed")
 
 
 def _fixed(text: str) -> _Writer:

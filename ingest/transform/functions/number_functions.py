@@ -118,7 +118,7 @@ def _divide(site: Site) -> Planned:
     if is_integer(left) and is_integer(right):
         one, other = site.arguments
         raise site.error(
-            "`/` of whole numbers is cut by some databases and not by others",
+            "`/` of whole numbers truncates in some databases and not in others",
             f"write {one.text} DIV {other.text}, "
             f"or CAST({one.text} AS DECIMAL(18, 2)) / {other.text}",
         )

@@ -67,8 +67,8 @@ def _digests(column: pa.Array, make: Callable[[Any], Any], salt: bytes) -> pa.Ar
     octets = np.frombuffer(raw, np.uint8)
     letters = np.stack([_DIGITS[octets >> 4], _DIGITS[octets & 15]], axis=1).tobytes()
     width = 2 * base.digest_size
-    places = np.arange(0, (count + 1) * width, width, dtype=np.int32)
-    buffers = [None, pa.py_buffer(places), pa.py_buffer(letters)]
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
     return pc.if_else(column.is_valid(), pa.Array.from_buffers(pa.string(), count, buffers), None)
 
 
@@ -80,7 +80,7 @@ def _text(site: Site, index: int) -> Planned:
     part = site.arguments[index]
     if part.type is None:
         return site.coerced(part, STRING)
-    site.need(index, is_text, "a text")
+    site.need(index, is_text, "a string")
     return part
 
 
@@ -93,7 +93,7 @@ def _as_text(site: Site, index: int) -> Planned:
         return part
     kernel = strict_cast(part.type, STRING, site.zone)
     if kernel is None:
-        raise site.error(f"{shown(part.type)} has no text", at=index)
+        raise site.error(f"{shown(part.type)} cannot be cast to STRING", at=index)
     return site.result(STRING, kernel, [part])
 
 
@@ -161,7 +161,7 @@ def _slice(begin: int, end: int | None) -> Kernel:
     def kernel(column: pa.Array) -> Values | Partial:
         short = pc.less(pc.utf8_length(column), begin if end is None else end)
         found = pc.utf8_slice_codeunits(column, begin, end)
-        return checked(found, mask_of(short), "the text is too short")
+        return checked(found, mask_of(short), "the string is too short")
 
     return kernel
 
@@ -201,7 +201,7 @@ def _truncate(site: Site) -> Planned:
     type_ = part.type
     if is_text(type_) and isinstance(type_, AtomicType):
         return site.result(type_, _slice(0, site.whole_number(1, 0)), [part])
-    site.need(0, _whole_or_decimal, "a whole number, a DECIMAL or a text")
+    site.need(0, _whole_or_decimal, "a whole number, a DECIMAL or a string")
     assert isinstance(type_, AtomicType)
     return site.result(type_, truncated(site.whole_number(1, 1), type_), [part])
 
@@ -214,7 +214,7 @@ def _whole_or_decimal(type_: DataType | None) -> bool:
 def _replace(site: Site) -> Planned:
     old, new = site.constant_text(1, "'old'"), site.constant_text(2, "'new'")
     if not old:
-        raise site.error("the text to replace is empty", at=1)
+        raise site.error("the string to replace is empty", at=1)
     return site.result(
         STRING, lambda column: pc.replace_substring(column, old, new), [_text(site, 0)]
     )
@@ -240,7 +240,7 @@ def _tried(site: Site, call: Callable[[], Any]) -> None:
         call()
     except pa.ArrowInvalid as error:
         raise site.error(
-            f"no regular expression: {error}", "RE2 knows no look-around", 1
+            f"not a regular expression: {error}", "RE2 has no look-around", 1
         ) from error
 
 
@@ -283,7 +283,7 @@ def _padded(function: Callable[..., Any], name: str) -> Function:
     def plan(site: Site) -> Planned:
         width = site.whole_number(1, 0)
         if width > _WIDEST:
-            raise site.error(f"texts are filled up to {_WIDEST} characters at most", at=1)
+            raise site.error(f"strings are padded to {_WIDEST} characters at most", at=1)
         padding = site.constant_text(2, "'0'") if site.has(2) else " "
         if len(padding) != 1:
             raise site.error("padding is one character", at=2)
@@ -293,7 +293,7 @@ def _padded(function: Callable[..., Any], name: str) -> Function:
 
         return site.result(STRING, kernel, [_text(site, 0)])
 
-    meaning = "filled up or cut to n characters"
+    meaning = "padded or cut to n characters"
     return Function(f"{name}(text, n [, '0'])", meaning, plan, (2, 3))
 
 
@@ -328,7 +328,7 @@ def _length(column: Values) -> Values:
 
 
 def _octet_length(site: Site) -> Planned:
-    site.need(0, lambda type_: is_text(type_) or is_bytes(type_), "a text or bytes")
+    site.need(0, lambda type_: is_text(type_) or is_bytes(type_), "a string or bytes")
     return site.result(INT, lambda column: pc.binary_length(column).cast(pa.int32()))
 
 
@@ -380,6 +380,6 @@ TEXT_FUNCTIONS: dict[str, Function] = {
     "rlike": Function("text RLIKE '^a'", "a regular expression (RE2) is found", _rlike),
     "md5": _digest("md5"),
     "sha256": _digest("sha256"),
-    "constant": Function("constant('text')", "the same text in every row", _constant, (1, 1)),
+    "constant": Function("constant('text')", "the same string in every row", _constant, (1, 1)),
 }
 """Functions of texts."""

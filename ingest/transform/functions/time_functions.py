@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of dates and times.
 
-They take DATE, TIMESTAMP, TIMESTAMP_LTZ (looked at in the pipeline's zone), texts that are one, and
+They take DATE, TIMESTAMP, TIMESTAMP_LTZ (shown in the pipeline's zone), texts that are one, and
 whole numbers since 1970 with their precision: 0 seconds (the default), 3, 6, 9; or `second`,
 `millis`, `micros`, `nanos`. Names and meaning of the first ones are those of Paimon's CDC.
 """
@@ -116,7 +116,7 @@ def _on_first_day(column: pa.Array) -> Values:
 def _date_trunc(site: Site) -> Planned:
     unit = site.constant_text(0, "'month'").lower()
     if unit not in _TRUNC_UNITS:
-        raise site.error(f"`{unit}` is no unit", f"use one of {', '.join(_TRUNC_UNITS)}", 0)
+        raise site.error(f"`{unit}` is not a unit", f"use one of {', '.join(_TRUNC_UNITS)}", 0)
     part, is_time = _local(site, 1, None)
     if is_time or is_text(site.arguments[1].type) or is_integer(site.arguments[1].type):
         raise site.error("date_trunc takes a DATE or a timestamp", at=1)
@@ -141,7 +141,7 @@ def _to(target: AtomicType) -> Callable[[Site], Planned]:
             return site.coerced(part, target)
         kernel = strict_cast(part.type, target, site.zone)
         if kernel is None:
-            raise site.error(f"{shown(part.type)} becomes no {type_name(target)}", at=0)
+            raise site.error(f"{shown(part.type)} cannot become {type_name(target)}", at=0)
         return site.result(target, kernel)
 
     return plan
@@ -282,7 +282,7 @@ TIME_FUNCTIONS: dict[str, Function] = {
     "second": _part_of_time("second", pc.second, of_day=True),
     "date_format": Function(
         "date_format(at, 'yyyy-MM-dd' [, precision])",
-        "text by a pattern of Java",
+        "string by a pattern of Java",
         _date_format,
         (2, 3),
     ),

@@ -38,9 +38,9 @@ class LiteralKind(enum.Enum):
     """How a literal is written."""
 
     NULL = "NULL"
-    BOOLEAN = "a truth value"
+    BOOLEAN = "a boolean"
     NUMBER = "a number"
-    TEXT = "a text"
+    TEXT = "a string"
     BYTES = "bytes"
     DATE = "DATE"
     TIME = "TIME"
@@ -57,7 +57,7 @@ class Literal:
         kind: what it is.
         text: the digits, or what stands between the quotes; `3 DAY` of an interval.
         start: first character.
-        end: behind the last character.
+        end: after the last character.
     """
 
     kind: LiteralKind
@@ -215,7 +215,7 @@ def split_assignment(text: str) -> tuple[str, str]:
     """Name and expression of `name = expression`.
 
     Raises:
-        InvalidRequestError: no name and equals sign stand in front.
+        InvalidRequestError: it does not begin with a name and an equals sign.
     """
     match = _NAME.match(text)
     if match is None:
@@ -424,14 +424,14 @@ class _Parser:
             raise expression_error(
                 self._text,
                 token.start,
-                f"`{token.text}` is no list of bytes",
+                f"`{token.text}` is not a hexadecimal string",
                 "write it like: X'00ff'",
             )
         return Literal(LiteralKind.BYTES, digits, token.start, token.end)
 
     def _worded(self, token: _Token) -> Node:
         word = token.word
-        behind = self._peek(1)
+        following = self._peek(1)
         if word == "null":
             self._advance()
             return Literal(LiteralKind.NULL, "", token.start, token.end)
@@ -440,9 +440,9 @@ class _Parser:
             return Literal(LiteralKind.BOOLEAN, word, token.start, token.end)
         if word == "case":
             return self._case()
-        if behind.text == "(" and behind.kind == "mark" and word not in _KEYWORDS:
+        if following.text == "(" and following.kind == "mark" and word not in _KEYWORDS:
             return self._call(token)
-        if word in _TYPED_LITERALS and behind.kind in ("string", "number"):
+        if word in _TYPED_LITERALS and following.kind in ("string", "number"):
             return self._typed_literal(token)
         if word in _KEYWORDS:
             detail = f"expected a value, a column or a function, found `{token.text}`"
@@ -469,7 +469,7 @@ class _Parser:
             raise expression_error(
                 self._text,
                 value.start,
-                f"expected a text behind {token.text.upper()}",
+                f"expected a string after {token.text.upper()}",
                 f"write it like: {token.text.upper()} '2024-01-31'",
             )
         return Literal(kind, text, token.start, end)
@@ -610,9 +610,9 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             what = (
-                "a text has no end"
+                "a string or quoted name has no end"
                 if text[position] in "'`\""
-                else f"`{text[position]}` is strange"
+                else f"unexpected `{text[position]}`"
             )
             raise expression_error(text, position, what)
         tokens.append(_Token(match.lastgroup, match.group(), match.start(), match.end()))

@@ -36,7 +36,7 @@ def at(**offsets):
 
 
 def offered(gate, start, end, waits):
-    held = gate.held(start, end, waits)
+    held = gate.gated(start, end, waits)
     return {**end, **{topic: start[topic] for topic in held}}
 
 
@@ -183,8 +183,8 @@ def test_a_broker_offers_the_others_within_the_limit(monkeypatch, clock):
     )
     source._pairs = tuple(marks)
     start = at(cold=10, hot=10)
-    assert source.latest(start, max_records=100, held={"cold"}) == at(cold=10, hot=110)
-    assert source.latest(start, held={"cold", "hot"}) == start
+    assert source.latest(start, max_records=100, gated={"cold"}) == at(cold=10, hot=110)
+    assert source.latest(start, gated={"cold", "hot"}) == start
     both = source.latest(start, max_records=100)
     assert sum(entry["0"] for entry in both.values()) == 120
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic that was created anew is told from the one that the offsets are of."""
+"""A re-created topic is distinguished from the one that the offsets belong to."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_the_same_topics_are_nothing_new_and_new_ones_are_noted(tmp_path):
 def test_another_topic_is_refused_at_every_start(tmp_path):
     TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
     for _ in range(2):
-        with pytest.raises(DataLossError, match="created anew"):
+        with pytest.raises(DataLossError, match="re-created"):
             TopicIdentities(tmp_path).renewed(START, {"t": "c"}, allowed=False)
 
 
