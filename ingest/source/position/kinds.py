@@ -13,7 +13,8 @@ a row deletes decides nothing, for a transaction may write a row and delete it.
 | sqlserver | commit LSN, as text of fixed length | change LSN, likewise | serial number |
 | oracle | SCN of the commit, else the SCN | SCN | number inside the SCN |
 
-The index in the transaction needs `provide.transaction.metadata`. MariaDB's connector gives all events of a transaction one position (seen with MariaDB 11.4 and Debezium 3.5), so that rows are
+The index in the transaction needs `provide.transaction.metadata`. MariaDB's connector gives all
+events of a transaction one position (seen with MariaDB 11.4 and Debezium 3.5), so that rows are
 counted again under it: without the index, arrival orders the changes of one transaction. Rows of a
 snapshot have `_seq_3` 0, below a change at the snapshot's own position.
 

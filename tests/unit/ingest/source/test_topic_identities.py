@@ -42,7 +42,7 @@ def test_a_stream_that_may_goes_over_once_and_a_crash_before_changes_nothing(tmp
 @pytest.mark.parametrize("text", ["", "[]", '{"t": 1}', '{"t": {}}'])
 def test_a_damaged_file_is_not_taken_for_none(tmp_path, text):
     (tmp_path / "topics.json").write_text(text)
-    with pytest.raises(CorruptDataError, match="which topics"):
+    with pytest.raises(CorruptDataError, match="the topics of the offsets"):
         TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
 
 
