@@ -34,8 +34,8 @@ from ingest.transform.functions.type_rules import BOOLEAN
 from ingest.transform.rules import PlannedRule, TransformRule, check_key_masks, plan_rule
 from ingest.transform.table_columns import (
     Column,
+    ColumnKind,
     Inputs,
-    Plain,
     RowsOut,
     column_inputs,
     column_of,
@@ -271,7 +271,7 @@ class RowTransform:
             identity=planned.filter is None
             and soft is None
             and same
-            and all(isinstance(column, Plain) for column in columns),
+            and all(column.kind is ColumnKind.PLAIN for column in columns),
             ignored=frozenset(rule.exclude) - frozenset(decode.field_names),
             derived=frozenset(rule.derived_names),
             missing=missing,

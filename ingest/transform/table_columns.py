@@ -2,8 +2,8 @@
 """Where each column of a table comes from, and what must be decoded for it."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar, Protocol
+import enum
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ from ingest.transform.functions.cells import (
     Cells,
     Failure,
     Frame,
-    Kernel,
     Mask,
     Planned,
     as_array,
@@ -34,9 +33,8 @@ from storage.format.types.types import AtomicType, DataField, DataType
 
 __all__ = [
     "Column",
-    "Computed",
+    "ColumnKind",
     "Inputs",
-    "Plain",
     "RowsOut",
     "column_inputs",
     "column_of",
@@ -71,88 +69,33 @@ class RowsOut:
     stored: Mask | None
 
 
-class Column(Protocol):
-    """Gives a column of the table.
+class ColumnKind(enum.Enum):
+    """What a column of the table is made from."""
 
-    Attributes:
-        always: whether a soft delete that keeps stored values sets it, too.
-    """
-
-    @property
-    def always(self) -> bool:
-        """See the class."""
-        ...
-
-    def values(self, out: RowsOut) -> Found:
-        """The column of a batch, and the rows that have no value."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Plain:
-    """A column of the source as it is."""
-
-    index: int
-    always: bool
-
-    def values(self, out: RowsOut) -> Found:
-        """As decoded."""
-        return out.rows.column(self.index), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Masked:
-    """A masked column of the source."""
-
-    index: int
-    mask: ColumnMask
-    source: DataType
-    cast: Kernel
-    always: bool
-
-    def values(self, out: RowsOut) -> Found:
-        """The masked values."""
-        return self.cast(self.mask.apply(out.rows.column(self.index), self.source)), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Absent:
-    """A column that is excluded but still in the table."""
-
-    type: DataType
-    always: ClassVar[bool] = False
-
-    def values(self, out: RowsOut) -> Found:
-        """Nulls."""
-        return pa.nulls(out.rows.num_rows, arrow_type(self.type)), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FromOrigin:
-    """A metadata column."""
-
-    name: str
-    always: ClassVar[bool] = True
-
-    def values(self, out: RowsOut) -> Found:
-        """From the origin."""
-        return origin_column(out.origin, self.name, out.rows.num_rows), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Deleted:
-    """The mark of soft deletes."""
-
-    always: ClassVar[bool] = True
-
-    def values(self, out: RowsOut) -> Found:
-        """True where the source deleted the row."""
-        return pa.array(out.marked), ()
+    PLAIN = "a column of the source, as it is"
+    MASKED = "a column of the source, masked"
+    COMPUTED = "an expression"
+    OTHER = "metadata, the mark of soft deletes, or nulls"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Computed:
-    """A computed column.
+class Column:
+    """A column of the table.
+
+    Attributes:
+        kind: what it is made from.
+        always: whether a soft delete that keeps stored values sets it, too.
+        values: gives the column of a batch, and the rows that have no value.
+    """
+
+    kind: ColumnKind
+    always: bool
+    values: Callable[[RowsOut], Found]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Computed:
+    """Gives the values of a computed column.
 
     Attributes:
         planned: gives it in the table's type.
@@ -167,11 +110,6 @@ class Computed:
     located: bool
     in_key: bool
     required: bool
-
-    @property
-    def always(self) -> bool:
-        """Keys and partitions are."""
-        return self.located
 
     def values(self, out: RowsOut) -> Found:
         """The results; null for deletes that have none."""
@@ -231,10 +169,10 @@ def column_inputs(
     planned: PlannedRule, name: str, column: Column, decode: TableSchema, table: TableSchema
 ) -> Inputs | None:
     """The inputs of a column of the table; None: it does not come from the source."""
-    if isinstance(column, Computed):
+    if column.kind is ColumnKind.COMPUTED:
         found = inputs_of(planned.inputs[name], decode, table)
         found = dataclasses.replace(found, more=found.more or name in planned.timed)
-    elif isinstance(column, (Plain, Masked)):
+    elif column.kind is not ColumnKind.OTHER:
         found = inputs_of(frozenset({name}), decode, table)
     else:
         return None
@@ -311,20 +249,25 @@ def column_of(
     if name in planned.computed:
         if located:
             refuse_timed(planned, name)
-        return Computed(
+        computed = _Computed(
             planned=_in_type(planned, field, zone, from_source=name in decode.field_names),
             name=name,
             located=located or name in table.bucket_keys,
             in_key=name in table.primary_keys,
             required=not field.type.nullable,
         )
+        return Column(ColumnKind.COMPUTED, computed.located, computed.values)
     if name in planned.metadata:
         of = planned.metadata[name]
         _same_type(METADATA[of].type, field, "a metadata column")
-        return FromOrigin(of)
+        return Column(
+            ColumnKind.OTHER,
+            True,
+            lambda out: (origin_column(out.origin, of, out.rows.num_rows), ()),
+        )
     if rule.soft_delete and name == rule.deleted_column:
         _same_type(BOOLEAN, field, "the mark of soft deletes")
-        return Deleted()
+        return Column(ColumnKind.OTHER, True, lambda out: (pa.array(out.marked), ()))
     if name in rule.exclude:
         if not field.type.nullable:
             raise InvalidRequestError(
@@ -332,11 +275,17 @@ def column_of(
                 hint="make it nullable or drop it",
                 column=name,
             )
-        return Absent(field.type)
+        absent = arrow_type(field.type)
+        return Column(
+            ColumnKind.OTHER, False, lambda out: (pa.nulls(out.rows.num_rows, absent), ())
+        )
     index = decode.field_names.index(name)
     if name in planned.masks:
-        return _masked(planned.masks[name], index, field, decode.fields[index].type, located)
-    return Plain(index, located or name in POSITION_COLUMNS)
+        source = decode.fields[index].type
+        mask = _masked(planned.masks[name], field, source)
+        return Column(ColumnKind.MASKED, located, lambda out: (mask(out.rows.column(index)), ()))
+    always = located or name in POSITION_COLUMNS
+    return Column(ColumnKind.PLAIN, always, lambda out: (out.rows.column(index), ()))
 
 
 def _in_type(planned: PlannedRule, field: DataField, zone: str, *, from_source: bool) -> Planned:
@@ -373,14 +322,13 @@ def _same_type(made: DataType | None, field: DataField, what: str) -> None:
         )
 
 
-def _masked(
-    mask: ColumnMask, index: int, field: DataField, source: DataType, located: bool
-) -> Masked:
+def _masked(mask: ColumnMask, field: DataField, source: DataType) -> Callable[[pa.Array], pa.Array]:
+    """Masks values of the source in the type that the table has for them."""
     made = mask.result_type(source)
     if mask.name == "null" and not field.type.nullable:
         raise InvalidRequestError("a NOT NULL column cannot be masked with null", column=field.name)
     if nullable(made) == nullable(field.type):
-        return Masked(index, mask, source, lambda column: column, located)
+        return lambda column: mask.apply(column, source)
     kernel = None
     shown = field.type if isinstance(field.type, AtomicType) and is_text(field.type) else None
     if shown is not None and is_text(made) and shown.length >= _DIGEST_DIGITS.get(mask.name, 0):
@@ -388,4 +336,5 @@ def _masked(
     if kernel is None:
         _same_type(made, field, "a masked column")
         raise InvalidRequestError("a masked column has another type", column=field.name)
-    return Masked(index, mask, source, kernel, located)
+    cast = kernel
+    return lambda column: cast(mask.apply(column, source))
