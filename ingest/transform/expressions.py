@@ -251,8 +251,8 @@ class _Binder:
         value = decimal.Decimal(node.text)
         if "." not in node.text:
             for type_, limit in _INTEGER_LIMITS:
-                if -limit <= int(node.text) < limit:
-                    scalar = pa.scalar(int(node.text), arrow_type(type_))
+                if -limit <= value < limit:
+                    scalar = pa.scalar(int(value), arrow_type(type_))
                     return constant(scalar, type_, text, node.start)
         scale = len(node.text.partition(".")[2])
         precision = max(len(value.as_tuple().digits), scale, 1)

@@ -503,7 +503,7 @@ def _moved_by(planned: PlannedRule, table: TableSchema) -> str:
         if moving:
             return (
                 f"`{name}` of the primary key comes from {', '.join(sorted(moving))}, and the "
-                "event does not tell the old value: let the source send whole rows (REPLICA "
+                "event lacks the old value: let the source send whole rows (REPLICA "
                 f"IDENTITY FULL), or leave `{name}` out of the key and set bucket: -1"
             )
     return ""

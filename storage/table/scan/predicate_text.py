@@ -95,8 +95,8 @@ class _Converter:
             case LiteralKind.BYTES:
                 return bytes.fromhex(node.text)
             case LiteralKind.NUMBER:
-                whole = node.text.removeprefix("-").isdigit()
-                return int(node.text) if whole else decimal.Decimal(node.text)
+                number = decimal.Decimal(node.text)
+                return int(number) if node.text.removeprefix("-").isdigit() else number
             case _:
                 return node.text
 

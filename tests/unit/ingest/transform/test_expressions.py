@@ -422,6 +422,7 @@ class TestDatePatterns:
         ("NULL", 1, "NULL has no type"),
         ("INTERVAL '1' DAY", 1, "NULL has no type"),
         ("tags = tags", 1, "cannot be compared"),
+        ("9" * 5_000, 1, "a number of more than 38 digits"),
         ("X'0'", 1, "not a hexadecimal string"),
         ("in = 1", 1, 'stands in double quotes: "in"'),
         ("(" * 200 + "1" + ")" * 200, 101, "nested too deeply"),

@@ -179,7 +179,9 @@ def test_structure_of_a_predicate() -> None:
     assert conjuncts(None) == ()
 
 
-def test_a_chain_may_be_long() -> None:
+def test_chains_and_numbers_may_be_long() -> None:
+    digits = "9" * 5_000
+    assert parse_predicate(f"i < {digits}") == Compare(Op.LT, "i", 10**5_000 - 1)
     predicate = parse_predicate(" or ".join(f"i = {number}" for number in range(5_000)))
     assert predicate == Or(tuple(Compare(Op.EQ, "i", number) for number in range(5_000)))
 
