@@ -18,7 +18,7 @@ from ingest.config.source_settings import KafkaSourceSettings
 from ingest.decode.decoders import json_values
 from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.decode.schema_change_events import JsonValue
-from ingest.source.topic_tail import TopicTail, send_record
+from ingest.source.open import TopicTail, send_record
 from ingest.state.table_cache import Warehouse, catalog_of
 from ingest.tools.resnapshot.snapshot_following import Followed, follow
 from ingest.tools.resnapshot.snapshot_signals import (

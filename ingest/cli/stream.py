@@ -13,7 +13,7 @@ from ingest.cli.recover import offsets_table
 from ingest.config.settings import Settings
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe.text_table import aligned, human_time, json_line
-from ingest.source.lag import LagProbe
+from ingest.source.open import LagProbe
 from ingest.state.lease import owned_stream
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_rollback import Point, TablePlan, carry_out, plan_rollback, points_of

@@ -27,7 +27,7 @@ from ingest.observe.status.status_board import StatusBoard
 from ingest.observe.text_table import human_time
 from ingest.pipeline.batch_report import BatchReport
 from ingest.schema.schema_modes import Outcome
-from ingest.source.lag import LagProbe
+from ingest.source.open import LagProbe
 from ingest.source.ranges import OffsetMap
 from ingest.state.parking import ParkedTable
 from ingest.state.pausing import Pause

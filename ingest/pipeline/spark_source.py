@@ -30,8 +30,7 @@ from ingest.config.source_settings import source_settings_from_json
 from ingest.logs import configure_child_logging
 from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA
 from ingest.pipeline.map_side import map_task
-from ingest.source.control import draining, topic_waits
-from ingest.source.gating import TopicGate
+from ingest.source.control import TopicGate, draining, topic_waits
 from ingest.source.open import Source, open_source
 from ingest.source.position.ordered_tables import SOURCE
 from ingest.source.ranges import OffsetJson, SourceRange, normalize, whole_partitions
@@ -117,7 +116,7 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start,
             max_records=max_records,
             max_bytes=self._settings.max_bytes,
-            held=self._gate.held(start, source.latest(start), waits) if waits else (),
+            gated=self._gate.gated(start, source.latest(start), waits) if waits else (),
         )
         return self._offered
 

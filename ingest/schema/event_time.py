@@ -107,10 +107,10 @@ def watermark_of(settings: Settings, table: str, event_time_ms: int | None) -> i
 
 def highest_ms(rows: pa.RecordBatch, column: str) -> int | None:
     """The highest event time of some rows [epoch ms, rounded down]; None when there is none."""
-    place = rows.schema.get_field_index(column)
-    if place < 0 or not pa.types.is_timestamp(rows.schema.field(place).type):
+    index = rows.schema.get_field_index(column)
+    if index < 0 or not pa.types.is_timestamp(rows.schema.field(index).type):
         return None
-    values = rows.column(place)
+    values = rows.column(index)
     if values.null_count == len(values):
         return None
     unit = values.type.unit

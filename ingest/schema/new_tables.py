@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the settings want of one table, put together for `schema_sync`, and checked for a new one.
+"""The settings of one table, combined for `schema_sync` and checked for a new table.
 
 Decided on the driver, before a table is made: a batch that is done again finds the table as it was
 made the first time, whatever the answer would be now.
@@ -12,16 +12,55 @@ from ingest.config.compaction_mode import created_options
 from ingest.config.settings import Settings
 from ingest.decode.events import SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
-from ingest.schema.bucket_estimate import recommended_buckets
 from ingest.schema.event_time import watermark_refused
 from ingest.schema.schema_modes import change_policy
 from ingest.schema.schema_sync import Decision, NewTable, reconcile
 from ingest.schema.transformed_schema import TableRules
-from ingest.source.topic_sizes import topic_bytes
+from ingest.source.open import topic_bytes
 from ingest.transform.rule_names import transform_rule
 from storage.format.metadata.schema import TableSchema
 
-__all__ = ["BYTES_PER_STORED_BYTE", "decided", "tell_notes"]
+__all__ = [
+    "BYTES_PER_BUCKET",
+    "BYTES_PER_STORED_BYTE",
+    "MOST_BUCKETS",
+    "decided",
+    "recommended_buckets",
+    "tell_notes",
+]
+
+BYTES_PER_BUCKET = 512 << 20
+"""What a bucket holds at least, except in a table smaller than that; at most twice as much."""
+
+MOST_BUCKETS = 1024
+"""Above this every batch touches too many files; partition such a table instead."""
+
+
+def recommended_buckets(size: int) -> int:
+    """The number of buckets for a table, or for one partition of a partitioned table.
+
+    A bucket is the unit that one task writes, compacts and reads. Small ones make many small files
+    and commits; big ones make compaction slow and limit how many tasks write. Apache Paimon
+    recommends 200 MB to 1 GB of data files per bucket. A power of two lets a later rescale double
+    the number without moving rows between more than two buckets.
+
+    The greatest power of two that leaves at least `BYTES_PER_BUCKET` to each bucket: one bucket
+    below 1 GiB, two from 1 GiB, four from 2 GiB, up to `MOST_BUCKETS`.
+
+    Args:
+        size: bytes of data files, expected or measured; what is unknown is given as 0.
+
+    Returns:
+        A power of two between 1 and `MOST_BUCKETS`.
+
+    Raises:
+        ValueError: the size is negative.
+    """
+    if size < 0:
+        raise ValueError(f"a size is not negative: {size}")
+    full = size // BYTES_PER_BUCKET
+    return min(MOST_BUCKETS, 1 << max(0, full.bit_length() - 1))
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +87,7 @@ def decided(
         now_ms: time of a new schema [epoch ms].
 
     Raises:
-        RetryableError: the source does not tell how big the topics of a new table are.
+        RetryableError: the source did not return the size of the topics of a new table.
     """
     properties = settings.table_properties(name) | created_options(settings, name)
     if existing is None and deltas and settings.rule_value(name, lambda rule: rule.auto_bucket):
@@ -82,8 +121,6 @@ def _buckets(settings: Settings, name: str, deltas: Sequence[SchemaDelta]) -> in
 
 
 def tell_notes(name: str, decision: Decision) -> None:
-    """Log in what a table that was made differs from what was asked for."""
-    for told in decision.notes:
-        _LOG.warning(
-            "a new table is not all that was asked for", extra={"table": name, "reason": told}
-        )
+    """Log how a new table differs from the settings."""
+    for note in decision.notes:
+        _LOG.warning("a new table differs from the settings", extra={"table": name, "reason": note})

@@ -11,7 +11,7 @@ __all__ = ["marked", "require_own_table"]
 
 
 def require_own_table(name: str, found: TableSchema, wanted: TableSchema) -> None:
-    """Refuse a table of somebody else that has the name of one of our own.
+    """Refuse a foreign table that has the name of one of Lakeward's own.
 
     Args:
         name: `database.table`.

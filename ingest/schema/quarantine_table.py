@@ -19,13 +19,13 @@ from storage.format.types.types import MAX_LENGTH, VALUE_KIND, AtomicType, DataT
 __all__ = ["NEW", "REPLAYED", "missing_columns", "quarantine_rows", "quarantine_schema"]
 
 NEW = "new"
-"""State of a record that waits for somebody."""
+"""State of a record that nobody has handled yet."""
 
 REPLAYED = "replayed"
 """State of a record that a replay brought in."""
 
 _LAST_MS = 253_402_300_800_000
-"""The first moment of the year 10000 [epoch ms], of which many readers know nothing."""
+"""The first moment of the year 10000 [epoch ms], which many readers do not support."""
 
 _STRING = AtomicType(TypeRoot.VARCHAR, length=MAX_LENGTH)
 _BYTES = AtomicType(TypeRoot.VARBINARY, length=MAX_LENGTH)

@@ -55,7 +55,7 @@ class Destination:
     Attributes:
         table: `database.table`.
         owner: whose the table is; empty = the source table's alone.
-        shard: the column that tells its rows from those of others.
+        shard: the column that distinguishes its rows from those of others.
         shard_value: its value.
         given: the name that the source table or the rule gives, where it is replaced; else empty.
         refusal: why nothing may be written there; "" = it may.

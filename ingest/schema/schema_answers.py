@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver did or answered about shapes that no schema covers, for later runs.
+"""What the driver decided about shapes that no schema covers, for later runs.
 
-Asking costs a second run of a batch, so an answer holds for the process: columns of the source that
-are left out of rows, and types that are not to be asked for again.
+A request costs a second run of a batch, so a decision holds for the process: columns of the source
+that are left out of rows, and types that must not be requested again.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ class Answers:
 
     Attributes:
         ignored: columns of the source that are left out of rows.
-        fixed: columns of the source and types (as text) that ask for nothing.
+        fixed: columns of the source and types (as text) that request nothing.
     """
 
     ignored: frozenset[str] = frozenset()
@@ -79,8 +79,8 @@ class AnswerBook:
         """
         lasting: dict[str, Answers] = {}
         for name, each in self.given().items():
-            gone = ColumnNames.of(options.get(name, {})).dropped
-            lasting[name] = Answers(each.ignored.difference(gone), each.fixed)
+            dropped = ColumnNames.of(options.get(name, {})).dropped
+            lasting[name] = Answers(each.ignored.difference(dropped), each.fixed)
         return {name: each for name, each in lasting.items() if each}
 
 
@@ -91,7 +91,7 @@ class AppliedChanges:
     Attributes:
         applied: (table, change) pairs, for people.
         refused: tables some of whose records fit no allowed change, and why.
-        verdicts: (table, what became of one change), of all that were asked for.
+        verdicts: (table, what became of one change), of all requested changes.
     """
 
     applied: tuple[tuple[str, str], ...]
@@ -104,7 +104,7 @@ def stopped(table: str, verdict: Verdict) -> SchemaStopError:
     return SchemaStopError(
         "a schema change stops the stream",
         hint="alter the table by hand or allow the change in the settings, then start again: the "
-        "stream goes on exactly here",
+        "stream resumes exactly here",
         table=table,
         change=verdict.text,
         topic=verdict.topic,
@@ -114,9 +114,9 @@ def stopped(table: str, verdict: Verdict) -> SchemaStopError:
 
 
 def asks_types(policy: ChangePolicy) -> AsksTypes:
-    """Which values of other types a table's records may ask for.
+    """Which values of other types a table's records may request.
 
-    Types that events declare are changes of the source's schema. A single odd value of an event
-    that declares none is one only where the table's rules say so.
+    Types that events declare are changes of the source's schema. A single deviating value of an
+    event that declares none is one only where the table's rules say so.
     """
     return AsksTypes.DECLARED if policy.wanted is None else AsksTypes.ALL

@@ -3,9 +3,9 @@
 
 Pure. What the policy does not allow is answered instead: columns that are left out of rows
 (`ignored`), columns whose values must fit what is there (`fixed`), or the end of the table's or the
-stream's work (`parked`, `stop`). Every change asked for ends as a `Verdict`.
+stream's work (`parked`, `stop`). Every requested change ends as a `Verdict`.
 
-1. `hear`, then `want`, in the order in which they are to count;
+1. `apply_ddl`, then `request_column`, in the order in which they count;
 2. `finish` once.
 """
 
@@ -24,33 +24,115 @@ from ingest.schema.schema_modes import (
     Incompatible,
     Mode,
     Outcome,
-    Ruling,
+    PolicyDecision,
     Verdict,
-)
-from ingest.schema.schema_steps import (
-    Drafted,
-    Place,
-    Step,
-    is_text,
-    option_changes,
-    said_of,
-    same,
 )
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_changes import (
     AddColumn,
     DropColumn,
+    RemoveOption,
     RenameColumn,
     SchemaChange,
+    SetOption,
     UpdateType,
     evolve,
 )
 from storage.format.types.field_tree import as_path, path_text
 from storage.format.types.type_text import type_name
-from storage.format.types.types import DataType
+from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["Draft"]
+__all__ = ["ChangeOrigin", "Draft"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChangeOrigin:
+    """The record that requested a change."""
+
+    source: str
+    topic: str
+    partition: int
+    offset: int
+
+    @staticmethod
+    def of(delta: SchemaDelta) -> "ChangeOrigin":
+        """Of a row event."""
+        return ChangeOrigin(delta.source.address, delta.topic, delta.partition, delta.offset)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Drafted:
+    """What came out of a draft.
+
+    Attributes:
+        changes: of the table, none = it stays as it is.
+        verdicts: of every requested change.
+        reasons: why records stay that no schema covers.
+        ignored: columns of the source to leave out of rows.
+        fixed: columns of the source and types (as text) that must not be requested again.
+        parked: why the table is to be parked; "" = it is not.
+        stop: why the stream is to stop.
+    """
+
+    changes: tuple[SchemaChange, ...]
+    verdicts: tuple[Verdict, ...]
+    reasons: tuple[str, ...]
+    ignored: tuple[str, ...]
+    fixed: tuple[tuple[str, str], ...]
+    parked: str
+    stop: Verdict | None
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """A change to try, its verdict, and its effect on the table's names."""
+
+    change: SchemaChange | None
+    verdict: Verdict | None
+    names: Callable[[ColumnNames], ColumnNames]
+
+    def widen(self, change: SchemaChange, type_: DataType) -> None:
+        """The same with another type."""
+        self.change = change
+        if self.verdict is not None:
+            self.verdict = dataclasses.replace(self.verdict, new=type_name(type_))
+
+
+def same(names: ColumnNames) -> ColumnNames:
+    """For steps that change no names."""
+    return names
+
+
+def verdict_of(kind: ChangeKind, column: str, old: str, new: str, origin: ChangeOrigin) -> Verdict:
+    """A verdict for a change that is made, to be changed where it is not."""
+    return Verdict(
+        kind=kind,
+        column=column,
+        old=old,
+        new=new,
+        outcome=Outcome.APPLIED,
+        source=origin.source,
+        topic=origin.topic,
+        partition=origin.partition,
+        offset=origin.offset,
+    )
+
+
+def is_text(type_: DataType) -> bool:
+    """Whether a column of the type holds text."""
+    return isinstance(type_, AtomicType) and type_.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
+
+
+def option_changes(existing: TableSchema, names: ColumnNames) -> list[SchemaChange]:
+    """Changes of the table's options that make them say what `names` says."""
+    changes: list[SchemaChange] = []
+    for key, text in names.options().items():
+        if text and existing.options.get(key) != text:
+            changes.append(SetOption(key, text))
+        elif not text and key in existing.options:
+            changes.append(RemoveOption(key))
+    return changes
 
 
 class Draft:
@@ -80,21 +162,23 @@ class Draft:
 
     def need(self, change: SchemaChange) -> None:
         """A change that the pipeline itself needs, whatever the policy."""
-        said = None
+        verdict = None
         if isinstance(change, AddColumn):
             column, type_ = path_text(as_path(change.name)), type_name(change.type)
-            said = said_of(ChangeKind.ADD_COLUMN, column, "", type_, Place("", "", -1, -1))
-            said = dataclasses.replace(said, reason="made by the pipeline")
-        self._steps.append(Step(change, said, same))
+            verdict = verdict_of(
+                ChangeKind.ADD_COLUMN, column, "", type_, ChangeOrigin("", "", -1, -1)
+            )
+            verdict = dataclasses.replace(verdict, reason="made by the pipeline")
+        self._steps.append(Step(change, verdict, same))
 
-    # --- what row events ask for
+    # --- changes that row events request
 
-    def want(self, delta: SchemaDelta, field: ObservedField) -> None:
+    def request_column(self, delta: SchemaDelta, field: ObservedField) -> None:
         """A column of the source that the table does not cover."""
-        place = Place.of(delta)
+        origin = ChangeOrigin.of(delta)
         slots = self._slots(delta, field)
         if not slots:
-            self._add(field, place)
+            self._add(field, origin)
             return
         if slots[0] in self._key:
             self._fix(field)  # decoded into the type it has, value by value
@@ -107,9 +191,9 @@ class Draft:
         if any(union == self._types[name] for name, union in fitting):
             self._fix(field)
         elif fitting:
-            self._widen(field, *fitting[0], place)
+            self._widen(field, *fitting[0], origin)
         else:
-            self._incompatible(field, slots[0], place)
+            self._incompatible(field, slots[0], origin)
 
     def _union(self, name: str, observed: DataType) -> DataType | None:
         """The type of a column that takes values of another type, too; None = there is none."""
@@ -123,7 +207,7 @@ class Draft:
             first: tuple[str, ...] = (column,)
         elif field.name in self._types and field.name not in self._names.further:
             first = (field.name,)
-        else:  # a name of which this draft has just heard that it is a former one
+        else:  # a name that this draft just learned to be a former one
             known = {*self._existing.field_names} - {*delta.lacks}
             present = {self._called.get(name, name) for name in known}
             present |= {other.name for other in delta.fields}
@@ -134,27 +218,27 @@ class Draft:
     def _fix(self, field: ObservedField) -> None:
         self._fixed[field.name, type_name(nullable(field.type))] = None
 
-    def _add(self, field: ObservedField, place: Place) -> None:
+    def _add(self, field: ObservedField, origin: ChangeOrigin) -> None:
         kind = ChangeKind.ADD_COLUMN
         field = dataclasses.replace(field, name=self._names.now(field.name, self._types))
         if field.name in self._types:
             return  # another shape of the batch has just brought it
-        said = said_of(kind, field.name, "", type_name(field.type), place)
+        verdict = verdict_of(kind, field.name, "", type_name(field.type), origin)
         dropped = self._names.dropped.get(self._spelt(field.name, self._names.dropped))
         if dropped is not None:
             self._ignored[field.name] = None
-            self._say(said, Outcome.IGNORED, dropped)
+            self._record(verdict, Outcome.IGNORED, dropped)
             return
-        ruling = self._policy.ruling(kind)
-        if ruling is Ruling.STOP:
-            self._stops(said, "schema.change.behavior is exception")
-        elif ruling is Ruling.KEEP:
+        decision = self._policy.decide(kind)
+        if decision is PolicyDecision.STOP:
+            self._record_stop(verdict, "schema.change.behavior is exception")
+        elif decision is PolicyDecision.KEEP:
             self._ignored[field.name] = None
-            self._say(said, Outcome.IGNORED, self._policy.why_kept(kind))
+            self._record(verdict, Outcome.IGNORED, self._policy.why_kept(kind))
         elif self._free(field.name):
-            self._new(field.name, field.type, said, same)
+            self._new(field.name, field.type, verdict, same)
         else:
-            self._further(field.name, field.name, field, said, "another column has that name")
+            self._further(field.name, field.name, field, verdict, "another column has that name")
 
     def _free(self, name: str) -> bool:
         if self._names.exact:
@@ -165,80 +249,90 @@ class Draft:
         self,
         name: str,
         type_: DataType,
-        said: Verdict,
+        verdict: Verdict,
         names: Callable[[ColumnNames], ColumnNames],
     ) -> None:
         self._types[name] = nullable(type_)
-        said = dataclasses.replace(said, column=name)
-        self._step(Step(AddColumn(name, nullable(type_)), said, names), name)
+        verdict = dataclasses.replace(verdict, column=name)
+        self._step(Step(AddColumn(name, nullable(type_)), verdict, names), name)
 
     def _further(
-        self, member: str, column: str, field: ObservedField, said: Verdict, why: str
+        self, member: str, column: str, field: ObservedField, verdict: Verdict, why: str
     ) -> None:
         """A column beside another for values of a type that the other cannot hold."""
         name = free_name(column, self._types)
-        said = dataclasses.replace(said, reason=f"{why}; values of {field.name} go to {name}")
+        verdict = dataclasses.replace(verdict, reason=f"{why}; values of {field.name} go to {name}")
         self._names = self._names.with_further(member, name)
-        self._new(name, field.type, said, lambda names: names.with_further(member, name))
+        self._new(name, field.type, verdict, lambda names: names.with_further(member, name))
 
-    def _widen(self, field: ObservedField, name: str, union: DataType, place: Place) -> None:
+    def _widen(
+        self, field: ObservedField, name: str, union: DataType, origin: ChangeOrigin
+    ) -> None:
         kind = ChangeKind.ALTER_COLUMN_TYPE
-        said = said_of(kind, name, type_name(self._types[name]), type_name(union), place)
+        verdict = verdict_of(kind, name, type_name(self._types[name]), type_name(union), origin)
         known = self._step_of.get(name)
-        ruling = self._policy.ruling(kind)
+        decision = self._policy.decide(kind)
         if known is not None and isinstance(known.change, AddColumn):
             known.widen(AddColumn(name, nullable(union)), union)
             self._types[name] = union
-        elif ruling is Ruling.STOP:
-            self._stops(said, "schema.change.behavior is exception")
-        elif ruling is Ruling.KEEP:
-            self._kept_type(field, name, said)
+        elif decision is PolicyDecision.STOP:
+            self._record_stop(verdict, "schema.change.behavior is exception")
+        elif decision is PolicyDecision.KEEP:
+            self._kept_type(field, name, verdict)
         elif known is not None and isinstance(known.change, UpdateType):
             known.widen(UpdateType(name, union), union)
             self._types[name] = union
         else:
             self._types[name] = union
-            self._step(Step(UpdateType(name, union), said, same), name)
+            self._step(Step(UpdateType(name, union), verdict, same), name)
 
-    def _kept_type(self, field: ObservedField, name: str, said: Verdict) -> None:
+    def _kept_type(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         """The column could be widened but may not be."""
-        why = self._policy.why_kept(said.kind)
+        why = self._policy.why_kept(verdict.kind)
         wanted = self._policy.incompatible
         if wanted is Incompatible.FAIL and self._policy.wanted is not None:
-            self._stops(said, f"{why}; on.incompatible is fail")
+            self._record_stop(verdict, f"{why}; on.incompatible is fail")
         elif wanted is Incompatible.TABLE:
-            self._parks(said, why)
+            self._record_parked(verdict, why)
         elif wanted in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
-            self._beside(field, name, said, why)
+            self._beside(field, name, verdict, why)
         else:
             self._fix(field)
-            self._say(said, Outcome.IGNORED, f"{why}; values that do not fit go to quarantine")
+            self._record(
+                verdict, Outcome.IGNORED, f"{why}; values that do not fit go to quarantine"
+            )
 
     def _may_add(self) -> bool:
-        return self._policy.ruling(ChangeKind.ADD_COLUMN) is Ruling.MAKE
+        return self._policy.decide(ChangeKind.ADD_COLUMN) is PolicyDecision.MAKE
 
     # --- types that do not convert
 
-    def _incompatible(self, field: ObservedField, name: str, place: Place) -> None:
+    def _incompatible(self, field: ObservedField, name: str, origin: ChangeOrigin) -> None:
         kind = ChangeKind.ALTER_COLUMN_TYPE
         now, observed = self._types[name], field.type
-        said = said_of(kind, name, type_name(now), type_name(observed), place)
+        verdict = verdict_of(kind, name, type_name(now), type_name(observed), origin)
         why = f"{type_name(now)} cannot become {type_name(observed)}"
-        ruling, wanted = self._policy.ruling(kind), self._policy.incompatible
-        if ruling is Ruling.STOP:
-            self._stops(said, "schema.change.behavior is exception")
+        decision, wanted = self._policy.decide(kind), self._policy.incompatible
+        if decision is PolicyDecision.STOP:
+            self._record_stop(verdict, "schema.change.behavior is exception")
         elif wanted is Incompatible.TABLE:
-            self._parks(said, why)
-        elif self._wants_text(observed) and ruling is Ruling.MAKE and self._texts(name, observed):
-            self._to_text(field, name, said)
+            self._record_parked(verdict, why)
+        elif (
+            self._wants_text(observed)
+            and decision is PolicyDecision.MAKE
+            and self._texts(name, observed)
+        ):
+            self._to_text(field, name, verdict)
         elif wanted in (Incompatible.NEW_COLUMN, Incompatible.STRING) and self._may_add():
-            self._beside(field, name, said, why)
-        elif wanted is Incompatible.FAIL and (ruling is Ruling.MAKE or self._policy.wanted):
-            self._stops(said, why)
+            self._beside(field, name, verdict, why)
+        elif wanted is Incompatible.FAIL and (
+            decision is PolicyDecision.MAKE or self._policy.wanted
+        ):
+            self._record_stop(verdict, why)
         else:
             self._fix(field)
-            outcome = Outcome.REFUSED if ruling is Ruling.MAKE else Outcome.IGNORED
-            self._say(said, outcome, f"{why}: values go to quarantine")
+            outcome = Outcome.REFUSED if decision is PolicyDecision.MAKE else Outcome.IGNORED
+            self._record(verdict, outcome, f"{why}: values go to quarantine")
             self._reasons.append(f"column {name}: {why}")
 
     def _wants_text(self, observed: DataType) -> bool:
@@ -251,59 +345,61 @@ class Draft:
         step = self._step_of.get(name)
         return step is None and has_text(self._types[name]) and has_text(observed)
 
-    def _to_text(self, field: ObservedField, name: str, said: Verdict) -> None:
+    def _to_text(self, field: ObservedField, name: str, verdict: Verdict) -> None:
         earlier = self._types[name]
-        said = dataclasses.replace(said, new=type_name(STRING))
+        verdict = dataclasses.replace(verdict, new=type_name(STRING))
         if is_text(earlier):  # the column is text already: values of the other type join it
             earlier = nullable(field.type)
         changed = dataclasses.replace(STRING, nullable=self._types[name].nullable)
         change: SchemaChange = UpdateType(name, changed)
         self._types[name] = changed
         self._names = self._names.with_text(name, earlier)
-        self._step(Step(change, said, lambda names: names.with_text(name, earlier)), name)
+        self._step(Step(change, verdict, lambda names: names.with_text(name, earlier)), name)
 
-    def _beside(self, field: ObservedField, name: str, said: Verdict, why: str) -> None:
+    def _beside(self, field: ObservedField, name: str, verdict: Verdict, why: str) -> None:
         added = dataclasses.replace(
-            said, kind=ChangeKind.ADD_COLUMN, old="", new=type_name(field.type)
+            verdict, kind=ChangeKind.ADD_COLUMN, old="", new=type_name(field.type)
         )
         self._further(name, name, field, added, why)
 
     # --- what the source's DDL says
 
-    def hear(self, event: TableDdl) -> None:
-        """A statement of the source; one that was heard before changes nothing."""
-        place = Place(event.source.address, event.topic, event.partition, event.offset)
+    def apply_ddl(self, event: TableDdl) -> None:
+        """Apply a statement of the source; one that was applied before changes nothing."""
+        origin = ChangeOrigin(event.source.address, event.topic, event.partition, event.offset)
         mark = (event.topic, event.partition, event.offset)
-        if self._names.has_heard(place.source, mark):
+        if self._names.has_heard(origin.source, mark):
             return
         before = len(self._steps)
-        if event.said.swaps and self._swap(event, place):
+        if event.said.swaps and self._swap(event, origin):
             return
         for old, new in event.said.renamed:
-            self.rename(spelt(old, self._types), spelt(new, event.columns), place)
+            self.rename(spelt(old, self._types), spelt(new, event.columns), origin)
         for name in event.said.dropped:
-            self.drop(spelt(name, self._types), place, shared=bool(event.owner))
+            self.drop(spelt(name, self._types), origin, shared=bool(event.owner))
         for name in event.columns:
             self.restore(name)
         if len(self._steps) > before:
-            self._change_names(lambda names: names.with_heard(place.source, mark))
+            self._change_names(lambda names: names.with_heard(origin.source, mark))
 
-    def heard(self, event: TableDdl) -> None:
-        """Take a statement and all before it as known, whatever they said."""
+    def skip_ddl(self, event: TableDdl) -> None:
+        """Take a statement and all before it as applied, without applying them."""
         mark = (event.topic, event.partition, event.offset)
         address = event.source.address
         if not self._names.has_heard(address, mark):
             self._change_names(lambda names: names.with_heard(address, mark))
 
-    def _swap(self, event: TableDdl, place: Place) -> bool:
+    def _swap(self, event: TableDdl, origin: ChangeOrigin) -> bool:
         """Columns change names among each other: rows before and after it look the same."""
         old, new = event.said.renamed[0]
         old = spelt(old, self._types)
-        said = said_of(ChangeKind.RENAME_COLUMN, old, old, new, place)
-        makes = self._policy.ruling(said.kind) is Ruling.MAKE
+        verdict = verdict_of(ChangeKind.RENAME_COLUMN, old, old, new, origin)
+        makes = self._policy.decide(verdict.kind) is PolicyDecision.MAKE
         if not makes or self._policy.mode is Mode.LENIENT or old not in self._types:
             return False
-        self._parks(said, "columns take each other's names: rows before and after look the same")
+        self._record_parked(
+            verdict, "columns take each other's names: rows before and after look the same"
+        )
         return True
 
     def _change_names(self, change: Callable[[ColumnNames], ColumnNames]) -> None:
@@ -311,26 +407,30 @@ class Draft:
         self._names = change(self._names)
         self._steps.append(Step(None, None, change))
 
-    def rename(self, old: str, new: str, place: Place) -> None:
+    def rename(self, old: str, new: str, origin: ChangeOrigin) -> None:
         """A column of the source got another name; one that is made already changes nothing."""
-        said = said_of(ChangeKind.RENAME_COLUMN, old, old, new, place)
+        verdict = verdict_of(ChangeKind.RENAME_COLUMN, old, old, new, origin)
         if old not in self._types or old in self._names.further:
             if old in self._names.former.get(new, ()) or old in self._names.further:
                 return
             if new in self._types:
                 self._change_names(lambda names: names.with_former(new, old))
-            elif self._follows(said.kind):  # no row had it so far: the first one has its new name
+            elif self._follows(
+                verdict.kind
+            ):  # no row had it so far: the first one has its new name
                 self._change_names(lambda names: names.renamed(old, new))
             return
-        ruling = self._policy.ruling(said.kind)
-        if ruling is Ruling.STOP:
-            self._stops(said, "schema.change.behavior is exception")
-        elif ruling is Ruling.KEEP:
-            self._say(said, Outcome.IGNORED, self._policy.why_kept(said.kind))
+        decision = self._policy.decide(verdict.kind)
+        if decision is PolicyDecision.STOP:
+            self._record_stop(verdict, "schema.change.behavior is exception")
+        elif decision is PolicyDecision.KEEP:
+            self._record(verdict, Outcome.IGNORED, self._policy.why_kept(verdict.kind))
         elif self._policy.mode is Mode.LENIENT:
-            self._say(said, Outcome.IGNORED, "lenient keeps the old column and adds the new one")
+            self._record(
+                verdict, Outcome.IGNORED, "lenient keeps the old column and adds the new one"
+            )
         elif new in self._types:
-            self._say(said, Outcome.REFUSED, f"the table has a column {new} already")
+            self._record(verdict, Outcome.REFUSED, f"the table has a column {new} already")
         else:
             self._types = {new if n == old else n: t for n, t in self._types.items()}
             self._called = {n: new if c == old else c for n, c in self._called.items()}
@@ -338,12 +438,12 @@ class Draft:
             self._key = {new if name == old else name for name in self._key}
             self._names = self._names.renamed(old, new)
             self._step(
-                Step(RenameColumn(old, new), said, lambda names: names.renamed(old, new)), new
+                Step(RenameColumn(old, new), verdict, lambda names: names.renamed(old, new)), new
             )
 
-    def drop(self, name: str, place: Place, *, shared: bool = False) -> None:
-        """A column of the source is gone; `shared`: of one source table of several."""
-        why = f"dropped at {place.topic}:{place.partition}:{place.offset}"
+    def drop(self, name: str, origin: ChangeOrigin, *, shared: bool = False) -> None:
+        """Drop a column that the source dropped; `shared`: one source table of several did."""
+        why = f"dropped at {origin.topic}:{origin.partition}:{origin.offset}"
         kind = ChangeKind.DROP_COLUMN
         if name in self._names.further:
             return
@@ -351,43 +451,46 @@ class Draft:
             if name not in self._names.dropped and not shared and self._follows(kind):
                 self._change_names(lambda names: names.without(name, why))
             return
-        said = said_of(ChangeKind.DROP_COLUMN, name, type_name(self._types[name]), "", place)
-        ruling = self._policy.ruling(said.kind)
+        verdict = verdict_of(ChangeKind.DROP_COLUMN, name, type_name(self._types[name]), "", origin)
+        decision = self._policy.decide(verdict.kind)
         if shared:
-            self._say(said, Outcome.IGNORED, "other source tables fill the table too")
-        elif ruling is Ruling.STOP:
-            self._stops(said, "schema.change.behavior is exception")
-        elif ruling is Ruling.KEEP:
-            self._keep(name, said, self._policy.why_kept(said.kind))
+            self._record(verdict, Outcome.IGNORED, "other source tables fill the table too")
+        elif decision is PolicyDecision.STOP:
+            self._record_stop(verdict, "schema.change.behavior is exception")
+        elif decision is PolicyDecision.KEEP:
+            self._keep(name, verdict, self._policy.why_kept(verdict.kind))
         elif self._policy.mode is Mode.LENIENT:
-            self._keep(name, said, "lenient keeps the column; new rows have null")
+            self._keep(name, verdict, "lenient keeps the column; new rows have null")
         else:
             for further in self._names.typed.get(name, ()):
-                self._drop(further, said, same)
-            self._drop(name, said, lambda names: names.without(name, why))
+                self._drop(further, verdict, same)
+            self._drop(name, verdict, lambda names: names.without(name, why))
             self._names = self._names.without(name, why)
 
-    def _keep(self, name: str, said: Verdict, reason: str) -> None:
-        self._say(said, Outcome.IGNORED, reason)
+    def _keep(self, name: str, verdict: Verdict, reason: str) -> None:
+        self._record(verdict, Outcome.IGNORED, reason)
         if name in self._names.former:
             self._change_names(lambda names: names.without_former(name))
 
-    def _drop(self, name: str, said: Verdict, names: Callable[[ColumnNames], ColumnNames]) -> None:
+    def _drop(
+        self, name: str, verdict: Verdict, names: Callable[[ColumnNames], ColumnNames]
+    ) -> None:
         self._types.pop(name, None)
-        said = dataclasses.replace(said, column=name)
-        self._step(Step(DropColumn(name), said, names), name)
+        verdict = dataclasses.replace(verdict, column=name)
+        self._step(Step(DropColumn(name), verdict, names), name)
 
     def _follows(self, kind: ChangeKind) -> bool:
-        """Whether the table goes the source's way, by itself or by a person's hand."""
+        """Whether the table follows the source, by itself or altered by hand."""
         return (
-            self._policy.ruling(kind) is not Ruling.KEEP and self._policy.mode is not Mode.LENIENT
+            self._policy.decide(kind) is not PolicyDecision.KEEP
+            and self._policy.mode is not Mode.LENIENT
         )
 
     def restore(self, name: str) -> None:
         """The source has a column again that was dropped before: rows may bring it."""
-        gone = self._spelt(name, self._names.dropped)
-        if gone in self._names.dropped:
-            self._change_names(lambda names: names.with_column(gone))
+        dropped = self._spelt(name, self._names.dropped)
+        if dropped in self._names.dropped:
+            self._change_names(lambda names: names.with_column(dropped))
 
     def _spelt(self, name: str, names: Iterable[str]) -> str:
         return name if self._names.exact else spelt(name, names)
@@ -398,19 +501,19 @@ class Draft:
         self._steps.append(step)
         self._step_of[column] = step
 
-    def _say(self, said: Verdict, outcome: Outcome, reason: str) -> None:
-        self._verdicts.append(dataclasses.replace(said, outcome=outcome, reason=reason))
+    def _record(self, verdict: Verdict, outcome: Outcome, reason: str) -> None:
+        self._verdicts.append(dataclasses.replace(verdict, outcome=outcome, reason=reason))
 
-    def _stops(self, said: Verdict, reason: str) -> None:
-        stop = dataclasses.replace(said, outcome=Outcome.STOPPED, reason=reason)
+    def _record_stop(self, verdict: Verdict, reason: str) -> None:
+        stop = dataclasses.replace(verdict, outcome=Outcome.STOPPED, reason=reason)
         self._stop = self._stop or stop
 
-    def _parks(self, said: Verdict, reason: str) -> None:
-        self._say(said, Outcome.PARKED, reason)
-        self._parked = self._parked or f"column {said.column}: {reason}"
+    def _record_parked(self, verdict: Verdict, reason: str) -> None:
+        self._record(verdict, Outcome.PARKED, reason)
+        self._parked = self._parked or f"column {verdict.column}: {reason}"
 
     def finish(self, now_ms: int) -> Drafted:
-        """The changes that the table takes, and what is said of all.
+        """The changes that the table accepts, and the verdicts of all.
 
         Args:
             now_ms: time of the new schema [epoch ms].
@@ -459,6 +562,6 @@ class Draft:
             self._reasons.append(reason)
             return
         if self._policy.mode is Mode.EVOLVE:
-            self._stops(step.verdict, reason)
-        self._say(step.verdict, Outcome.REFUSED, reason)
+            self._record_stop(step.verdict, reason)
+        self._record(step.verdict, Outcome.REFUSED, reason)
         self._reasons.append(reason)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of schema changes: `<default database>._schema_history`, an ordinary table.
 
-A row says what was asked for, by which record, and what became of it. Rows are committed like those
-of any other table, with the batch that asked, and before the others of that batch.
+A row has the requested change, the record that requested it, and the outcome. Rows are committed
+like those of any other table, with the batch that requested it and before its other tables.
 
 A change that is made is noted in the altered table's own options, in the same schema file
 (`lakeward.schema-changes`): a crash between the change and the batch's commits loses nothing, the
@@ -79,9 +79,9 @@ class HistoryEntry:
 
     @property
     def change(self) -> str:
-        """Tells the changes of one table and batch apart, the same at every replay."""
-        said = self.verdict
-        parts = (said.kind, said.column, said.old, said.new, said.source)
+        """Identifies the change within its table and batch; the same at every replay."""
+        verdict = self.verdict
+        parts = (verdict.kind, verdict.column, verdict.old, verdict.new, verdict.source)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -92,31 +92,31 @@ def history_schema(now_ms: int) -> TableSchema:
         primary_keys=_KEY,
         partition_keys=(),
         options={"bucket": "1", OWN_TABLE_OPTION: "history of schema changes"},
-        comment="schema changes that Lakeward was asked for, and what became of them",
+        comment="requested schema changes and their outcome",
         now_ms=now_ms,
     )
 
 
 def history_rows(entries: Sequence[HistoryEntry], stream: str, time_ms: int) -> pa.RecordBatch:
     """Entries as change rows of the table; columns in its order, then `_VALUE_KIND`."""
-    said = [entry.verdict for entry in entries]
+    verdicts = [entry.verdict for entry in entries]
     values: list[Sequence[object]] = [
         [time_ms] * len(entries),
         [stream] * len(entries),
         [entry.table for entry in entries],
         [entry.batch for entry in entries],
         [entry.change for entry in entries],
-        [each.kind.value for each in said],
-        [each.column or None for each in said],
-        [each.old or None for each in said],
-        [each.new or None for each in said],
-        [each.outcome.value for each in said],
-        [each.reason or None for each in said],
+        [each.kind.value for each in verdicts],
+        [each.column or None for each in verdicts],
+        [each.old or None for each in verdicts],
+        [each.new or None for each in verdicts],
+        [each.outcome.value for each in verdicts],
+        [each.reason or None for each in verdicts],
         [entry.mode for entry in entries],
-        [each.source or None for each in said],
-        [each.topic or None for each in said],
-        [each.partition if each.partition >= 0 else None for each in said],
-        [each.offset if each.offset >= 0 else None for each in said],
+        [each.source or None for each in verdicts],
+        [each.topic or None for each in verdicts],
+        [each.partition if each.partition >= 0 else None for each in verdicts],
+        [each.offset if each.offset >= 0 else None for each in verdicts],
     ]
     types = [_ARROW[type_.root] for _, type_ in _COLUMNS if isinstance(type_, AtomicType)]
     arrays = [pa.array(each, type_) for each, type_ in zip(values, types, strict=True)]
@@ -146,18 +146,18 @@ def with_note(
         verdicts: of the changes made.
     """
     known = [each.verdict for each in noted("", options, stream) if each.batch == batch]
-    places: dict[tuple[str, str, int, int], int] = {}
+    origins: dict[tuple[str, str, int, int], int] = {}
     rows = []
     for each in (*known, *verdicts):
-        place = (each.source, each.topic, each.partition, each.offset)
-        number = places.setdefault(place, len(places))
+        origin = (each.source, each.topic, each.partition, each.offset)
+        number = origins.setdefault(origin, len(origins))
         rows.append([each.kind.value, each.column, each.old, each.new, each.reason, number])
-    note = {"stream": stream, "batch": batch, "mode": mode, "places": list(places), "rows": rows}
+    note = {"stream": stream, "batch": batch, "mode": mode, "places": list(origins), "rows": rows}
     return orjson.dumps(note).decode()
 
 
 def noted(table: str, options: Mapping[str, str], stream: str) -> list[HistoryEntry]:
-    """The changes that a table's options tell of and that a stream made."""
+    """The changes of a stream that a table's options note."""
     text = options.get(CHANGES_OPTION)
     if not text:
         return []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pipeline's settings say about one kind of schema change. Pure.
 
-Words are Flink CDC's: five modes (`pipeline.schema.change.behavior`), kinds of changes with their
+Terms are Flink CDC's: five modes (`pipeline.schema.change.behavior`), kinds of changes with their
 partial names (`sink.include.schema.changes`, `sink.exclude.schema.changes`), and per table what
 becomes of a type that does not convert (`on.incompatible`). schema-changes.md has the whole table.
 """
@@ -19,7 +19,7 @@ __all__ = [
     "Incompatible",
     "Mode",
     "Outcome",
-    "Ruling",
+    "PolicyDecision",
     "Verdict",
     "change_policy",
 ]
@@ -45,7 +45,7 @@ class Incompatible(enum.StrEnum):
     FAIL = "fail"
 
 
-class Ruling(enum.Enum):
+class PolicyDecision(enum.Enum):
     """What the settings say about a change."""
 
     MAKE = "made"
@@ -73,9 +73,9 @@ class Verdict:
         old: type or name before; "" = there was none.
         new: type or name after; "" = there is none.
         outcome: what became of it.
-        reason: why it was not made, or made in another way; "" = as asked.
-        source: the source table that asked.
-        topic: of the record that asked first.
+        reason: why it was not made, or made in another way; "" = as requested.
+        source: the source table that requested it.
+        topic: of the first record that requested it.
         partition: of that record.
         offset: of that record.
     """
@@ -96,8 +96,8 @@ class Verdict:
         """For people and logs."""
         what = " ".join(part for part in (self.kind.replace(".", " "), self.column) if part)
         types = " to ".join(part for part in (self.old, self.new) if part)
-        said = f"{what}: {types}" if types else what
-        return f"{said} ({self.reason})" if self.reason else said
+        text = f"{what}: {types}" if types else what
+        return f"{text} ({self.reason})" if self.reason else text
 
 
 _DESTRUCTIVE = frozenset({ChangeKind.TRUNCATE_TABLE, ChangeKind.DROP_TABLE})
@@ -112,7 +112,7 @@ class ChangePolicy:
 
     Attributes:
         mode: of the pipeline.
-        kinds: of changes that are made, before the mode has its say.
+        kinds: of changes that are made if the mode allows.
         wanted: what becomes of types that do not convert, None = the rules do not say.
         exact_names: whether a column that is spelt in another case is another column.
     """
@@ -154,21 +154,21 @@ class ChangePolicy:
         """Whether a column becomes STRING because the source's did: nothing is lost by it."""
         return self.wanted is None and self.mode in (Mode.EVOLVE, Mode.TRY_EVOLVE)
 
-    def ruling(self, kind: ChangeKind) -> Ruling:
+    def decide(self, kind: ChangeKind) -> PolicyDecision:
         """What becomes of a change of that kind.
 
         A table is created in every mode, as Flink CDC does: without it there is nowhere to write.
         """
         if kind not in self.kinds:
-            return Ruling.KEEP
+            return PolicyDecision.KEEP
         if kind is ChangeKind.CREATE_TABLE:
-            return Ruling.MAKE
+            return PolicyDecision.MAKE
         if self.mode is Mode.EXCEPTION:
-            return Ruling.STOP
-        return Ruling.KEEP if self.mode is Mode.IGNORE else Ruling.MAKE
+            return PolicyDecision.STOP
+        return PolicyDecision.KEEP if self.mode is Mode.IGNORE else PolicyDecision.MAKE
 
     def why_kept(self, kind: ChangeKind) -> str:
-        """The reason of a ruling `KEEP`."""
+        """The reason of a decision `KEEP`."""
         if kind not in self.kinds:
             return f"{kind} is not among the included schema changes"
         return f"schema.change.behavior is {self.mode}"

@@ -4,7 +4,7 @@
 Pure: the driver applies the decision. Idempotent: on a schema that covers the deltas nothing is
 left to do, so a replayed batch changes nothing. Source: CDC.md §3, schema-changes.md.
 
-Rulings: columns keep the event's order; only key columns are NOT NULL; source defaults are not
+Rules: columns keep the event's order; only key columns are NOT NULL; source defaults are not
 used; a key column's type never changes; DECIMALs widen so that no digit is lost; a column that
 disappears stays and becomes null; a rename looks like a new column, unless the source's DDL says
 otherwise (`schema_change_events`). What of this is done is the policy's to say (`schema_modes`).
@@ -22,9 +22,15 @@ from ingest.decode.events import (
 from ingest.decode.schema_change_events import TableDdl
 from ingest.decode.types.semantic_types import STRING
 from ingest.decode.types.widening import guessed_union, nullable
-from ingest.schema.schema_draft import Draft
-from ingest.schema.schema_modes import ChangeKind, ChangePolicy, Mode, Outcome, Ruling, Verdict
-from ingest.schema.schema_steps import Place
+from ingest.schema.schema_draft import ChangeOrigin, Draft
+from ingest.schema.schema_modes import (
+    ChangeKind,
+    ChangePolicy,
+    Mode,
+    Outcome,
+    PolicyDecision,
+    Verdict,
+)
 from ingest.schema.transformed_schema import NO_RULES, TableRules
 from ingest.source.position.ordered_tables import (
     POSITION_COLUMNS,
@@ -69,11 +75,11 @@ class Decision:
     Attributes:
         action: create, change (empty = nothing to do) or refuse.
         reasons: why some of the deltas stay uncovered even then; empty = all are covered.
-        notes: what somebody should know of a new table.
-        verdicts: what became of every change that was asked for.
+        notes: how a new table differs from the settings.
+        verdicts: what became of every requested change.
         ignored: columns of the source that are to be left out of rows.
-        fixed: columns of the source and types (as text) that need not be asked for again.
-        parked: why the table's work is to end, for a person to look at it; "" = it goes on.
+        fixed: columns of the source and types (as text) that need not be requested again.
+        parked: why the table must be parked; "" = it is not.
         stop: the change for which the stream is to stop before anything is committed.
     """
 
@@ -158,8 +164,8 @@ def reconcile(
     )
     made = _aware(made, policy, ddl, now_ms)
     outcome = Outcome.APPLIED if isinstance(made.action, NewTable) else Outcome.REFUSED
-    said = _creation(made.action, outcome, "; ".join(made.reasons), ordered[0])
-    return dataclasses.replace(made, verdicts=(said,))
+    verdict = _creation(made.action, outcome, "; ".join(made.reasons), ordered[0])
+    return dataclasses.replace(made, verdicts=(verdict,))
 
 
 def _order(delta: SchemaDelta) -> tuple[str, int, int, str]:
@@ -167,14 +173,14 @@ def _order(delta: SchemaDelta) -> tuple[str, int, int, str]:
 
 
 def _aware(made: Decision, policy: ChangePolicy, ddl: Sequence[TableDdl], now_ms: int) -> Decision:
-    """A creation that knows what its source table was called before and after."""
+    """A creation that includes what DDL statements say of its source table."""
     if not isinstance(made.action, NewTable) or policy.mode not in (Mode.EVOLVE, Mode.TRY_EVOLVE):
         return made
     draft = Draft(made.action.schema, policy)
     for event in ddl:
-        draft.hear(event)
+        draft.apply_ddl(event)
     for event in ddl[-1:]:
-        draft.heard(event)
+        draft.skip_ddl(event)
     drafted = draft.finish(now_ms)
     if drafted.stop is not None or drafted.parked:
         return made
@@ -189,7 +195,7 @@ def _creation(
     first: SchemaDelta,
 ) -> Verdict:
     columns = action.schema.fields if isinstance(action, NewTable) else first.fields
-    place = Place.of(first)
+    origin = ChangeOrigin.of(first)
     return Verdict(
         kind=ChangeKind.CREATE_TABLE,
         column="",
@@ -197,10 +203,10 @@ def _creation(
         new=", ".join(f"{column.name} {type_name(column.type)}" for column in columns),
         outcome=outcome,
         reason=reason,
-        source=place.source,
-        topic=place.topic,
-        partition=place.partition,
-        offset=place.offset,
+        source=origin.source,
+        topic=origin.topic,
+        partition=origin.partition,
+        offset=origin.offset,
     )
 
 
@@ -214,7 +220,7 @@ def _created(
     ordering: str,
     now_ms: int,
 ) -> Decision:
-    if policy.ruling(ChangeKind.CREATE_TABLE) is not Ruling.MAKE:
+    if policy.decide(ChangeKind.CREATE_TABLE) is not PolicyDecision.MAKE:
         return _refused(policy.why_kept(ChangeKind.CREATE_TABLE))
     if not policy.exact_names:
         ordered = _spelt_alike(ordered)
@@ -275,7 +281,7 @@ def _spelt_alike(deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
 def _kept_apart(
     deltas: Sequence[SchemaDelta], key: Sequence[str]
 ) -> tuple[list[SchemaDelta], ColumnNames]:
-    """Shapes in which columns that differ in case alone have names that engines tell apart.
+    """Shapes in which columns that differ in case alone have names that engines distinguish.
 
     Returns:
         The shapes, and which column of the source got which name.
@@ -420,11 +426,11 @@ def _change(
     draft = Draft(existing, policy)
     for event in ddl:
         if is_owner(existing, event.source, event.owner):
-            draft.hear(event)
+            draft.apply_ddl(event)
     for delta in wanted.deltas:
         for field in delta.fields:
             if not reserved_name([field.name]):
-                draft.want(delta, field)
+                draft.request_column(delta, field)
     for change in wanted.changes:
         draft.need(change)
     drafted = draft.finish(now_ms)

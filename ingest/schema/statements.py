@@ -1,28 +1,147 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which statements of the source's DDL a table's next decision has to know.
+"""Which statements of the source's DDL a table's next decision must consider.
 
 Those of the batch, and those that the driver finds ahead of it in the schema change topic
-(`ddl_log`). What a table has heard is kept in its options. Of statements about a table that never
-heard one (made by hand, or before there was a topic) only those count that come from now on: what
-an older one says was seen in rows long ago.
+(`DdlLog`). Which statements were applied to a table is kept in its options. If none ever was (a
+table made by hand, or before there was a topic), only statements from now on count: what an older
+one says was seen in rows long ago.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ingest.config.settings import Settings
+from ingest.config.source_settings import SourceSettings, only_topic
 from ingest.decode.column_names import ColumnNames
 from ingest.decode.decoders import json_values
-from ingest.decode.events import SchemaDelta
-from ingest.decode.schema_change_events import TableDdl
-from ingest.schema.ddl_log import DdlLog
+from ingest.decode.events import SchemaDelta, SourceTable
+from ingest.decode.schema_change_events import JsonValue, TableDdl, plain_value, schema_changes
+from ingest.source.open import open_range, open_source
 from storage.clock import Clock
 
 __all__ = ["Statements"]
 
+_LOG = logging.getLogger(__name__)
+
+_PATIENCE_S = 10.0
+"""How long a statement may come after the first row of its shape [s]: connectors send it first, to
+another partition, so milliseconds."""
+
+_SHORT_PATIENCE_S = 1.0
+"""The same for columns that the source table had before [s]: most likely the rows are old."""
+
+
+class DdlLog:
+    """The source's DDL as the driver knows it: the whole schema change topic, read to its end.
+
+    The topic is one of the stream's, so every statement is part of some batch. But row events in
+    other topics may overtake it, or a table may be created batches later; so the driver reads the
+    topic before it decides (ADR 0011). The topic is small: a message per statement. Not
+    thread-safe.
+
+    Args:
+        source: the pipeline's source.
+        topic: the schema change topic.
+        clock: time.
+        value: reads values of its records.
+    """
+
+    def __init__(
+        self, source: SourceSettings, topic: str, clock: Clock, value: JsonValue = plain_value
+    ) -> None:
+        self.topic = topic
+        # read when something is to be decided
+        self._settings = only_topic(source, topic, "earliest", 0.1)
+        self._source = open_source(self._settings, clock)
+        self._clock = clock
+        self._value = value
+        self._position: Mapping[str, Any] | None = None
+        self._events: dict[SourceTable, dict[tuple[str, int, int], TableDdl]] = {}
+        self._began: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, int], int] = {}
+
+    def read(self) -> None:
+        """Learn what is new in the topic.
+
+        Raises:
+            RetryableError: the source does not answer.
+        """
+        first = self._position is None
+        if self._position is None:
+            self._position = self._source.initial()
+        while True:
+            end = self._source.latest(self._position)
+            if end == self._position:
+                if first:
+                    self._began = {position: offset + 1 for position, offset in self._last.items()}
+                return
+            for pieces in self._source.plan(self._position, end):
+                for piece in pieces:
+                    for raw in open_range(piece, self._settings):
+                        self.take(schema_changes(raw, self._value))
+            self._position = end
+
+    def close(self) -> None:
+        """Release the client."""
+        self._source.close()
+
+    def take(self, events: Iterable[TableDdl]) -> None:
+        """Learn of statements that were met elsewhere, or again."""
+        for event in events:
+            position = (event.topic, event.partition, event.offset)
+            self._events.setdefault(event.source, {})[position] = event
+            self._last[position[:2]] = max(event.offset, self._last.get(position[:2], 0))
+
+    def began_at(self, position: tuple[str, int]) -> int:
+        """The offset at which a topic and partition ended when it was read first."""
+        return self._began.get(position, 0)
+
+    def of(self, source: SourceTable) -> list[TableDdl]:
+        """Statements about a source table since it was created last, in their order."""
+        found: list[TableDdl] = []
+        for _, event in sorted(self._events.get(source, {}).items()):
+            if event.type != "ALTER":
+                found.clear()
+            found.append(event)
+        return found
+
+    def await_columns(self, deltas: Sequence[SchemaDelta]) -> None:
+        """Wait for the statements that made columns which row events show, within reason.
+
+        A new column may be a renamed one, whose statement is on its way. Nothing is waited for
+        where the topic has no statement on the source table at all.
+
+        Args:
+            deltas: of tables that exist.
+        """
+        self.read()
+        known = all(self._once_told(delta) for delta in deltas)
+        until = self._clock.monotonic_s() + (_SHORT_PATIENCE_S if known else _PATIENCE_S)
+        while missing := [delta for delta in deltas if not self._explains(delta)]:
+            if self._clock.monotonic_s() >= until:
+                for delta in missing:
+                    _LOG.warning(
+                        "the schema change topic has no statement for a new column",
+                        extra={"table": delta.target, "source": delta.source.address},
+                    )
+                return
+            self._clock.sleep(0.5)
+            self.read()
+
+    def _explains(self, delta: SchemaDelta) -> bool:
+        """Whether the last that is known of the source table has the columns of the shape."""
+        events = [event for event in self.of(delta.source) if event.columns]
+        return not events or all(field.name in events[-1].columns for field in delta.fields)
+
+    def _once_told(self, delta: SchemaDelta) -> bool:
+        named = {name for event in self.of(delta.source) for name in event.columns}
+        return all(field.name in named for field in delta.fields)
+
 
 class Statements:
-    """See the module.
+    """Selects the statements that a table's next decision must know.
 
     Args:
         log: the schema change topic; None = there is none.
@@ -66,8 +185,8 @@ class Statements:
         if self._log is None:
             return {}
         for event in streamed:
-            place = (event.topic, event.partition)
-            self._since[place] = min(event.offset, self._since.get(place, event.offset))
+            position = (event.topic, event.partition)
+            self._since[position] = min(event.offset, self._since.get(position, event.offset))
         self._log.take(streamed)
         if deltas:
             self._log.await_columns([delta for delta in deltas if delta.target in tables])
@@ -80,7 +199,7 @@ class Statements:
             events = [event for source in owners for event in self._log.of(source)]
             found[target] = [
                 dataclasses.replace(event, target=target, owner=owners[event.source])
-                for event in sorted(events, key=_place)
+                for event in sorted(events, key=_position)
                 if self._counts(event, tables.get(target))
             ]
         return found
@@ -88,16 +207,16 @@ class Statements:
     def _counts(self, event: TableDdl, options: Mapping[str, str] | None) -> bool:
         if options is None or event.source.address in ColumnNames.of(options).heard:
             return True
-        place = (event.topic, event.partition)
-        if place not in self._since and self._log is not None:
-            self._since[place] = self._log.began_at(place)
-        return event.offset >= self._since[place]
+        position = (event.topic, event.partition)
+        if position not in self._since and self._log is not None:
+            self._since[position] = self._log.began_at(position)
+        return event.offset >= self._since[position]
 
 
 def _origin(settings: Settings) -> tuple[object, ...]:
     return settings.events.schema_change_topic, settings.source, settings.avro
 
 
-def _place(event: TableDdl) -> tuple[str, int, int, str]:
-    """Where a statement stands; one statement may be about several tables."""
+def _position(event: TableDdl) -> tuple[str, int, int, str]:
+    """Where a statement is in the topic; one statement may be about several tables."""
     return event.topic, event.partition, event.offset, event.source.address

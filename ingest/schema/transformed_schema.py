@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from ingest.decode.events import ObservedField, SchemaDelta
 from ingest.decode.types.widening import nullable, union_type
-from ingest.transform.renamed_rule import present_rule
 from ingest.transform.row_transform import RowTransform
-from ingest.transform.rule_names import key_recipe, wanted_columns
+from ingest.transform.rule_names import key_recipe, present_rule, wanted_columns
 from ingest.transform.rules import (
     HIDDEN_OPTION,
     KEY_OPTION,

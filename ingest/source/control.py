@@ -1,20 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control files: how the daemon speaks to its source, which runs in a process of Spark's.
+"""Control files of the daemon for its source, which runs in a process of Spark's.
 
 ``<checkpoint>/control.json`` holds ``{"drain": true}`` while the source must offer nothing new.
 No file says the same as ``{"drain": false}``.
 
 ``<checkpoint>/waits.json`` holds ``{topic: seconds}`` for topics whose records may wait. It is a
-file of its own because others write it: a word about waiting must not take back a drain.
+file of its own because others write it: a change of waits must not revoke a drain.
 """
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from ingest.source.ranges import resume_token
+from storage.clock import Clock
 from storage.io.local import LocalFileIO
 
-__all__ = ["draining", "topic_waits", "write_control", "write_topic_waits"]
+__all__ = [
+    "MOST_WAITING",
+    "TopicGate",
+    "draining",
+    "topic_waits",
+    "write_control",
+    "write_topic_waits",
+]
+
+MOST_WAITING = 10_000
+"""Records of a topic that wait at most: enough for a file that need not be merged soon."""
+
+_BYTES_PER_RECORD = 1024
+_FILES = "files"
+
+
+class TopicGate:
+    """Topics whose records may wait: they advance when there are enough, or time is up.
+
+    Gates where the source's offsets are offered, so nothing that was read is kept back: a record
+    that waits is still in the source. Offered offsets are in Spark's log, where a repeated batch
+    finds them. How long records have waited is known to this process only: records that wait at its
+    first poll have waited for an unknown time and are offered at once.
+
+    Args:
+        clock: time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: set[str] = set()
+        self._since_s: dict[str, float] = {}
+
+    def gated(
+        self, start: Mapping[str, Any], end: Mapping[str, Any], waits: Mapping[str, float]
+    ) -> frozenset[str]:
+        """Topics that must not advance now.
+
+        Args:
+            start: where the next batch begins, in the source's own form.
+            end: where it would end without any limit.
+            waits: how long records of a topic may wait [s]; topics not named may not.
+        """
+        now_s = self._clock.monotonic_s()
+        gated = frozenset(
+            topic
+            for topic, wait_s in waits.items()
+            if self._holds(topic, start.get(topic), end.get(topic), wait_s, now_s)
+        )
+        self._known.update(end)
+        for topic in self._since_s.keys() - waits.keys():
+            del self._since_s[topic]
+        return gated
+
+    def _holds(self, topic: str, before: Any, after: Any, wait_s: float, now_s: float) -> bool:
+        if before is None or after is None or before == after:
+            self._since_s.pop(topic, None)
+            return False
+        since_s = self._since_s.setdefault(topic, now_s)
+        waiting = _waiting(topic, before, after)
+        due = topic not in self._known or now_s - since_s >= wait_s
+        if due or waiting is None or waiting >= MOST_WAITING:
+            del self._since_s[topic]
+            return False
+        return True
+
+
+def _waiting(topic: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> int | None:
+    """Records between two positions of a topic, estimated for files; None if it goes backwards."""
+    if _FILES in after:
+        return sum(to - first for _, first, to, _ in after[_FILES]) // _BYTES_PER_RECORD
+    begin, end = resume_token({topic: before})[topic], resume_token({topic: after})[topic]
+    ahead = [offset - begin.get(key, offset) for key, offset in end.items()]
+    return None if min(ahead, default=0) < 0 else sum(ahead)
+
 
 _FILE_NAME = "control.json"
 _WAITS_NAME = "waits.json"
@@ -36,13 +113,13 @@ def draining(checkpoint: Path) -> bool:
 
 
 def write_topic_waits(checkpoint: Path, waits: Mapping[str, float]) -> None:
-    """Say how long records of a topic may wait [s]; one atomic step, the directory is created."""
+    """Replace how long records of a topic may wait [s], atomically; the directory is created."""
     data = json.dumps(dict(waits), sort_keys=True).encode()
     LocalFileIO(durable=False).overwrite_bytes(str(checkpoint / _WAITS_NAME), data)
 
 
 def topic_waits(checkpoint: Path) -> dict[str, float]:
-    """How long records of a topic may wait [s]; topics that may not are not in it."""
+    """Read how long records of a topic may wait [s]; topics that may not wait are left out."""
     try:
         text = (checkpoint / _WAITS_NAME).read_bytes()
     except FileNotFoundError:

@@ -6,10 +6,10 @@ record: a JSON object with the member ``value`` and any of ``key``, ``headers``,
 ``topic``, ``partition``, ``offset``, which are ignored), and no other. Key and value are nested
 JSON, whose bytes are handed on untouched, or strings, whose content is; null is absent. Headers are
 an object, or an array of ``[name, value]`` pairs or of ``{"key": …, "value": …}`` objects. A blank
-line is nothing; the bare word ``null`` is a tombstone.
+line is nothing; the bare token ``null`` is a tombstone.
 
 `FileSourceSettings.lines` says which of the two. No event of a format with an envelope looks like
-an archived record, so there the line itself tells (`auto`; it has to begin with one of the names).
+an archived record, so there the line itself shows it (`auto`: it begins with one of the names).
 A row of the other formats may have such columns: there a line that looks like a record stops the
 stream (`ask`) until the setting is given. In any case a line that is no such object is a value.
 
@@ -76,7 +76,7 @@ class _LineExtras:
         """See `RecordExtras`."""
         try:
             raw = orjson.loads(self._headers) if self._headers else None
-        except ValueError:  # the line's form was looked at, not every text in it
+        except ValueError:  # the line's form was checked, not every string in it
             return [("headers", self._headers)]
         if isinstance(raw, dict):
             return [(name, _header(value)) for name, value in raw.items()]
@@ -100,7 +100,7 @@ def read_range(piece: SourceRange, settings: FileSourceSettings) -> Iterator[Raw
         Batches of 1 to 5000 records; an empty one only to report `skipped` bytes.
 
     Raises:
-        DataLossError: the file is gone or shorter than the range, and `fail_on_data_loss` is on.
+        DataLossError: the file is missing or shorter than the range, and `fail_on_data_loss` is on.
     """
     path = Path(settings.path, piece.extra[0])
     base = piece.start & ~POSITION_MASK
@@ -110,7 +110,7 @@ def read_range(piece: SourceRange, settings: FileSourceSettings) -> Iterator[Raw
             yield from _batches(piece, block, base + position, settings.lines)
             position += len(block)
     except FileNotFoundError:
-        pass  # told below like a file that is too short
+        pass  # reported below like a file that is too short
     if position < end:
         if settings.fail_on_data_loss:
             raise DataLossError(

@@ -124,7 +124,7 @@ def last_complete_end(path: Path, start: int, size: int) -> int:
     Args:
         path: a plain file.
         start: where a line begins.
-        size: bytes to look at; more may have been appended since.
+        size: bytes to consider; more may have been appended since.
 
     Returns:
         Position after the last complete line; `start` if there is none.
@@ -183,7 +183,7 @@ def count_lines(path: Path, start: int, end: int, wanted: int, scan: int) -> tup
         start: where a line begins.
         end: a line border.
         wanted: stop after this many lines; at least 1.
-        scan: look at no more than this many bytes.
+        scan: read no more than this many bytes.
 
     Returns:
         (position, lines): `position` is after the last line counted, at most `end`.

@@ -6,20 +6,22 @@ Runs in Spark's source runner (and in the daemon, for the initial offsets). Offs
 records of open transactions are not part of any range.
 
 - New topics and partitions enter at their earliest offset, whatever the startup mode.
-- A partition whose topic the settings no longer select keeps its place and does not move.
-- Offsets that are gone: `DataLossError`, or, with `fail_on_data_loss` off, planning goes on from
+- A partition whose topic the settings no longer select keeps its position.
+- Offsets that left the log: `DataLossError`, or, with `fail_on_data_loss` off, planning resumes at
   the earliest offset and the range reader counts what it skips.
-- A log that ends below our position was truncated or created anew. Because a change of leader can
-  show this for a moment, it must last `REGRESSION_GRACE_S` to be believed. With
+- A log that ends below our position was truncated or re-created. Because a change of leader can
+  show this for a moment, it must last `REGRESSION_GRACE_S` to count. With
   `fail_on_data_loss` off the partition is then read from its beginning: its end offset in the plan
   is below its start.
-- A topic with another id than the offsets are of was created anew, however long it is by now
-  (`topic_identities`): the same as a log that ends below our position.
+- A topic with another id than the offsets are of was re-created, however long it is by now
+  (`TopicIdentities`): the same as a log that ends below our position.
 - When the brokers do not answer, `latest` returns `start`: an error would end the query.
 """
 
+import json
 import logging
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
@@ -43,11 +45,104 @@ from ingest.source.ranges import (
     resume_token,
     split_ranges,
 )
-from ingest.source.topic_identities import TopicIdentities
 from storage.clock import Clock, SystemClock
-from storage.errors import DataLossError, InvalidOptionError, RetryableError
+from storage.errors import CorruptDataError, DataLossError, InvalidOptionError, RetryableError
+from storage.io.local import LocalFileIO
 
-__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "Watermarks"]
+__all__ = ["REGRESSION_GRACE_S", "KafkaSource", "TopicIdentities", "Watermarks"]
+
+_FILE_NAME = "topics.json"
+
+
+class TopicIdentities:
+    """Which topic the stream's offsets belong to, since a name can be given to another topic.
+
+    A topic that is deleted and re-created starts again at offset 0. While it is shorter than what
+    was read of the old one, its end reveals that; once it is longer, only the topic's id does
+    (KIP-516), and its first records would be skipped silently. `<checkpoint>/topics.json` keeps per
+    topic
+
+    * `id`: of the topic that the offsets belong to;
+    * `left`, only during the transition to a new topic: the offsets at which the old one was left.
+      Offsets that still equal these belong to the old one. So the offset alone decides, and a crash
+      between planning and Spark's log needs no further care.
+
+    Brokers before 2.8 have no ids: nothing is kept then. One writer: the planning side.
+
+    Args:
+        checkpoint: the stream's directory.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._path = checkpoint / _FILE_NAME
+        self._known: dict[str, dict[str, Any]] | None = None
+
+    def renewed(self, start: OffsetMap, ids: Mapping[str, str], *, allowed: bool) -> frozenset[str]:
+        """Topics whose offsets are of an older topic of that name; notes topics that are new.
+
+        Args:
+            start: next offsets to read.
+            ids: of the topics that the cluster has now.
+            allowed: whether the stream may go over to another topic.
+
+        Raises:
+            DataLossError: it may not, and has to.
+            CorruptDataError: the file cannot be read.
+        """
+        before = self._read()
+        known = dict(before)
+        found: set[str] = set()
+        for topic, now in ids.items():
+            offsets = start.get(topic)
+            entry = known.get(topic)
+            if offsets is None or entry is None:
+                known[topic] = {"id": now}
+            elif entry["id"] != now:
+                if not allowed:
+                    raise self._made_anew(topic, entry["id"], now)
+                known[topic] = {"id": now, "left": offsets}
+                found.add(topic)
+            elif "left" in entry:
+                if entry["left"] == offsets:
+                    found.add(topic)
+                else:
+                    known[topic] = {"id": now}
+        if known != before:
+            text = json.dumps(known, sort_keys=True).encode()
+            LocalFileIO().overwrite_bytes(str(self._path), text)
+            self._known = known
+        return frozenset(found)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if self._known is None:
+            self._known = self._parsed()
+        return self._known
+
+    def _parsed(self) -> dict[str, dict[str, Any]]:
+        try:
+            known = json.loads(self._path.read_bytes())
+            return {topic: {**entry, "id": str(entry["id"])} for topic, entry in known.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptDataError(
+                "the topics of the offsets cannot be read",
+                hint="restore the file, or remove it if no topic was re-created meanwhile",
+                path=self._path,
+            ) from error
+
+    def _made_anew(self, topic: str, was: str, now: str) -> DataLossError:
+        return DataLossError(
+            "a topic was deleted and re-created",
+            detail="its offsets are of other records now",
+            hint="re-snapshot the tables of this topic, or set `source.fail.on.data.loss: false` "
+            f"to read the new one from its beginning; if the records are the same, as after a move "
+            f"to another cluster with all offsets, remove {self._path}",
+            topic=topic,
+            was=was,
+            now=now,
+        )
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,14 +153,14 @@ Watermarks = dict[Pair, tuple[int, int]]
 REGRESSION_GRACE_S = 10.0
 """How long a log must end below our position before that is taken for the truth [s]."""
 
-# An idle trigger asks every 12 ms (SPARK.md §1); the brokers are asked at most this often [s].
+# An idle trigger polls every 12 ms (SPARK.md §1); brokers are queried at most this often [s].
 _WATERMARK_CACHE_S = 0.2
-# With nothing selected yet, look again soon: it is the start of a pipeline [s].
+# With nothing selected yet, discover again soon: it is the start of a pipeline [s].
 _EMPTY_DISCOVERY_S = 5.0
 _REQUEST_TIMEOUT_S = 15.0
 _EARLIEST, _LATEST = -2, -1
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What a broker says that gives topics no ids."""
+"""The id that brokers without topic ids return."""
 
 
 class KafkaSource:
@@ -74,7 +169,7 @@ class KafkaSource:
     Args:
         settings: topics and connection.
         clock: for caches and grace periods.
-        identities: which topics the stream's offsets are of; None = that is not looked at.
+        identities: which topics the stream's offsets are of; None = unchecked.
     """
 
     def __init__(
@@ -104,7 +199,7 @@ class KafkaSource:
         missing = [pair for pair in self._pairs if pair not in marks]
         if missing:
             raise RetryableError(
-                "kafka did not tell the offsets of all partitions", missing=missing[:10]
+                "kafka did not return the offsets of all partitions", missing=missing[:10]
             )
         mode = self._settings.startup_mode
         if mode == "earliest":
@@ -154,7 +249,7 @@ class KafkaSource:
         *,
         max_records: int | None = None,
         max_bytes: int | None = None,
-        held: Collection[str] = (),
+        gated: Collection[str] = (),
     ) -> OffsetJson:
         """See `Source`."""
         marks = self._current(start)
@@ -164,10 +259,10 @@ class KafkaSource:
         renewed = self._renewed(known)
         begin = self._effective_start(known, marks, renewed)
         ends = _offset_map({pair: high for pair, (_, high) in marks.items()})
-        ends |= {topic: begin[topic] for topic in held if topic in begin}
+        ends |= {topic: begin[topic] for topic in gated if topic in begin}
         weights = None
         if max_bytes is not None:
-            moving = {pair: mark for pair, mark in marks.items() if pair[0] not in held}
+            moving = {pair: mark for pair, mark in marks.items() if pair[0] not in gated}
             weights = self._sizes.weights(_backlogs(begin, moving), max_bytes)
         end = plan_end(begin, ends, max_records=max_records, max_bytes=max_bytes, weights=weights)
         for (topic, key), (low, _) in marks.items():
@@ -210,7 +305,7 @@ class KafkaSource:
 
     @property
     def silent(self) -> frozenset[Pair]:
-        """Partitions of the topics that no leader answered for when watermarks were asked last."""
+        """Partitions of the topics that no leader answered for in the last query of watermarks."""
         return frozenset(self._pairs) - self._marks.keys()
 
     def freeze(self) -> None:
@@ -220,7 +315,7 @@ class KafkaSource:
         missing = set(self._pairs) - set(self._marks)
         if missing:
             raise RetryableError(
-                "kafka did not tell the offsets of all partitions", missing=sorted(missing)[:10]
+                "kafka did not return the offsets of all partitions", missing=sorted(missing)[:10]
             )
         self._frozen = True
 
@@ -235,27 +330,27 @@ class KafkaSource:
         """See `Source`."""
         self._sizes.close()
         if self._client is not None:
-            self._client.poll(0)  # its last words
+            self._client.poll(0)  # its last log lines
         self._client = None
 
     def _due(self, since_s: float | None, interval_s: float) -> bool:
         return since_s is None or self._clock.monotonic_s() - since_s >= interval_s
 
     def _current(self, start: Mapping[str, Any]) -> Watermarks | None:
-        """Watermarks, or None when the brokers are away."""
+        """Watermarks, or None when the brokers are unavailable."""
         try:
             return self.watermarks()
         except RetryableError as error:
             _LOG.warning(
-                "kafka is away, no new offsets",
+                "kafka is unavailable, no new offsets",
                 extra={"event": "source_unavailable", "error": str(error), "topics": len(start)},
             )
-            self._marked_s = self._clock.monotonic_s()  # do not ask again at once
+            self._marked_s = self._clock.monotonic_s()  # do not query again at once
             self._marks = {}
             return None
 
     def _renewed(self, start: OffsetMap) -> frozenset[str]:
-        """Topics whose offsets are of an older one of that name; see `topic_identities`."""
+        """Topics whose offsets are of an older one of that name; see `TopicIdentities`."""
         if self._identities is None:
             return frozenset()
         allowed = not self._settings.fail_on_data_loss
@@ -298,7 +393,7 @@ class KafkaSource:
         return self._frozen or self._clock.monotonic_s() - since >= REGRESSION_GRACE_S
 
     def _check_vanished(self, start: OffsetMap) -> None:
-        """Selected partitions that the cluster no longer knows."""
+        """Selected partitions that the cluster no longer has."""
         present = set(self._pairs)
         for topic, entry in start.items():
             if not selects_topic(self._settings, topic):
@@ -331,7 +426,7 @@ class KafkaSource:
         self._discovered_s = self._clock.monotonic_s()
 
     def _topic_ids(self) -> dict[str, str]:
-        """Of the topics that are read; of brokers that give none, none."""
+        """Ids of the topics that are read; empty if the brokers have none."""
         topics = sorted({topic for topic, _ in self._pairs})
         if not topics:
             return {}
@@ -347,7 +442,7 @@ class KafkaSource:
                 found[topic] = str(future.result().topic_id)
             except KafkaException as error:
                 if is_transient(error.args[0]):
-                    continue  # it may be about to go: the next look tells
+                    continue  # it may be about to be deleted: the next discovery shows
                 raise broker_error(error, topic=topic) from error
         return {topic: number for topic, number in found.items() if number != _NO_ID}
 
@@ -375,17 +470,17 @@ class KafkaSource:
             )
         except KafkaException as error:
             raise broker_error(error) from error
-        for place, future in futures.items():
+        for partition, future in futures.items():
             try:
-                offsets[place.topic, str(place.partition)] = future.result().offset
+                offsets[partition.topic, str(partition.partition)] = future.result().offset
             except KafkaException as error:
                 failure = error
                 if not is_transient(error.args[0]):
                     raise broker_error(
-                        error, topic=place.topic, partition=place.partition
+                        error, topic=partition.topic, partition=partition.partition
                     ) from error
         if failure is not None:
-            self._discovered_s = None  # perhaps a topic went away: look at the next turn
+            self._discovered_s = None  # a topic may have been deleted: discover again
             if not offsets:
                 raise broker_error(failure) from failure
         return offsets
@@ -417,8 +512,8 @@ class KafkaSource:
                         partition=key,
                     )
                 low, high = marks[pair]
-                place = {_EARLIEST: low, _LATEST: high}.get(offset, offset)
-                if not low <= place <= high:
+                position = {_EARLIEST: low, _LATEST: high}.get(offset, offset)
+                if not low <= position <= high:
                     raise InvalidOptionError(
                         "a startup offset is not in the log",
                         topic=topic,
@@ -427,7 +522,7 @@ class KafkaSource:
                         earliest=low,
                         latest=high,
                     )
-                chosen[pair] = place
+                chosen[pair] = position
         return chosen
 
 

@@ -34,7 +34,7 @@ _VARYING = re.compile(r"\(after \d+ms in state \w+.*\)")
 class _ClientLog:
     """Takes the lines of librdkafka, which come when a client is polled; see `CLIENT_LOG`.
 
-    It tries a broker that is away twenty times a second, and says so every time: the same line of
+    It retries an unavailable broker twenty times a second and logs each attempt: the same line of
     a client is written once a minute.
     """
 
@@ -69,7 +69,7 @@ CLIENT_LOG = _ClientLog()
 _FIXED: dict[str, str | bool] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # the end of a range can lie behind its last record (transaction markers, compaction)
+    # the end of a range can be after its last record (transaction markers, compaction)
     "enable.partition.eof": True,
     # offsets out of range must be an error, never a silent jump
     "auto.offset.reset": "error",
@@ -81,9 +81,9 @@ _DEFAULTS: dict[str, str | int | bool] = {
     "client.id": "lakeward",
     "isolation.level": "read_committed",
     # One partition is read at a time, so one partition's fetch is the unit of transfer: 4 MiB is
-    # about 10 ms of decoding. What is queued when a range ends was fetched in vain, so the queue
+    # about 10 ms of decoding. What is queued when a range ends is discarded, so the queue
     # is 16 MiB: no slower than 64 MiB on a local broker (0.66-0.80 million messages of 650 bytes
-    # a second). A full queue is looked at again after 1 ms; librdkafka's 1 s starves the consumer
+    # a second). A full queue is checked again after 1 ms; librdkafka's 1 s starves the consumer
     # (0.2 million/s).
     "max.partition.fetch.bytes": 4 << 20,
     "queued.max.messages.kbytes": 16 << 10,
@@ -175,15 +175,15 @@ def broker_error(
 ) -> LakewardError:
     """Our error for one of librdkafka's: what the caller can do next decides the class."""
     cause = error.args[0] if isinstance(error, KafkaException) else error
-    place = f"{topic}-{partition}" if topic else "cluster"
+    target = f"{topic}-{partition}" if topic else "cluster"
     if cause.code() in _DENIED:
         return InvalidRequestError(
             "kafka refused access",
             detail=cause.str(),
             hint="check the credentials in `source.properties` and the ACLs of the topics",
-            place=place,
+            target=target,
         )
-    return RetryableError("kafka did not answer", detail=cause.str(), place=place)
+    return RetryableError("kafka did not answer", detail=cause.str(), target=target)
 
 
 def data_loss(topic: str, partition: int, wanted: int, low: int, high: int) -> DataLossError:
@@ -199,7 +199,7 @@ def data_loss(topic: str, partition: int, wanted: int, low: int, high: int) -> D
     cause = (
         "retention or a deletion removed them"
         if wanted < low
-        else "the topic was deleted, truncated or created anew"
+        else "the topic was deleted, truncated or re-created"
     )
     return DataLossError(
         "kafka no longer has offsets that this stream needs",

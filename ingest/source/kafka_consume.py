@@ -2,7 +2,7 @@
 """Executor side of the Kafka source: read exactly one range of offsets.
 
 A range ends in one of three ways: a record at or after its end arrives; the last offset before
-its end was read; or the end of the log is reported with the consumer's position at or behind the
+its end was read; or the end of the log is reported with the consumer's position at or after the
 range's end (the last offsets hold transaction markers or compacted records and nothing is ever
 delivered for them). Aborted transactions are skipped by the client library. Anything else is an
 error or a wait that ends at a deadline: no range is ever cut short silently.
@@ -35,13 +35,13 @@ STALL_S = 60.0
 election or a broker restart takes, far below anything an operator would wait for."""
 
 # Bounds of one RawBatch. The decoder works best on 1-5 thousand events; large
-# records make smaller batches so that a few MiB are held at a time.
+# records make smaller batches so that a few MiB are in memory at a time.
 _BATCH_RECORDS = 5000
 _BATCH_BYTES = 4 << 20
 _FIRST_BATCH_RECORDS = 500
 
 # `Consumer.consume` waits this long for a full batch even when the end of the log was reported
-# [s]; it is the price of finding the end of a range behind the last record.
+# [s]; it is the price of finding the end of a range after its last record.
 _WAIT_S = 0.02
 _QUERY_TIMEOUT_S = 10.0
 
@@ -77,7 +77,7 @@ def consume(
         Batches of 1 to 5000 records; an empty one only to report `skipped` offsets at the end.
 
     Raises:
-        DataLossError: offsets of the range are gone and `fail_on_data_loss` is on.
+        DataLossError: offsets of the range no longer exist and `fail_on_data_loss` is on.
         RetryableError: no progress for `stall_s`.
         InvalidRequestError: access denied.
     """
@@ -92,7 +92,7 @@ def consume(
         raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
     finally:
         if finished:
-            pooled.client.unassign()  # else it goes on fetching what nobody asked for
+            pooled.client.unassign()  # else it keeps prefetching
             idle.append(pooled)
         else:
             pooled.client.close()
@@ -186,8 +186,8 @@ class _RangeReader:
 
     def _out_of_range(self) -> None:
         """The log does not hold `position`: fail, or go on with what is left."""
-        place = TopicPartition(self.piece.topic, self.piece.partition)
-        low, high = self.client.get_watermark_offsets(place, timeout=_QUERY_TIMEOUT_S)
+        partition = TopicPartition(self.piece.topic, self.piece.partition)
+        low, high = self.client.get_watermark_offsets(partition, timeout=_QUERY_TIMEOUT_S)
         if low <= self.position <= high:  # it came back, as after a change of leader
             self._assign()
             return
@@ -211,7 +211,7 @@ class _RangeReader:
                 position=self.position,
                 end=self.piece.end,
             )
-        # the log ends before the range does: records that were there at planning time are gone
+        # the log ends before the range does: records of planning time no longer exist
         if self.settings.fail_on_data_loss:
             low = min(self.position, self.log_end)
             raise data_loss(

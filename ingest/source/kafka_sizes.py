@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mean record size per partition, by sampling, so that a batch can be bounded in bytes.
 
-Kafka tells how many offsets a partition holds but not how many bytes. A few records are read where
-a batch would begin; the mean stands until the position has moved far or a minute has passed. An
+Kafka reports how many offsets a partition has but not how many bytes. A few records are read where
+a batch would begin; their mean is used until the position has moved far or a minute has passed. An
 estimate only: it decides where a batch ends, and that end is then written down.
 """
 
@@ -27,7 +27,7 @@ Pair = tuple[str, str]
 _LARGEST_RECORD_BYTES = 1 << 20
 _RECORD_OVERHEAD_BYTES = 70
 _SAMPLE_RECORDS = 200
-# 0.3 s at most, spent in the planning of a batch; 3 s where a partition is asked for the first time
+# 0.3 s at most, spent in the planning of a batch; 3 s where a partition has no sample yet
 # and connections are made: a guess would let the first batch, the largest, exceed its limit
 _SAMPLE_WAIT_S = 0.05
 _SAMPLE_WAITS = 6
@@ -144,7 +144,7 @@ class RecordSizes:
                     waits -= 1
                     continue
                 sizes |= found
-                # else the records of the partition that answers first keep the others' away
+                # else the records of the partition that answers first displace the others'
                 self._consumer.incremental_unassign(
                     [TopicPartition(topic, int(key)) for topic, key in found]
                 )

@@ -1,25 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place that knows which code serves which kind of source.
+"""The interface of a source, whichever kind it is.
 
-Owns the `Source` protocol (planning side, one per stream, in Spark's source runner) and the two
-entry points `open_source` and `open_range`. Everything else takes settings and offsets as values.
+Owns the `Source` protocol (planning side, one per stream, in Spark's source runner) and what needs
+to know the kind: opening it, the offsets at which a stream starts, lag, sizes of topics, and the
+end of a topic for commands that wait for an answer there. Everything else takes settings and
+offsets as values.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
-from ingest.config.source_settings import KafkaSourceSettings, SourceSettings
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ingest.config.source_settings import KafkaSourceSettings, SourceSettings, only_topic
 from ingest.source.file_lines import read_range
+from ingest.source.file_listing import list_files
 from ingest.source.files import FileSource
-from ingest.source.kafka import KafkaSource
+from ingest.source.kafka import KafkaSource, TopicIdentities
+from ingest.source.kafka_client import CLIENT_LOG, admin_config, broker_error
 from ingest.source.kafka_consume import consume
+from ingest.source.kafka_sizes import RecordSizes
 from ingest.source.ranges import OffsetJson, SourceRange
 from ingest.source.records import RawBatch
-from ingest.source.topic_identities import TopicIdentities
 from storage.clock import Clock, SystemClock
+from storage.errors import LakewardError, RetryableError
 
-__all__ = ["Source", "open_range", "open_source"]
+__all__ = [
+    "LagProbe",
+    "Source",
+    "TopicTail",
+    "initial_offsets",
+    "open_range",
+    "open_source",
+    "rewind_offsets",
+    "send_record",
+    "topic_bytes",
+]
+
+_SEND_TIMEOUT_S = 30.0
+_POLL_INTERVAL_S = 0.5
+_Place = tuple[str, int]
 
 
 class Source(Protocol):
@@ -37,7 +60,7 @@ class Source(Protocol):
 
         Raises:
             RetryableError: the source did not answer.
-            InvalidRequestError: the settings ask for something that is not there.
+            InvalidRequestError: the settings name something that does not exist.
         """
 
     def restore(self, stored: Mapping[str, Any]) -> OffsetJson:
@@ -47,7 +70,7 @@ class Source(Protocol):
         """As `restore` of `start`, when a stream that has read up to `position` goes back there.
 
         Raises:
-            DataLossError: records between the two are gone, so they cannot be read again.
+            DataLossError: records between the two no longer exist.
         """
 
     def latest(
@@ -56,7 +79,7 @@ class Source(Protocol):
         *,
         max_records: int | None = None,
         max_bytes: int | None = None,
-        held: Collection[str] = (),
+        gated: Collection[str] = (),
     ) -> OffsetJson:
         """End of the batch that begins at `start`, within the limits; `start` if none is due.
 
@@ -64,10 +87,10 @@ class Source(Protocol):
             start: where it begins.
             max_records: bound over all topics [records].
             max_bytes: bound over all topics [bytes].
-            held: topics that do not advance; they take no part of the bounds.
+            gated: topics that do not advance; they have no share of the bounds.
 
         Raises:
-            DataLossError: records from `start` on are gone and `fail_on_data_loss` is on.
+            DataLossError: records from `start` on no longer exist and `fail_on_data_loss` is on.
         """
 
     def available(self, start: Mapping[str, Any]) -> OffsetJson:
@@ -93,8 +116,13 @@ def open_source(
         clock: time.
         checkpoint: of the stream that is planned; it keeps there which topics its offsets are of.
     """
+    return _source_of(settings, clock, None if checkpoint is None else TopicIdentities(checkpoint))
+
+
+def _source_of(
+    settings: SourceSettings, clock: Clock | None, identities: TopicIdentities | None = None
+) -> KafkaSource | FileSource:
     if isinstance(settings, KafkaSourceSettings):
-        identities = None if checkpoint is None else TopicIdentities(checkpoint)
         return KafkaSource(settings, clock or SystemClock(), identities)
     return FileSource(settings, clock or SystemClock())
 
@@ -103,9 +131,216 @@ def open_range(piece: SourceRange, source: SourceSettings) -> Iterator[RawBatch]
     """Read exactly the records of one range, in offset order; the same on every call.
 
     Raises:
-        DataLossError: records of the range are gone (and, for Kafka, `fail_on_data_loss` is on).
+        DataLossError: records of the range are missing (and, for Kafka, `fail_on_data_loss` is on).
         RetryableError: the source did not answer in time; the task can be tried again.
     """
     if isinstance(source, KafkaSourceSettings):
         return consume(piece, source)
     return read_range(piece, source)
+
+
+def initial_offsets(settings: SourceSettings, recovered: Mapping[str, Any] | None) -> OffsetJson:
+    """The concrete offsets at which a new checkpoint starts.
+
+    The daemon writes them down before Spark plans its first batch, because Spark does not log them.
+
+    Args:
+        settings: the source; its startup mode counts only when nothing was recovered.
+        recovered: offsets that the tables or the progress file hold; None for a new stream. What
+            they do not name is read from its beginning.
+
+    Raises:
+        RetryableError: the source did not answer.
+        DataLossError: a recovered position cannot be found.
+    """
+    source = open_source(settings)
+    try:
+        return source.initial() if recovered is None else source.restore(recovered)
+    finally:
+        source.close()
+
+
+def rewind_offsets(
+    settings: SourceSettings, start: Mapping[str, Any], position: Mapping[str, Any]
+) -> OffsetJson:
+    """Where to start so that records are read again.
+
+    Args:
+        settings: the source.
+        start: wanted offsets; a partition that is missing is read from its beginning.
+        position: up to where the stream has read.
+
+    Raises:
+        RetryableError: the source did not answer.
+        DataLossError: records between the two no longer exist.
+    """
+    source = open_source(settings)
+    try:
+        return source.rewind(start, position)
+    finally:
+        source.close()
+
+
+class LagProbe:
+    """The driver's own client for lag, since Spark's source runner shares no memory with it.
+
+    A context manager.
+
+    Args:
+        settings: the source.
+        clock: for caches.
+    """
+
+    def __init__(self, settings: SourceSettings, clock: Clock | None = None) -> None:
+        self._source = _source_of(settings, clock)
+
+    def __enter__(self) -> "LagProbe":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def poll(self, committed: Mapping[_Place, int] | None = None) -> dict[_Place, tuple[int, int]]:
+        """First and next-to-be-written offset of every (topic, partition).
+
+        Args:
+            committed: next offsets to read. Kafka does not need them. For files an offset is a file
+                number and a position; with `committed` the end is given such that end minus
+                committed is the number of bytes to read, without it the two are only comparable.
+
+        Raises:
+            RetryableError: the source did not answer.
+        """
+        if isinstance(self._source, KafkaSource):
+            marks = self._source.watermarks()
+            return {(topic, int(key)): marks[topic, key] for topic, key in marks}
+        ends = self._source.ends({topic: at for (topic, _), at in (committed or {}).items()})
+        return {(topic, 0): (0, end) for topic, end in ends.items()}
+
+    def silent(self) -> frozenset[_Place]:
+        """Partitions that no leader answered for at the last poll."""
+        if isinstance(self._source, KafkaSource):
+            return frozenset((topic, int(key)) for topic, key in self._source.silent)
+        return frozenset()
+
+    def close(self) -> None:
+        """Release the client."""
+        self._source.close()
+
+
+def topic_bytes(settings: SourceSettings, topics: Collection[str]) -> int:
+    """Estimate the bytes of events in `topics` [bytes]; 0 of a topic that does not exist.
+
+    Offsets of Kafka are multiplied by the mean size of some records, so that compacted topics,
+    which have fewer records than offsets, get an upper bound. Files count as they are on disk.
+
+    Raises:
+        RetryableError: the source did not answer.
+    """
+    if isinstance(settings, KafkaSourceSettings):
+        return _kafka_bytes(settings, topics)
+    try:
+        listing = list_files(settings)
+    except OSError as error:
+        raise RetryableError(
+            "the source directory cannot be read", detail=str(error), path=settings.path
+        ) from error
+    return sum(file.size for topic in topics for file in listing.get(topic, ()))
+
+
+def _kafka_bytes(settings: KafkaSourceSettings, topics: Collection[str]) -> int:
+    chosen = dataclasses.replace(
+        settings,
+        topics=tuple(sorted(topics)),
+        topics_pattern="",
+        startup_mode="earliest",
+        startup_timestamp_ms=None,
+        startup_offsets={},
+    )
+    source = KafkaSource(chosen)
+    sizes = RecordSizes(chosen, SystemClock())
+    try:
+        backlogs = {
+            pair: (low, high - low)
+            for pair, (low, high) in source.watermarks().items()
+            if high > low
+        }
+        means = sizes.weights(backlogs, 1)  # a limit that makes it read records
+    finally:
+        sizes.close()
+        source.close()
+    return round(sum(count * means[pair] for pair, (_, count) in backlogs.items()))
+
+
+class TopicTail:
+    """Reads on from where the topic ended when this was made; it may be created later.
+
+    Args:
+        source: the pipeline's source.
+        topic: the topic.
+        clock: time.
+
+    Raises:
+        RetryableError: the source does not answer.
+    """
+
+    def __init__(self, source: SourceSettings, topic: str, clock: Clock) -> None:
+        self._settings = only_topic(source, topic, "latest", _POLL_INTERVAL_S)
+        self._source = open_source(self._settings, clock)
+        self._position: Mapping[str, Any] = self._source.initial()
+
+    def read(self) -> Iterator[RawBatch]:
+        """The records since the last call.
+
+        Raises:
+            RetryableError: the source does not answer.
+        """
+        while True:
+            end = self._source.latest(self._position)
+            if end == self._position:
+                return
+            for pieces in self._source.plan(self._position, end):
+                for piece in pieces:
+                    yield from open_range(piece, self._settings)
+            self._position = end
+
+    def close(self) -> None:
+        """Release the client."""
+        self._source.close()
+
+
+def send_record(settings: KafkaSourceSettings, topic: str, key: bytes, value: bytes) -> None:
+    """Write one record into partition 0 and wait until the brokers have it.
+
+    Of a signal topic, whatever its partitions, Debezium reads that one.
+
+    Raises:
+        RetryableError: they did not say so in time; it may be there.
+        InvalidRequestError: they refused.
+    """
+    config = {
+        **admin_config(settings),
+        "acks": "all",
+        "message.timeout.ms": int(_SEND_TIMEOUT_S * 1_000),
+    }
+    failures: list[LakewardError] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            failures.append(broker_error(error, topic=topic))
+
+    producer = Producer(config, logger=CLIENT_LOG)
+    try:
+        producer.produce(topic, partition=0, key=key, value=value, on_delivery=delivered)
+    except KafkaException as error:
+        raise broker_error(error, topic=topic) from error
+    left = producer.flush(_SEND_TIMEOUT_S + 5)
+    if failures:
+        raise failures[0]
+    if left:
+        raise RetryableError("kafka did not take the record in time", topic=topic)

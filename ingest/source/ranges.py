@@ -14,7 +14,7 @@ Keys are sorted as text in both, because Spark keeps an offset as JSON text with
 
 A partition enters the offsets with an empty range: the batch that first names it ends at the
 partition's first offset. So a range's beginning is always written down somewhere, and a planned
-batch can be planned again after a restart without asking the source.
+batch can be planned again after a restart without the source.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ OffsetJson = dict[str, Any]
 MIN_TASK_RECORDS = 10_000
 
 DEFAULT_RECORD_BYTES = 1024.0
-"""Assumed size of a record of a partition nobody has sampled yet [bytes]."""
+"""Assumed size of a record of a partition that has not been sampled yet [bytes]."""
 
 # A rest this small (1/SLIVER of a task) stays with its task: a range costs 1-2 ms to open.
 _SLIVER = 10
@@ -62,7 +62,7 @@ _SLIVER = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceRange:
-    """A piece of one partition for one task: offsets `start` <= offset < `end`.
+    """A part of one partition for one task: offsets `start` <= offset < `end`.
 
     Attributes:
         topic: source topic.

@@ -2,7 +2,7 @@
 """Raw source records, as a source hands them to the decoder: parallel lists, a few thousand rows.
 
 Owns `RawBatch` only. Knows nothing of Debezium, tables or Spark. Headers and timestamps are needed
-for quarantined rows alone, so they stay where the client library keeps them and are asked for row
+for quarantined rows alone, so they stay where the client library keeps them and are read row
 by row (reading the timestamp of every message costs more than reading its value: 105 ns to 14 ns).
 """
 
@@ -89,15 +89,15 @@ class RawBatch:
         span = f"{self.offsets[0]}..{self.offsets[-1]}" if self.offsets else "empty"
         return f"RawBatch({self.topic}-{self.partition} {span}, {len(self)} records)"
 
-    def of(self, places: Sequence[int]) -> "RawBatch":
+    def of(self, indices: Sequence[int]) -> "RawBatch":
         """Some of the records, by ascending row index, without `skipped`."""
-        extras = {new: self._record(at) for new, at in enumerate(places)}
+        extras = {new: self._record(at) for new, at in enumerate(indices)}
         return RawBatch(
             self.topic,
             self.partition,
-            [self.offsets[at] for at in places],
-            [self.keys[at] for at in places],
-            [self.values[at] for at in places],
+            [self.offsets[at] for at in indices],
+            [self.keys[at] for at in indices],
+            [self.values[at] for at in indices],
             extras={at: record for at, record in extras.items() if record is not None},
         )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config.settings import Settings
-from ingest.source.initial import initial_offsets, rewind_offsets
+from ingest.source.open import initial_offsets, rewind_offsets
 from ingest.source.ranges import ANY_TABLE, OffsetJson, resume_token
 from ingest.state.ownership import BatchNote, Ownership, newest_note
 from ingest.state.rewind import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row transforms: expressions, computed columns, filters, masks, metadata columns, soft deletes.
 
-Pure: Arrow record batches in, record batches out; knows nothing of Spark and Kafka.
+Pure: Arrow record batches in, record batches out; independent of Spark and Kafka.
 """

@@ -15,19 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.config.suggestion import nearest
-from ingest.transform.expression_text import parse_expression
-from ingest.transform.expression_tree import (
-    Call,
-    Case,
-    CastTo,
-    ColumnName,
-    Literal,
-    LiteralKind,
-    Node,
-    expression_error,
-)
 from ingest.transform.functions.call_site import Function, Site, constant, shown
-from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.casting import strict_cast, zone_named
 from ingest.transform.functions.cells import Cells, Frame, Planned, as_array, combined, runner
 from ingest.transform.functions.condition_functions import CONDITIONS, choice
 from ingest.transform.functions.number_functions import INTERVAL_MARK, NUMBER_FUNCTIONS
@@ -42,10 +31,20 @@ from ingest.transform.functions.type_rules import (
     MAX_PRECISION,
     STRING,
 )
-from ingest.transform.functions.zones import zone_named
 from storage.format.files.orc.zones import Zone
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.table.scan.expression_text import (
+    Call,
+    Case,
+    CastTo,
+    ColumnName,
+    Literal,
+    LiteralKind,
+    Node,
+    expression_error,
+    parse_expression,
+)
 
 __all__ = ["FUNCTIONS", "Evaluated", "Expression", "plan_expression", "result_type"]
 
@@ -97,7 +96,7 @@ class Expression:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns that it looks at."""
+        """Columns that it reads."""
         return self.planned.columns
 
     @classmethod
@@ -107,7 +106,7 @@ class Expression:
         Args:
             text: SQL.
             columns: names and types of what it may use.
-            zone: of the wall clocks that a TIMESTAMP_LTZ is looked at with.
+            zone: time zone in which TIMESTAMP_LTZ is evaluated.
 
         Raises:
             InvalidRequestError: it is malformed, names what is not there, or types do not fit;
@@ -182,7 +181,7 @@ class _Binder:
                 f"there is no function `{node.name}`",
                 nearest(node.name, (name for name in FUNCTIONS if name.isidentifier())),
             )
-        return function.plan(self._site(node.name, node, [self.bind(a) for a in node.arguments]))
+        return function.planned(self._site(node.name, node, [self.bind(a) for a in node.arguments]))
 
     def _case(self, node: Case) -> Planned:
         branches = [(self.bind(test), self.bind(value)) for test, value in node.branches]
@@ -252,8 +251,8 @@ class _Binder:
         value = decimal.Decimal(node.text)
         if "." not in node.text:
             for type_, limit in _INTEGER_LIMITS:
-                if -limit <= int(node.text) < limit:
-                    scalar = pa.scalar(int(node.text), arrow_type(type_))
+                if -limit <= value < limit:
+                    scalar = pa.scalar(int(value), arrow_type(type_))
                     return constant(scalar, type_, text, node.start)
         scale = len(node.text.partition(".")[2])
         precision = max(len(value.as_tuple().digits), scale, 1)
@@ -280,4 +279,4 @@ class _Binder:
 
 
 def _quote_hint(name: str) -> str:
-    return f"texts stand in single quotes: '{name}'"
+    return f"string literals stand in single quotes: '{name}'"

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks: columns that come into the lake unreadable.
+"""Masks: columns that are written unreadable.
 
-    sha256, sha256('salt')    hexadecimal digest of the text, or of bytes, behind the salt
-    md5, md5('salt')          the same; broken as a hash, for old systems only
-    last(4), first(4)         that many characters; nothing of a value that would be shown whole
-    redact, redact('***')     the same text for every value
+    sha256, sha256('salt')    hexadecimal digest of the salt followed by the string or bytes
+    md5, md5('salt')          the same; not collision-resistant, for old systems only
+    last(4), first(4)         that many characters; empty for a value that would be shown whole
+    redact, redact('***')     the same string for every value
     null                      null
 
-Null stays null. Values that are no text are masked in their text form, the one that a cast to
-STRING gives. A salt is a secret: it stands in no message and no `repr`.
+Null stays null. Values that are no strings are masked in the string form that a cast to STRING
+gives. A salt is a secret: it is in no message and no `repr`.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.config.suggestion import nearest
-from ingest.transform.functions.digests import ALGORITHMS, hex_digests
+from ingest.transform.functions.text_functions import ALGORITHMS, hex_digests
 from ingest.transform.functions.type_rules import STRING, is_bytes, nullable
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
@@ -38,12 +38,12 @@ _REDACTED = "***"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mask:
-    """What becomes of a column.
+    """How a column is masked.
 
     Attributes:
         name: one of `MASK_NAMES`.
         count: characters shown by `first` and `last`.
-        text: the salt, or what stands for every value.
+        text: the salt, or the string that replaces every value.
     """
 
     name: str

@@ -40,47 +40,51 @@ tables:                                               # later rules win key by k
     bucket: -1                                        # dt is not in the key
 ```
 
-- **Filter.** A row that leaves it leaves the table, one that enters it comes in.
-- **Soft deletes** mark the row that the table holds. What the event does not bring of it
-  (PostgreSQL sends the key alone unless REPLICA IDENTITY says otherwise) stays as it is. A delete
-  of a row that the table does not hold leaves nothing. The merge engines aggregation and first-row
-  need whole rows of the source.
-- **Partitions.** A column that is not in the primary key needs `bucket: -1`: an index says where
-  each key is, so that a row moves when the column changes, and a delete needs nothing but its key.
-  A computed column in the primary key needs the old row in every update and delete (REPLICA
-  IDENTITY FULL); a record that does not tell it goes to quarantine as `before_image`.
+- **Filter.** A row that stops matching is deleted from the table, one that starts matching is
+  inserted.
+- **Soft deletes** mark the row in the table. Columns that the event lacks (PostgreSQL sends the
+  key alone unless REPLICA IDENTITY says otherwise) keep their values. A delete of a row that the
+  table does not have is ignored. The merge engines aggregation and first-row need whole rows of the
+  source.
+- **Partitions.** A column that is not in the primary key needs `bucket: -1`: an index has the
+  partition of each key, so that a row moves when the column changes, and a delete needs its key
+  only. A computed column in the primary key needs the before image in every update and delete
+  (REPLICA IDENTITY FULL); a record without it goes to quarantine as `before_image`.
 - **Values that were not sent** (TOAST): a masked column keeps its stored value, and so does a
-  computed one if none of its inputs was sent. A record goes to quarantine if the filter looks at
-  such a value, or if a computed column needs it beside one that was sent. A row that comes back
-  into a filter has nothing stored: null stands for what was not sent, and
-  `table_values_lost_total` counts it.
-- **A changed rule** is for rows that come from then on; one that would make other keys of the same
-  rows is refused. Columns that it adds are added to the table before its next rows, and are null in
-  older ones. Where a rule does not fit a table, its records go to quarantine as `transform`; the
-  other tables flow.
-- **A renamed column** that the table renamed, too, may go by its former name in rules. An excluded
-  column has none in the table that could follow: exclude its new name before the source renames it.
-- **Quarantine** keeps records whole, as they came: nothing is masked there.
+  computed one if none of its inputs was sent. A record goes to quarantine if the filter reads
+  such a value, or if a computed column needs it beside one that was sent. A row that matches the
+  filter again has no stored values: what was not sent is null, and `table_values_lost_total`
+  counts it.
+- **A changed rule** applies to rows from then on; one that would give the same rows other keys is
+  refused. Columns that it adds are added to the table before its next rows, and are null in older
+  ones. Where a rule does not fit a table, its records go to quarantine as `transform`; other tables
+  continue.
+- **A renamed column** that the table renamed, too, may have its former name in rules. An excluded
+  column is not in the table, so nothing follows its rename: exclude the new name before the source
+  renames it.
+- **Quarantine** keeps records whole, as received: nothing is masked there.
 
 ## Expressions
 
 SQL over the columns of the source: in `filter`, in computed columns (`name = expression`) and in
 `partition.by`. Names of columns are case-sensitive and may stand in double quotes or back quotes;
-texts stand in single quotes. Expressions are checked when the pipeline is: what is wrong is said
-with its position. Null is not satisfied in a filter.
+strings stand in single quotes. Expressions are checked with the configuration; errors name the
+position. A filter drops rows for which it is null. Filters of scans (`--filter`, Spark's option
+`filter`) share this grammar, for conditions on columns and literals.
 
-- **A row without a result** (a text that is no number, a number out of range, a division by zero)
-  goes to quarantine with the reason; the others go on. What a row does not need cannot fail for
+- **A row without a result** (a string that is no number, a number out of range, a division by zero)
+  goes to quarantine with the reason; other rows continue. What a row does not need cannot fail for
   it: branches of CASE, the right side of AND and OR, later arguments of `coalesce`. `TRY_CAST(x
   AS type)` gives null instead.
 - **Decimals are exact.** `+ - *` keep every digit; `/` has at least six decimal places and is
   rounded half up. `/` of two whole numbers is refused, because databases do not agree on it:
   write `a DIV b`, or cast one.
-- **Types meet** where one holds the other: numbers with numbers, DATE with TIMESTAMP, a text in
-  quotes with a date or time. A number and a text, or TIMESTAMP and TIMESTAMP_LTZ, need a CAST.
-- **Time zones.** A TIMESTAMP has none. A TIMESTAMP_LTZ is an instant, looked at in the pipeline's
-  zone (UTC unless set).
-- **A delete** may bring nothing but its key: computed columns are null in it then.
+- **Common types** exist where one type holds the other: numbers with numbers, DATE with TIMESTAMP,
+  a string literal with a date or time. A number and a string, or TIMESTAMP and TIMESTAMP_LTZ, need
+  a CAST.
+- **Time zones.** A TIMESTAMP has none. A TIMESTAMP_LTZ is an instant, shown in the pipeline's zone
+  (UTC unless set).
+- **A delete** may have its key only: computed columns are null in it then.
 
 Also: `CASE WHEN … THEN … ELSE … END`, `CAST(x AS type)`, `TRY_CAST`, `EXTRACT(YEAR FROM x)`,
 `INTERVAL '3' DAY`, `X'00ff'`, `DATE '…'`, `TIMESTAMP '…'`. Date patterns are Java's, with the
@@ -91,12 +95,12 @@ _MASKS = """## Masks
 | mask | what is stored | type |
 |---|---|---|
 | `sha256`, `sha256('salt')` | hexadecimal digest of the salt and the value | STRING |
-| `md5`, `md5('salt')` | the same, broken as a hash | STRING |
-| `first(n)`, `last(n)` | so many characters; nothing where that would be the whole value | STRING |
-| `redact`, `redact('***')` | the same text for every value | STRING |
+| `md5`, `md5('salt')` | the same; not collision-resistant | STRING |
+| `first(n)`, `last(n)` | so many characters; empty where that would be the whole value | STRING |
+| `redact`, `redact('***')` | the same string for every value | STRING |
 | `null` | null | as it was |
 
-Null stays null. Values that are no text are masked as the text that a cast to STRING gives. Key
+Null stays null. Values that are no strings are masked as a cast to STRING gives them. Key
 columns take `sha256` and `md5` only.
 """
 _METADATA = """## Metadata columns
@@ -114,7 +118,7 @@ def reference_page() -> str:
     for title, table in (
         ("Conditions and choices", CONDITIONS),
         ("Numbers", NUMBER_FUNCTIONS),
-        ("Texts", TEXT_FUNCTIONS),
+        ("Strings", TEXT_FUNCTIONS),
         ("Dates and times", TIME_FUNCTIONS),
     ):
         rows = _lines(

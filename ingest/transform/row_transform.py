@@ -10,46 +10,135 @@ For each row, in this order:
 4. masks, metadata, and the order of the table's columns.
 
 A row for which an expression has no result fails, with all rows of its record (a change of key is
-two). A delete may know nothing but its key: of it only the columns that say where the row is must
-have a result, the others are null.
+two). A delete may have its key only: then only the columns that locate the row must have a result,
+the others are null.
 
-Values that the source did not send are marked, and stay marked where they come through (`unsent`).
+Values that the source did not send are marked, and stay marked where they come through (`Unsent`).
 The same marks make soft deletes whole: what their before image lacks is the stored row's.
 """
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.events import OFFSET_COLUMN
+from ingest.decode.events import HELD_ONLY, OFFSET_COLUMN, UNAVAILABLE_COLUMN
 from ingest.decode.metadata_columns import METADATA, origin_column
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
 from ingest.transform.functions.cells import Failure, Frame, Mask, combined, mask_of, restricted
 from ingest.transform.functions.type_rules import BOOLEAN
 from ingest.transform.rules import PlannedRule, TransformRule, check_key_masks, plan_rule
 from ingest.transform.table_columns import (
-    Behind,
     Column,
-    Plain,
+    ColumnKind,
+    Inputs,
     RowsOut,
-    behind_column,
-    behind_names,
+    column_inputs,
     column_of,
     decode_schema_of,
+    inputs_of,
     key_inputs,
     source_types,
 )
-from ingest.transform.unsent import Unsent, split_unsent
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND, DataType, RowKind
 from storage.options.options import option_value
 
 __all__ = ["RowTransform", "SoftDelete", "Transformed"]
+
+_MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Unsent:
+    """Values that the source did not send, as masks of rows by field id.
+
+    Rows come with the ids of such values in `UNAVAILABLE_COLUMN` and leave with those of the
+    table's columns. A column that is computed from nothing but such values is such a value, too:
+    the table's value was computed from the same. An expression that also reads something else has
+    no result.
+
+    Attributes:
+        num_rows: of each mask.
+        masks: where a value was not sent.
+        held_only: rows that count only if the table holds one of their key.
+    """
+
+    num_rows: int
+    masks: dict[int, Mask]
+    held_only: Mask
+
+    @classmethod
+    def none(cls, num_rows: int) -> "Unsent":
+        """Nothing marked."""
+        return cls(num_rows, {}, np.zeros(num_rows, bool))
+
+    def of(self, number: int) -> Mask:
+        """Rows without the value of a field."""
+        found = self.masks.get(number)
+        return np.zeros(self.num_rows, bool) if found is None else found
+
+    def any_of(self, numbers: Iterable[int]) -> Mask:
+        """Rows without the value of one of some fields."""
+        return np.logical_or.reduce([self.of(n) for n in numbers] or [self._none()])
+
+    def all_of(self, numbers: Iterable[int]) -> Mask:
+        """Rows that lack the values of all of some fields."""
+        masks = [self.of(number) for number in numbers]
+        return np.logical_and.reduce(masks) if masks else self._none()
+
+    def _none(self) -> Mask:
+        return np.zeros(self.num_rows, bool)
+
+    def mark(self, number: int, rows: Mask) -> None:
+        """Note rows whose value of a field is to be taken from the table."""
+        if rows.any():
+            self.masks[number] = self.of(number) | rows
+
+    def column(self) -> pa.Array | None:
+        """The marks as a column; None when there are none."""
+        masks = {n: mask for n, mask in sorted(self.masks.items()) if mask.any()}
+        if self.held_only.any():
+            masks = {HELD_ONLY: self.held_only, **masks}
+        if not masks:
+            return None
+        ids = np.array([*masks], np.int32)
+        table = np.array([*masks.values()]).T
+        offsets = np.r_[0, np.cumsum(table.sum(axis=1))].astype(np.int32)
+        values = pa.array(ids[np.nonzero(table)[1]])
+        return pa.ListArray.from_arrays(
+            pa.array(offsets), values, mask=pa.array(~table.any(axis=1))
+        )
+
+    def with_column(self, rows: pa.RecordBatch, keep: Mask | None) -> pa.RecordBatch:
+        """Rows with the marks of those that were kept appended, if there are any."""
+        marks = self.column()
+        if marks is None:
+            return rows
+        if keep is not None:
+            marks = marks.filter(pa.array(keep))
+        return rows if marks.null_count == len(marks) else rows.append_column(_MARKS, marks)
+
+
+def split_unsent(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Unsent]:
+    """Rows without their marks, and the marks."""
+    count = rows.num_rows
+    at = rows.schema.get_field_index(UNAVAILABLE_COLUMN)
+    masks: dict[int, Mask] = {}
+    if at >= 0:
+        marks = rows.column(at)
+        rows = rows.remove_column(at)
+        rows_of = pc.list_parent_indices(marks).to_numpy()
+        ids = pc.list_flatten(marks).to_numpy()
+        for number in np.unique(ids).tolist():
+            masks[number] = np.zeros(count, bool)
+            masks[number][rows_of[ids == number]] = True
+    return rows, Unsent(count, masks, np.zeros(count, bool))
+
 
 _UPDATE, _DELETE, _BEFORE = RowKind.UPDATE_AFTER, RowKind.DELETE, RowKind.UPDATE_BEFORE
 _NONE = np.zeros(0, np.int64)
@@ -68,8 +157,8 @@ class SoftDelete(enum.Enum):
     delete will do. Of a delete that brings its key alone, and of every one where there is a filter,
     the row counts only if the table holds one of its key.
 
-    BEFORE_IMAGE: the same where stored rows cannot be told (aggregation, first-row): a delete that
-    brings its key alone fails instead of emptying the stored row.
+    BEFORE_IMAGE: the same where stored rows cannot be read back (aggregation, first-row): a delete
+    with its key alone fails instead of emptying the stored row.
     """
 
     KEEP_STORED = "keep stored"
@@ -90,7 +179,7 @@ class Transformed:
 
     Attributes:
         rows: the table's columns in schema order, then `_VALUE_KIND` and `_OFFSET`, and
-            `_UNAVAILABLE` where the table must be asked; in the order in which they came.
+            `_UNAVAILABLE` where stored values must be restored; in the order of arrival.
         failed: indices of rows that failed, in what came in, ascending, shape (n,).
         reasons: one per failed row.
         left: rows that did not satisfy the filter.
@@ -117,7 +206,7 @@ class RowTransform:
         soft_delete: how deletes are marked; None when they remove rows.
         needs_before: why changes must bring whole before images; empty when the key is enough.
         behind_key: columns of the source, no key of the table, that its key is computed from.
-        moved_by: why updates and deletes must tell the old values of the columns that the key is
+        moved_by: why updates and deletes must have the old values of the columns that the key is
             computed from; "" when it is not computed.
         warnings: for people.
     """
@@ -135,8 +224,8 @@ class RowTransform:
     warnings: tuple[str, ...]
     _planned: PlannedRule
     _columns: tuple[Column, ...]
-    _behind: tuple[Behind | None, ...]
-    _filter: Behind
+    _inputs: tuple[Inputs | None, ...]
+    _filter: Inputs
     _table: TableSchema
     _schema: pa.Schema
 
@@ -156,7 +245,7 @@ class RowTransform:
             table_schema: of the table as it is.
             hidden: source types of columns that the table does not have, or has masked with another
                 type (`TableShape.hidden`, kept with the table).
-            zone: of the wall clocks that a TIMESTAMP_LTZ is looked at with.
+            zone: time zone in which TIMESTAMP_LTZ is evaluated.
 
         Raises:
             InvalidRequestError: the rule is wrong, or does not fit the table.
@@ -182,7 +271,7 @@ class RowTransform:
             identity=planned.filter is None
             and soft is None
             and same
-            and all(isinstance(column, Plain) for column in columns),
+            and all(column.kind is ColumnKind.PLAIN for column in columns),
             ignored=frozenset(rule.exclude) - frozenset(decode.field_names),
             derived=frozenset(rule.derived_names),
             missing=missing,
@@ -194,11 +283,11 @@ class RowTransform:
             warnings=tuple(warnings),
             _planned=planned,
             _columns=columns,
-            _behind=tuple(
-                behind_column(planned, field.name, column, decode, table_schema)
+            _inputs=tuple(
+                column_inputs(planned, field.name, column, decode, table_schema)
                 for field, column in zip(table_schema.fields, columns, strict=True)
             ),
-            _filter=behind_names(planned.filter_inputs, decode, table_schema),
+            _filter=inputs_of(planned.filter_inputs, decode, table_schema),
             _table=table_schema,
             _schema=pa.schema(
                 [
@@ -253,13 +342,13 @@ class RowTransform:
         batch = marks.with_column(batch, keep)
         return Transformed(batch, failed, reasons, int(np.count_nonzero(leaving)))
 
-    def _lacking(self, behind: Behind, out: RowsOut) -> Mask:
+    def _lacking(self, inputs: Inputs, out: RowsOut) -> Mask:
         """Soft deletes whose before image may lack what a column comes from."""
-        if behind.own or not out.marked.any():
+        if inputs.own or not out.marked.any():
             return np.zeros(len(out.marked), bool)
         masks = [
             np.asarray(pc.is_null(out.rows.column(index)).to_numpy(zero_copy_only=False))
-            for index in behind.indices
+            for index in inputs.indices
             if out.rows.column(index).null_count
         ]
         return out.marked & np.logical_or.reduce(masks or [np.zeros(len(out.marked), bool)])
@@ -288,7 +377,7 @@ class RowTransform:
         failed = cells.failures
         lacking = unsent.any_of(self._filter.ids)
         if lacking.any():
-            failed = (Failure(lacking, f"the filter looks at {self._filter.names}: {_UNSENT}"),)
+            failed = (Failure(lacking, f"the filter reads {self._filter.names}: {_UNSENT}"),)
         failures += restricted(failed, (kinds != _BEFORE) & (kinds != _DELETE))
         return mask_of(cells.values, frame.num_rows)
 
@@ -347,13 +436,13 @@ class RowTransform:
         kinds: npt.NDArray[np.int8],
         marked: Mask,
     ) -> RowsOut:
-        gone = (kinds == _BEFORE) | (kinds == _DELETE)
+        retracted = (kinds == _BEFORE) | (kinds == _DELETE)
         keep_stored = self.soft_delete is SoftDelete.KEEP_STORED and bool(marked.any())
         return RowsOut(
             rows=rows,
             origin=origin,
             frame=frame,
-            gone=gone,
+            retracted=retracted,
             marked=marked,
             stored=marked if keep_stored else None,
         )
@@ -361,19 +450,19 @@ class RowTransform:
     def _values(
         self, at: int, out: RowsOut, unsent: Unsent, marks: Unsent, failures: list[Failure]
     ) -> pa.Array:
-        column, behind, field = self._columns[at], self._behind[at], self._table.fields[at]
+        column, inputs, field = self._columns[at], self._inputs[at], self._table.fields[at]
         values, failed = column.values(out)
-        if behind is not None and unsent.masks:
-            some = unsent.any_of(behind.ids)
+        if inputs is not None and unsent.masks:
+            some = unsent.any_of(inputs.ids)
             if some.any():
-                whole = some & (not behind.more) & unsent.all_of(behind.ids)
-                lost = some & ~whole & (column.always | ~out.gone)
-                reason = f"column `{field.name}` is computed from {behind.names}: {_UNSENT}"
+                whole = some & (not inputs.more) & unsent.all_of(inputs.ids)
+                lost = some & ~whole & (column.always | ~out.retracted)
+                reason = f"column `{field.name}` is computed from {inputs.names}: {_UNSENT}"
                 failed = (*restricted(failed, ~some), *restricted((Failure(lost, reason),), lost))
                 marks.mark(field.id, whole)
                 values = pc.if_else(pa.array(some), pa.scalar(None, values.type), values)
-        if behind is not None and self.soft_delete is SoftDelete.RESTORED:
-            lacking = self._lacking(behind, out)
+        if inputs is not None and self.soft_delete is SoftDelete.RESTORED:
+            lacking = self._lacking(inputs, out)
             if lacking.any():
                 failed = restricted(failed, ~lacking)
                 marks.mark(field.id, lacking)
@@ -409,12 +498,12 @@ def _missing(planned: PlannedRule, table: TableSchema) -> tuple[tuple[str, DataT
 def _moved_by(planned: PlannedRule, table: TableSchema) -> str:
     """Why the new values of a changed row do not say where the old one is; "" = they do."""
     for name in table.primary_keys:
-        behind = planned.inputs.get(name, frozenset()) & planned.used
-        moving = behind.difference(table.primary_keys)
+        inputs = planned.inputs.get(name, frozenset()) & planned.used
+        moving = inputs.difference(table.primary_keys)
         if moving:
             return (
                 f"`{name}` of the primary key comes from {', '.join(sorted(moving))}, and the "
-                "event does not tell the old value: let the source send whole rows (REPLICA "
+                "event lacks the old value: let the source send whole rows (REPLICA "
                 f"IDENTITY FULL), or leave `{name}` out of the key and set bucket: -1"
             )
     return ""

@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rule says without a table at hand: names in its expressions, and mistakes in it.
+"""Rules without types: names in their expressions, mistakes in them, and renamed columns.
 
-Types are known only when a table is; what is found here is found when the pipeline is checked.
+Types are known only with a table; what is found here is found when the pipeline is checked.
 """
 
+import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ingest.config.settings import Settings
 from ingest.config.suggestion import nearest
+from ingest.decode.column_names import ColumnNames
 from ingest.decode.metadata_columns import METADATA, checked_metadata
-from ingest.transform.expression_text import parse_expression, split_assignment
-from ingest.transform.expression_tree import (
-    Call,
-    Case,
-    CastTo,
-    ColumnName,
-    Node,
-    expression_error,
-)
 from ingest.transform.expressions import FUNCTIONS
 from ingest.transform.masks import parse_mask
 from ingest.transform.rules import TransformRule
 from storage.errors import InvalidRequestError
+from storage.format.metadata.schema import TableSchema
+from storage.table.scan.expression_text import (
+    Call,
+    ColumnName,
+    Node,
+    expression_error,
+    nodes_of,
+    parse_expression,
+    split_assignment,
+)
 
 __all__ = [
     "check_part",
@@ -30,6 +33,7 @@ __all__ = [
     "column_nodes",
     "key_recipe",
     "moved_by",
+    "present_rule",
     "source_key",
     "source_key_of",
     "transform_rule",
@@ -38,7 +42,7 @@ __all__ = [
 
 
 def transform_rule(settings: Settings, table: str) -> TransformRule:
-    """What the settings ask of the rows of `database.table`; masks add up by column."""
+    """The transforms that the settings have for `database.table`; masks add up by column."""
     masks: dict[str, str] = {}
     for rule in settings.tables:
         if rule.covers(table):
@@ -56,35 +60,35 @@ def transform_rule(settings: Settings, table: str) -> TransformRule:
 
 
 def wanted_columns(rule: TransformRule) -> frozenset[str]:
-    """Columns of the source that expressions of a rule name, as far as its text tells.
+    """Columns of the source that the text of a rule's expressions names.
 
     Raises:
         InvalidRequestError: an expression is malformed.
     """
-    behind = _behind(rule)
+    inputs = _inputs_by_name(rule)
     filtered = frozenset() if rule.filter is None else _columns_of(parse_expression(rule.filter))
-    names = _resolved(filtered, behind).union(*behind.values())
+    names = _resolved(filtered, inputs).union(*inputs.values())
     return names - {rule.metadata_prefix + name for name in METADATA}
 
 
 def source_key(rule: TransformRule, primary_key: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the source that stand behind a configured primary key.
+    """The columns of the source that a configured primary key is made of.
 
     Those of the key that the source has; if it has none, those that the key is computed from.
 
     Raises:
         InvalidRequestError: an expression is malformed.
     """
-    behind = _behind(rule)
-    plain = tuple(name for name in primary_key if name not in behind)
+    inputs = _inputs_by_name(rule)
+    plain = tuple(name for name in primary_key if name not in inputs)
     if plain or not primary_key:
         return plain
     metadata = {rule.metadata_prefix + name for name in METADATA}
-    return tuple(sorted(frozenset().union(*(behind[name] for name in primary_key)) - metadata))
+    return tuple(sorted(frozenset().union(*(inputs[name] for name in primary_key)) - metadata))
 
 
 def source_key_of(settings: Settings, table: str) -> tuple[str, ...]:
-    """The columns of the source behind the configured key of `database.table`; () = there is none.
+    """The columns of the source behind the configured key of `database.table`; () = no key.
 
     Raises:
         InvalidRequestError: an expression is malformed.
@@ -99,9 +103,9 @@ def moved_by(rule: TransformRule, primary_key: Sequence[str]) -> dict[str, tuple
     Raises:
         InvalidRequestError: an expression is malformed.
     """
-    behind = _behind(rule)
+    inputs = _inputs_by_name(rule)
     outside = {*primary_key} | {rule.metadata_prefix + name for name in METADATA}
-    moving = {name: behind[name] - outside for name in primary_key if name in behind}
+    moving = {name: inputs[name] - outside for name in primary_key if name in inputs}
     return {name: tuple(sorted(names)) for name, names in moving.items() if names}
 
 
@@ -150,7 +154,7 @@ def check_rule(rule: TransformRule) -> None:
     derived = rule.derived_names
     twice = next((name for name in derived if derived.count(name) > 1), None)
     if twice is not None:
-        raise InvalidRequestError("a column is made twice", column=twice)
+        raise InvalidRequestError("a column is defined twice", column=twice)
     both = [name for name in rule.mask if name in rule.exclude]
     if both:
         raise InvalidRequestError("a column is masked and excluded", column=both[0])
@@ -179,7 +183,7 @@ def _check_partition(text: str) -> None:
 
 
 def _check_expression(text: str) -> None:
-    for node in _nodes(parse_expression(text)):
+    for node in nodes_of(parse_expression(text)):
         if isinstance(node, Call) and node.name not in FUNCTIONS:
             names = (name for name in FUNCTIONS if name.isidentifier())
             raise expression_error(
@@ -199,16 +203,16 @@ _CHECKS: Mapping[str, Callable[[str], None]] = {
 }
 
 
-def _behind(rule: TransformRule) -> dict[str, frozenset[str]]:
+def _inputs_by_name(rule: TransformRule) -> dict[str, frozenset[str]]:
     """For each computed column the columns in its expression that are not computed."""
-    behind: dict[str, frozenset[str]] = {}
+    inputs: dict[str, frozenset[str]] = {}
     for name, text in rule.assignments:
-        behind[name] = _resolved(_columns_of(parse_expression(text)), behind)
-    return behind
+        inputs[name] = _resolved(_columns_of(parse_expression(text)), inputs)
+    return inputs
 
 
-def _resolved(names: frozenset[str], behind: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*(behind.get(name, frozenset({name})) for name in names))
+def _resolved(names: frozenset[str], inputs: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*(inputs.get(name, frozenset({name})) for name in names))
 
 
 def _columns_of(node: Node) -> frozenset[str]:
@@ -217,20 +221,62 @@ def _columns_of(node: Node) -> frozenset[str]:
 
 def column_nodes(node: Node) -> list[ColumnName]:
     """Where columns are named in an expression."""
-    return [each for each in _nodes(node) if isinstance(each, ColumnName)]
+    return [each for each in nodes_of(node) if isinstance(each, ColumnName)]
 
 
-def _nodes(node: Node) -> Iterator[Node]:
-    yield node
-    match node:
-        case Call(_, arguments):
-            parts: list[Node] = [*arguments]
-        case CastTo(part):
-            parts = [part]
-        case Case(branches, otherwise):
-            parts = [part for branch in branches for part in branch]
-            parts += [] if otherwise is None else [otherwise]
-        case _:
-            parts = []
-    for each in parts:
-        yield from _nodes(each)
+def present_rule(rule: TransformRule, table: TableSchema) -> TransformRule:
+    """Replace former names of the table's columns in a rule by their present ones.
+
+    When the source renames a column the table's is renamed, too (ADR 0011). A configuration with
+    the former name still means the column: a mask must not come off by a rename, nor by a new type,
+    for which the table got a further column.
+
+    Raises:
+        InvalidRequestError: an expression is malformed.
+        CorruptDataError: the table's options are not what Lakeward writes.
+    """
+    names = ColumnNames.of(table.options)
+    taken = {*table.field_names, *rule.derived_names}
+    present = {
+        earlier: column
+        for column, former in names.former.items()
+        if column in table.field_names
+        for earlier in former
+        if earlier not in taken
+    }
+    if not present and not names.typed:
+        return rule
+    masks = {present[name]: mask for name, mask in rule.mask.items() if name in present}
+    masks |= {name: mask for name, mask in rule.mask.items() if name not in present}
+    for name, columns in names.typed.items():
+        if name in masks:
+            masks = dict.fromkeys(columns, masks[name]) | masks
+    if not present:
+        return dataclasses.replace(rule, mask=masks)
+    return dataclasses.replace(
+        rule,
+        filter=None if rule.filter is None else _renamed_expression(rule.filter, present),
+        computed=tuple(_renamed_assignment(text, present) for text in rule.computed),
+        exclude=tuple(dict.fromkeys(present.get(name, name) for name in rule.exclude)),
+        mask=masks,
+        partition_by=tuple(
+            _renamed_assignment(text, present) if "=" in text else text
+            for text in rule.partition_by
+        ),
+    )
+
+
+def _renamed_assignment(text: str, present: Mapping[str, str]) -> str:
+    name, expression = split_assignment(text)
+    return f"{_quoted(name)} = {_renamed_expression(expression, present)}"
+
+
+def _renamed_expression(text: str, present: Mapping[str, str]) -> str:
+    nodes = [node for node in column_nodes(parse_expression(text)) if node.name in present]
+    for node in sorted(nodes, key=lambda node: -node.start):
+        text = text[: node.start] + _quoted(present[node.name]) + text[node.end :]
+    return text
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`" if '"' in name else f'"{name}"'

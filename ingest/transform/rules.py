@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline asks of the rows of a table, and which columns a table gets by it.
+"""The transforms of a table, as configured and planned, and the columns that result.
 
 Expressions see the columns of the source, unmasked and also those that are excluded; then earlier
 computed columns; then metadata under its prefixed name. A column of the source always comes first.
@@ -11,16 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ingest.config.suggestion import nearest
 from ingest.decode.metadata_columns import METADATA, checked_metadata
-from ingest.transform.expression_text import parse_expression, split_assignment
-from ingest.transform.expression_tree import calls_of
 from ingest.transform.expressions import Expression, plan_expression
+from ingest.transform.functions.casting import zone_named
 from ingest.transform.functions.cells import Planned
 from ingest.transform.functions.type_rules import BOOLEAN, nullable
-from ingest.transform.functions.zones import zone_named
 from ingest.transform.masks import Mask, parse_mask
 from storage.errors import CorruptDataError, InvalidRequestError
 from storage.format.types.type_text import parse_type, type_to_json
 from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.table.scan.expression_text import (
+    Call,
+    nodes_of,
+    parse_expression,
+    split_assignment,
+)
 
 __all__ = [
     "HIDDEN_OPTION",
@@ -80,7 +84,7 @@ class TransformRule:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is asked."""
+        """Whether rows stay as they are."""
         lists = (self.computed, self.exclude, self.mask, self.metadata, self.partition_by)
         return not (self.filter or any(lists) or self.soft_delete)
 
@@ -120,10 +124,10 @@ class PlannedRule:
         computed: by name, in order; partition columns with an expression last.
         masks: by column; of those that the source has.
         metadata: by column name in the table: the metadata's name.
-        used: columns of the source that expressions look at, also through other columns.
-        used_metadata: names of metadata, without prefix, that expressions look at.
-        inputs: for each computed column, the columns of the source and the metadata behind it.
-        filter_inputs: those behind the filter.
+        used: columns of the source that expressions read, also through other columns.
+        used_metadata: names of metadata, without prefix, that expressions read.
+        inputs: for each computed column, the columns of the source and the metadata in it.
+        filter_inputs: those in the filter.
         timed: computed columns that depend on when a row is taken in, or on metadata that differ
             between the changes of a row.
     """
@@ -149,7 +153,7 @@ class TableShape:
         partition_keys: in path order.
         hidden: source types of columns that rows are decoded with but the table does not have, or
             has masked with another type: to be kept with the table (`RowTransform.of`).
-        warnings: for people.
+        warnings: for the user.
     """
 
     columns: tuple[tuple[str, DataType], ...]
@@ -164,7 +168,7 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
     Args:
         rule: as configured.
         source: names and types of the source's columns.
-        zone: of the wall clocks that a TIMESTAMP_LTZ is looked at with.
+        zone: time zone in which TIMESTAMP_LTZ is evaluated.
 
     Raises:
         InvalidRequestError: an expression, mask or name is wrong; says which and what would do.
@@ -183,8 +187,8 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         if planned.type is None:
             planned = Expression.plan(text, scope, zone).planned
         computed[name] = planned
-        inputs[name] = _behind(planned.columns, inputs, source)
-        if calls_of(parse_expression(text)) & _CLOCKS or planned.columns & timed - source.keys():
+        inputs[name] = _inputs_of(planned.columns, inputs, source)
+        if _reads_clock(text) or planned.columns & timed - source.keys():
             timed.add(name)
         if any(prefixed.get(each, "table") not in _STEADY for each in inputs[name] - source.keys()):
             timed.add(name)
@@ -195,9 +199,11 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
     masks = {name: mask for name, mask in masks.items() if name in source}
     names = checked_metadata(rule.metadata)
     _check_names(rule, source, computed, masks)
-    looked_at = [planned.columns for planned in computed.values()]
-    looked_at += [] if condition is None else [condition.columns]
-    reached = frozenset[str]().union(*(_behind(columns, inputs, source) for columns in looked_at))
+    evaluated = [planned.columns for planned in computed.values()]
+    evaluated += [] if condition is None else [condition.columns]
+    reached = frozenset[str]().union(
+        *(_inputs_of(columns, inputs, source) for columns in evaluated)
+    )
     return PlannedRule(
         rule=rule,
         filter=condition,
@@ -209,9 +215,14 @@ def plan_rule(rule: TransformRule, source: Mapping[str, DataType], zone: str) ->
         inputs=inputs,
         filter_inputs=frozenset()
         if condition is None
-        else _behind(condition.columns, inputs, source),
+        else _inputs_of(condition.columns, inputs, source),
         timed=frozenset(timed),
     )
+
+
+def _reads_clock(text: str) -> bool:
+    nodes = nodes_of(parse_expression(text))
+    return any(isinstance(node, Call) and node.name in _CLOCKS for node in nodes)
 
 
 def _condition(text: str, scope: Mapping[str, DataType], zone: str) -> Planned:
@@ -219,15 +230,15 @@ def _condition(text: str, scope: Mapping[str, DataType], zone: str) -> Planned:
     type_ = expression.type
     if not isinstance(type_, AtomicType) or type_.root is not TypeRoot.BOOLEAN:
         raise InvalidRequestError(
-            "a filter is no condition", hint="compare something, like: qty <> 0", filter=text
+            "a filter is not a condition", hint="compare something, like: qty <> 0", filter=text
         )
     return expression.planned
 
 
-def _behind(
+def _inputs_of(
     names: Iterable[str], inputs: Mapping[str, frozenset[str]], source: Mapping[str, DataType]
 ) -> frozenset[str]:
-    """Columns of the source, and metadata, behind names that may be computed ones."""
+    """Columns of the source, and metadata, that names are computed from or stand for."""
     found: set[str] = set()
     for name in names:
         found |= inputs[name] if name in inputs and name not in source else {name}
@@ -243,7 +254,7 @@ def _check_names(
     derived = rule.derived_names
     for name in derived:
         if derived.count(name) > 1:
-            raise InvalidRequestError("a column is made twice", column=name)
+            raise InvalidRequestError("a column is defined twice", column=name)
         if name in source and name not in rule.exclude:
             raise InvalidRequestError(
                 "a column that the pipeline makes has the name of a source column",

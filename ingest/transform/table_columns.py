@@ -2,8 +2,8 @@
 """Where each column of a table comes from, and what must be decoded for it."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar, Protocol
+import enum
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 
 from ingest.decode.metadata_columns import METADATA, origin_column
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
-from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.casting import strict_cast, zone_named
 from ingest.transform.functions.cells import (
     Cells,
     Failure,
     Frame,
-    Kernel,
     Mask,
     Planned,
     as_array,
@@ -24,7 +23,6 @@ from ingest.transform.functions.cells import (
     runner,
 )
 from ingest.transform.functions.type_rules import BOOLEAN, is_text, nullable
-from ingest.transform.functions.zones import zone_named
 from ingest.transform.masks import Mask as ColumnMask
 from ingest.transform.rules import PlannedRule, TransformRule, refuse_timed
 from storage.errors import InvalidRequestError
@@ -34,15 +32,14 @@ from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataField, DataType
 
 __all__ = [
-    "Behind",
     "Column",
-    "Computed",
-    "Plain",
+    "ColumnKind",
+    "Inputs",
     "RowsOut",
-    "behind_column",
-    "behind_names",
+    "column_inputs",
     "column_of",
     "decode_schema_of",
+    "inputs_of",
     "key_inputs",
     "source_types",
 ]
@@ -59,7 +56,7 @@ class RowsOut:
         rows: as decoded.
         origin: metadata beside them.
         frame: for expressions.
-        gone: rows that take a row away.
+        retracted: rows that delete or retract a row.
         marked: soft deletes.
         stored: soft deletes that leave stored values as they are; None when there are none.
     """
@@ -67,93 +64,38 @@ class RowsOut:
     rows: pa.RecordBatch
     origin: pa.RecordBatch | None
     frame: Frame
-    gone: Mask
+    retracted: Mask
     marked: Mask
     stored: Mask | None
 
 
-class Column(Protocol):
-    """Gives a column of the table.
+class ColumnKind(enum.Enum):
+    """What a column of the table is made from."""
 
-    Attributes:
-        always: whether a soft delete that keeps stored values sets it, too.
-    """
-
-    @property
-    def always(self) -> bool:
-        """See the class."""
-        ...
-
-    def values(self, out: RowsOut) -> Found:
-        """The column of a batch, and the rows that have no value."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Plain:
-    """A column of the source as it is."""
-
-    index: int
-    always: bool
-
-    def values(self, out: RowsOut) -> Found:
-        """As decoded."""
-        return out.rows.column(self.index), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Masked:
-    """A masked column of the source."""
-
-    index: int
-    mask: ColumnMask
-    source: DataType
-    cast: Kernel
-    always: bool
-
-    def values(self, out: RowsOut) -> Found:
-        """The masked values."""
-        return self.cast(self.mask.apply(out.rows.column(self.index), self.source)), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Absent:
-    """A column that is excluded but still in the table."""
-
-    type: DataType
-    always: ClassVar[bool] = False
-
-    def values(self, out: RowsOut) -> Found:
-        """Nulls."""
-        return pa.nulls(out.rows.num_rows, arrow_type(self.type)), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FromOrigin:
-    """A metadata column."""
-
-    name: str
-    always: ClassVar[bool] = True
-
-    def values(self, out: RowsOut) -> Found:
-        """From the origin."""
-        return origin_column(out.origin, self.name, out.rows.num_rows), ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Deleted:
-    """The mark of soft deletes."""
-
-    always: ClassVar[bool] = True
-
-    def values(self, out: RowsOut) -> Found:
-        """True where the source deleted the row."""
-        return pa.array(out.marked), ()
+    PLAIN = "a column of the source, as it is"
+    MASKED = "a column of the source, masked"
+    COMPUTED = "an expression"
+    OTHER = "metadata, the mark of soft deletes, or nulls"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Computed:
-    """A computed column.
+class Column:
+    """A column of the table.
+
+    Attributes:
+        kind: what it is made from.
+        always: whether a soft delete that keeps stored values sets it, too.
+        values: gives the column of a batch, and the rows that have no value.
+    """
+
+    kind: ColumnKind
+    always: bool
+    values: Callable[[RowsOut], Found]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Computed:
+    """Gives the values of a computed column.
 
     Attributes:
         planned: gives it in the table's type.
@@ -169,40 +111,35 @@ class Computed:
     in_key: bool
     required: bool
 
-    @property
-    def always(self) -> bool:
-        """Keys and partitions are."""
-        return self.located
-
     def values(self, out: RowsOut) -> Found:
         """The results; null for deletes that have none."""
         cells = self.planned.run(out.frame)
         values = as_array(cells.values, out.rows.num_rows)
         needed = np.ones(len(values), bool)
         if not self.located:
-            needed &= ~out.gone
+            needed &= ~out.retracted
             if out.stored is not None:
                 needed &= ~out.stored
         failures = restricted(cells.failures, needed)
         if self.required and values.null_count:
             empty = np.asarray(pc.is_null(values).to_numpy(zero_copy_only=False))
-            empty = empty & (needed if self.in_key else ~out.gone)
+            empty = empty & (needed if self.in_key else ~out.retracted)
             if empty.any():
                 failures += (Failure(empty, f"computed column `{self.name}` is null"),)
         return values, failures
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Behind:
-    """What a value comes from.
+class Inputs:
+    """What a value is computed from.
 
     Attributes:
         ids: fields of the decode schema, without its key: that is always known.
         indices: their positions.
-        names: theirs, for people.
+        names: theirs, for messages.
         more: whether it also comes from the time or from metadata.
-        own: whether it is the event's own, whatever the table holds: a key, or where in the source
-            the change stands.
+        own: whether it is the event's own, whatever the table holds: a key, or the position of the
+            change in the source.
     """
 
     ids: tuple[int, ...]
@@ -212,15 +149,15 @@ class Behind:
     own: bool = False
 
 
-def behind_names(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Behind:
-    """What comes from columns of the source, and perhaps from more, comes from."""
+def inputs_of(names: frozenset[str], decode: TableSchema, table: TableSchema) -> Inputs:
+    """The inputs of a value that reads columns of the source and perhaps more."""
     known = {*table.primary_keys} & {*decode.primary_keys}
     found = [
         (field.id, index, field.name)
         for index, field in enumerate(decode.fields)
         if field.name in names and field.name not in known
     ]
-    return Behind(
+    return Inputs(
         tuple(number for number, _, _ in found),
         tuple(index for _, index, _ in found),
         ", ".join(f"`{name}`" for _, _, name in found),
@@ -228,15 +165,15 @@ def behind_names(names: frozenset[str], decode: TableSchema, table: TableSchema)
     )
 
 
-def behind_column(
+def column_inputs(
     planned: PlannedRule, name: str, column: Column, decode: TableSchema, table: TableSchema
-) -> Behind | None:
-    """What a column of the table comes from; None: not from the source."""
-    if isinstance(column, Computed):
-        found = behind_names(planned.inputs[name], decode, table)
+) -> Inputs | None:
+    """The inputs of a column of the table; None: it does not come from the source."""
+    if column.kind is ColumnKind.COMPUTED:
+        found = inputs_of(planned.inputs[name], decode, table)
         found = dataclasses.replace(found, more=found.more or name in planned.timed)
-    elif isinstance(column, (Plain, Masked)):
-        found = behind_names(frozenset({name}), decode, table)
+    elif column.kind is not ColumnKind.OTHER:
+        found = inputs_of(frozenset({name}), decode, table)
     else:
         return None
     return dataclasses.replace(found, own=name in (*table.primary_keys, *POSITION_COLUMNS))
@@ -245,7 +182,7 @@ def behind_column(
 def source_types(
     rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
 ) -> dict[str, DataType]:
-    """Columns of the source as far as the table and what is kept beside it tell."""
+    """Columns of the source that the table and its options reveal."""
     derived = frozenset(rule.derived_names)
     found: dict[str, DataType] = {}
     for field in table.fields:
@@ -295,8 +232,8 @@ def decode_schema_of(
 def key_inputs(planned: PlannedRule, table: TableSchema) -> frozenset[str]:
     """Columns of the source that key columns are computed from: a change of one moves the row."""
     computed = [name for name in table.primary_keys if name in planned.computed]
-    behind = frozenset[str]().union(*(planned.inputs[name] for name in computed))
-    return behind & planned.used
+    inputs = frozenset[str]().union(*(planned.inputs[name] for name in computed))
+    return inputs & planned.used
 
 
 def column_of(
@@ -312,20 +249,25 @@ def column_of(
     if name in planned.computed:
         if located:
             refuse_timed(planned, name)
-        return Computed(
+        computed = _Computed(
             planned=_in_type(planned, field, zone, from_source=name in decode.field_names),
             name=name,
             located=located or name in table.bucket_keys,
             in_key=name in table.primary_keys,
             required=not field.type.nullable,
         )
+        return Column(ColumnKind.COMPUTED, computed.located, computed.values)
     if name in planned.metadata:
         of = planned.metadata[name]
         _same_type(METADATA[of].type, field, "a metadata column")
-        return FromOrigin(of)
+        return Column(
+            ColumnKind.OTHER,
+            True,
+            lambda out: (origin_column(out.origin, of, out.rows.num_rows), ()),
+        )
     if rule.soft_delete and name == rule.deleted_column:
         _same_type(BOOLEAN, field, "the mark of soft deletes")
-        return Deleted()
+        return Column(ColumnKind.OTHER, True, lambda out: (pa.array(out.marked), ()))
     if name in rule.exclude:
         if not field.type.nullable:
             raise InvalidRequestError(
@@ -333,11 +275,17 @@ def column_of(
                 hint="make it nullable or drop it",
                 column=name,
             )
-        return Absent(field.type)
+        absent = arrow_type(field.type)
+        return Column(
+            ColumnKind.OTHER, False, lambda out: (pa.nulls(out.rows.num_rows, absent), ())
+        )
     index = decode.field_names.index(name)
     if name in planned.masks:
-        return _masked(planned.masks[name], index, field, decode.fields[index].type, located)
-    return Plain(index, located or name in POSITION_COLUMNS)
+        source = decode.fields[index].type
+        mask = _masked(planned.masks[name], field, source)
+        return Column(ColumnKind.MASKED, located, lambda out: (mask(out.rows.column(index)), ()))
+    always = located or name in POSITION_COLUMNS
+    return Column(ColumnKind.PLAIN, always, lambda out: (out.rows.column(index), ()))
 
 
 def _in_type(planned: PlannedRule, field: DataField, zone: str, *, from_source: bool) -> Planned:
@@ -374,14 +322,13 @@ def _same_type(made: DataType | None, field: DataField, what: str) -> None:
         )
 
 
-def _masked(
-    mask: ColumnMask, index: int, field: DataField, source: DataType, located: bool
-) -> Masked:
+def _masked(mask: ColumnMask, field: DataField, source: DataType) -> Callable[[pa.Array], pa.Array]:
+    """Masks values of the source in the type that the table has for them."""
     made = mask.result_type(source)
     if mask.name == "null" and not field.type.nullable:
         raise InvalidRequestError("a NOT NULL column cannot be masked with null", column=field.name)
     if nullable(made) == nullable(field.type):
-        return Masked(index, mask, source, lambda column: column, located)
+        return lambda column: mask.apply(column, source)
     kernel = None
     shown = field.type if isinstance(field.type, AtomicType) and is_text(field.type) else None
     if shown is not None and is_text(made) and shown.length >= _DIGEST_DIGITS.get(mask.name, 0):
@@ -389,4 +336,5 @@ def _masked(
     if kernel is None:
         _same_type(made, field, "a masked column")
         raise InvalidRequestError("a masked column has another type", column=field.name)
-    return Masked(index, mask, source, kernel, located)
+    cast = kernel
+    return lambda column: cast(mask.apply(column, source))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ingest.config.source_settings import FileSourceSettings
 from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA
 from ingest.source.control import write_control
-from ingest.source.initial import initial_offsets
+from ingest.source.open import initial_offsets
 from tests.e2e.stub_source import StubSource
 
 pytestmark = pytest.mark.spark

@@ -19,13 +19,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe.offset_mirror import OffsetMirror
 from ingest.source import kafka_consume
-from ingest.source.initial import initial_offsets
-from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource
+from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource, TopicIdentities
 from ingest.source.kafka_consume import consume
-from ingest.source.lag import LagProbe
-from ingest.source.open import open_range
+from ingest.source.open import LagProbe, initial_offsets, open_range
 from ingest.source.ranges import SourceRange, offsets_from_json, offsets_to_json
-from ingest.source.topic_identities import TopicIdentities
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
 
@@ -358,9 +355,9 @@ def test_a_topic_created_anew_that_grew_past_the_old_one_is_known_by_its_id(clus
     assert advance(lossy, lossy_clock, strict.initial()) == end == {topic: {"0": 5}}
     recreate(cluster, topic, range(8))
     for source in (strict, source_of(strict_settings, tmp_path / "strict")[0]):
-        with pytest.raises(DataLossError, match="created anew"):
+        with pytest.raises(DataLossError, match="re-created"):
             advance(source, clock, end)
-    with pytest.raises(DataLossError, match="created anew"):  # planned by an earlier process
+    with pytest.raises(DataLossError, match="re-created"):  # planned by an earlier process
         source_of(strict_settings, tmp_path / "strict")[0].plan({topic: {"0": 3}}, end)
     found = []
     for _ in range(3):

@@ -2,15 +2,19 @@
 """Confluent's schema registry, as far as a reader needs it: id or GUID to schema.
 
 A schema never changes under its id, so an answer is kept as long as the process lives; every worker
-process keeps its own. Who is to blame decides the error: a registry that does not answer is worth
-waiting for, a registry that does not know the id means that the record is bad, anything else that
-it says means that the configuration is wrong and no record is.
+process keeps its own. The response decides the error: a registry that does not answer is retried,
+one that does not know the id makes the record bad, anything else means that the configuration is
+wrong and no record is.
 
 Source: Confluent Schema Registry API reference (`/schemas/ids/{id}`, `/schemas/guids/{guid}`,
 `/subjects/{subject}/versions/{version}`, `/subjects`, error codes 40401-40403); CDC.md §1.7.
 """
 
+import base64
 import dataclasses
+import http.client
+import json
+import ssl
 import threading
 import time
 import urllib.parse
@@ -18,20 +22,135 @@ import uuid
 from typing import Any
 
 from ingest.config.registry_settings import SchemaRegistrySettings
-from ingest.decode.registry.http_get import Answer, JsonGetter, NoAnswerError
 from ingest.errors import AccessDeniedError
 from storage.clock import Clock, SystemClock
-from storage.errors import BadRecordError, InvalidRequestError, RetryableError
+from storage.errors import BadRecordError, InvalidOptionError, InvalidRequestError, RetryableError
 from storage.io.call_counts import CallCounts
 
 __all__ = [
     "AVRO",
     "REGISTRY_CALLS",
+    "JsonGetter",
     "RegisteredSchema",
     "SchemaId",
     "SchemaRegistry",
     "UnknownSchemaError",
 ]
+
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_LARGEST_BODY = 64 << 20
+
+
+class NoAnswerError(Exception):
+    """The server did not answer; the text says how, without secrets."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """The response of a server.
+
+    Attributes:
+        status: HTTP status.
+        body: parsed JSON; None when it is no JSON.
+    """
+
+    status: int
+    body: Any
+
+    @property
+    def error_code(self) -> int:
+        """The registry's own code of an error, such as 40403; 0 without one."""
+        code = self.body.get("error_code") if isinstance(self.body, dict) else None
+        return code if isinstance(code, int) else 0
+
+
+class JsonGetter:
+    """Sends GET requests to the servers of one registry, over the standard library.
+
+    Every request has its own connection: a process asks once per schema it meets, and a connection
+    kept open would not survive the fork of a worker. Redirects are not followed, so that
+    credentials only ever go to the configured host.
+
+    Args:
+        settings: see there; certificates are read at once.
+
+    Raises:
+        InvalidOptionError: a certificate or key cannot be read.
+    """
+
+    def __init__(self, settings: SchemaRegistrySettings) -> None:
+        self._timeout_s = settings.timeout_s
+        self._headers = {"Accept": _ACCEPT, "User-Agent": "lakeward", **_authorization(settings)}
+        secure = any(url.startswith("https") for url in settings.urls)
+        self._tls = _tls(settings) if secure else None
+
+    def get(self, base: str, path: str) -> Answer:
+        """Request one document.
+
+        Args:
+            base: its address.
+            path: below it, quoted, without a leading slash.
+
+        Raises:
+            NoAnswerError: no connection, no certificate that is trusted, no answer in time.
+        """
+        parts = urllib.parse.urlsplit(base)
+        host = parts.hostname or ""
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                host, parts.port, timeout=self._timeout_s, context=self._tls
+            )
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=self._timeout_s)
+        try:
+            connection.request("GET", f"{parts.path.rstrip('/')}/{path}", headers=self._headers)
+            response = connection.getresponse()
+            content = response.read(_LARGEST_BODY)
+        except (OSError, http.client.HTTPException) as error:
+            # the text of such an error names hosts and certificates, never a header
+            raise NoAnswerError(f"{type(error).__name__}: {error}") from None
+        finally:
+            connection.close()
+        try:
+            return Answer(response.status, json.loads(content))
+        except (ValueError, RecursionError):
+            return Answer(response.status, None)
+
+
+def _authorization(settings: SchemaRegistrySettings) -> dict[str, str]:
+    if settings.token:
+        return {"Authorization": f"Bearer {settings.token}"}
+    if settings.username:
+        pair = base64.b64encode(f"{settings.username}:{settings.password}".encode())
+        return {"Authorization": f"Basic {pair.decode()}"}
+    return {}
+
+
+def _tls(settings: SchemaRegistrySettings) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+    except OSError as error:
+        raise InvalidOptionError(
+            "the schema registry's authorities cannot be read",
+            path=settings.ca_file,
+            detail=error.strerror or type(error).__name__,
+        ) from None
+    if settings.certificate_file:
+        try:
+            context.load_cert_chain(
+                settings.certificate_file,
+                settings.key_file or None,
+                lambda: settings.key_password,
+            )
+        except (OSError, ValueError) as error:
+            raise InvalidOptionError(
+                "the client certificate for the schema registry cannot be used",
+                path=settings.certificate_file,
+                detail=getattr(error, "strerror", None) or type(error).__name__,
+            ) from None
+    return context
+
 
 SchemaId = int | uuid.UUID
 """What a record names its schema by."""
@@ -76,7 +195,7 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Schemas by id, each asked for once.
+    """Schemas by id, each requested once.
 
     1. `schema` any number of times, from any thread of the process. Not picklable: make one per
        process from its settings.
@@ -100,7 +219,7 @@ class SchemaRegistry:
         """The schema of an id or GUID, its references resolved.
 
         Raises:
-            UnknownSchemaError: no server knows it, or what it refers to.
+            UnknownSchemaError: no server has it, or what it refers to.
             RetryableError: no server answers for as long as the settings say.
             AccessDeniedError: the credentials were refused.
             InvalidRequestError: what answers is no schema registry.
@@ -176,22 +295,22 @@ class SchemaRegistry:
             self._versions[wanted] = self._parsed(body, (*above, wanted))
         return self._versions[wanted]
 
-    # --- asking
+    # --- requests
 
     def _get(self, path: str) -> Any:
-        """What the first server that answers says; None when the servers know no such thing."""
+        """The first answer of a server; None when no server has it."""
         until = self._clock.monotonic_s() + self._settings.retry_for_s
         delay_s = _FIRST_DELAY_S
         while True:
             missing, failures = False, []
             for url in self._settings.urls:
                 try:
-                    answer = self._asked(url, path)
+                    answer = self._requested(url, path)
                 except NoAnswerError as error:
                     failures.append(f"{url}: {error}")
                     continue
                 if answer.status in _PASSING:
-                    failures.append(f"{url}: {_said(answer)}")
+                    failures.append(f"{url}: {_described(answer)}")
                 elif answer.error_code in _KNOWN_MISSES and answer.status == _NOT_FOUND:
                     missing = True
                 else:
@@ -208,7 +327,7 @@ class SchemaRegistry:
             self._clock.sleep(delay_s)
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
-    def _asked(self, url: str, path: str) -> Answer:
+    def _requested(self, url: str, path: str) -> Answer:
         began, outcome = time.perf_counter(), "retry"
         try:
             answer = self._getter.get(url, path)
@@ -226,7 +345,7 @@ class SchemaRegistry:
                 hint="check user and password, or the token, of the registry",
             )
         if answer.status != _OK or not isinstance(answer.body, (dict, list)):
-            raise self._no_registry(f"{url}: {_said(answer)}")
+            raise self._no_registry(f"{url}: {_described(answer)}")
         return answer.body
 
     def _no_registry(self, detail: str) -> InvalidRequestError:
@@ -247,7 +366,7 @@ def _outcome(answer: Answer) -> str:
     return "unknown" if answer.error_code in _KNOWN_MISSES else "wrong"
 
 
-def _said(answer: Answer) -> str:
+def _described(answer: Answer) -> str:
     message = answer.body.get("message") if isinstance(answer.body, dict) else None
     text = f"status {answer.status}"
     return f"{text}, {str(message)[:200]}" if message else text

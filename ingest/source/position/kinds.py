@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of positions: what events of a connector say of where a change stands in its source.
+"""Kinds of positions: what events of a connector say about the position of a change in its source.
 
 Every kind fills three columns that are compared from left to right. Rows of one event may share all
-of them where their keys differ (a change of key is a delete and an insert at one place); whether a
-row deletes decides nothing, for a transaction may write a row and delete it.
+of them where their keys differ (a change of key is a delete and an insert at one position); whether
+a row deletes decides nothing, for a transaction may write a row and delete it.
 
 | kind | `_seq_1` | `_seq_2` | `_seq_3` |
 |---|---|---|---|
-| mysql | number of the binlog file | position in it | place in the transaction, else 1 + row |
-| mariadb | number of the binlog file | position in it | place in the transaction, else 1 |
+| mysql | number of the binlog file | position in it | index in the transaction, else 1 + row |
+| mariadb | number of the binlog file | position in it | index in the transaction, else 1 |
 | postgresql | last commit before the transaction, else the LSN | LSN | 0 |
 | sqlserver | commit LSN, as text of fixed length | change LSN, likewise | serial number |
 | oracle | SCN of the commit, else the SCN | SCN | number inside the SCN |
 
-The place in the transaction is there with `provide.transaction.metadata`. MariaDB's connector gives
-all events of a transaction one position (seen with MariaDB 11.4 and Debezium 3.5), so that rows are
-counted anew under it: without the place, arrival orders the changes of one transaction. Rows of a
+The index in the transaction needs `provide.transaction.metadata`. MariaDB's connector gives all
+events of a transaction one position (seen with MariaDB 11.4 and Debezium 3.5), so that rows are
+counted again under it: without the index, arrival orders the changes of one transaction. Rows of a
 snapshot have `_seq_3` 0, below a change at the snapshot's own position.
 
 PostgreSQL's LSN alone is in order for one key but not over keys, nor between changes and snapshots:
 a snapshot does not see what commits later, whenever it was written. With the commit before the
-transaction the order is that of the stream. Rows of a snapshot stand right behind that commit
-(`_seq_2` is 0), or behind the snapshot's LSN where the connector has seen no commit yet. Changes of
+transaction the order is that of the stream. Rows of a snapshot come right after that commit
+(`_seq_2` is 0), or after the snapshot's LSN where the connector has seen no commit yet. Changes of
 the one transaction that follows may have any LSN: they *float*, see `Positions`.
 
 Source: CDC.md §1.3, §2.1, §2.2.
@@ -96,15 +96,15 @@ def in_snapshot(names: pa.Array) -> _Mask:
 
 
 def _binlog(metadata: Mapping[str, pa.Array], within: pa.Array) -> Positions:
-    """Positions in a binlog, and places within an event or transaction."""
+    """Positions in a binlog, and indices within an event or transaction."""
     files = metadata["file"].dictionary_encode()
     numbers = [_LARGEST.search(name or "") for name in files.dictionary.to_pylist()]
     by_file = pa.array([None if n is None else int(n.group(1)) for n in numbers], pa.int64())
-    places = metadata["pos"]
-    number = pc.if_else(places.is_valid(), by_file.take(files.indices), None)
+    positions = metadata["pos"]
+    number = pc.if_else(positions.is_valid(), by_file.take(files.indices), None)
     read = pa.array(in_snapshot(metadata["snapshot"]))
     within = pc.coalesce(metadata["total_order"], within)
-    return Positions((number, places, pc.if_else(read, pa.scalar(0, pa.int64()), within)))
+    return Positions((number, positions, pc.if_else(read, pa.scalar(0, pa.int64()), within)))
 
 
 def _mysql(metadata: Mapping[str, pa.Array]) -> Positions:
@@ -126,10 +126,10 @@ def _postgresql(metadata: Mapping[str, pa.Array]) -> Positions:
     commit, lsn = (_numbers(pc.struct_field(found, name), pa.int64()) for name in ("commit", "lsn"))
     lsn = pc.coalesce(metadata["lsn"], lsn)
     read = in_snapshot(metadata["snapshot"])
-    told = pc.greater(pc.binary_length(metadata["sequence"]), 0).fill_null(False)
-    floating = pc.and_(told, commit.is_null()).to_numpy(zero_copy_only=False) & ~read
+    has_sequence = pc.greater(pc.binary_length(metadata["sequence"]), 0).fill_null(False)
+    floating = pc.and_(has_sequence, commit.is_null()).to_numpy(zero_copy_only=False) & ~read
     commit = pc.if_else(lsn.is_valid(), pc.coalesce(commit, lsn), None)
-    lsn = pc.if_else(pc.and_(told, pa.array(read)), pa.scalar(0, pa.int64()), lsn)
+    lsn = pc.if_else(pc.and_(has_sequence, pa.array(read)), pa.scalar(0, pa.int64()), lsn)
     nothing = pa.repeat(pa.scalar(0, pa.int64()), len(lsn))
     return Positions((commit, lsn, nothing), floating)
 
@@ -197,10 +197,15 @@ KINDS: Mapping[str, PositionKind] = {
 }
 """By name."""
 
-_TELLING = {"commit_lsn": "sqlserver", "scn": "oracle", "file": "mariadb", "lsn": "postgresql"}
+_BY_MEMBER = {
+    "commit_lsn": "sqlserver",
+    "scn": "oracle",
+    "file": "mariadb",
+    "lsn": "postgresql",
+}
 
-RECOGNISED_BY = ("connector", *_TELLING)
-"""Metadata that tells the kind."""
+RECOGNISED_BY = ("connector", *_BY_MEMBER)
+"""Metadata that reveals the kind."""
 
 
 def kind_of(metadata: Mapping[str, object]) -> str:
@@ -213,4 +218,4 @@ def kind_of(metadata: Mapping[str, object]) -> str:
     connector = metadata.get("connector")
     if connector is not None:
         return next((k.name for k in KINDS.values() if connector in k.connectors), "")
-    return next((kind for name, kind in _TELLING.items() if metadata.get(name) is not None), "")
+    return next((kind for name, kind in _BY_MEMBER.items() if metadata.get(name) is not None), "")

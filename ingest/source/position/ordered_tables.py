@@ -4,7 +4,7 @@
 Such a table has the columns `_seq_epoch`, `_seq_1`, `_seq_2`, `_seq_3` as its `sequence.field`, so
 that the merge, not the arrival, decides which row of a key is the newest. The option
 `lakeward.position` notes the kind of its positions; `lakeward.position.epochs` the moments since
-which its sources count anew (`docs/adr/ingest/0013`).
+which its sources restarted their logs (`docs/adr/ingest/0013`).
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ def position_kind(schema: TableSchema) -> PositionKind | None:
 
 
 def position_columns(kind: str) -> list[tuple[str, DataType]]:
-    """The columns that a new table gets behind all others."""
+    """The columns that a new table gets after all others."""
     types = (parse_type("BIGINT"), *KINDS[kind].types)
     return list(zip(POSITION_COLUMNS, types, strict=True))
 

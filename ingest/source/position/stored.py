@@ -47,7 +47,7 @@ def positions_property(
     Args:
         stream: the stream's name.
         known: the table's positions before the batch.
-        newer: those behind the batch, of the source partitions in it.
+        newer: those after the batch, of the source partitions in it.
     """
     merged = merged_positions(known, newer)
     if not merged:

@@ -6,11 +6,11 @@ Per table, server, topic and partition:
 * a row whose event has a position takes it; its epoch is the number of the table's epochs that
   began by then (`source.ts_ms`), and never falls along the partition;
 * one whose position floats takes the highest before it instead, where that is higher;
-* a row without one (incremental snapshots, whose place among the streamed changes is where they
-  stand in Kafka: CDC.md §2.2 rule 4) takes the highest position before it. With an equal position
+* a row without one (incremental snapshots, which are ordered among the streamed changes as they
+  arrive in Kafka: CDC.md §2.2 rule 4) takes the highest position before it. With an equal position
   the later arrival wins, and every change after it is higher;
 * a position below the highest is a change delivered again, or late: it loses where it is old news.
-  If its change was made *after* everything seen before, it is neither: the source counts anew
+  If its change was made *after* everything seen before, it is neither: the source restarted its log
   (fail-over, restored, logs reset), and the moment is reported as the beginning of an epoch.
 
 The highest positions come with the plan, from the table's newest snapshot of the stream, and go
@@ -45,7 +45,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Highest:
-    """What is known of a source partition behind its last record.
+    """The state of a source partition after its last record.
 
     Attributes:
         epoch: of the partition.
@@ -66,10 +66,10 @@ class Placed:
 
     Attributes:
         columns: `_seq_epoch`, `_seq_1`, `_seq_2`, `_seq_3`.
-        highest: behind the rows.
+        highest: after the rows.
         repeated: rows at or below the highest position before them: delivered again, or late.
-        epoch_ms: moment since which the source counts anew, in a way that the epochs do not
-            explain; None = nothing odd.
+        epoch_ms: moment since which the source restarted its log, in a way that the epochs do not
+            explain; None = there is none.
     """
 
     columns: tuple[pa.Array, pa.Array, pa.Array, pa.Array]
@@ -132,7 +132,7 @@ class Track:
         self.highest = highest
 
     def place(self, origin: pa.RecordBatch) -> Placed:
-        """Positions of the next rows; `highest` is then that behind them.
+        """Positions of the next rows; `highest` is then the one after them.
 
         Args:
             origin: metadata of change rows in offset order: `METADATA` and what the kind needs.
@@ -154,15 +154,15 @@ class Track:
         newest = np.maximum.accumulate(
             np.r_[self._newest(), np.where(own & dated, moments, _NEVER)]
         )
-        anew = exact & dated & (ranks < running[:-1]) & (moments > newest[:-1])
-        anew &= newest[:-1] != _NEVER
+        restarted = exact & dated & (ranks < running[:-1]) & (moments > newest[:-1])
+        restarted &= newest[:-1] != _NEVER
         sources = self._sources(ranks, first, running, exact)
         columns = tuple(column.take(sources) for column in before)
         placed = Placed(
             (columns[0], columns[1], columns[2], columns[3]),
-            self._behind(before, epochs, ranks, first, newest),
+            self._highest_after(before, epochs, ranks, first, newest),
             int((falls & ~in_snapshot(metadata["snapshot"])).sum()),
-            int(moments[anew].min()) if anew.any() else None,
+            int(moments[restarted].min()) if restarted.any() else None,
         )
         self.highest = placed.highest
         return placed
@@ -184,7 +184,7 @@ class Track:
         return stacked
 
     def _ranks(self, stacked: Sequence[pa.Array], own: _Mask) -> tuple[_Numbers, int]:
-        """Per row its place in the order of positions, -1 for none; and that of the highest."""
+        """Per row its rank in the order of positions, -1 for none; and that of the highest."""
         chosen = np.flatnonzero(np.r_[self.highest.position is not None, own])
         ranks = np.full(len(own) + 1, -1, np.int64)
         if len(chosen):
@@ -197,11 +197,11 @@ class Track:
         """Per row the stacked row whose position it takes."""
         wanted = np.where(exact, ranks, running[1:])
         distinct, at = np.unique(np.r_[first, ranks], return_index=True)
-        places = at[np.searchsorted(distinct, wanted)]
-        places = np.where(exact, np.arange(1, len(exact) + 1), places)
-        return pa.array(places, mask=wanted < 0)
+        indices = at[np.searchsorted(distinct, wanted)]
+        indices = np.where(exact, np.arange(1, len(exact) + 1), indices)
+        return pa.array(indices, mask=wanted < 0)
 
-    def _behind(
+    def _highest_after(
         self,
         stacked: Sequence[pa.Array],
         epochs: _Numbers,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingest.schema.bucket_estimate import recommended_buckets
+from ingest.schema.new_tables import recommended_buckets
 
 __all__ = ["Estimate", "estimate", "kept_share", "row_bytes"]
 

@@ -49,7 +49,7 @@ def at_rest(
     with contextlib.ExitStack() as stack:
         try:
             _, ownership = stack.enter_context(owned_stream(settings, clock=clock))
-            require = ownership.require
+            require = ownership.require_owned
             if _parked_reason(settings, table, name) == REASON:  # resume it at the next start
                 stack.callback(_request, settings, "resume", name, clock, wait=False)
         except StreamHeldError:

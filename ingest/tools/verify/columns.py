@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from ingest.tools.verify.fitting import Form
-from ingest.transform.expression_text import split_assignment
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import DataType
+from storage.table.scan.expression_text import split_assignment
 
 __all__ = [
     "Columns",

@@ -43,9 +43,8 @@ from ingest.tools.verify.hashes import Hashes, column_hashes, combined_hashes
 from ingest.tools.verify.lake import TableSide
 from ingest.tools.verify.outcome import RepairReport
 from ingest.tools.verify.recheck import rows_of_keys
-from ingest.transform.renamed_rule import present_rule
 from ingest.transform.row_transform import RowTransform
-from ingest.transform.rule_names import transform_rule
+from ingest.transform.rule_names import present_rule, transform_rule
 from ingest.transform.rules import HIDDEN_OPTION, hidden_from_text
 from storage.clock import Clock
 from storage.errors import CommitConflictError, InvalidRequestError, RetryableError

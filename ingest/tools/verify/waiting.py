@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ingest.config.settings import Settings
 from ingest.observe.observe import LAG_POLL_S
-from ingest.source.lag import LagProbe
+from ingest.source.open import LagProbe
 from ingest.state.ownership import newest_note
 from ingest.state.parking import Parking
 from ingest.state.stream_state import CheckpointState, progress_of, read_offset_log

@@ -7,12 +7,21 @@ type. Division by zero fails for integers, decimals and floating numbers alike.
 
 import decimal
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.functions.cells import Kernel, Mask, Partial, Values, checked, optimistic
+from ingest.transform.functions.cells import (
+    Kernel,
+    Mask,
+    Partial,
+    Values,
+    as_array,
+    checked,
+    mask_of,
+)
 from ingest.transform.functions.type_rules import decimal_of, is_floating, is_integer
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.types import AtomicType, TypeRoot
@@ -21,6 +30,7 @@ __all__ = [
     "absolute",
     "arithmetic",
     "fit",
+    "narrowed",
     "negated",
     "quotient",
     "rounded",
@@ -48,9 +58,8 @@ def arithmetic(operator: str, result: AtomicType) -> Kernel:
         return _floating(_FUNCTIONS[operator])
     if result.root is TypeRoot.DECIMAL:
         return _decimal_sum(_FUNCTIONS[operator], result)
-    wanted = arrow_type(result)
-    kernel = optimistic(_FUNCTIONS[operator], _LOCATE[operator], _OVERFLOW)
-    return lambda left, right: kernel(left.cast(wanted), right.cast(wanted))
+    function = _FUNCTIONS[operator]
+    return _integers(function, lambda one, other: _sum(function, one, other), result)
 
 
 def whole_quotient(
@@ -69,7 +78,9 @@ def whole_quotient(
         if one.precision + max(other.scale - one.scale, 0) > _DIVIDEND_DIGITS:
             return None
         return _with_zero(_decimal_division(result, remainder=remainder))
-    return _with_zero(_integer_remainder(result) if remainder else _integer_div(result))
+    if remainder:
+        return _with_zero(_integer_remainder(result))
+    return _with_zero(_integers(pc.divide_checked, _unscaled_quotient, result))
 
 
 def quotient(left: AtomicType, right: AtomicType, result: AtomicType) -> Kernel | None:
@@ -101,27 +112,19 @@ def fit(wide: pa.Array, result: AtomicType) -> Values | Partial:
         return wide.cast(wanted)
     except pa.ArrowInvalid:
         most = decimal.Decimal((0, (9,) * result.precision, -result.scale))
-        failed = _true(pc.greater(pc.abs(wide), pa.scalar(most, wide.type)))
+        failed = mask_of(pc.greater(pc.abs(wide), pa.scalar(most, wide.type)))
     kept = pc.if_else(pa.array(failed), pa.scalar(None, wide.type), wide)
     return Partial(kept.cast(wanted), failed, _OVERFLOW)
 
 
 def negated(type_: AtomicType) -> Kernel:
     """`-x`."""
-    if not is_integer(type_):
-        return pc.negate
-    least = np.iinfo(arrow_type(type_).to_pandas_dtype()).min
-    return optimistic(
-        pc.negate_checked, lambda column: _true(pc.equal(column, int(least))), _OVERFLOW
-    )
+    return _integers(pc.negate_checked, pc.negate, type_) if is_integer(type_) else pc.negate
 
 
 def absolute(type_: AtomicType) -> Kernel:
     """`abs(x)`."""
-    if not is_integer(type_):
-        return pc.abs
-    least = np.iinfo(arrow_type(type_).to_pandas_dtype()).min
-    return optimistic(pc.abs_checked, lambda column: _true(pc.equal(column, int(least))), _OVERFLOW)
+    return _integers(pc.abs_checked, pc.abs, type_) if is_integer(type_) else pc.abs
 
 
 def rounded(mode: str, digits: int, result: AtomicType) -> Kernel:
@@ -173,80 +176,65 @@ def truncated(width: int, type_: AtomicType) -> Kernel:
 # --- integers --------------------------------------------------------------------------------
 
 
-def _integers(values: Values) -> np.ndarray:
-    if isinstance(values, pa.Scalar):
-        return np.array([values.as_py() or 0], np.int64)
-    return np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.int64)
+def _integers(checked: Callable[..., Any], exact: Callable[..., Any], result: AtomicType) -> Kernel:
+    """A kernel of integers, of which those that overflow fail.
+
+    Args:
+        checked: raises when one overflows.
+        exact: the same for unscaled 256-bit decimals.
+        result: type of operands and result.
+    """
+    wanted = arrow_type(result)
+
+    def kernel(*values: Values) -> Values | Partial:
+        same = [value.cast(wanted) for value in values]
+        try:
+            return checked(*same)
+        except pa.ArrowInvalid:
+            numbers = exact(*(_unscaled(value, 0) for value in same))
+        return narrowed(numbers, wanted, _OVERFLOW)
+
+    return kernel
 
 
-def _range(left: Values, right: Values) -> tuple[int, int]:
-    limits = np.iinfo(left.type.to_pandas_dtype())
-    return int(limits.min), int(limits.max)
+def narrowed(numbers: pa.Array, wanted: pa.DataType, reason: str) -> Values | Partial:
+    """Whole numbers of any type as integers; those out of range fail."""
+    try:
+        return numbers.cast(wanted)
+    except pa.ArrowInvalid:
+        limits = np.iinfo(wanted.to_pandas_dtype())
+    low, high = int(limits.min), int(limits.max)
+    if pa.types.is_floating(numbers.type):
+        # the limits as floating numbers: 2^63 is one, 2^63 - 1 is not
+        above = pc.greater_equal(numbers, pa.scalar(float(high + 1), numbers.type))
+        below = pc.less(numbers, pa.scalar(float(low), numbers.type))
+        outside = pc.or_(pc.or_(above, below), pc.is_nan(numbers))
+    elif pa.types.is_decimal(numbers.type):
+        wide = pa.decimal256(76, numbers.type.scale)
+        numbers = numbers.cast(wide)
+        ends = [pa.scalar(decimal.Decimal(end), wide) for end in (low, high)]
+        outside = pc.or_(pc.less(numbers, ends[0]), pc.greater(numbers, ends[1]))
+    else:
+        outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
+    failed = mask_of(outside)
+    kept = pc.if_else(pa.array(failed), pa.scalar(None, numbers.type), numbers)
+    return Partial(kept.cast(wanted), failed, reason)
 
 
 def _present(left: Values, right: Values) -> Mask:
-    """Rows where both have a value; for null the other number may be anything."""
-    both = pc.and_(pc.is_valid(left), pc.is_valid(right))
-    if isinstance(both, pa.Scalar):
-        return np.array([both.as_py()])
-    return np.asarray(both.to_numpy(zero_copy_only=False))
-
-
-def _sum_overflows(left: Values, right: Values) -> Mask:
-    low, high = _range(left, right)
-    one, other = _integers(left), _integers(right)
-    above = (other > 0) & (one > high - np.maximum(other, 0))
-    below = (other < 0) & (one < low - np.minimum(other, 0))
-    return (above | below) & _present(left, right)
-
-
-def _difference_overflows(left: Values, right: Values) -> Mask:
-    low, high = _range(left, right)
-    one, other = _integers(left), _integers(right)
-    above = (other < 0) & (one > high + np.minimum(other, 0))
-    below = (other > 0) & (one < low + np.maximum(other, 0))
-    return (above | below) & _present(left, right)
-
-
-def _product_overflows(left: Values, right: Values) -> Mask:
-    low, high = _range(left, right)
-    one, other = np.broadcast_arrays(_integers(left), _integers(right))
-    with np.errstate(over="ignore"):
-        product = one * other
-    zero = (one == 0) | (other == 0)
-    low_64 = np.iinfo(np.int64).min
-    minus = ((one == -1) & (other == low_64)) | ((other == -1) & (one == low_64))
-    safe = np.where(zero | minus, 1, other)
-    exact = product // safe == np.where(zero | minus, product, one)
-    exact &= product % safe == 0
-    outside = (product < low) | (product > high)
-    return ((~zero & (minus | ~exact)) | outside) & _present(left, right)
-
-
-_LOCATE: dict[str, Callable[..., Mask]] = {
-    "+": _sum_overflows,
-    "-": _difference_overflows,
-    "*": _product_overflows,
-}
-
-
-def _integer_div(result: AtomicType) -> Kernel:
-    wanted = arrow_type(result)
-    least = int(np.iinfo(wanted.to_pandas_dtype()).min)
-
-    def overflows(left: Values, right: Values) -> Mask:
-        found = (_integers(left) == least) & (_integers(right) == -1)
-        return found & _present(left, right)
-
-    kernel = optimistic(pc.divide_checked, overflows, _OVERFLOW)
-    return lambda left, right: kernel(left.cast(wanted), right.cast(wanted))
+    """Rows where both have a value."""
+    return mask_of(pc.and_(pc.is_valid(left), pc.is_valid(right)))
 
 
 def _integer_remainder(result: AtomicType) -> Kernel:
     wanted = arrow_type(result)
 
+    def longs(values: Values) -> np.ndarray:
+        column = as_array(values, 1).fill_null(0)
+        return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64)
+
     def kernel(left: Values, right: Values) -> Values:
-        one, other = np.broadcast_arrays(_integers(left), _integers(right))
+        one, other = np.broadcast_arrays(longs(left), longs(right))
         rest = np.fmod(one, np.where((other == 0) | (other == -1), 1, other))
         return pa.array(rest, pa.int64(), mask=~_present(left, right)).cast(wanted)
 
@@ -327,7 +315,7 @@ def _divided(left: Values, right: Values) -> tuple[pa.Array, pa.Array]:
     """Quotient and remainder of unscaled numbers.
 
     Arrow's division of 256-bit decimals is wrong for a few divisors of more than 64 bits, so the
-    remainder is looked at; the rows in question are divided again.
+    remainder is checked; the rows in question are divided again.
     """
     found = pc.divide(_labelled(left, _DIVIDEND_DIGITS, 0), _labelled(right, 1, 0))
     times = _labelled(pc.round(found, 0, "towards_zero").cast(_WHOLE), _WIDE_DIGITS, 0)
@@ -335,7 +323,7 @@ def _divided(left: Values, right: Values) -> tuple[pa.Array, pa.Array]:
     zero = pa.scalar(decimal.Decimal(0), rest.type)
     below = pc.less(pc.abs(rest), pc.abs(_labelled(right, _WIDE_DIGITS, 0)))
     side = pc.or_(pc.equal(rest, zero), pc.equal(pc.less(rest, zero), pc.less(left, zero)))
-    wrong = np.flatnonzero(_true(pc.invert(pc.and_(below, side))))
+    wrong = np.flatnonzero(mask_of(pc.invert(pc.and_(below, side))))
     if not len(wrong):
         return times, rest
     pairs = [_numbers_at(values, wrong) for values in (left, right)]
@@ -392,7 +380,7 @@ def _floating(function: Callable[..., pa.Array]) -> Kernel:
         left, right = left.cast(pa.float64()), right.cast(pa.float64())
         found = function(left, right)
         grown = pc.and_(pc.is_inf(found), pc.and_(pc.is_finite(left), pc.is_finite(right)))
-        return checked(found, _true(grown), _OVERFLOW)
+        return checked(found, mask_of(grown), _OVERFLOW)
 
     return kernel
 
@@ -403,10 +391,7 @@ def _floating_div(left: Values, right: Values) -> Values:
 
 def _floating_remainder(left: Values, right: Values) -> Values:
     length = next(len(value) for value in (left, right) if isinstance(value, pa.Array))
-    columns = [
-        (pa.repeat(value, length) if isinstance(value, pa.Scalar) else value).cast(pa.float64())
-        for value in (left, right)
-    ]
+    columns = [as_array(value, length).cast(pa.float64()) for value in (left, right)]
     one, other = (column.to_numpy(zero_copy_only=False) for column in columns)
     with np.errstate(invalid="ignore"):
         rest = np.fmod(one, other)
@@ -417,17 +402,13 @@ def _with_zero(kernel: Kernel) -> Kernel:
     """A division that fails where the divisor is zero, and divides the rest."""
 
     def run(left: Values, right: Values) -> Values | Partial:
-        zero = pc.equal(right, _zero_of(right.type))
-        if isinstance(zero, pa.Scalar):
-            zero = pa.repeat(zero, len(left))
-        failed = _true(zero) & _true(pc.is_valid(left) if isinstance(left, pa.Array) else zero)
-        if isinstance(left, pa.Scalar) and not left.is_valid:
-            failed = np.zeros(len(zero), bool)
-        if not _true(zero).any():
+        length = next(len(value) for value in (left, right) if isinstance(value, pa.Array))
+        divisor = as_array(right, length)
+        zero = pc.equal(divisor, _zero_of(right.type))
+        if not mask_of(zero).any():
             return kernel(left, right)
-        none = pa.scalar(None, right.type)
-        divisor = pa.repeat(right, len(zero)) if isinstance(right, pa.Scalar) else right
-        found = kernel(left, pc.if_else(zero, none, divisor))
+        failed = mask_of(zero) & mask_of(pc.is_valid(left), length)
+        found = kernel(left, pc.if_else(zero, pa.scalar(None, right.type), divisor))
         if isinstance(found, Partial):
             return Partial(found.values, found.failed | failed, f"{_ZERO} or {_OVERFLOW}")
         return checked(found, failed, _ZERO)
@@ -437,8 +418,3 @@ def _with_zero(kernel: Kernel) -> Kernel:
 
 def _zero_of(type_: pa.DataType) -> pa.Scalar:
     return pa.scalar(decimal.Decimal(0) if pa.types.is_decimal(type_) else 0, type_)
-
-
-def _true(condition: Values) -> Mask:
-    known = pc.fill_null(condition, False)
-    return np.asarray(known.to_numpy(zero_copy_only=False), bool)

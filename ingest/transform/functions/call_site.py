@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.expression_tree import expression_error
 from ingest.transform.functions.casting import strict_cast
 from ingest.transform.functions.cells import Cells, Frame, Kernel, Planned, as_array, runner
 from ingest.transform.functions.type_rules import common_type, is_temporal, is_text, nullable
@@ -21,10 +20,13 @@ from storage.format.files.orc.zones import Zone
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
+from storage.table.scan.expression_text import expression_error
 
-__all__ = ["Function", "Site", "constant", "shown"]
+__all__ = ["MANY", "Function", "Site", "constant", "shown"]
 
 _NANOS = 9
+MANY = 1_000
+"""Most arguments of a function that takes any number."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,8 +38,8 @@ class Site:
         name: of the function, in lower case.
         arguments: planned.
         start: first character of the call.
-        end: behind its last character.
-        zone: of wall clocks; None for UTC.
+        end: after its last character.
+        zone: time zone; None for UTC.
     """
 
     whole: str
@@ -56,14 +58,6 @@ class Site:
         """The error of this call, at its start or at one of its arguments."""
         position = self.start if at is None else self.arguments[at].start
         return expression_error(self.whole, position, detail, hint)
-
-    def count(self, least: int, most: int, syntax: str) -> None:
-        """Check the number of arguments."""
-        if not least <= len(self.arguments) <= most:
-            raise self.error(
-                f"`{self.name}` does not take {len(self.arguments)} arguments",
-                f"write it like: {syntax}",
-            )
 
     def has(self, index: int) -> bool:
         """Whether there is such an argument."""
@@ -91,9 +85,9 @@ class Site:
 
     def constant_text(self, index: int, example: str) -> str:
         """An argument that must be a text written in the expression."""
-        value = self._constant(index, f"a text such as {example}")
+        value = self._constant(index, f"a string such as {example}")
         if not isinstance(value, str):
-            raise self.error(f"`{self.name}` takes a text here", f"such as {example}", index)
+            raise self.error(f"`{self.name}` takes a string here", f"such as {example}", index)
         return value
 
     def _constant(self, index: int, wanted: str) -> Any:
@@ -135,7 +129,7 @@ class Site:
             pc.if_else(pa.array([True]), one, one)
             pc.coalesce(one, one)
         except pa.ArrowNotImplementedError as error:
-            raise self.error(f"no choice between values of {shown(type_)}") from error
+            raise self.error(f"values of {shown(type_)} cannot be chosen by row") from error
 
     def lazy(
         self,
@@ -145,7 +139,7 @@ class Site:
         *,
         fold: bool = False,
     ) -> Planned:
-        """The planned call with a run of its own, which looks at parts only where it must."""
+        """The planned call with a run of its own, which evaluates parts only where it must."""
         wanted = None if type_ is None else nullable(type_)
         if fold and all(part.constant is not None for part in parts):
             return constant(self._folded(run), wanted, self.text, self.start)
@@ -204,7 +198,7 @@ class Site:
                 raise expression_error(
                     self.whole,
                     part.start,
-                    f"{shown(part.type)} and {shown(wanted)} do not go together",
+                    f"{shown(part.type)} and {shown(wanted)} cannot be combined",
                     self._zone_hint(wanted, part) or f"write CAST({part.text} AS {shown(wanted)})",
                 )
             wanted = found if found is not None else wanted
@@ -218,7 +212,7 @@ class Site:
         roots = {type_.root for type_ in (wanted, part.type) if isinstance(type_, AtomicType)}
         if TypeRoot.TIMESTAMP_LTZ not in roots or len(roots) == 1:
             return ""
-        return "an instant and a wall clock meet only by CAST(… AS TIMESTAMP_LTZ(6))"
+        return "TIMESTAMP and TIMESTAMP_LTZ need a CAST(… AS TIMESTAMP_LTZ(6))"
 
 
 def _precise(wanted: DataType, parts: Sequence[Planned]) -> DataType:
@@ -249,11 +243,23 @@ class Function:
         syntax: how it is written.
         meaning: one sentence.
         plan: checks a call and plans it.
+        arity: least and greatest number of arguments.
     """
 
     syntax: str
     meaning: str
     plan: Callable[[Site], Planned]
+    arity: tuple[int, int] = (2, 2)
+
+    def planned(self, site: Site) -> Planned:
+        """Check the number of arguments of a call, and plan it."""
+        least, most = self.arity
+        if not least <= len(site.arguments) <= most:
+            raise site.error(
+                f"`{site.name}` does not take {len(site.arguments)} arguments",
+                f"write it like: {self.syntax}",
+            )
+        return self.plan(site)
 
 
 def constant(value: pa.Scalar, type_: DataType | None, text: str, start: int) -> Planned:

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Casts inside expressions: the casts of the table format, but strict.
+"""Casts inside expressions: the casts of the table format, but strict; and time zones.
 
-Values are those of `storage.format.types.cast_columns` (Java's). What is silent there fails for
-its row
-here: numbers out of range, NaN as an integer, decimals with too many digits, texts that are no
-value of the type. Dates and texts of a TIMESTAMP_LTZ are those of the pipeline's zone.
+Values are those of `storage.format.types.cast_columns` (Java's). What is silent there fails for its
+row here: numbers out of range, NaN as an integer, decimals with too many digits, strings that are
+no value of the type. Dates and strings of a TIMESTAMP_LTZ are those of the pipeline's zone.
+
+A TIMESTAMP is a local time without zone; a TIMESTAMP_LTZ is an instant, whose year or string
+depends on the zone that the pipeline states (UTC unless set). A local time that occurs twice, when
+clocks go back, is its first instant; one that is skipped is moved forward by the gap, as Java does.
+Before 1900 a zone has its present standard time.
 """
 
 import dataclasses
-import decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.decode.bisection import failing_positions
-from ingest.transform.functions.cells import Kernel, Mask, Partial, Values, checked
+from ingest.transform.functions.arithmetic import narrowed
+from ingest.transform.functions.cells import Kernel, Mask, Partial, Values, checked, mask_of
 from ingest.transform.functions.type_rules import (
     STRING,
     is_floating,
@@ -23,9 +27,8 @@ from ingest.transform.functions.type_rules import (
     is_temporal,
     is_text,
 )
-from ingest.transform.functions.zones import to_instants, to_walls
-from storage.errors import InternalError
-from storage.format.files.orc.zones import Zone
+from storage.errors import InternalError, InvalidRequestError, UnsupportedFeatureError
+from storage.format.files.orc.zones import Zone, instants_to_walls, zone_of
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.cast_arrays import CastError
 from storage.format.types.cast_columns import CastColumn, column_cast
@@ -34,7 +37,55 @@ from storage.format.types.casts import can_cast
 from storage.format.types.type_text import type_name
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["strict_cast"]
+__all__ = ["strict_cast", "to_instants", "to_walls", "zone_named"]
+
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_DAY = 86_400
+_UTC_NAMES = frozenset({"UTC", "Etc/UTC", "Z", "GMT"})
+
+
+def zone_named(name: str) -> Zone | None:
+    """Find the zone of a name such as `Europe/Berlin`; None for UTC.
+
+    Raises:
+        InvalidRequestError: there is no such zone.
+    """
+    if name in _UTC_NAMES:
+        return None
+    try:
+        return zone_of(name)
+    except UnsupportedFeatureError as error:
+        raise InvalidRequestError(
+            "unknown time zone", hint="write it like: Europe/Berlin", zone=name
+        ) from error
+
+
+def to_walls(column: pa.Array, zone: Zone | None) -> pa.Array:
+    """Convert instants to local times of the zone.
+
+    Raises:
+        pa.ArrowInvalid: a local time does not fit the unit.
+    """
+    if zone is not None:
+        column = instants_to_walls(column, zone)
+    return column.cast(pa.timestamp(column.type.unit))
+
+
+def to_instants(column: pa.Array, zone: Zone | None) -> pa.Array:
+    """Convert local times of the zone to instants."""
+    wanted = pa.timestamp(column.type.unit, "UTC")
+    if zone is None:
+        return column.cast(wanted)
+    numbers = column.view(pa.int64())
+    values = numbers.fill_null(0).to_numpy(zero_copy_only=False)
+    per_second = _PER_SECOND[column.type.unit]
+    walls = values // per_second
+    before, after = zone.at(walls - _DAY), zone.at(walls + _DAY)
+    second = (zone.at(walls - before) != before) & (zone.at(walls - after) == after)
+    offsets = np.where(second, after, before)
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(values - offsets * per_second, pa.int64(), mask=nulls).view(wanted)
+
 
 _R = TypeRoot
 _NANOS = 9
@@ -71,10 +122,10 @@ def _by_zone(source: AtomicType, target: AtomicType, zone: Zone | None) -> Kerne
         return None
     if instants:
         walls = dataclasses.replace(source, root=_R.TIMESTAMP)
-        behind = strict_cast(walls, target, zone)
-        if behind is None:
+        after = strict_cast(walls, target, zone)
+        if after is None:
             return None
-        return _chained(lambda column: to_walls(column, zone), behind)
+        return _chained(lambda column: to_walls(column, zone), after)
     local = AtomicType(_R.TIMESTAMP, precision=target.precision)
     before = strict_cast(source, local, zone)
     return None if before is None else _followed(before, lambda column: to_instants(column, zone))
@@ -108,7 +159,7 @@ def _plain(source: DataType, target: AtomicType) -> Kernel:
     def run(column: pa.Array) -> Values | Partial:
         failed = np.zeros(len(column), bool)
         if floating and target.root is _R.DECIMAL:
-            failed = _true(pc.invert(pc.is_finite(column)))
+            failed = mask_of(pc.invert(pc.is_finite(column)))
         found, failed = _cast_rest(cast, column, failed)
         if lossy:
             failed = failed | _lost(column, found)
@@ -136,7 +187,7 @@ def _cast_rest(cast: CastColumn, column: pa.Array, failed: Mask) -> tuple[pa.Arr
 
 def _failing(cast: CastColumn, column: pa.Array, failed: pa.Array | None) -> Mask:
     if failed is not None:
-        return _true(failed)
+        return mask_of(failed)
 
     def attempt(low: int, high: int) -> None:
         cast(pa.concat_arrays([column.slice(low, high - low)]))
@@ -151,7 +202,7 @@ def _lost(column: pa.Array, found: pa.Array) -> Mask:
     lost = pc.and_(column.is_valid(), found.is_null())
     if pa.types.is_floating(found.type) and pa.types.is_floating(column.type):
         lost = pc.or_(lost, pc.and_(pc.is_inf(found), pc.is_finite(column)))
-    return _true(lost)
+    return mask_of(lost)
 
 
 def _to_integer(source: AtomicType, target: AtomicType) -> Kernel | None:
@@ -162,38 +213,9 @@ def _to_integer(source: AtomicType, target: AtomicType) -> Kernel | None:
     if is_temporal(source):
         # seconds come as BIGINT, so that what does not fit an INT is seen
         seconds = column_cast(source, AtomicType(_R.BIGINT))
-        return lambda column: _narrowed(seconds(column), wanted, reason)
+        return lambda column: narrowed(seconds(column), wanted, reason)
     if source.root is _R.DECIMAL:
-        return lambda column: _narrowed(pc.round(column, 0, "towards_zero"), wanted, reason)
+        return lambda column: narrowed(pc.round(column, 0, "towards_zero"), wanted, reason)
     if is_floating(source):
-        return lambda column: _narrowed(pc.trunc(column), wanted, reason)
-    return lambda column: _narrowed(column, wanted, reason)
-
-
-def _narrowed(numbers: pa.Array, wanted: pa.DataType, reason: str) -> Values | Partial:
-    """Whole numbers of any type as integers."""
-    try:
-        return numbers.cast(wanted)
-    except pa.ArrowInvalid:
-        limits = np.iinfo(wanted.to_pandas_dtype())
-    low, high = int(limits.min), int(limits.max)
-    if pa.types.is_floating(numbers.type):
-        # the limits as floating numbers: 2^63 is one, 2^63 - 1 is not
-        above = pc.greater_equal(numbers, pa.scalar(float(high + 1), numbers.type))
-        below = pc.less(numbers, pa.scalar(float(low), numbers.type))
-        outside = pc.or_(pc.or_(above, below), pc.is_nan(numbers))
-    elif pa.types.is_decimal(numbers.type):
-        wide = pa.decimal256(76, numbers.type.scale)
-        numbers = numbers.cast(wide)
-        ends = [pa.scalar(decimal.Decimal(end), wide) for end in (low, high)]
-        outside = pc.or_(pc.less(numbers, ends[0]), pc.greater(numbers, ends[1]))
-    else:
-        outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
-    failed = _true(outside)
-    kept = pc.if_else(pa.array(failed), pa.scalar(None, numbers.type), numbers)
-    return Partial(kept.cast(wanted), failed, reason)
-
-
-def _true(condition: pa.Array) -> Mask:
-    known = pc.fill_null(condition, False)
-    return np.asarray(known.to_numpy(zero_copy_only=False), bool)
+        return lambda column: narrowed(pc.trunc(column), wanted, reason)
+    return lambda column: narrowed(column, wanted, reason)

@@ -3,13 +3,13 @@
 
 A kernel that cannot give a value for some row gives null there and says which rows and why
 (`Partial`); it never raises for data. Failures climb to the top of the expression, except through
-what is only looked at for some rows: branches of CASE, the right side of AND and OR, later
+what is only evaluated for some rows: branches of CASE, the right side of AND and OR, later
 arguments of COALESCE. Kernels get Arrow arrays, or scalars for constants, and at least one array.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ __all__ = [
     "checked",
     "combined",
     "mask_of",
-    "optimistic",
     "restricted",
     "runner",
     "with_failures",
@@ -49,7 +48,7 @@ class Failure:
 
     Attributes:
         rows: which ones, bool of shape (n,).
-        reason: for people.
+        reason: for the user.
     """
 
     rows: Mask
@@ -140,7 +139,7 @@ class Frame:
 
 
 def runner(kernel: Kernel, parts: Sequence[Planned], text: str) -> Callable[[Frame], Cells]:
-    """The run of a call whose arguments are all looked at for every row."""
+    """The run of a call whose arguments are all evaluated for every row."""
     reason = f" in `{text}`"
 
     def run(frame: Frame) -> Cells:
@@ -156,7 +155,7 @@ _RAISED = (pa.ArrowInvalid, pa.ArrowCapacityError, CastError, OverflowError)
 
 
 def _guarded(kernel: Kernel, values: Sequence[Values], num_rows: int) -> Values | Partial:
-    """The net under kernels that say nothing of the rows that they cannot do: found by halves."""
+    """Run a kernel; if it raises, locate the failing rows by bisection."""
     try:
         return kernel(*values)
     except _RAISED as error:
@@ -208,9 +207,9 @@ def as_array(values: Values, length: int) -> pa.Array:
     return pa.repeat(values, length) if isinstance(values, pa.Scalar) else values
 
 
-def mask_of(values: Values, length: int) -> Mask:
+def mask_of(condition: Values, length: int = 1) -> Mask:
     """Where a condition is true; not where it is null."""
-    known = pc.fill_null(as_array(values, length), False)
+    known = pc.fill_null(as_array(condition, length), False)
     return np.asarray(known.to_numpy(zero_copy_only=False), bool)
 
 
@@ -220,31 +219,3 @@ def checked(values: pa.Array, failed: Mask, reason: str) -> Values | Partial:
         return values
     kept = pc.if_else(pa.array(failed), pa.scalar(None, values.type), values)
     return Partial(kept, failed, reason)
-
-
-def optimistic(
-    kernel: Callable[..., Any], locate: Callable[..., Mask], reason: str
-) -> Callable[..., Any]:
-    """A kernel that raises `ArrowInvalid` as one that says which rows failed.
-
-    Args:
-        kernel: null for a null argument, wherever it stands.
-        locate: the rows for which it raises, given the same arguments.
-        reason: of all of them.
-    """
-
-    def run(*values: Values) -> Any:
-        try:
-            return kernel(*values)
-        except pa.ArrowInvalid:
-            failed = locate(*values)
-        first = next(value for value in values if isinstance(value, pa.Array))
-        length = len(first)
-        none = pa.array(failed)
-        cleared = [
-            pc.if_else(none, pa.scalar(None, value.type), as_array(value, length))
-            for value in values
-        ]
-        return Partial(kernel(*cleared), failed, reason)
-
-    return run

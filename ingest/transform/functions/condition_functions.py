@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons, logic and choices: SQL's three-valued logic, looked at from left to right.
+"""Comparisons, logic and choices: SQL's three-valued logic, evaluated from left to right.
 
 Floating numbers compare as in filters of the table format: NaN equals NaN and is greater than every
 number. What AND, OR, CASE, IF and COALESCE do not need for a row cannot fail for it.
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.transform.functions.call_site import Function, Site, shown
+from ingest.transform.functions.call_site import MANY, Function, Site, shown
 from ingest.transform.functions.cells import (
     Cells,
     Failure,
@@ -136,11 +136,16 @@ def _in(site: Site) -> Planned:
             return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
 
         return site.result(BOOLEAN, kernel, [left])
-    each = [_compare(_of(site, "=", left, item)) for item in items]
-    found = each[0]
-    for one in each[1:]:
-        found = _or(_of(site, "or", found, one))
-    return found
+    return _any(site, [_compare(_of(site, "=", left, item)) for item in items])
+
+
+def _any(site: Site, conditions: Sequence[Planned]) -> Planned:
+    """OR of conditions, halved so that a long list makes no deep tree."""
+    if len(conditions) == 1:
+        return conditions[0]
+    middle = len(conditions) // 2
+    halves = [_any(site, part) for part in (conditions[:middle], conditions[middle:])]
+    return _or(_of(site, "or", *halves))
 
 
 def _value_set(left: Planned, items: Sequence[Planned]) -> pa.Array | None:
@@ -338,40 +343,28 @@ def _ordered(name: str, values: Sequence[Values]) -> Values:
     return found
 
 
-def _counted(
-    least: int, most: int, syntax: str, meaning: str, plan: Callable[[Site], Planned]
-) -> Function:
-    def check(site: Site) -> Planned:
-        site.count(least, most, syntax)
-        return plan(site)
-
-    return Function(syntax, meaning, check)
-
-
-_MANY = 1_000
-
 CONDITIONS: dict[str, Function] = {
     **{
-        name: _counted(2, 2, f"a {name} b", "comparison; null when a side is", _compare)
+        name: Function(f"a {name} b", "comparison; null if a side is", _compare)
         for name in _KERNELS
     },
-    "is distinct from": _counted(2, 2, "a IS DISTINCT FROM b", "never null", _distinct),
-    "in": _counted(2, _MANY, "a IN (b, c)", "equal to one of them", _in),
-    "between": _counted(3, 3, "a BETWEEN b AND c", "a >= b AND a <= c", _between),
-    "is null": _counted(1, 1, "a IS NULL", "never null", _is_null),
-    "is true": _counted(1, 1, "a IS TRUE", "never null", _is_truth(True)),
-    "is false": _counted(1, 1, "a IS FALSE", "never null", _is_truth(False)),
-    "not": _counted(1, 1, "NOT a", "null stays null", _not),
-    "and": _counted(2, 2, "a AND b", "b is not looked at where a is false", _and),
-    "or": _counted(2, 2, "a OR b", "b is not looked at where a is true", _or),
-    "if": _counted(3, 3, "if(condition, a, b)", "b where the condition is not true", _if),
-    "coalesce": _counted(1, _MANY, "coalesce(a, b, …)", "the first that is not null", _coalesce),
-    "ifnull": _counted(2, 2, "ifnull(a, b)", "b where a is null", _coalesce),
-    "nvl": _counted(2, 2, "nvl(a, b)", "b where a is null", _coalesce),
-    "nullif": _counted(2, 2, "nullif(a, b)", "null where they are equal, else a", _nullif),
-    "greatest": _counted(
-        2, _MANY, "greatest(a, b, …)", "the largest; null if one is", _extreme(">")
+    "is distinct from": Function("a IS DISTINCT FROM b", "never null", _distinct),
+    "in": Function("a IN (b, c)", "equal to one of them", _in, (2, MANY)),
+    "between": Function("a BETWEEN b AND c", "a >= b AND a <= c", _between, (3, 3)),
+    "is null": Function("a IS NULL", "never null", _is_null, (1, 1)),
+    "is true": Function("a IS TRUE", "never null", _is_truth(True), (1, 1)),
+    "is false": Function("a IS FALSE", "never null", _is_truth(False), (1, 1)),
+    "not": Function("NOT a", "null stays null", _not, (1, 1)),
+    "and": Function("a AND b", "b is not evaluated where a is false", _and),
+    "or": Function("a OR b", "b is not evaluated where a is true", _or),
+    "if": Function("if(condition, a, b)", "b where the condition is not true", _if, (3, 3)),
+    "coalesce": Function("coalesce(a, b, …)", "the first that is not null", _coalesce, (1, MANY)),
+    "ifnull": Function("ifnull(a, b)", "b where a is null", _coalesce),
+    "nvl": Function("nvl(a, b)", "b where a is null", _coalesce),
+    "nullif": Function("nullif(a, b)", "null where they are equal, else a", _nullif),
+    "greatest": Function(
+        "greatest(a, b, …)", "the largest; null if one is", _extreme(">"), (2, MANY)
     ),
-    "least": _counted(2, _MANY, "least(a, b, …)", "the smallest; null if one is", _extreme("<")),
+    "least": Function("least(a, b, …)", "the smallest; null if one is", _extreme("<"), (2, MANY)),
 }
 """Operators and functions of truth and choice."""

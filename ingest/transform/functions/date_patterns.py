@@ -4,8 +4,8 @@
 Letters (English names, as Java has them in its root locale for en):
 `y u` year, `M L` month, `d` day, `D` day of the year, `Q` quarter, `E` day of the week,
 `a` AM or PM, `H k K h` hour, `m` minute, `s` second, `S` fraction, `A` milliseconds of the day,
-`n` nanoseconds of the second. Texts stand in single quotes. Other letters are refused. Distinct
-dates of a column are written once, so a pattern of a day costs next to nothing.
+`n` nanoseconds of the second. Literals stand in single quotes. Other letters are refused. Distinct
+days, hours, minutes or seconds of a column are written once, so patterns of partitions are cheap.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _DAYS = "Thursday Friday Saturday Sunday Monday Tuesday Wednesday"
 
 _MOST_LETTERS = {"S": 9, "a": 1, "D": 3, "y": 9, "u": 9, "M": 4, "L": 4, "Q": 4, "E": 4}
 _TWO_LETTERS = "dHkKhms"
-_DAY_LETTERS = frozenset("yuMLdDQE")
+_STEP_S = dict.fromkeys("yuMLdDQE", _DAY) | dict.fromkeys("aHkKh", 3_600) | {"m": 60, "s": 1}
 _SUPPORTED = "y u M L d D Q E a H k K h m s S A n"
 
 
@@ -73,47 +73,40 @@ _Writer = Callable[[_Parts], pa.Array | pa.Scalar]
 
 
 class DatePattern:
-    """A pattern that is understood.
+    """A parsed pattern.
 
     Args:
-        writers: give the text of each part.
-        by_day: whether only the date matters.
+        writers: one for each part of the pattern.
+        step_s: the largest unit that distinguishes its values: a day, hour, minute or second
+            [seconds]; 0 = fractions of a second count.
         iso: whether it is `yyyy-MM-dd`, which Arrow writes itself.
     """
 
-    def __init__(self, writers: tuple[_Writer, ...], by_day: bool, iso: bool) -> None:
+    def __init__(self, writers: tuple[_Writer, ...], step_s: int, iso: bool) -> None:
         self._writers = writers
-        self._by_day = by_day
+        self._step_s = step_s
         self._iso = iso
 
     def write(self, column: pa.Array) -> pa.Array:
-        """Texts of DATE or timestamp columns without zone; null stays null."""
-        steps = column.view(pa.int32() if pa.types.is_date(column.type) else pa.int64())
-        per_second = 1
-        if pa.types.is_date(column.type):
-            values = steps.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-            per_day = 1
-        else:
-            per_second = _PER_SECOND[column.type.unit]
-            per_day = _DAY * per_second
-            values = steps.fill_null(0).to_numpy(zero_copy_only=False)
-        if self._by_day:
-            values, per_day = values // per_day, 1
-        texts = self._distinct(values, per_day, per_second)
-        return texts if not column.null_count else pc.if_else(column.is_valid(), texts, None)
-
-    def _distinct(self, values: _Longs, per_day: int, per_second: int) -> pa.Array:
-        coded = pa.array(values).dictionary_encode()
+        """Write DATE or timestamp columns without zone as strings; null stays null."""
+        dates = pa.types.is_date(column.type)
+        per_second = 1 if dates else _PER_SECOND[column.type.unit]
+        numbers = column.view(pa.int32() if dates else pa.int64()).fill_null(0)
+        values = numbers.to_numpy(zero_copy_only=False).astype(np.int64) * (_DAY if dates else 1)
+        width = max(self._step_s * per_second, 1)
+        coded = pa.array(values // width).dictionary_encode()
         distinct = coded.dictionary.to_numpy(zero_copy_only=False)
         if len(distinct) * 2 < len(values):
-            return self._texts(distinct, per_day, per_second).take(coded.indices)
-        return self._texts(values, per_day, per_second)
+            texts = self._texts(distinct * width, per_second).take(coded.indices)
+        else:
+            texts = self._texts(values, per_second)
+        return texts if not column.null_count else pc.if_else(column.is_valid(), texts, None)
 
-    def _texts(self, values: _Longs, per_day: int, per_second: int) -> pa.Array:
-        if self._iso and len(values) and _FIRST_DAY <= values.min() <= values.max() <= _LAST_DAY:
-            return pa.array(values, pa.int32()).view(pa.date32()).cast(pa.string())
-        days, rest = np.divmod(values, per_day)
-        seconds, fraction = np.divmod(rest, per_second)
+    def _texts(self, values: _Longs, per_second: int) -> pa.Array:
+        seconds, fraction = np.divmod(values, per_second)
+        days, seconds = np.divmod(seconds, _DAY)
+        if self._iso and len(days) and _FIRST_DAY <= days.min() <= days.max() <= _LAST_DAY:
+            return pa.array(days, pa.int32()).view(pa.date32()).cast(pa.string())
         parts = _Parts(days, seconds, fraction * (1_000_000_000 // per_second))
         texts = [writer(parts) for writer in self._writers]
         if all(isinstance(text, pa.Scalar) for text in texts):
@@ -123,10 +116,10 @@ class DatePattern:
 
 @functools.lru_cache(maxsize=256)
 def date_pattern(text: str) -> DatePattern:
-    """Understand a pattern.
+    """Parse a pattern.
 
     Raises:
-        InvalidRequestError: a letter is unknown or repeated too often, or a quote is open.
+        InvalidRequestError: a letter is unknown or repeated too often, or a quote is not closed.
     """
     writers: list[_Writer] = []
     letters: set[str] = set()
@@ -151,7 +144,8 @@ def date_pattern(text: str) -> DatePattern:
     if not writers:
         raise _refused(text, "it is empty")
     iso = text in ("yyyy-MM-dd", "uuuu-MM-dd")
-    return DatePattern(tuple(writers), letters <= _DAY_LETTERS, iso)
+    step_s = min((_STEP_S.get(letter, 0) for letter in letters), default=_DAY)
+    return DatePattern(tuple(writers), step_s, iso)
 
 
 def _refused(text: str, detail: str) -> InvalidRequestError:
@@ -160,7 +154,7 @@ def _refused(text: str, detail: str) -> InvalidRequestError:
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """The text between quotes and the position behind; two quotes are one."""
+    """The text between quotes and the position after it; two quotes are one."""
     if text[start : start + 2] == "''":
         return "'", start + 2
     found, position = "", start + 1
@@ -173,7 +167,7 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
             position += 2
         else:
             return found, position + 1
-    raise _refused(text, "a quote is open")
+    raise _refused(text, "a quote is not closed")
 
 
 def _fixed(text: str) -> _Writer:

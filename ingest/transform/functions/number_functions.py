@@ -118,7 +118,7 @@ def _divide(site: Site) -> Planned:
     if is_integer(left) and is_integer(right):
         one, other = site.arguments
         raise site.error(
-            "`/` of whole numbers is cut by some databases and not by others",
+            "`/` of whole numbers truncates in some databases and not in others",
             f"write {one.text} DIV {other.text}, "
             f"or CAST({one.text} AS DECIMAL(18, 2)) / {other.text}",
         )
@@ -130,7 +130,6 @@ def _divide(site: Site) -> Planned:
 
 
 def _whole_divide(site: Site) -> Planned:
-    site.count(2, 2, f"a {site.name.upper()} b")
     operator = "%" if site.name in ("%", "mod") else "div"
     parts, left, right = _operands(site)
     type_ = sum_type("%", left, right)
@@ -148,23 +147,19 @@ def _negate(site: Site) -> Planned:
 
 
 def _abs(site: Site) -> Planned:
-    site.count(1, 1, "abs(x)")
     type_ = site.need(0, is_numeric, "a number")
     return site.result(type_, absolute(type_))
 
 
 def _round(site: Site) -> Planned:
-    site.count(1, 2, "round(x [, digits])")
     return _rounding(site, "half_towards_infinity", site.whole_number(1, 0) if site.has(1) else 0)
 
 
 def _ceil(site: Site) -> Planned:
-    site.count(1, 1, "ceil(x)")
     return _rounding(site, "up", 0)
 
 
 def _floor(site: Site) -> Planned:
-    site.count(1, 1, "floor(x)")
     return _rounding(site, "down", 0)
 
 
@@ -191,11 +186,11 @@ NUMBER_FUNCTIONS: dict[str, Function] = {
     "%": Function("a % b", "remainder with the sign of a", _whole_divide),
     "mod": Function("mod(a, b)", "remainder with the sign of a", _whole_divide),
     "div": Function("a DIV b", "quotient cut towards zero", _whole_divide),
-    "negate": Function("-a", "the other sign", _negate),
-    "abs": Function("abs(x)", "without sign", _abs),
-    "round": Function("round(x [, digits])", "half up", _round),
-    "ceil": Function("ceil(x)", "the next whole number above", _ceil),
-    "ceiling": Function("ceiling(x)", "the next whole number above", _ceil),
-    "floor": Function("floor(x)", "the next whole number below", _floor),
+    "negate": Function("-a", "the other sign", _negate, (1, 1)),
+    "abs": Function("abs(x)", "without sign", _abs, (1, 1)),
+    "round": Function("round(x [, digits])", "half up", _round, (1, 2)),
+    "ceil": Function("ceil(x)", "the next whole number above", _ceil, (1, 1)),
+    "ceiling": Function("ceiling(x)", "the next whole number above", _ceil, (1, 1)),
+    "floor": Function("floor(x)", "the next whole number below", _floor, (1, 1)),
 }
 """Operators and functions of numbers."""

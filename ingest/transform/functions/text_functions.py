@@ -5,6 +5,7 @@
 is too short has no result); `substr`, `left` and `right` are SQL's (from 1, and never fail).
 """
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.transform.functions.arithmetic import truncated
-from ingest.transform.functions.call_site import Function, Site, shown
+from ingest.transform.functions.call_site import MANY, Function, Site, shown
 from ingest.transform.functions.casting import strict_cast
-from ingest.transform.functions.cells import Partial, Planned, Values, checked
-from ingest.transform.functions.digests import hex_digests
+from ingest.transform.functions.cells import Kernel, Partial, Planned, Values, checked, mask_of
 from ingest.transform.functions.type_rules import (
     BOOLEAN,
     INT,
@@ -27,9 +27,51 @@ from ingest.transform.functions.type_rules import (
 )
 from storage.format.types.types import AtomicType, DataType, TypeRoot
 
-__all__ = ["TEXT_FUNCTIONS"]
+__all__ = ["ALGORITHMS", "TEXT_FUNCTIONS", "hex_digests"]
 
-_MANY = 1_000
+
+def _md5(data: Any) -> Any:
+    return hashlib.md5(data, usedforsecurity=False)
+
+
+ALGORITHMS: dict[str, Callable[[Any], Any]] = {"sha256": hashlib.sha256, "md5": _md5}
+_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+def hex_digests(column: pa.Array, algorithm: str, salt: bytes = b"") -> pa.Array:
+    """Hexadecimal digests of strings (as UTF-8) or bytes, the salt in front; null stays null.
+
+    Arrow has no such kernels: each distinct value goes through `hashlib`, straight from the
+    column's buffer, in about a microsecond.
+    """
+    coded = column.dictionary_encode()
+    digests = _digests(coded.dictionary, ALGORITHMS[algorithm], salt)
+    return digests.take(coded.indices)
+
+
+def _digests(column: pa.Array, make: Callable[[Any], Any], salt: bytes) -> pa.Array:
+    count = len(column)
+    if count == 0:
+        return pa.array([], pa.string())
+    _, ends, content = column.cast(pa.binary()).buffers()
+    data = memoryview(b"" if content is None else content)
+    offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + count + 1].tolist()
+    base = make(salt)
+
+    def digest(start: int, end: int) -> bytes:
+        state = base.copy()
+        state.update(data[start:end])
+        return bytes(state.digest())
+
+    raw = b"".join(map(digest, offsets[:-1], offsets[1:]))
+    octets = np.frombuffer(raw, np.uint8)
+    letters = np.stack([_DIGITS[octets >> 4], _DIGITS[octets & 15]], axis=1).tobytes()
+    width = 2 * base.digest_size
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
+    return pc.if_else(column.is_valid(), pa.Array.from_buffers(pa.string(), count, buffers), None)
+
+
 _WIDEST = 10_000
 
 
@@ -38,7 +80,7 @@ def _text(site: Site, index: int) -> Planned:
     part = site.arguments[index]
     if part.type is None:
         return site.coerced(part, STRING)
-    site.need(index, is_text, "a text")
+    site.need(index, is_text, "a string")
     return part
 
 
@@ -51,7 +93,7 @@ def _as_text(site: Site, index: int) -> Planned:
         return part
     kernel = strict_cast(part.type, STRING, site.zone)
     if kernel is None:
-        raise site.error(f"{shown(part.type)} has no text", at=index)
+        raise site.error(f"{shown(part.type)} cannot be cast to STRING", at=index)
     return site.result(STRING, kernel, [part])
 
 
@@ -59,10 +101,9 @@ def _plain(syntax: str, meaning: str, function: Callable[..., Any], type_: Atomi
     """A function of one text."""
 
     def plan(site: Site) -> Planned:
-        site.count(1, 1, syntax)
         return site.result(type_, function, [_text(site, 0)])
 
-    return Function(syntax, meaning, plan)
+    return Function(syntax, meaning, plan, (1, 1))
 
 
 def _with_pattern(
@@ -71,7 +112,6 @@ def _with_pattern(
     """A function of a text and a constant text."""
 
     def plan(site: Site) -> Planned:
-        site.count(2, 2, syntax)
         pattern = site.constant_text(1, "'abc'")
         return site.result(type_, lambda column: function(column, pattern), [_text(site, 0)])
 
@@ -79,18 +119,15 @@ def _with_pattern(
 
 
 def _trimmed(function: Callable[..., Any], name: str) -> Function:
-    syntax = f"{name}(text [, characters])"
-
     def plan(site: Site) -> Planned:
-        site.count(1, 2, syntax)
         characters = site.constant_text(1, "' '") if site.has(1) else " "
         return site.result(STRING, lambda column: function(column, characters), [_text(site, 0)])
 
-    return Function(syntax, "without blanks, or other characters, at its ends", plan)
+    meaning = "without spaces, or other characters, at its ends"
+    return Function(f"{name}(text [, characters])", meaning, plan, (1, 2))
 
 
 def _concat(site: Site) -> Planned:
-    site.count(1, _MANY, "concat(a, b, …)")
     parts = [_as_text(site, index) for index in range(len(site.arguments))]
     return site.result(
         STRING,
@@ -100,7 +137,6 @@ def _concat(site: Site) -> Planned:
 
 
 def _concat_ws(site: Site) -> Planned:
-    site.count(2, _MANY, "concat_ws(', ', a, b, …)")
     separator = site.constant_text(0, "', '")
     parts = [_as_text(site, index) for index in range(1, len(site.arguments))]
 
@@ -114,22 +150,23 @@ def _concat_ws(site: Site) -> Planned:
 
 
 def _substring(site: Site) -> Planned:
-    site.count(2, 3, "substring(text, begin [, end])")
     begin = site.whole_number(1, 0)
     end = site.whole_number(2, begin + 1) if site.has(2) else None
-    least = begin if end is None else end
+    return site.result(STRING, _slice(begin, end), [_text(site, 0)])
+
+
+def _slice(begin: int, end: int | None) -> Kernel:
+    """Characters from `begin` up to `end`; texts that are shorter fail."""
 
     def kernel(column: pa.Array) -> Values | Partial:
-        short = pc.less(pc.utf8_length(column), least)
-        failed = np.asarray(pc.fill_null(short, False).to_numpy(zero_copy_only=False), bool)
+        short = pc.less(pc.utf8_length(column), begin if end is None else end)
         found = pc.utf8_slice_codeunits(column, begin, end)
-        return checked(found, failed, "the text is too short")
+        return checked(found, mask_of(short), "the string is too short")
 
-    return site.result(STRING, kernel, [_text(site, 0)])
+    return kernel
 
 
 def _substr(site: Site) -> Planned:
-    site.count(2, 3, "substr(text, from 1 [, length])")
     start = site.whole_number(1)
     length = site.whole_number(2, 0) if site.has(2) else None
     begin = start - 1 if start > 0 else start
@@ -142,7 +179,6 @@ def _substr(site: Site) -> Planned:
 
 
 def _left(site: Site) -> Planned:
-    site.count(2, 2, "left(text, n)")
     count = site.whole_number(1, 0)
     return site.result(
         STRING, lambda column: pc.utf8_slice_codeunits(column, 0, count), [_text(site, 0)]
@@ -150,7 +186,6 @@ def _left(site: Site) -> Planned:
 
 
 def _right(site: Site) -> Planned:
-    site.count(2, 2, "right(text, n)")
     count = site.whole_number(1, 0)
 
     def kernel(column: pa.Array) -> Values:
@@ -162,20 +197,11 @@ def _right(site: Site) -> Planned:
 
 
 def _truncate(site: Site) -> Planned:
-    site.count(2, 2, "truncate(value, width)")
     part = site.arguments[0]
     type_ = part.type
     if is_text(type_) and isinstance(type_, AtomicType):
-        width = site.whole_number(1, 0)
-
-        def kernel(column: pa.Array) -> Values | Partial:
-            short = pc.less(pc.utf8_length(column), width)
-            failed = np.asarray(pc.fill_null(short, False).to_numpy(zero_copy_only=False), bool)
-            found = pc.utf8_slice_codeunits(column, 0, width)
-            return checked(found, failed, "the text is too short")
-
-        return site.result(type_, kernel, [part])
-    site.need(0, _whole_or_decimal, "a whole number, a DECIMAL or a text")
+        return site.result(type_, _slice(0, site.whole_number(1, 0)), [part])
+    site.need(0, _whole_or_decimal, "a whole number, a DECIMAL or a string")
     assert isinstance(type_, AtomicType)
     return site.result(type_, truncated(site.whole_number(1, 1), type_), [part])
 
@@ -186,17 +212,15 @@ def _whole_or_decimal(type_: DataType | None) -> bool:
 
 
 def _replace(site: Site) -> Planned:
-    site.count(3, 3, "replace(text, 'old', 'new')")
     old, new = site.constant_text(1, "'old'"), site.constant_text(2, "'new'")
     if not old:
-        raise site.error("the text to replace is empty", at=1)
+        raise site.error("the string to replace is empty", at=1)
     return site.result(
         STRING, lambda column: pc.replace_substring(column, old, new), [_text(site, 0)]
     )
 
 
 def _regexp_replace(site: Site) -> Planned:
-    site.count(3, 3, "regexp_replace(text, '[0-9]+', 'n')")
     pattern, new = _expression(site, 1), site.constant_text(2, "'n'")
     new = new.replace("$", "\\")
     _tried(site, lambda: pc.replace_substring_regex(pa.array(["x"]), pattern, new))
@@ -216,12 +240,11 @@ def _tried(site: Site, call: Callable[[], Any]) -> None:
         call()
     except pa.ArrowInvalid as error:
         raise site.error(
-            f"no regular expression: {error}", "RE2 knows no look-around", 1
+            f"not a regular expression: {error}", "RE2 has no look-around", 1
         ) from error
 
 
 def _rlike(site: Site) -> Planned:
-    site.count(2, 2, "text RLIKE '^a'")
     pattern = _expression(site, 1)
     return site.result(
         BOOLEAN, lambda column: pc.match_substring_regex(column, pattern), [_text(site, 0)]
@@ -257,13 +280,10 @@ def _with_backslash(pattern: str, escape: str) -> str:
 
 
 def _padded(function: Callable[..., Any], name: str) -> Function:
-    syntax = f"{name}(text, n [, '0'])"
-
     def plan(site: Site) -> Planned:
-        site.count(2, 3, syntax)
         width = site.whole_number(1, 0)
         if width > _WIDEST:
-            raise site.error(f"texts are filled up to {_WIDEST} characters at most", at=1)
+            raise site.error(f"strings are padded to {_WIDEST} characters at most", at=1)
         padding = site.constant_text(2, "'0'") if site.has(2) else " "
         if len(padding) != 1:
             raise site.error("padding is one character", at=2)
@@ -273,11 +293,11 @@ def _padded(function: Callable[..., Any], name: str) -> Function:
 
         return site.result(STRING, kernel, [_text(site, 0)])
 
-    return Function(syntax, "filled up or cut to n characters", plan)
+    meaning = "padded or cut to n characters"
+    return Function(f"{name}(text, n [, '0'])", meaning, plan, (2, 3))
 
 
 def _split_part(site: Site) -> Planned:
-    site.count(3, 3, "split_part(text, ',', 1)")
     separator, number = site.constant_text(1, "','"), site.whole_number(2, 1)
     if not separator:
         raise site.error("the separator is empty", at=1)
@@ -294,16 +314,13 @@ def _split_part(site: Site) -> Planned:
 
 
 def _digest(algorithm: str) -> Function:
-    syntax = f"{algorithm}(text)"
-
     def plan(site: Site) -> Planned:
-        site.count(1, 1, syntax)
         part = site.arguments[0]
         if not is_bytes(part.type):
             part = _as_text(site, 0)
         return site.result(STRING, lambda column: hex_digests(column, algorithm), [part])
 
-    return Function(syntax, "hexadecimal digest", plan)
+    return Function(f"{algorithm}(text)", "hexadecimal digest", plan, (1, 1))
 
 
 def _length(column: Values) -> Values:
@@ -311,53 +328,58 @@ def _length(column: Values) -> Values:
 
 
 def _octet_length(site: Site) -> Planned:
-    site.count(1, 1, "octet_length(text)")
-    site.need(0, lambda type_: is_text(type_) or is_bytes(type_), "a text or bytes")
+    site.need(0, lambda type_: is_text(type_) or is_bytes(type_), "a string or bytes")
     return site.result(INT, lambda column: pc.binary_length(column).cast(pa.int32()))
 
 
 def _constant(site: Site) -> Planned:
-    site.count(1, 1, "constant('text')")
     return _as_text(site, 0)
 
 
 TEXT_FUNCTIONS: dict[str, Function] = {
-    "upper": _plain("upper(text)", "in capitals", pc.utf8_upper, STRING),
-    "lower": _plain("lower(text)", "in small letters", pc.utf8_lower, STRING),
+    "upper": _plain("upper(text)", "upper case", pc.utf8_upper, STRING),
+    "lower": _plain("lower(text)", "lower case", pc.utf8_lower, STRING),
     "trim": _trimmed(pc.utf8_trim, "trim"),
     "ltrim": _trimmed(pc.utf8_ltrim, "ltrim"),
     "rtrim": _trimmed(pc.utf8_rtrim, "rtrim"),
-    "reverse": _plain("reverse(text)", "from behind", pc.utf8_reverse, STRING),
+    "reverse": _plain("reverse(text)", "reversed", pc.utf8_reverse, STRING),
     "length": _plain("length(text)", "characters", _length, INT),
     "char_length": _plain("char_length(text)", "characters", _length, INT),
-    "octet_length": Function("octet_length(text)", "bytes", _octet_length),
-    "concat": Function("concat(a, b, …)", "one behind the other; null if one is", _concat),
-    "||": Function("a || b", "one behind the other; null if one is", _concat),
-    "concat_ws": Function("concat_ws(', ', a, b, …)", "joined, nulls left out", _concat_ws),
-    "substring": Function("substring(text, begin [, end])", "as Java: from 0", _substring),
-    "substr": Function("substr(text, start [, length])", "as SQL: from 1", _substr),
+    "octet_length": Function("octet_length(text)", "bytes", _octet_length, (1, 1)),
+    "concat": Function("concat(a, b, …)", "concatenated; null if one is", _concat, (1, MANY)),
+    "||": Function("a || b", "concatenated; null if one is", _concat),
+    "concat_ws": Function(
+        "concat_ws(', ', a, b, …)", "joined, without nulls", _concat_ws, (2, MANY)
+    ),
+    "substring": Function("substring(text, begin [, end])", "as Java: from 0", _substring, (2, 3)),
+    "substr": Function("substr(text, start [, length])", "as SQL: from 1", _substr, (2, 3)),
     "left": Function("left(text, n)", "the first n characters", _left),
     "right": Function("right(text, n)", "the last n characters", _right),
     "truncate": Function(
-        "truncate(value, width)", "the first characters, or down to a multiple", _truncate
+        "truncate(value, width)", "the first characters, or down to a multiple", _truncate, (2, 2)
     ),
-    "replace": Function("replace(text, 'old', 'new')", "every `old` as `new`", _replace),
+    "replace": Function("replace(text, 'old', 'new')", "every `old` as `new`", _replace, (3, 3)),
     "regexp_replace": Function(
         "regexp_replace(text, '[0-9]+', 'n')",
         "every match replaced; $1 is a group",
         _regexp_replace,
+        (3, 3),
     ),
     "lpad": _padded(pc.utf8_lpad, "lpad"),
     "rpad": _padded(pc.utf8_rpad, "rpad"),
-    "split_part": Function("split_part(text, ',', 1)", "a part, or empty", _split_part),
-    "starts_with": _with_pattern("starts_with(text, 'a')", "begins so", pc.starts_with, BOOLEAN),
-    "ends_with": _with_pattern("ends_with(text, 'a')", "ends so", pc.ends_with, BOOLEAN),
-    "contains": _with_pattern("contains(text, 'a')", "is in it", pc.match_substring, BOOLEAN),
-    "like": Function("text LIKE 'a%'", "% is any text, _ a character", _like(ignore_case=False)),
-    "ilike": Function("text ILIKE 'a%'", "LIKE in any case", _like(ignore_case=True)),
+    "split_part": Function("split_part(text, ',', 1)", "a part, or empty", _split_part, (3, 3)),
+    "starts_with": _with_pattern(
+        "starts_with(text, 'a')", "starts with it", pc.starts_with, BOOLEAN
+    ),
+    "ends_with": _with_pattern("ends_with(text, 'a')", "ends with it", pc.ends_with, BOOLEAN),
+    "contains": _with_pattern("contains(text, 'a')", "contains it", pc.match_substring, BOOLEAN),
+    "like": Function(
+        "text LIKE 'a%'", "% is any text, _ a character", _like(ignore_case=False), (2, 3)
+    ),
+    "ilike": Function("text ILIKE 'a%'", "LIKE in any case", _like(ignore_case=True), (2, 3)),
     "rlike": Function("text RLIKE '^a'", "a regular expression (RE2) is found", _rlike),
     "md5": _digest("md5"),
     "sha256": _digest("sha256"),
-    "constant": Function("constant('text')", "the same text in every row", _constant),
+    "constant": Function("constant('text')", "the same string in every row", _constant, (1, 1)),
 }
 """Functions of texts."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of dates and times.
 
-They take DATE, TIMESTAMP, TIMESTAMP_LTZ (looked at in the pipeline's zone), texts that are one, and
+They take DATE, TIMESTAMP, TIMESTAMP_LTZ (shown in the pipeline's zone), texts that are one, and
 whole numbers since 1970 with their precision: 0 seconds (the default), 3, 6, 9; or `second`,
 `millis`, `micros`, `nanos`. Names and meaning of the first ones are those of Paimon's CDC.
 """
@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.transform.functions.call_site import Function, Site, shown
-from ingest.transform.functions.casting import strict_cast
+from ingest.transform.functions.casting import strict_cast, to_instants, to_walls
 from ingest.transform.functions.cells import Cells, Frame, Planned, Values, as_array
 from ingest.transform.functions.date_patterns import date_pattern
 from ingest.transform.functions.type_rules import BIGINT, DATE, INT, STRING, is_integer, is_text
-from ingest.transform.functions.zones import to_instants, to_walls
 from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import type_name
@@ -82,25 +81,22 @@ def _precision(site: Site, index: int) -> int | None:
 
 
 def _part_of_time(name: str, function: Callable[..., Any], *, of_day: bool) -> Function:
-    syntax = f"{name}(at [, precision])"
-
     def kernel(column: pa.Array) -> Values:
         if of_day and pa.types.is_date(column.type):
             column = column.cast(pa.timestamp("s"))
         return function(column).cast(pa.int32())
 
     def plan(site: Site) -> Planned:
-        site.count(1, 2, syntax)
         part, is_time = _local(site, 0, _precision(site, 1))
         if is_time and not of_day:
             raise site.error(f"a TIME has no {name}")
         return site.result(INT, kernel, [part])
 
-    return Function(syntax, f"{name.replace('of', ' of the ')} as INT", plan)
+    meaning = f"{name.replace('of', ' of the ')} as INT"
+    return Function(f"{name}(at [, precision])", meaning, plan, (1, 2))
 
 
 def _date_format(site: Site) -> Planned:
-    site.count(2, 3, "date_format(at, 'yyyy-MM-dd' [, precision])")
     text = site.constant_text(1, "'yyyy-MM-dd'")
     try:
         pattern = date_pattern(text)
@@ -118,10 +114,9 @@ def _on_first_day(column: pa.Array) -> Values:
 
 
 def _date_trunc(site: Site) -> Planned:
-    site.count(2, 2, "date_trunc('month', at)")
     unit = site.constant_text(0, "'month'").lower()
     if unit not in _TRUNC_UNITS:
-        raise site.error(f"`{unit}` is no unit", f"use one of {', '.join(_TRUNC_UNITS)}", 0)
+        raise site.error(f"`{unit}` is not a unit", f"use one of {', '.join(_TRUNC_UNITS)}", 0)
     part, is_time = _local(site, 1, None)
     if is_time or is_text(site.arguments[1].type) or is_integer(site.arguments[1].type):
         raise site.error("date_trunc takes a DATE or a timestamp", at=1)
@@ -139,22 +134,20 @@ def _date_trunc(site: Site) -> Planned:
     return site.result(type_, kernel, [part])
 
 
-def _to(target: AtomicType, syntax: str) -> Callable[[Site], Planned]:
+def _to(target: AtomicType) -> Callable[[Site], Planned]:
     def plan(site: Site) -> Planned:
-        site.count(1, 1, syntax)
         part = site.arguments[0]
         if part.type is None:
             return site.coerced(part, target)
         kernel = strict_cast(part.type, target, site.zone)
         if kernel is None:
-            raise site.error(f"{shown(part.type)} becomes no {type_name(target)}", at=0)
+            raise site.error(f"{shown(part.type)} cannot become {type_name(target)}", at=0)
         return site.result(target, kernel)
 
     return plan
 
 
 def _to_timestamp_ltz(site: Site) -> Planned:
-    site.count(2, 2, "to_timestamp_ltz(epoch, 3)")
     site.need(0, is_integer, "a whole number")
     precision = _precision(site, 1) or 0
     type_ = AtomicType(_R.TIMESTAMP_LTZ, precision=precision)
@@ -167,7 +160,6 @@ def _to_timestamp_ltz(site: Site) -> Planned:
 
 
 def _now(site: Site) -> Planned:
-    site.count(0, 0, f"{site.name}()")
 
     def run(frame: Frame) -> Cells:
         return Cells(pa.scalar(frame.now_ms, pa.int64()).cast(arrow_type(_NOW)))
@@ -180,7 +172,6 @@ def _one_row(frame: Frame, cells: Cells) -> Cells:
 
 
 def _datediff(site: Site) -> Planned:
-    site.count(2, 2, "datediff(later, earlier)")
     parts = []
     for index in (0, 1):
         part, is_time = _local(site, index, None)
@@ -260,9 +251,8 @@ def _later_months(column: pa.Array, months: int) -> pa.Array:
     return pa.array(found, stored, mask=nulls).view(column.type)
 
 
-def _date_add(sign: int, syntax: str) -> Callable[[Site], Planned]:
+def _date_add(sign: int) -> Callable[[Site], Planned]:
     def plan(site: Site) -> Planned:
-        site.count(2, 2, syntax)
         part, is_time = _local(site, 0, None)
         if is_time:
             raise site.error("a TIME has no date", at=0)
@@ -291,27 +281,26 @@ TIME_FUNCTIONS: dict[str, Function] = {
     "minute": _part_of_time("minute", pc.minute, of_day=True),
     "second": _part_of_time("second", pc.second, of_day=True),
     "date_format": Function(
-        "date_format(at, 'yyyy-MM-dd' [, precision])", "text by a pattern of Java", _date_format
+        "date_format(at, 'yyyy-MM-dd' [, precision])",
+        "string by a pattern of Java",
+        _date_format,
+        (2, 3),
     ),
-    "date_trunc": Function("date_trunc('month', at)", "start of the unit it is in", _date_trunc),
-    "to_date": Function("to_date(at)", "as DATE", _to(DATE, "to_date(at)")),
-    "to_timestamp": Function(
-        "to_timestamp(at)", "as TIMESTAMP(6)", _to(_TIMESTAMP, "to_timestamp(at)")
+    "date_trunc": Function(
+        "date_trunc('month', at)", "start of the unit it is in", _date_trunc, (2, 2)
     ),
-    "unix_timestamp": Function(
-        "unix_timestamp(at)", "seconds since 1970", _to(BIGINT, "unix_timestamp(at)")
-    ),
+    "to_date": Function("to_date(at)", "as DATE", _to(DATE), (1, 1)),
+    "to_timestamp": Function("to_timestamp(at)", "as TIMESTAMP(6)", _to(_TIMESTAMP), (1, 1)),
+    "unix_timestamp": Function("unix_timestamp(at)", "seconds since 1970", _to(BIGINT), (1, 1)),
     "to_timestamp_ltz": Function(
-        "to_timestamp_ltz(epoch, precision)", "the instant of a number", _to_timestamp_ltz
+        "to_timestamp_ltz(epoch, precision)", "the instant of a number", _to_timestamp_ltz, (2, 2)
     ),
-    "date_add": Function(
-        "date_add(at, days)", "the date so many days later", _date_add(1, "date_add(at, days)")
-    ),
+    "date_add": Function("date_add(at, days)", "the date so many days later", _date_add(1)),
     "date_sub": Function(
-        "date_sub(at, days)", "the date so many days earlier", _date_add(-1, "date_sub(at, days)")
+        "date_sub(at, days)", "the date so many days earlier", _date_add(-1), (2, 2)
     ),
     "datediff": Function("datediff(later, earlier)", "days between two dates", _datediff),
-    "now": Function("now()", "when the batch was taken in, TIMESTAMP_LTZ(3)", _now),
-    "current_timestamp": Function("current_timestamp()", "the same as now()", _now),
+    "now": Function("now()", "when the batch was taken in, TIMESTAMP_LTZ(3)", _now, (0, 0)),
+    "current_timestamp": Function("current_timestamp()", "the same as now()", _now, (0, 0)),
 }
 """Functions of dates and times."""

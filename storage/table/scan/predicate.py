@@ -133,7 +133,7 @@ Predicate = Compare | In | Between | IsNull | Like | And | Or | Not
 
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """Names of the columns a predicate looks at."""
+    """Names of the columns that a predicate reads."""
     match predicate:
         case And(parts) | Or(parts):
             return frozenset().union(*(columns_of(part) for part in parts))
@@ -240,7 +240,7 @@ def _joined(
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     position = batch.schema.get_field_index(name)
     if position < 0:
-        raise InvalidRequestError("a filter names a column that is not there", column=name)
+        raise InvalidRequestError("a filter names a column that does not exist", column=name)
     return batch.column(position)
 
 

@@ -19,7 +19,7 @@ from ingest.pipeline.map_side import MapSide
 from ingest.pipeline.range_report import BatchTotals
 from ingest.pipeline.reduce_side import reduced
 from ingest.pipeline.sink import JobOutcome, MicroBatchSink
-from ingest.source import initial
+from ingest.source import open as sources
 from ingest.source.ranges import SourceRange, normalize
 from ingest.source.records import RawBatch
 from ingest.state.lease import lease_of, resolve_in_flight
@@ -178,7 +178,7 @@ class SimulatedStream:
                 now_ms=0,
             )
             self.catalog.create_table(name, schema, ignore_if_exists=True)
-        monkeypatch.setattr(initial, "open_source", lambda settings: self.topics)
+        monkeypatch.setattr(sources, "open_source", lambda settings: self.topics)
         for owner, name in (
             (StreamPosition, "_write"),
             (Parking, "_replace"),

@@ -70,7 +70,7 @@ MISTAKES = [
     ("filter: 'a >'", "tables[0].filter", "at character"),
     ("filter: 'uper(a) = 1'", "tables[0].filter", "did you mean `upper`?"),
     ("computed: ['a = 1', 'upper(b)']", "tables[0].computed[1]", ""),
-    ("computed: ['a = 1', 'a = 2']", "tables[0]", "made twice"),
+    ("computed: ['a = 1', 'a = 2']", "tables[0]", "defined twice"),
     ("mask: {a: sha257}", "tables[0].mask.a", "did you mean `sha256`?"),
     ("mask: {a: 'last(x)'}", "tables[0].mask.a", "last(4)"),
     ("mask: {id: redact}, primary.key: [id]", "tables[0].mask.id", "use sha256"),

@@ -13,6 +13,8 @@ from ingest.observe.metrics.telemetry import Metrics
 from ingest.pipeline import spark_source as data_source
 from ingest.pipeline.spark_source import LakewardCdcReader
 from ingest.source.control import (
+    MOST_WAITING,
+    TopicGate,
     draining,
     write_control,
     write_topic_waits,
@@ -20,7 +22,6 @@ from ingest.source.control import (
 from ingest.source.control import (
     topic_waits as read_waits,
 )
-from ingest.source.gating import MOST_WAITING, TopicGate
 from ingest.source.kafka import KafkaSource
 from storage.clock import ManualClock
 
@@ -35,7 +36,7 @@ def at(**offsets):
 
 
 def offered(gate, start, end, waits):
-    held = gate.held(start, end, waits)
+    held = gate.gated(start, end, waits)
     return {**end, **{topic: start[topic] for topic in held}}
 
 
@@ -182,8 +183,8 @@ def test_a_broker_offers_the_others_within_the_limit(monkeypatch, clock):
     )
     source._pairs = tuple(marks)
     start = at(cold=10, hot=10)
-    assert source.latest(start, max_records=100, held={"cold"}) == at(cold=10, hot=110)
-    assert source.latest(start, held={"cold", "hot"}) == start
+    assert source.latest(start, max_records=100, gated={"cold"}) == at(cold=10, hot=110)
+    assert source.latest(start, gated={"cold", "hot"}) == start
     both = source.latest(start, max_records=100)
     assert sum(entry["0"] for entry in both.values()) == 120
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from ingest.schema.bucket_estimate import BYTES_PER_BUCKET, MOST_BUCKETS, recommended_buckets
+from ingest.schema.new_tables import BYTES_PER_BUCKET, MOST_BUCKETS, recommended_buckets
 
 _GIB = 1 << 30
 

@@ -6,9 +6,8 @@ import pytest
 from ingest.decode.events import Target
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.schema.schema_answers import Answers, asks_types
-from ingest.schema.schema_draft import Draft
+from ingest.schema.schema_draft import ChangeOrigin, Draft
 from ingest.schema.schema_modes import ChangePolicy
-from ingest.schema.schema_steps import Place
 from ingest.schema.schema_sync import reconcile
 from storage.format.metadata.schema_changes import evolve
 from tests.unit.ingest.debezium_events import (
@@ -23,7 +22,7 @@ from tests.unit.ingest.debezium_events import (
     with_block,
 )
 
-PLACE = Place("pg.shop.public.orders", "t", 0, 5)
+PLACE = ChangeOrigin("pg.shop.public.orders", "t", 0, 5)
 TYPES = {
     "INT": ("int32", None),
     "BIGINT": ("int64", None),

@@ -6,22 +6,21 @@ import pytest
 from ingest.config.choices import kinds_named
 from ingest.decode.column_names import ColumnNames, free_name
 from ingest.decode.events import ObservedField, SchemaDelta
-from ingest.schema.schema_draft import Draft
+from ingest.schema.schema_draft import ChangeOrigin, Draft
 from ingest.schema.schema_modes import (
     ChangeKind,
     ChangePolicy,
     Mode,
     Outcome,
-    Ruling,
+    PolicyDecision,
 )
-from ingest.schema.schema_steps import Place
 from ingest.schema.schema_sync import NewTable, Refused, reconcile
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, evolve
 from storage.format.types.type_text import parse_type, type_name
 from tests.unit.ingest.debezium_events import ORDERS
 
-PLACE = Place("pg.shop.public.orders", "t", 0, 5)
+PLACE = ChangeOrigin("pg.shop.public.orders", "t", 0, 5)
 TABLE = {"id": "BIGINT", "qty": "INT", "name": "STRING", "day": "DATE", "raw": "BYTES"}
 
 
@@ -75,7 +74,7 @@ def test_an_unknown_kind_is_refused_with_what_may_be_meant(name, meant):
 
 # --- kinds and modes
 
-MADE, KEPT, STOP = Ruling.MAKE, Ruling.KEEP, Ruling.STOP
+MADE, KEPT, STOP = PolicyDecision.MAKE, PolicyDecision.KEEP, PolicyDecision.STOP
 
 
 @pytest.mark.parametrize(
@@ -93,16 +92,16 @@ MADE, KEPT, STOP = Ruling.MAKE, Ruling.KEEP, Ruling.STOP
 def test_rulings(kind, evolve_, try_evolve, lenient, ignore, exception):
     wanted = (evolve_, try_evolve, lenient, ignore, exception)
     modes = (Mode.EVOLVE, Mode.TRY_EVOLVE, Mode.LENIENT, Mode.IGNORE, Mode.EXCEPTION)
-    found = tuple(policy(mode).ruling(ChangeKind(kind)) for mode in modes)
+    found = tuple(policy(mode).decide(ChangeKind(kind)) for mode in modes)
     assert found == wanted
-    excluded = [policy(mode, exclude=[kind]).ruling(ChangeKind(kind)) for mode in modes]
+    excluded = [policy(mode, exclude=[kind]).decide(ChangeKind(kind)) for mode in modes]
     assert set(excluded) == {KEPT}
 
 
 def test_lenient_makes_destructive_changes_that_are_included_by_name():
     named = policy(include=["truncate.table"])
-    assert named.ruling(ChangeKind.TRUNCATE_TABLE) is MADE
-    assert named.ruling(ChangeKind.ADD_COLUMN) is KEPT
+    assert named.decide(ChangeKind.TRUNCATE_TABLE) is MADE
+    assert named.decide(ChangeKind.ADD_COLUMN) is KEPT
 
 
 CASES = {

@@ -15,8 +15,7 @@ from ingest.config.source_settings import FileSourceSettings
 from ingest.source.file_lines import POSITION_BITS, read_range
 from ingest.source.file_listing import last_complete_end, topic_of
 from ingest.source.files import FileSource
-from ingest.source.lag import LagProbe
-from ingest.source.open import open_range
+from ingest.source.open import LagProbe, open_range
 from ingest.source.ranges import (
     SourceRange,
     initial_from_stored,

@@ -3,7 +3,7 @@
 
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
 from ingest.source.kafka import KafkaSource
-from ingest.source.lag import LagProbe
+from ingest.source.open import LagProbe
 from storage.clock import ManualClock
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A topic that was created anew is told from the one that the offsets are of."""
+"""A re-created topic is distinguished from the one that the offsets belong to."""
 
 import pytest
 
 from ingest.config.source_settings import KafkaSourceSettings
-from ingest.source.kafka import KafkaSource
+from ingest.source.kafka import KafkaSource, TopicIdentities
 from ingest.source.ranges import SourceRange
-from ingest.source.topic_identities import TopicIdentities
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 
@@ -25,7 +24,7 @@ def test_the_same_topics_are_nothing_new_and_new_ones_are_noted(tmp_path):
 def test_another_topic_is_refused_at_every_start(tmp_path):
     TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
     for _ in range(2):
-        with pytest.raises(DataLossError, match="created anew"):
+        with pytest.raises(DataLossError, match="re-created"):
             TopicIdentities(tmp_path).renewed(START, {"t": "c"}, allowed=False)
 
 
@@ -43,7 +42,7 @@ def test_a_stream_that_may_goes_over_once_and_a_crash_before_changes_nothing(tmp
 @pytest.mark.parametrize("text", ["", "[]", '{"t": 1}', '{"t": {}}'])
 def test_a_damaged_file_is_not_taken_for_none(tmp_path, text):
     (tmp_path / "topics.json").write_text(text)
-    with pytest.raises(CorruptDataError, match="which topics"):
+    with pytest.raises(CorruptDataError, match="the topics of the offsets"):
         TopicIdentities(tmp_path).renewed(START, {"t": "a"}, allowed=False)
 
 

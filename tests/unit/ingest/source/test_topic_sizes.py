@@ -2,7 +2,7 @@
 """Bytes of events in topics of a broker: offsets times the mean size of records."""
 
 from ingest.config.source_settings import KafkaSourceSettings
-from ingest.source import topic_sizes
+from ingest.source import open as sources
 
 
 def test_offsets_count_with_the_mean_size_of_their_topics_records(monkeypatch):
@@ -29,15 +29,15 @@ def test_offsets_count_with_the_mean_size_of_their_topics_records(monkeypatch):
         def close(self):
             pass
 
-    monkeypatch.setattr(topic_sizes, "KafkaSource", Broker)
-    monkeypatch.setattr(topic_sizes, "RecordSizes", Sizes)
+    monkeypatch.setattr(sources, "KafkaSource", Broker)
+    monkeypatch.setattr(sources, "RecordSizes", Sizes)
     settings = KafkaSourceSettings(
         bootstrap_servers="k:9092",
         topics_pattern=".*",
         startup_mode="specific-offsets",
         startup_offsets={"c": {"0": 1}},
     )
-    assert topic_sizes.topic_bytes(settings, {"b", "a"}) == 600_500
+    assert sources.topic_bytes(settings, {"b", "a"}) == 600_500
     assert seen == {
         "topics": ("a", "b"),
         "backlogs": {("a", "0"): (100, 1000), ("b", "0"): (0, 10)},

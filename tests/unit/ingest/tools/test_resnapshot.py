@@ -13,8 +13,8 @@ import pytest
 from ingest.cli import main as cli
 from ingest.cli import resnapshot as resnapshot_commands
 from ingest.config.source_settings import FileSourceSettings, KafkaSourceSettings
-from ingest.source import topic_tail
-from ingest.source.topic_tail import TopicTail
+from ingest.source import open as sources
+from ingest.source.open import TopicTail
 from ingest.tools.resnapshot.snapshot_following import follow
 from ingest.tools.resnapshot.snapshot_signals import (
     SnapshotSignal,
@@ -219,9 +219,9 @@ def test_signals_go_where_the_connector_reads(monkeypatch):
         def flush(self, timeout_s):
             return 0
 
-    monkeypatch.setattr(topic_tail, "Producer", Recorder)
+    monkeypatch.setattr(sources, "Producer", Recorder)
     source = KafkaSourceSettings(bootstrap_servers="nowhere:1", topics=("a",))
-    topic_tail.send_record(source, "signals", b"shop", b"{}")
+    sources.send_record(source, "signals", b"shop", b"{}")
     assert sent == [("signals", {"partition": 0, "key": b"shop", "value": b"{}"})]
 
 

@@ -7,7 +7,6 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ingest.transform.expression_text import parse_expression
 from ingest.transform.expressions import FUNCTIONS, Expression, result_type
 from ingest.transform.functions.date_patterns import date_pattern
 from ingest.transform.reference_page import PAGE, reference_page
@@ -15,6 +14,7 @@ from storage.errors import InvalidRequestError
 from storage.format.types.arrow_types import arrow_type
 from storage.format.types.type_text import parse_type, type_name
 from storage.format.types.types import ArrayType
+from storage.table.scan.expression_text import parse_expression
 
 COLUMNS = {
     "id": "BIGINT",
@@ -391,16 +391,16 @@ class TestDatePatterns:
         ("qty > > 1", 7, "found `>`"),
         ("(qty", 5, "expected `)`"),
         ("qty qty", 5, "an operator or the end"),
-        ("'open", 1, "a text has no end"),
-        ("qty # 1", 5, "`#` is strange"),
+        ("'open", 1, "a string or quoted name has no end"),
+        ("qty # 1", 5, "unexpected `#`"),
         ("statu = 'a'", 1, "did you mean `status`"),
-        ("status = a", 10, "texts stand in single quotes: 'a'"),
+        ("status = a", 10, "string literals stand in single quotes: 'a'"),
         ("qty = 1 AND uper(text) = 'A'", 13, "did you mean `upper`"),
         ("status IS NUL", 11, "did you mean `NULL`"),
         ("case when ok then 1", 20, "expected END"),
         ("CAST(qty AS INTT)", 13, "did you mean `INT`"),
         ("CAST(tags AS INT)", 1, "ARRAY<INT> cannot be cast"),
-        ("status = 1", 10, "INT and STRING do not go together; hint: write CAST(1 AS STRING)"),
+        ("status = 1", 10, "INT and STRING cannot be combined; hint: write CAST(1 AS STRING)"),
         ("at = z", 6, "CAST(… AS TIMESTAMP_LTZ(6))"),
         ("at > 'noon'", 6, "not a value of TIMESTAMP(6)"),
         ("qty AND ok", 1, "`qty` is INT, not a condition; hint: compare it, like: qty <> 0"),
@@ -409,7 +409,7 @@ class TestDatePatterns:
         ("day - day", 1, "datediff"),
         ("1 DIV 0", 1, "division by zero"),
         ("CAST('x' AS INT)", 1, "not a value of INT"),
-        ("upper(qty)", 7, "takes a text, not INT"),
+        ("upper(qty)", 7, "takes a string, not INT"),
         ("substring(text)", 1, "write it like: substring(text, begin [, end])"),
         ("substring(text, qty)", 17, "not a value of each row"),
         ("substring(text, 3, 3)", 20, "at least 4"),
@@ -417,12 +417,13 @@ class TestDatePatterns:
         ("date_format(at, yyyy)", 17, "there is no column `yyyy`"),
         ("year(epoch, 4)", 13, "use 0 (seconds)"),
         ("year(at, 3)", 10, "a precision only goes with whole numbers"),
-        ("text LIKE status", 11, "takes a text such as 'a%'"),
-        ("text RLIKE '('", 12, "no regular expression"),
+        ("text LIKE status", 11, "takes a string such as 'a%'"),
+        ("text RLIKE '('", 12, "not a regular expression"),
         ("NULL", 1, "NULL has no type"),
         ("INTERVAL '1' DAY", 1, "NULL has no type"),
         ("tags = tags", 1, "cannot be compared"),
-        ("X'0'", 1, "no list of bytes"),
+        ("9" * 5_000, 1, "a number of more than 38 digits"),
+        ("X'0'", 1, "not a hexadecimal string"),
         ("in = 1", 1, 'stands in double quotes: "in"'),
         ("(" * 200 + "1" + ")" * 200, 101, "nested too deeply"),
     ],
@@ -433,6 +434,20 @@ def test_refused_at_planning_with_position_and_suggestion(text, position, messag
     assert message in str(caught.value)
     if "INTERVAL" not in text:
         assert f"at character {position}:" in str(caught.value)
+
+
+def test_long_chains_of_conditions_run_and_deep_trees_are_refused():
+    assert values(" OR ".join(f"qty = {n}" for n in range(2_000)), qty=[1_999, 2_000, None]) == [
+        True,
+        False,
+        None,
+    ]
+    in_list = ", ".join(f"{n}.5" for n in range(900))
+    prices = [Decimal("7.50"), Decimal("7.25")]
+    assert values(f"price IN ({in_list})", price=prices) == [True, False]
+    for text in (" + ".join(["qty"] * 400), "NOT " * 400 + "ok"):
+        with pytest.raises(InvalidRequestError, match="nested too deeply"):
+            Expression.plan(text, TYPES)
 
 
 def test_choices_between_nested_values():

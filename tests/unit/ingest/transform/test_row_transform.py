@@ -550,7 +550,7 @@ class TestColumns:
             (TransformRule(computed=("a = 1", "a = 2")), "computed twice"),
             (TransformRule(computed=("a",)), "name = expression"),
             (TransformRule(computed=("a = nte",)), "did you mean `note`"),
-            (TransformRule(filter="qty"), "no condition"),
+            (TransformRule(filter="qty"), "not a condition"),
             (TransformRule(partition_by=("day",)), "partition column does not exist"),
             (TransformRule(mask={"note": "md5"}, exclude=("note",)), "masked and excluded"),
             (
@@ -560,7 +560,7 @@ class TestColumns:
                 r"depends on now\(\)",
             ),
             (TransformRule(metadata=("op", "op")), "named twice"),
-            (TransformRule(computed=("_cdc_op = 1",), metadata=("op",)), "made twice"),
+            (TransformRule(computed=("_cdc_op = 1",), metadata=("op",)), "defined twice"),
         ],
     )
     def test_wrong_rules_are_refused(self, rule, message):

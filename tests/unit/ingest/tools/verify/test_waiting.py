@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from ingest.daemon.configuration import load_settings
-from ingest.source.lag import LagProbe
+from ingest.source.open import LagProbe
 from ingest.state.ownership import BatchNote, Owner, Ownership
 from ingest.state.parking import Parking
 from ingest.state.stream_state import CheckpointState, commit_properties

@@ -96,6 +96,10 @@ BATCH = pa.RecordBatch.from_pydict(
         ('`i` = 1 AND ("s" IS NOT NULL OR i = 4)', [0]),
         ("not (i = 1 or i = 2)", [3]),
         ("(i = 1 or s is null) and not i = 4", [0]),
+        ("2 <= i", [1, 3]),
+        ("1 = (i)", [0]),
+        ("y = X'ff'", [1]),
+        ("i > -1", [0, 1, 3]),
     ],
 )
 def test_rows_for_which_a_filter_is_true(text: str, rows: list[int]) -> None:
@@ -150,6 +154,13 @@ def test_a_filter_that_does_not_fit_is_refused(text: str) -> None:
         "i ; drop",
         "and = 1",
         "i = b",
+        "i + 1 = 2",
+        "upper(s) = 'A'",
+        "i <=> 1",
+        "s ilike 'a'",
+        "i in (1, b)",
+        "day > interval '1' day",
+        "not " * 3_000 + "i = 1",
     ],
 )
 def test_text_that_is_no_filter_is_refused(text: str) -> None:
@@ -166,6 +177,13 @@ def test_structure_of_a_predicate() -> None:
         Like("d", "x%"),
     )
     assert conjuncts(None) == ()
+
+
+def test_chains_and_numbers_may_be_long() -> None:
+    digits = "9" * 5_000
+    assert parse_predicate(f"i < {digits}") == Compare(Op.LT, "i", 10**5_000 - 1)
+    predicate = parse_predicate(" or ".join(f"i = {number}" for number in range(5_000)))
+    assert predicate == Or(tuple(Compare(Op.EQ, "i", number) for number in range(5_000)))
 
 
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))

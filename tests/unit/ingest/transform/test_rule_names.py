@@ -3,7 +3,7 @@
 
 import json
 
-from ingest.transform.renamed_rule import present_rule
+from ingest.transform.rule_names import present_rule
 from ingest.transform.rules import TransformRule
 from tests.unit.ingest.debezium_events import schema
 

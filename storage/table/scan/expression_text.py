@@ -1,30 +1,113 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading an expression from SQL text.
+"""The one SQL grammar of filters and expressions: from text to a tree, and how text is refused.
 
 Operators from weak to strong: OR, AND, NOT, comparisons (with IS, IN, BETWEEN, LIKE, RLIKE),
 `+ - ||`, `* / % DIV`, sign. Names of columns are case-sensitive and may stand in back quotes or
-double quotes; words of the language and functions are not. Texts stand in single quotes.
+double quotes; keywords and functions are not. String literals stand in single quotes.
+
+In the tree operators are calls, too: `a + b` is `Call("+", (a, b))`. Positions are characters
+from 0. `predicate_text` makes predicates of trees, `ingest.transform.expressions` kernels.
 """
 
 import dataclasses
+import difflib
+import enum
 import re
+from collections.abc import Iterable, Iterator, Sequence
 
-from ingest.config.suggestion import nearest
-from ingest.transform.expression_tree import (
-    Call,
-    Case,
-    CastTo,
-    ColumnName,
-    Literal,
-    LiteralKind,
-    Node,
-    expression_error,
-)
 from storage.errors import InvalidRequestError, UnsupportedFeatureError
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import AtomicType, TypeRoot
 
-__all__ = ["parse_expression", "split_assignment"]
+__all__ = [
+    "Call",
+    "Case",
+    "CastTo",
+    "ColumnName",
+    "Literal",
+    "LiteralKind",
+    "Node",
+    "expression_error",
+    "nodes_of",
+    "parse_expression",
+    "split_assignment",
+]
+
+
+class LiteralKind(enum.Enum):
+    """How a literal is written."""
+
+    NULL = "NULL"
+    BOOLEAN = "a boolean"
+    NUMBER = "a number"
+    TEXT = "a string"
+    BYTES = "bytes"
+    DATE = "DATE"
+    TIME = "TIME"
+    TIMESTAMP = "TIMESTAMP"
+    TIMESTAMP_LTZ = "TIMESTAMP_LTZ"
+    INTERVAL = "INTERVAL"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant as written.
+
+    Attributes:
+        kind: what it is.
+        text: the digits, or what stands between the quotes; `3 DAY` of an interval.
+        start: first character.
+        end: after the last character.
+    """
+
+    kind: LiteralKind
+    text: str
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ColumnName:
+    """A column of the row."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an operator; its name is in lower case."""
+
+    name: str
+    arguments: tuple["Node", ...]
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """`CASE WHEN condition THEN value … ELSE otherwise END`."""
+
+    branches: tuple[tuple["Node", "Node"], ...]
+    otherwise: "Node | None"
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CastTo:
+    """`CAST(part AS type)`; an `attempt` gives null where the cast fails."""
+
+    part: "Node"
+    type: AtomicType
+    attempt: bool
+    start: int
+    end: int
+
+
+Node = Literal | ColumnName | Call | Case | CastTo
+
 
 _TOKEN = re.compile(
     r"""(?:
@@ -88,6 +171,9 @@ _TYPED_LITERALS = {
 _INTERVAL_UNITS = ("second", "minute", "hour", "day", "week", "month", "year")
 _TYPE_NAMES = (*(root.value for root in TypeRoot), "STRING", "BYTES", "INTEGER", "NUMERIC")
 _MAX_DEPTH = 100
+"""Of parentheses and signs."""
+_MAX_LEVELS = 150
+"""Of the tree."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,14 +197,25 @@ def parse_expression(text: str) -> Node:
     parser = _Parser(text)
     node = parser.either()
     parser.expect_end()
+    _check_depth(text, node)
     return node
+
+
+def _check_depth(text: str, root: Node) -> None:
+    """Refuse trees that would exhaust the stack, such as sums of hundreds of terms."""
+    level: Sequence[Node] = (root,)
+    for _ in range(_MAX_LEVELS):
+        level = tuple(part for node in level for part in _parts_of(node))
+        if not level:
+            return
+    raise expression_error(text, level[0].start, "nested too deeply")
 
 
 def split_assignment(text: str) -> tuple[str, str]:
     """Name and expression of `name = expression`.
 
     Raises:
-        InvalidRequestError: no name and equals sign stand in front.
+        InvalidRequestError: it does not begin with a name and an equals sign.
     """
     match = _NAME.match(text)
     if match is None:
@@ -126,6 +223,45 @@ def split_assignment(text: str) -> tuple[str, str]:
             text, 0, "expected `name = expression`", "write it like: dt = date_format(at, 'yyyy')"
         )
     return next(name for name in match.groups() if name), text[match.end() :].strip()
+
+
+def nodes_of(node: Node) -> Iterator[Node]:
+    """All nodes of a tree, parents first."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += reversed(_parts_of(found))
+
+
+def _parts_of(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Call(_, arguments):
+            return arguments
+        case CastTo(part):
+            return (part,)
+        case Case(branches, otherwise):
+            parts = tuple(part for branch in branches for part in branch)
+            return parts if otherwise is None else (*parts, otherwise)
+        case _:
+            return ()
+
+
+def expression_error(text: str, position: int, detail: str, hint: str = "") -> InvalidRequestError:
+    """The error of an expression that is refused.
+
+    Args:
+        text: the whole expression.
+        position: character from 0; the message counts from 1.
+        detail: what is wrong there.
+        hint: what to write instead.
+    """
+    return InvalidRequestError(
+        "an expression is refused",
+        detail=f"at character {position + 1}: {detail}",
+        hint=hint,
+        expression=text,
+    )
 
 
 class _Parser:
@@ -147,17 +283,17 @@ class _Parser:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise expression_error(self._text, self._peek().start, "nested too deeply")
-        left = self._both()
+        operands = [self._both()]
         while self._take_word("or"):
-            left = self._binary("or", left, self._both())
+            operands.append(self._both())
         self._depth -= 1
-        return left
+        return self._balanced("or", operands)
 
     def _both(self) -> Node:
-        left = self._negation()
+        operands = [self._negation()]
         while self._take_word("and"):
-            left = self._binary("and", left, self._negation())
-        return left
+            operands.append(self._negation())
+        return self._balanced("and", operands)
 
     def _negation(self) -> Node:
         negations: list[int] = []
@@ -288,14 +424,14 @@ class _Parser:
             raise expression_error(
                 self._text,
                 token.start,
-                f"`{token.text}` is no list of bytes",
+                f"`{token.text}` is not a hexadecimal string",
                 "write it like: X'00ff'",
             )
         return Literal(LiteralKind.BYTES, digits, token.start, token.end)
 
     def _worded(self, token: _Token) -> Node:
         word = token.word
-        behind = self._peek(1)
+        following = self._peek(1)
         if word == "null":
             self._advance()
             return Literal(LiteralKind.NULL, "", token.start, token.end)
@@ -304,9 +440,9 @@ class _Parser:
             return Literal(LiteralKind.BOOLEAN, word, token.start, token.end)
         if word == "case":
             return self._case()
-        if behind.text == "(" and behind.kind == "mark" and word not in _KEYWORDS:
+        if following.text == "(" and following.kind == "mark" and word not in _KEYWORDS:
             return self._call(token)
-        if word in _TYPED_LITERALS and behind.kind in ("string", "number"):
+        if word in _TYPED_LITERALS and following.kind in ("string", "number"):
             return self._typed_literal(token)
         if word in _KEYWORDS:
             detail = f"expected a value, a column or a function, found `{token.text}`"
@@ -333,7 +469,7 @@ class _Parser:
             raise expression_error(
                 self._text,
                 value.start,
-                f"expected a text behind {token.text.upper()}",
+                f"expected a string after {token.text.upper()}",
                 f"write it like: {token.text.upper()} '2024-01-31'",
             )
         return Literal(kind, text, token.start, end)
@@ -393,7 +529,7 @@ class _Parser:
         try:
             type_ = parse_type(name)
         except InvalidRequestError as error:
-            hint = nearest(first.text, _TYPE_NAMES) or "write it like: DECIMAL(10, 2)"
+            hint = _nearest(first.text, _TYPE_NAMES) or "write it like: DECIMAL(10, 2)"
             if isinstance(error, UnsupportedFeatureError):
                 hint = error.hint
             raise expression_error(self._text, first.start, f"`{name}` is no type", hint) from error
@@ -405,6 +541,14 @@ class _Parser:
 
     def _binary(self, name: str, left: Node, right: Node) -> Call:
         return Call(name, (left, right), left.start, right.end)
+
+    def _balanced(self, name: str, operands: Sequence[Node]) -> Node:
+        """A chain of AND or OR as a tree that is not deep, however long the chain is."""
+        if len(operands) == 1:
+            return operands[0]
+        middle = (len(operands) + 1) // 2
+        left, right = operands[:middle], operands[middle:]
+        return self._binary(name, self._balanced(name, left), self._balanced(name, right))
 
     def _not(self, part: Node) -> Call:
         return Call("not", (part,), part.start, part.end)
@@ -442,10 +586,17 @@ class _Parser:
         found = f"`{token.text}`" if token.kind != "end" else "the end"
         hint = ""
         if token.kind == "word":
-            hint = nearest(token.text, (word.upper() for word in _KEYWORDS))
+            hint = _nearest(token.text, (word.upper() for word in _KEYWORDS))
         return expression_error(
             self._text, token.start, f"expected {expected}, found {found}", hint
         )
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Suggest the known word that looks most like another one."""
+    by_lower = {word.lower(): word for word in known}
+    found = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    return f"did you mean `{by_lower[found[0]]}`?" if found else ""
 
 
 def _unquoted(text: str) -> str:
@@ -459,9 +610,9 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             what = (
-                "a text has no end"
+                "a string or quoted name has no end"
                 if text[position] in "'`\""
-                else f"`{text[position]}` is strange"
+                else f"unexpected `{text[position]}`"
             )
             raise expression_error(text, position, what)
         tokens.append(_Token(match.lastgroup, match.group(), match.start(), match.end()))
