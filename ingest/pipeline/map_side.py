@@ -195,7 +195,7 @@ class MapSide:
 
     def _count(self, raw: RawBatch) -> None:
         self.report.records[raw.topic] += len(raw)
-        self.report.bytes += sum(map(len, filter(None, raw.values)))
+        self.report.bytes += raw.nbytes
         if raw.skipped:
             place = (raw.topic, raw.partition)
             self.report.skipped[place] = self.report.skipped.get(place, 0) + raw.skipped

@@ -23,6 +23,7 @@ from ingest.source.kafka_client import (
     data_loss,
     is_transient,
 )
+from ingest.source.native_messages import MessageBlock, open_queue
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from storage.clock import SystemClock
@@ -75,6 +76,7 @@ def consume(
 
     Yields:
         Batches of 1 to 5000 records; an empty one only to report `skipped` offsets at the end.
+        Headers and timestamps of a batch can be read until the next one is asked for.
 
     Raises:
         DataLossError: offsets of the range no longer exist and `fail_on_data_loss` is on.
@@ -84,13 +86,16 @@ def consume(
     key = settings.to_json()
     idle = _IDLE.setdefault(key, [])
     pooled = idle.pop() if idle else _PooledConsumer(settings)
+    reader = _RangeReader(pooled, piece, settings, stall_s)
     finished = False
     try:
-        yield from _RangeReader(pooled, piece, settings, stall_s).read()
+        yield from reader.read()
         finished = True
     except KafkaException as error:
         raise broker_error(error, topic=piece.topic, partition=piece.partition) from error
     finally:
+        if reader.queue is not None:
+            reader.queue.close()
         if finished:
             pooled.client.unassign()  # else it keeps prefetching
             idle.append(pooled)
@@ -116,6 +121,7 @@ class _RangeReader:
         self.piece = piece
         self.settings = settings
         self.stall_s = stall_s
+        self.queue = open_queue(self.client, piece.topic, piece.partition)
         self.position = piece.start
         self.skipped = 0
         self.log_end: int | None = None
@@ -130,32 +136,30 @@ class _RangeReader:
         while self.position < end:
             before = self.position
             wanted = min(batch_records, end - self.position)
-            messages = self.client.consume(wanted, _WAIT_S)
-            events = [message for message in messages if message.error() is not None]
-            if events:
-                messages = [message for message in messages if message.error() is None]
-            if messages:
-                offsets = [message.offset() for message in messages]
-                if offsets[-1] >= end:
-                    del messages[bisect_left(offsets, end) :]
-                    del offsets[len(messages) :]
+            if self.queue is None:
+                block = _poll_messages(self.client, wanted)
+            else:
+                block = self.queue.take(wanted, _WAIT_S)
+            if block.offsets:
+                if block.offsets[-1] >= end:
+                    block = block.first(bisect_left(block.offsets, end))
                     self.position = end
                 else:
-                    self.position = offsets[-1] + 1
-                if offsets:
-                    values = [message.value() for message in messages]
-                    yield RawBatch(
+                    self.position = block.offsets[-1] + 1
+                if block.offsets:
+                    raw = RawBatch(
                         topic,
                         partition,
-                        offsets,
-                        [message.key() for message in messages],
-                        values,
-                        messages=messages,
+                        block.offsets,
+                        block.keys,
+                        block.values,
+                        messages=block.messages,
                         skipped=self._take_skipped(),
                     )
-                    batch_records = _next_batch_records(values)
-            for event in events:
-                self._handle(event.error(), event.offset())
+                    batch_records = _next_batch_records(raw)
+                    yield raw
+            for error, offset in block.events:
+                self._handle(error, offset)
             if self.position > before:
                 deadline = _CLOCK.monotonic_s() + self.stall_s
             elif _CLOCK.monotonic_s() > deadline:
@@ -221,6 +225,22 @@ class _RangeReader:
         self.position = self.piece.end
 
 
-def _next_batch_records(values: list[bytes | None]) -> int:
-    size = sum(map(len, filter(None, values)))
-    return max(1, min(_BATCH_RECORDS, _BATCH_BYTES * len(values) // (size + 1)))
+def _next_batch_records(raw: RawBatch) -> int:
+    return max(1, min(_BATCH_RECORDS, _BATCH_BYTES * len(raw) // (raw.nbytes + 1)))
+
+
+def _poll_messages(client: Consumer, most: int) -> MessageBlock:
+    """`PartitionQueue.take` by the client library's own means: an object per message."""
+    polled = client.consume(most, _WAIT_S)
+    messages = [message for message in polled if message.error() is None]
+    return MessageBlock(
+        offsets=[message.offset() for message in messages],
+        keys=[message.key() for message in messages],
+        values=[message.value() for message in messages],
+        messages=messages,
+        events=[
+            (error, message.offset())
+            for message in polled
+            if (error := message.error()) is not None
+        ],
+    )

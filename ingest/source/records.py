@@ -7,12 +7,17 @@ by row (reading the timestamp of every message costs more than reading its value
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
-__all__ = ["NO_TIMESTAMP", "RawBatch", "RecordExtras"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["NO_TIMESTAMP", "Payloads", "RawBatch", "RecordExtras"]
 
 NO_TIMESTAMP = -1
 """`timestamp_ms` of a record that carries none."""
+
+_PADDING = bytes(16)
 
 
 class RecordExtras(Protocol):
@@ -25,6 +30,69 @@ class RecordExtras(Protocol):
         """(kind of timestamp, epoch milliseconds)."""
 
 
+class Payloads(Sequence[bytes | None]):
+    """Contents of records in one buffer; a record's bytes are made when they are asked for.
+
+    Attributes:
+        buffer: uint8; at least 16 bytes follow the last content, so that words may be read.
+        starts: int64, where each content begins in `buffer`.
+        sizes: int64, its length [bytes]; -1 for null.
+    """
+
+    __slots__ = ("_view", "buffer", "sizes", "starts")
+
+    def __init__(
+        self,
+        buffer: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> None:
+        self.buffer = buffer
+        self.starts = starts
+        self.sizes = sizes
+        self._view = buffer.data
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes | None: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Payloads": ...
+
+    def __getitem__(self, at: int | slice) -> "bytes | Payloads | None":
+        if isinstance(at, slice):
+            return Payloads(self.buffer, self.starts[at], self.sizes[at])
+        size = int(self.sizes[at])
+        start = int(self.starts[at])
+        return None if size < 0 else bytes(self._view[start : start + size])
+
+    @classmethod
+    def of(cls, contents: Sequence[bytes | None]) -> "Payloads":
+        """Contents that are Python objects, copied into a buffer."""
+        count = len(contents)
+        sizes = np.fromiter(
+            (-1 if content is None else len(content) for content in contents), np.int64, count
+        )
+        ends = np.cumsum(np.maximum(sizes, 0))
+        buffer = b"".join([*filter(None, contents), _PADDING])
+        return cls(np.frombuffer(buffer, np.uint8), ends - np.maximum(sizes, 0), sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """Length of all contents [bytes]."""
+        return int(np.maximum(self.sizes, 0).sum())
+
+    def to_list(self) -> list[bytes | None]:
+        """All contents."""
+        view = self._view
+        return [
+            None if size < 0 else bytes(view[start : start + size])
+            for start, size in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        ]
+
+
 class RawBatch:
     """Consecutive records of one (topic, partition), in offset order.
 
@@ -32,8 +100,9 @@ class RawBatch:
         topic: source topic.
         partition: partition number (0 for files).
         offsets: strictly increasing int64; not necessarily dense.
-        keys: record keys; None where the record has none.
-        values: record values; None is a tombstone.
+        keys: record keys, to be indexed; None where the record has none.
+        values: record values as a list, made when first asked for; None is a tombstone.
+        payloads: record values in one buffer, made when first asked for.
         skipped: offsets lost just before this batch because the source no longer has them; only
             ever above zero when `fail_on_data_loss` is off.
     """
@@ -41,12 +110,13 @@ class RawBatch:
     __slots__ = (
         "_extras",
         "_messages",
+        "_payloads",
+        "_values",
         "keys",
         "offsets",
         "partition",
         "skipped",
         "topic",
-        "values",
     )
 
     def __init__(
@@ -54,8 +124,8 @@ class RawBatch:
         topic: str,
         partition: int,
         offsets: list[int],
-        keys: list[bytes | None],
-        values: list[bytes | None],
+        keys: Sequence[bytes | None],
+        values: list[bytes | None] | Payloads,
         *,
         messages: Sequence[RecordExtras] | None = None,
         extras: Mapping[int, RecordExtras] | None = None,
@@ -77,10 +147,32 @@ class RawBatch:
         self.partition = partition
         self.offsets = offsets
         self.keys = keys
-        self.values = values
+        self._values = None if isinstance(values, Payloads) else values
+        self._payloads = values if isinstance(values, Payloads) else None
         self.skipped = skipped
         self._messages = messages
         self._extras = extras
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """See class."""
+        if self._values is None:
+            self._values = [] if self._payloads is None else self._payloads.to_list()
+        return self._values
+
+    @property
+    def payloads(self) -> Payloads:
+        """See class."""
+        if self._payloads is None:
+            self._payloads = Payloads.of(self._values or [])
+        return self._payloads
+
+    @property
+    def nbytes(self) -> int:
+        """Length of all values [bytes]."""
+        if self._payloads is not None:
+            return self._payloads.nbytes
+        return sum(map(len, filter(None, self._values or ())))
 
     def __len__(self) -> int:
         return len(self.offsets)

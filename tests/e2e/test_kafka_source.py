@@ -73,9 +73,13 @@ class Cluster:
         return KafkaSourceSettings(bootstrap_servers=self.bootstrap, topics=topics, **values)
 
 
-@pytest.fixture(scope="module")
-def cluster(kafka_broker: str) -> Iterator[Cluster]:
-    yield Cluster(kafka_broker)
+@pytest.fixture(scope="module", params=["native", "consume"])
+def cluster(kafka_broker: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A broker, read by both ways of taking messages from the client library."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "consume":
+            patch.setattr(kafka_consume, "open_queue", lambda *_: None)
+        yield Cluster(kafka_broker)
     for pool in kafka_consume._IDLE.values():
         for pooled in pool:
             pooled.client.close()
@@ -180,12 +184,14 @@ def test_keys_tombstones_headers_and_timestamps(cluster):
     cluster.producer.produce(topic, None, b"gone", headers=[("a", b"1"), ("n", None)], timestamp=17)
     cluster.producer.produce(topic, b"x", None)
     cluster.producer.flush()
-    [batch] = consume(SourceRange(topic, 0, 0, 2), cluster.settings(topic))
-    assert (batch.keys, batch.values) == ([b"gone", None], [None, b"x"])
+    batches = consume(SourceRange(topic, 0, 0, 2), cluster.settings(topic))
+    batch = next(batches)
+    assert (list(batch.keys), batch.values) == ([b"gone", None], [None, b"x"])
     assert batch.headers(0) == [("a", b"1"), ("n", b"")]
     assert batch.headers(1) == []
     assert batch.timestamp_ms(0) == 17
     assert batch.timestamp_ms(1) > 1_600_000_000_000
+    assert list(batches) == []
 
 
 def test_large_records_make_small_batches(cluster):
