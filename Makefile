@@ -11,11 +11,13 @@ IMAGE_TOOLS := .venv-image
 HELM_TOOLS := .venv-helm
 JAVA_PEER := .cache/paimon/.core
 PYTEST_ARGS ?=
-# one of the processes takes the heavy tests in turn, the others the rest
+# one process runs the tests that need a broker, another one those that need a Spark session, first
 JOBS ?= 2
 MINUTES ?= 5
 N ?= 100000
 SOAK ?= steady races
+# subprocesses of tests (daemons, Spark's Python workers) must not compile the sources each time
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup peers check format test test-all bench soak fuzz drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds for every test."""
 
+import functools
 import itertools
 import logging
+import pathlib
 import sys
 import threading
 import warnings
@@ -17,27 +19,56 @@ from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 
 _NUMBERS = itertools.count()
 
-_HEAVY = tuple(
-    f"tests/{room}/"
-    for room in ("bench", "drills", "e2e", "interop", "kubernetes", "panels", "soak")
+_SERVERS = tuple(
+    f"tests/{folder}/"
+    for folder in ("bench", "drills", "e2e", "interop", "kubernetes", "panels", "soak")
 )
-"""Rooms whose tests start servers and several processes each, or measure."""
+"""Folders whose tests start servers and several processes each, or measure."""
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 settings.register_profile("unhurried", deadline=None)  # a busy machine is no failure
 settings.load_profile("unhurried")
 
 
-class _HeavyInTurn(LoadScopeScheduling):
-    """One process takes all heavy tests, in turn; the others share the rest, test by test."""
+class _ModuleScheduling(LoadScopeScheduling):
+    """Distributes modules; those that start servers form two groups, each run by one process.
+
+    One process has the Kafka broker and the tests that start daemons, another one the tests of a
+    Spark session and of other JVMs. All other modules go to the process that is free.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "heavy" if nodeid.startswith(_HEAVY) else nodeid
+        return _group(nodeid.partition("::")[0])
+
+
+@functools.cache
+def _group(module: str) -> str:
+    if not module.startswith(_SERVERS):
+        return module
+    if module.startswith(("tests/e2e/", "tests/interop/")):
+        source = (_ROOT / module).read_text(encoding="utf-8")
+        return "broker" if "kafka_broker" in source or "DaemonProcess" in source else "session"
+    return "broker"
 
 
 @pytest.hookimpl
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """How tests are shared out with `-n`."""
-    return _HeavyInTurn(config, log)
+    """Distribute tests in the order of collection when `-n` is given."""
+    config.option.loadscopereorder = False
+    return _ModuleScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order tests by expected duration: broker, session, other long tests, then unit tests."""
+    items.sort(key=_phase)
+
+
+def _phase(item: pytest.Item) -> int:
+    group = _group(item.nodeid.partition("::")[0])
+    if group in ("broker", "session"):
+        return 0 if group == "broker" else 1
+    return 3 if item.nodeid.startswith("tests/unit/") else 2
 
 
 @pytest.fixture(autouse=True)

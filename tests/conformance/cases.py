@@ -87,7 +87,7 @@ class UnknownKeyError(Exception):
     """A case says something the runner does not understand."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """Plain YAML without dates: a date in a case is the text of a value."""
 
     yaml_implicit_resolvers = {

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from storage.table.catalog import FileSystemCatalog
-from tests.e2e.daemon_process import DaemonProcess, drain, files_config
+from tests.e2e.daemon_process import drain, files_config
 
 pytestmark = [pytest.mark.spark]
 
@@ -40,7 +40,7 @@ def rows(directory, name):
     return sorted(table.to_arrow().to_pylist(), key=str)
 
 
-def test_sources_named_like_our_tables_stop_no_run_and_mix_with_nothing(tmp_path):
+def test_sources_named_like_our_tables_stop_no_run_and_mix_with_nothing(spark, tmp_path):
     config = files_config(tmp_path)
     for number in (1, 2):
         publish(tmp_path, "good", number, line("shop", "good", {"id": number}))
@@ -48,8 +48,7 @@ def test_sources_named_like_our_tables_stop_no_run_and_mix_with_nothing(tmp_path
             publish(
                 tmp_path, f"odd{place}", number, line(database, table, {"id": number, "v": "x"})
             )
-        run = DaemonProcess(config, "--once")
-        assert run.wait(180) == 0, run.log_path.read_text()[-3000:]
+        drain(config, spark)
         assert rows(tmp_path, "shop.good") == [{"id": each} for each in range(1, number + 1)]
         bad = rows(tmp_path, "lakeward._quarantine")
         assert len(bad) == number * len(OURS)

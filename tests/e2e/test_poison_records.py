@@ -7,7 +7,7 @@ import json
 import pytest
 
 from storage.table.catalog import FileSystemCatalog
-from tests.e2e.daemon_process import run_once
+from tests.e2e.daemon_process import drain
 from tests.e2e.test_routing import config, event, write_topics
 
 pytestmark = [pytest.mark.spark]
@@ -39,7 +39,7 @@ def found(directory, name):
     return {row["id"]: {n: v for n, v in row.items() if v is not None} for row in rows}
 
 
-def test_odd_names_are_stored_and_deep_values_are_bad_while_other_tables_go_on(tmp_path):
+def test_odd_names_are_stored_and_deep_values_are_bad_while_other_tables_go_on(spark, tmp_path):
     deep = event("crm", "people", "c", row(90), 90).replace('"value 90"', "[" * 1_500 + "]" * 1_500)
     bare = [row(number, name) for number, name in enumerate(NAMES, 1)]
     items = [event("crm", "people", "c", each, each["id"]) for each in bare]
@@ -55,7 +55,7 @@ def test_odd_names_are_stored_and_deep_values_are_bad_while_other_tables_go_on(t
         },
     )
 
-    run_once(config(tmp_path))
+    drain(config(tmp_path), spark)
 
     assert found(tmp_path, "crm.people") == {each["id"]: each for each in bare}
     assert found(tmp_path, "crm.cards") == {each["id"]: each for each in block}

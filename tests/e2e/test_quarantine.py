@@ -121,13 +121,12 @@ class ChaosStream:
     def copies(self):
         """Places of the copies in the topic of bad records, and how many of them are cut."""
         consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": self.dead})
-        consumer.assign([TopicPartition(self.dead, 0, 0)])
-        places, cut, quiet = set(), 0, 0
-        while quiet < 10:
-            message = consumer.poll(0.5)
-            if message is None or message.error():
-                quiet += 1
-                continue
+        partition = TopicPartition(self.dead, 0, 0)
+        consumer.assign([partition])
+        places, cut = set(), 0
+        _, end = consumer.get_watermark_offsets(partition, timeout=30)
+        for message in consumer.consume(end, timeout=30):
+            assert not message.error(), message.error()
             headers = dict(message.headers())
             assert headers["lakeward.error.class"]
             place = [headers[f"lakeward.{n}"].decode() for n in ("topic", "partition", "offset")]

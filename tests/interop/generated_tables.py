@@ -7,6 +7,7 @@ A case is plain data: nothing of it depends on who will carry it out.
 """
 
 import dataclasses
+import functools
 import os
 import re
 from collections import Counter
@@ -204,20 +205,23 @@ class Case:
         )
 
 
+@functools.cache
 def cases(
     seed: int = SEED,
     count: int = COUNT,
     *,
     spark: bool = False,
     turns: int = 0,
-) -> list[Case]:
-    """The cases of a seed; the same list for the same arguments.
+    only: int | None = None,
+) -> tuple[Case, ...]:
+    """Generate the cases of a seed; the same for the same arguments, and generated once.
 
     Args:
         seed: of everything.
         count: how many.
         spark: leave out what Spark SQL or the 0.9 of its connector lacks (`SPARK_LACKS`).
         turns: writes of each case; 0: four and what the case's dimensions add.
+        only: generate this one case instead of all.
     """
     decks = {
         name: _deal(Chance(f"{seed}-{name}"), values, count) for name, values in DIMENSIONS.items()
@@ -225,7 +229,7 @@ def cases(
     scalars = _deal(Chance(f"{seed}-scalars"), SCALARS, count * 6)
     nested = _deal(Chance(f"{seed}-nested"), NESTED, count)
     found = []
-    for number in range(count):
+    for number in range(count) if only is None else (only,):
         dealt = {name: deck[number] for name, deck in decks.items()}
         types = [*scalars[number * 6 : number * 6 + 6], nested[number]]
         if spark:
@@ -234,7 +238,7 @@ def cases(
         chance = Chance(f"{seed}-{number}")
         chance.hollow_rows = not spark  # Java 0.9 takes such a ROW of a Parquet file for null
         found.append(_Builder(chance, number, dealt, types, spark=spark).case(turns))
-    return found
+    return tuple(found)
 
 
 def coverage(found: Sequence[Case]) -> Counter[tuple[str, str]]:

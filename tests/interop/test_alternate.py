@@ -26,11 +26,12 @@ TURNS = 20
 COMPACTIONS = {7: "Java", 12: "us", 16: "Java", 19: "us"}
 """Full compactions after these turns, and whose."""
 
-LONG = [case for case in cases(turns=TURNS) if quirk_of("java", case) is None]
+CASES = [case for case in cases() if quirk_of("java", case) is None]
 
 
-@pytest.mark.parametrize("case", parameters(LONG, quick=(45,)))
+@pytest.mark.parametrize("case", parameters(CASES, quick=(45,)))
 def test_a_table_written_in_turns(java: JavaPeer, warehouse: pathlib.Path, case: Case) -> None:
+    (case,) = cases(turns=TURNS, only=case.number)
     name = f"db.turns_{case.number}"
     java.create(name, schema_of(case))
     table = FileStoreTable.open(str(warehouse / "db.db" / name.partition(".")[2]))

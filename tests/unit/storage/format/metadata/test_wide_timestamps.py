@@ -72,9 +72,25 @@ def test_nested_values_come_back_and_statistics_keep_the_rows(tmp_path, file_for
     assert len(system_table(table, "audit_log").to_pylist()) == len(rows) + 1
 
 
-@pytest.mark.parametrize("text", TYPES[1::2] + TYPES[2:3])
+def every_type_or_two(producer):
+    """Types of one producer: all of `lookup`, of the others the coarsest and the finest."""
+    types = TYPES[1::2] + TYPES[2:3]
+    quick = types if producer == "lookup" else (types[0], types[6])
+    return [
+        pytest.param(producer, text, marks=() if text in quick else pytest.mark.full)
+        for text in types
+    ]
+
+
 @pytest.mark.parametrize("file_format", FORMATS)
-@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+@pytest.mark.parametrize(
+    ("producer", "text"),
+    [
+        each
+        for producer in ("input", "lookup", "full-compaction")
+        for each in every_type_or_two(producer)
+    ],
+)
 def test_changes_and_merges_of_keys_and_partitions(tmp_path, file_format, text, producer):
     table = make_table(
         tmp_path,
