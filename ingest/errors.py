@@ -128,25 +128,19 @@ class ErrorKind:
 
 
 ERROR_KINDS: tuple[ErrorKind, ...] = (
-    ErrorKind(
-        FencedError, ExitCode.RETRY, logging.WARNING, "none: another daemon owns it"
-    ),
+    ErrorKind(FencedError, ExitCode.RETRY, logging.WARNING, "none: another daemon owns it"),
     ErrorKind(DataLossError, ExitCode.DATA, logging.ERROR, "decide how to handle the lost records"),
     ErrorKind(
         SchemaStopError, ExitCode.DATA, logging.ERROR, "alter the table, or allow the change"
     ),
-    ErrorKind(
-        TruncateStopError, ExitCode.DATA, logging.ERROR, "decide on the TRUNCATE"
-    ),
+    ErrorKind(TruncateStopError, ExitCode.DATA, logging.ERROR, "decide on the TRUNCATE"),
     ErrorKind(BadRecordError, ExitCode.DATA, logging.ERROR, "inspect the record"),
     ErrorKind(CorruptDataError, ExitCode.DATA, logging.ERROR, "restore the named file"),
     ErrorKind(CommitConflictError, ExitCode.RETRY, logging.WARNING, "check for a second writer"),
     ErrorKind(DiskFullError, ExitCode.RETRY, logging.ERROR, "free space on the named disk"),
     ErrorKind(MemoryLimitError, ExitCode.RETRY, logging.ERROR, "raise the named limit"),
     ErrorKind(GivenUpError, ExitCode.RETRY, logging.WARNING, "none: the batch is repeated"),
-    ErrorKind(
-        SparkGoneError, ExitCode.RETRY, logging.ERROR, "check for OOM kills"
-    ),
+    ErrorKind(SparkGoneError, ExitCode.RETRY, logging.ERROR, "check for OOM kills"),
     ErrorKind(QueryFailedError, ExitCode.UNAVAILABLE, logging.ERROR, "see the stack trace"),
     ErrorKind(StorageUnavailableError, ExitCode.UNAVAILABLE, logging.WARNING, "check the store"),
     ErrorKind(RetryableError, ExitCode.UNAVAILABLE, logging.WARNING, "none unless it persists"),

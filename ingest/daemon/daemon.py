@@ -177,7 +177,7 @@ class Daemon:
         self._pausing = Pausing(*place)
         files = RequestFiles(*place)
         self._desk = RequestDesk(files, KINDS, self._clock, self._observer.answered)
-        self._observer.let_control(files, drain=self._signals.stop, hurry=self._desk.hurry)
+        self._observer.let_control(files, drain=self._signals.stop, wake=self._desk.hurry)
 
     def run(self) -> int:
         """See `run`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of the last minutes was spent on something that begins and ends."""
+"""Share of the last minutes that was spent on some work."""
 
 import threading
 from collections import deque
@@ -10,11 +10,11 @@ __all__ = ["BusyTime"]
 
 
 class BusyTime:
-    """Begins and ends of work, one piece at a time; thread-safe.
+    """Busy time of non-overlapping work; thread-safe.
 
     Args:
-        clock: time.
-        window_s: what "the last minutes" are [s].
+        clock: clock.
+        window_s: length of the window [s].
     """
 
     def __init__(self, clock: Clock, window_s: float = 300.0) -> None:
@@ -26,19 +26,19 @@ class BusyTime:
         self._spans: deque[tuple[float, float]] = deque()
 
     def begin(self) -> None:
-        """Work begins."""
+        """Record the start of work."""
         with self._lock:
             self._began_s = self._clock.monotonic_s()
 
     def end(self) -> None:
-        """It is over."""
+        """Record the end of work."""
         with self._lock:
             if self._began_s is not None:
                 self._spans.append((self._began_s, self._clock.monotonic_s()))
                 self._began_s = None
 
     def ratio(self) -> float:
-        """From 0 to 1; of the time since the beginning while that is shorter."""
+        """Return the busy share of the window, or of the time since the start if shorter."""
         with self._lock:
             now_s = self._clock.monotonic_s()
             since_s = max(self._born_s, now_s - self._window_s)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and processor time of this process and of those it started, read from /proc.
+"""Memory and CPU time of this process and its descendants, read from /proc.
 
-The driver's JVM and the Python workers of its tasks are children of this process; on a cluster the
-executors are elsewhere and not seen. Where there is no /proc nothing is known.
+The driver's JVM and the Python workers of its tasks are descendants of this process; executors of a
+cluster are not included. Without /proc the values are unknown.
 """
 
 import dataclasses
@@ -21,11 +21,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TreeUse:
-    """What the groups of processes use.
+    """Resource usage by group of processes.
 
     Attributes:
-        resident: memory by group [bytes].
-        cpu_s: processor time by group, of children that ended and were waited for too [s].
+        resident: resident memory by group [bytes].
+        cpu_s: CPU time by group, including that of reaped children [s].
     """
 
     resident: Mapping[str, int]
@@ -44,8 +44,8 @@ class ProcessTree:
     """See the module.
 
     Args:
-        root: id of the process at the top; None = this one.
-        proc: where the kernel tells about processes.
+        root: id of the root process; None = this one.
+        proc: mount point of procfs.
     """
 
     def __init__(self, root: int | None = None, proc: Path = _PROC) -> None:
@@ -53,7 +53,7 @@ class ProcessTree:
         self._proc = proc
 
     def use(self) -> TreeUse | None:
-        """What the processes use now; None where that cannot be known."""
+        """Return the current usage; None if it is unknown."""
         stats = self._stats()
         if self._root not in stats:
             return None
@@ -81,13 +81,13 @@ class ProcessTree:
             try:
                 text = (self._proc / name / "stat").read_text(encoding="ascii", errors="replace")
             except OSError:
-                continue  # it has ended
+                continue  # the process has exited
             found[int(name)] = _parsed(text)
         return found
 
 
 def _parsed(text: str) -> _Stat:
-    """A line of `stat`: the name is in brackets and may hold brackets and spaces itself."""
+    """Parse a line of `stat`: the name is in brackets and may contain brackets and spaces."""
     name = text[text.index("(") + 1 : text.rindex(")")]
     rest = text[text.rindex(")") + 2 :].split()
     ticks = sum(int(rest[index]) for index in (11, 12, 13, 14))

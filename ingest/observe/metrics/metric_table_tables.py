@@ -185,7 +185,8 @@ _LAYOUT = (
     Metric(
         "table_sorted_runs_stop_trigger",
         "computed",
-        "Number of sorted runs above which writers wait for compaction (`num-sorted-run.stop-trigger`).",
+        "Number of sorted runs above which writers wait for compaction "
+        "(`num-sorted-run.stop-trigger`).",
         _TABLE,
         unit="runs",
         fold="min",
