@@ -90,7 +90,8 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="broker_is_away_for_a_minute",
         fault="the only broker is killed in the middle of a batch and is down for 60 s",
-        outcome="the batch is retried; the process keeps running; all records are read when the broker is back",
+        outcome="the batch is retried; the process keeps running; all records are read when the "
+        "broker is back",
         **_NO_BROKER,
         alerts=("LakewardSourcePollFailing", "LakewardNoCommit"),
     ),
@@ -106,7 +107,8 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="topic_is_created_anew_and_grows_past_the_old_one",
-        fault="a topic is deleted and created again while the daemon is down, and has more records by "
+        fault="a topic is deleted and created again while the daemon is down, and has more records "
+        "by "
         "the time of the next start",
         outcome="the same",
         shown=(),
@@ -153,7 +155,8 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="stopped_during_a_long_batch",
         fault="SIGTERM in the middle of a batch of many seconds",
-        outcome="the batch is finished and recorded, no other starts, exit code 0; nothing is repeated "
+        outcome="the batch is finished and recorded, no other starts, exit code 0; nothing is "
+        "repeated "
         "at the next start",
         shown=(Shown("state", "is set", (("state", "draining"),)),),
         events=("drain", "batch"),
@@ -194,7 +197,8 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="store_answers_500",
         fault="the object store answers all requests with 500 for longer than they are retried",
-        outcome="short failures are retried by the client; then batches fail, until the store recovers",
+        outcome="short failures are retried by the client; then batches fail, until the store "
+        "recovers",
         **_WAITS,
         unready="the last batch failed",
         alerts=(
@@ -236,7 +240,8 @@ _ROWS: tuple[Drill, ...] = (
         name="schema_poison_on_one_table",
         fault="a column of one table gets a type to which it cannot be widened "
         "(`on.incompatible: quarantine_table`)",
-        outcome="the table is parked, other tables continue; with another rule and `lakeward resume` it "
+        outcome="the table is parked, other tables continue; with another rule and `lakeward "
+        "resume` it "
         "catches up, and the record that does not fit is in quarantine",
         shown=(Shown("table_state", "is set", (("state", "parked"),)),),
         events=("table_parked", "caught_up"),
@@ -254,7 +259,8 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="paused_daemon_wakes_up_after_a_take_over",
-        fault="all processes of the daemon are suspended (SIGSTOP) in the middle of a batch, another takes "
+        fault="all processes of the daemon are suspended (SIGSTOP) in the middle of a batch, "
+        "another takes "
         "over, and the first wakes up",
         outcome="the other waits for `pipeline.owner.ttl`, fences the batch of the first and "
         "continues; the first can no longer commit and exits with code 75",
