@@ -7,11 +7,16 @@ readiness fails while the pipeline does not process data, with a reason for each
 Reading needs no authentication: bind it to a private address.
 """
 
+import base64
 import dataclasses
+import functools
 import gzip
+import hashlib
 import http.server
+import importlib.resources
 import json
 import logging
+import re
 import sys
 import threading
 import urllib.parse
@@ -23,9 +28,39 @@ from ingest.observe.control import Control
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.observe.status.status_board import StatusBoard
 from ingest.observe.status.status_document import status_document, table_document
-from ingest.observe.status.status_page import status_page
 
 __all__ = ["HttpServer", "StatusBoard"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """The page and its content security policy."""
+
+    body: bytes
+    policy: str
+
+
+@functools.cache
+def status_page() -> Page:
+    """The page; the same for every pipeline."""
+    text = (
+        importlib.resources.files("ingest.observe.status").joinpath("status_page.html").read_text()
+    )
+    style, script = (
+        " ".join(_hash(each) for each in re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
+        for tag in ("style", "script")
+    )
+    policy = (
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Page(text.encode(), policy)
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
 
 _LOG = logging.getLogger(__name__)
 

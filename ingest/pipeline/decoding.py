@@ -33,8 +33,8 @@ from ingest.decode.key_check import without_foreign_keys
 from ingest.decode.schema_change_events import TableDdl, schema_changes
 from ingest.decode.snapshot_marks import places_with
 from ingest.pipeline.deletions.truncates import Truncate
-from ingest.pipeline.placing import in_one_task
 from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.row_ownership import has_one_writer
 from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
 from ingest.pipeline.transforming import TableTransform
 from ingest.schema.routing import Destination, routing_of
@@ -487,4 +487,4 @@ def _finds_old_rows(schema: TableSchema) -> bool:
     options = TableOptions.from_strings(schema.options)
     newest_wins = options.merge_engine == "deduplicate" and not options.sequence_field
     kinds = options.rowkind_field is None and not options.ignore_delete
-    return newest_wins and kinds and in_one_task(schema, options)
+    return newest_wins and kinds and has_one_writer(schema, options)

@@ -71,7 +71,7 @@ class BatchPlan:
             has them (lost checkpoint, resumed neighbour).
         bad_floors: per table that was resumed, the offsets from which its bad records are wanted.
         parked: tables whose events are left alone.
-        moving: topics in which changes of key were seen (`key_places`).
+        moving: topics in which changes of key were seen (`key_samples`).
         positions: per table in the order of the source, its highest positions by server, topic and
             partition (`ingest.source.position`).
         answers: per table what was settled of shapes that its schema does not cover.

@@ -29,9 +29,9 @@ from ingest.errors import blames_record
 from ingest.pipeline.batch_report import LookupUse
 from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
 from ingest.pipeline.deletions.swept_rows import SWEEP_PIECE, without_touched
-from ingest.pipeline.placing import ANY_BUCKET, Owner, merged_by, owner_of
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
 from ingest.pipeline.restore import restored
+from ingest.pipeline.row_ownership import ANY_BUCKET, RowOwner, merge_keys, row_owner
 from ingest.pipeline.task_use import TaskUse
 from ingest.state.sweeps import Numbers
 from ingest.state.table_cache import Warehouse, table_of
@@ -243,7 +243,7 @@ def reduce_chunks(warehouse: Warehouse, plan: BatchPlan, chunks: Iterable[Chunk]
                 )
             into = swept if chunk.topic == SWEEP_PIECE.topic else batches
             into.append(ipc_batch(chunk.payload).drop_columns(needless))
-        deletes, gone = without_touched(swept, batches, merged_by(table))
+        deletes, gone = without_touched(swept, batches, merge_keys(table))
         batches[:0] = deletes
         whole = restored(batches, table, _partition_of(first, table), _bucket_of(first))
         for batch, floor in _numbered(whole.rows, numbers):
@@ -293,7 +293,7 @@ def writable(table: FileStoreTable, plan: BatchPlan, name: str) -> FileStoreTabl
 
 
 def _partition_of(chunk: Chunk, table: FileStoreTable) -> bytes | None:
-    return None if owner_of(table) is Owner.TABLE else chunk.partition
+    return None if row_owner(table) is RowOwner.TABLE else chunk.partition
 
 
 def _bucket_of(chunk: Chunk) -> int | None:
@@ -301,7 +301,7 @@ def _bucket_of(chunk: Chunk) -> int | None:
 
 
 def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite:
-    if owner_of(table) is Owner.BUCKET:
+    if row_owner(table) is RowOwner.BUCKET:
         return table.bucket_writer(chunk.partition, chunk.bucket, table.snapshots.latest_id())
     # the share is all of it: what this task does not own, another task of the batch may write
     return table.new_write(_TASK, share=AssignerShare())

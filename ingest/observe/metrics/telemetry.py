@@ -10,11 +10,11 @@ and left out when it is older than `STALE_AFTER_S`. Names and labels are in `met
 import importlib.metadata
 import platform
 import threading
+from collections import deque
 from collections.abc import Collection, Mapping
 
 import prometheus_client
 
-from ingest.observe.busy_time import BusyTime
 from ingest.observe.metrics.batch_counting import count_batch, count_work
 from ingest.observe.metrics.instruments import Instruments, TableNames
 from ingest.observe.metrics.layout_figures import TableLayout
@@ -26,6 +26,50 @@ from storage.clock import Clock, SystemClock
 from storage.table.compaction.compact_table import CompactReport
 
 __all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "version_of"]
+
+
+class BusyTime:
+    """Busy time of non-overlapping work; thread-safe.
+
+    Args:
+        clock: clock.
+        window_s: length of the window [s].
+    """
+
+    def __init__(self, clock: Clock, window_s: float = 300.0) -> None:
+        self._clock = clock
+        self._window_s = window_s
+        self._lock = threading.Lock()
+        self._born_s = clock.monotonic_s()
+        self._began_s: float | None = None
+        self._spans: deque[tuple[float, float]] = deque()
+
+    def begin(self) -> None:
+        """Record the start of work."""
+        with self._lock:
+            self._began_s = self._clock.monotonic_s()
+
+    def end(self) -> None:
+        """Record the end of work."""
+        with self._lock:
+            if self._began_s is not None:
+                self._spans.append((self._began_s, self._clock.monotonic_s()))
+                self._began_s = None
+
+    def ratio(self) -> float:
+        """Return the busy share of the window, or of the time since the start if shorter."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            since_s = max(self._born_s, now_s - self._window_s)
+            while self._spans and self._spans[0][1] <= since_s:
+                self._spans.popleft()
+            spans = list(self._spans)
+            if self._began_s is not None:
+                spans.append((self._began_s, now_s))
+            length = now_s - since_s
+            busy = sum(end - max(begin, since_s) for begin, end in spans)
+            return 0.0 if length <= 0 else min(1.0, busy / length)
+
 
 PAIMON_FORMAT = "3"
 """Version of the snapshot and schema files that are written (FORMAT.md §2.1, §3.1)."""
