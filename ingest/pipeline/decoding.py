@@ -186,7 +186,7 @@ class Decoding:
             back()
 
     def _whole(self, raw: RawBatch) -> DecodeResult:
-        """Decode all, or leave nothing behind."""
+        """Decode all records, or none."""
         back = None if self.positions is None else self.positions.memory()
         try:
             return self._decoded(raw)
@@ -388,7 +388,7 @@ class Decoding:
 
     def _planned(self, destination: Destination | None) -> Target | None:
         if self._plan is None:
-            raise InternalError("a decoder is used before it has a plan")
+            raise InternalError("a decoder is used without a plan")
         if destination is None or destination.table in self._plan.parked:
             return None
         if destination.refusal:
@@ -475,7 +475,7 @@ def _unowned(schema: TableSchema, destination: Destination) -> str:
 
 
 def _names_refused(schema: TableSchema) -> str:
-    """Why a table that somebody else made takes no rows, by its columns' names; "" when it does."""
+    """Return why a table of another writer cannot be written, by its column names; "" if it can."""
     for name in schema.field_names:
         if why := why_no_column(name):
             return f"the table has a column {name}: {why}"

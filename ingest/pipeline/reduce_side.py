@@ -8,7 +8,7 @@ task. Per bucket:
 2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot, and numbers them
    higher where a snapshot of the source passes (`sweeps`);
 3. flush, compact what is due, and return the commit message. Nothing is visible until the driver
-   commits; files of an attempt that lost are never named by anyone (unique names per writer).
+   commits; files of a failed attempt are never referenced (names are unique per writer).
 """
 
 import dataclasses
@@ -56,14 +56,14 @@ __all__ = [
 
 RESULT_SPARK_SCHEMA = "kind int, payload binary"
 _TASK = "reduce"
-"""Names nobody: the driver commits."""
+"""Commit user of task writers; not used, because the driver commits."""
 
 _RESULT_SCHEMA = pa.schema([pa.field("kind", pa.int32()), pa.field("payload", pa.binary())])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BucketResult:
-    """The work of one bucket, or of what one task owns of a table, on its way to the driver.
+    """Result of one bucket, or of all that one task owns of a table, for the driver.
 
     Attributes:
         table: `database.table`.
@@ -74,11 +74,12 @@ class BucketResult:
         finish_seconds: of this, to flush and compact [s].
         values_kept: values that the source did not send, taken from older rows.
         values_lost: values that the source did not send and that no older row has.
-        lookup: what the task did with local copies, on one of its results; None elsewhere.
-        failure: why there is nothing to commit; the driver decides what becomes of it.
-        swept: rows deleted because a snapshot did not bring them.
-        use: what the task asked of the store, on one of its results; None elsewhere.
-        unwritable: records for which there is nothing to commit: the batch is run without them.
+        lookup: use of local copies by the task, on one of its results; None elsewhere.
+        failure: error because of which there is nothing to commit; the driver handles it.
+        swept: rows deleted because a snapshot did not contain them.
+        use: calls of the task to the store, on one of its results; None elsewhere.
+        unwritable: records because of which there is nothing to commit: the batch is run without
+            them.
     """
 
     table: str
@@ -97,7 +98,7 @@ class BucketResult:
 
 
 def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`; pickles by reference."""
+    """Return the function for `mapInArrow`; it pickles by reference."""
     return functools.partial(_reduce_task, warehouse)
 
 
@@ -135,7 +136,7 @@ def _reduce_task(
 def reduced(
     warehouse: Warehouse, plan: BatchPlan, table: str, chunks: Sequence[Chunk]
 ) -> BucketResult:
-    """The work, or why it fails if that can be the table's fault: others are not held up by it.
+    """Return the result, or the failure if the table may be its cause, so that others continue.
 
     Where it fails for single rows, these are named.
     """
@@ -171,7 +172,7 @@ def _unwritable(
     chunks: Sequence[Chunk],
     error: Exception,
 ) -> tuple[Unwritable, ...]:
-    """The records whose rows make writing fail. Files of attempts are named by nobody."""
+    """Return the records whose rows make writing fail. Files of attempts are orphans."""
     ordered = sorted(chunks, key=lambda chunk: chunk.order)
     batches = [ipc_batch(chunk.payload) for chunk in ordered]
     ends = np.cumsum([batch.num_rows for batch in batches]).tolist()
