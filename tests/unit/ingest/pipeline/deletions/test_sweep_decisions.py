@@ -267,7 +267,7 @@ def test_only_formats_that_tell_of_snapshots_can_be_swept(tmp_path, rule):
 
     assert load("debezium-json").sweeps_table("a.b")
     assert load("debezium-json").sweeps_table("c.d") != rule
-    with pytest.raises(InvalidOptionError, match="where a snapshot begins") as caught:
+    with pytest.raises(InvalidOptionError, match="do not mark the begin") as caught:
         load("canal-json")
     key = "tables[0].on.resnapshot" if rule else "source.on.resnapshot"
     assert caught.value.context["key"] == key
