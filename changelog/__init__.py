@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row-level changes of a table: streams of them, and judging them.
+"""Row-level changes of a table: changelog streams, and their validation.
 
 Begin with `ChangelogReader`; `stream_scan` is for programs that share a stream among workers. The
 names below are imported when they are first asked for.

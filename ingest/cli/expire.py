@@ -116,7 +116,7 @@ class _Pass:
             return [str(one) for one in wanted]
         done = 0
         while done < len(wanted) and not self.stopping():
-            gone = expire_snapshots(
+            expired = expire_snapshots(
                 table,
                 now_ms=now_ms,
                 keep_from=keep_from,
@@ -126,9 +126,9 @@ class _Pass:
                 limit=min(_PASS, len(wanted) - done),
                 alone=True,
             )
-            if not gone:
+            if not expired:
                 break
-            done += gone
+            done += expired
             self._show(table, "snapshots", done, len(wanted))
         return [str(one) for one in wanted[:done]]
 
@@ -221,7 +221,7 @@ def _table(
         "changelogs": one_pass.changelogs,
     }
     found = ((kind, steps[kind](table, now_ms)) for kind in kinds)
-    return [[name, kind, len(gone), gone] for kind, gone in found if gone]
+    return [[name, kind, len(names), names] for kind, names in found if names]
 
 
 def _needed_by_streams(table: FileStoreTable) -> int | None:
@@ -301,13 +301,13 @@ def orphans(arguments: Arguments) -> int:
 
             try:
                 table = catalog.table(name)
-                gone = remove_orphan_files(
+                removed = remove_orphan_files(
                     table,
                     older_than_ms=table.clock.now_ms() - age_ms,
                     dry_run=arguments.dry_run,
                     on_progress=show,
                 )
-                found.append((name, gone))
+                found.append((name, removed))
             except (LakewardError, OSError) as error:
                 errors.append(error)
                 _LOG.log(

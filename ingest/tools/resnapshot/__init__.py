@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking Debezium for a new snapshot, and following it."""
+"""Requests for Debezium snapshots, and their progress."""
