@@ -196,17 +196,17 @@ def main(arguments: list[str]) -> int:
     """Write or check; the exit code."""
     expected = expected_files()
     stale = [p for p, t in expected.items() if not p.exists() or p.read_text("utf-8") != t]
-    gone = _superfluous(expected)
+    superfluous = _superfluous(expected)
     if "--write" not in arguments:
-        for path in [*stale, *gone]:
+        for path in [*stale, *superfluous]:
             print(
                 f"{path.relative_to(ROOT)} is not what `python -m deploy.chart_files --write` makes"
             )
-        return 1 if stale or gone else 0
+        return 1 if stale or superfluous else 0
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(expected[path], encoding="utf-8")
-    for path in gone:
+    for path in superfluous:
         path.unlink()
     return 0
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first dashboard: is it fine, what flows, how fresh are tables, what goes wrong."""
+"""The overview dashboard: health, throughput, freshness, errors."""
 
 from deploy.dashboard_parts import BAD, GOOD, WARN, Panel, Row, dashboard, query
 
 __all__ = ["OVERVIEW"]
 
-_FINE = Row(
-    "Is it fine?",
+_HEALTH = Row(
+    "Health",
     (
         Panel(
             title="State",
-            text="What the daemon does: starting, running, idle, draining or failed.",
+            text="State of the daemon: starting, running, idle, paused, draining or failed.",
             queries=(query("max by (state) (lakeward_state{{S}} == 1)", "{{state}}"),),
             kind="stat",
             width=3,
@@ -19,8 +19,8 @@ _FINE = Row(
         ),
         Panel(
             title="Worst freshness",
-            text="Age of the newest visible change of the table that is furthest behind; 0 "
-            "when all tables have everything. Alert: LakewardFreshness from 300 s.",
+            text="Age of the newest visible change of the table that lags most; 0 when all "
+            "tables are caught up. Alert: LakewardFreshness above 300 s.",
             queries=(query("max(lakeward_table_freshness_seconds{{S}})"),),
             kind="stat",
             unit="s",
@@ -29,9 +29,9 @@ _FINE = Row(
             steps=((GOOD, None), (WARN, 60), (BAD, 300)),
         ),
         Panel(
-            title="Records waiting",
-            text="Records in the source that are not committed, those that may wait "
-            "included. Alert: LakewardLagGrowing from 10 000 when they grow for half an hour.",
+            title="Uncommitted records",
+            text="Records in the source that are not committed, delayed cold tables included. "
+            "Alert: LakewardLagGrowing above 10 000 if the number grows for half an hour.",
             queries=(query("sum(lakeward_source_lag_records{{S}})"),),
             kind="stat",
             width=3,
@@ -40,8 +40,8 @@ _FINE = Row(
         ),
         Panel(
             title="Since the last batch",
-            text="Time since a batch ended well, empty ones too. Alert: LakewardNoCommit "
-            "from 900 s while records wait.",
+            text="Time since the last successful batch, empty ones included. Alert: "
+            "LakewardNoCommit above 900 s while records are waiting.",
             queries=(query("time() - max(lakeward_last_success_timestamp_seconds{{S}} > 0)"),),
             kind="stat",
             unit="s",
@@ -51,7 +51,7 @@ _FINE = Row(
         ),
         Panel(
             title="Parked tables",
-            text="Tables whose events are left alone until somebody resumes them. Alert: "
+            text="Tables whose events are not processed until they are resumed. Alert: "
             "LakewardTableParked.",
             queries=(query('sum(lakeward_table_state{{S}, state="parked"})'),),
             kind="stat",
@@ -61,8 +61,8 @@ _FINE = Row(
         ),
         Panel(
             title="To quarantine",
-            text="Share of the last 15 minutes' records that could not become rows. Alert: "
-            "LakewardDeadLetters from 0.1 %.",
+            text="Share of the records of the last 15 minutes that went to quarantine. Alert: "
+            "LakewardDeadLetters above 0.1 %.",
             queries=(
                 query(
                     "sum(rate(lakeward_dlq_records_total{{S}}[15m])) "
@@ -76,8 +76,8 @@ _FINE = Row(
             steps=((GOOD, None), (WARN, 0.001), (BAD, 0.01)),
         ),
         Panel(
-            title="Starts in a day",
-            text="How often the process began anew. Alert: LakewardCrashLooping from 3 in 30 "
+            title="Starts per day",
+            text="Starts of the process in 24 hours. Alert: LakewardCrashLooping from 3 in 30 "
             "minutes.",
             queries=(query("sum(changes(lakeward_start_timestamp_seconds{{S}}[1d]))"),),
             kind="stat",
@@ -87,7 +87,7 @@ _FINE = Row(
         ),
         Panel(
             title="Version",
-            text="Of Lakeward, as it runs.",
+            text="Version of the running Lakeward.",
             queries=(
                 query("max by (version) (lakeward_build_info{{S}})", "{{version}}", instant=True),
             ),
@@ -100,11 +100,11 @@ _FINE = Row(
 )
 
 _FLOW = Row(
-    "Flow",
+    "Throughput",
     (
         Panel(
             title="Records in, by topic",
-            text="Committed source records a second.",
+            text="Committed source records per second.",
             queries=(
                 query(
                     'sum by (topic) (rate(lakeward_source_records_total{{S}, topic=~"$topic"}[~]))',
@@ -116,7 +116,7 @@ _FLOW = Row(
         ),
         Panel(
             title="Operations in, by kind",
-            text="Decoded records a second: create, update, delete, read (snapshot), "
+            text="Decoded records per second: create, update, delete, read (snapshot), "
             "tombstone and others.",
             queries=(
                 query(
@@ -129,8 +129,8 @@ _FLOW = Row(
         ),
         Panel(
             title="Rows out, by kind",
-            text="Rows committed a second. Fewer than records where changes of one key meet "
-            "in a batch.",
+            text="Rows committed per second. Fewer than records where a batch has several "
+            "changes of one key.",
             queries=(
                 query(
                     "sum by (kind) "
@@ -160,8 +160,8 @@ _FLOW = Row(
         ),
         Panel(
             title="Batch duration",
-            text="Whole batches, against the trigger: batches that take longer have no "
-            "pause, and the stream is at its limit.",
+            text="Whole batches, against the trigger interval: if batches take longer, the "
+            "pipeline is at its limit.",
             queries=(
                 query(
                     "histogram_quantile(0.5, sum by (le) "
@@ -178,8 +178,8 @@ _FLOW = Row(
             unit="s",
         ),
         Panel(
-            title="Records in a batch",
-            text="Mean and 90th percentile. At the limit of the trigger the stream catches up.",
+            title="Records per batch",
+            text="Mean and 90th percentile. At the trigger's limit the stream is catching up.",
             queries=(
                 query(
                     "sum(rate(lakeward_batch_records_sum{{S}}[~])) "
@@ -201,8 +201,8 @@ _FRESHNESS = Row(
     (
         Panel(
             title="From change to commit",
-            text="For every commit the time since its oldest change was made in the source. "
-            "The objective's alerts count what is above 60 s.",
+            text="For every commit the time since its oldest change in the source. The alerts "
+            "on the freshness objective count commits above 60 s.",
             queries=(
                 query(
                     "sum by (le) (increase("
@@ -230,8 +230,8 @@ _FRESHNESS = Row(
             steps=((GOOD, None), (BAD, 300)),
         ),
         Panel(
-            title="Records waiting, by topic",
-            text="End offset minus committed offset (of a `files` source bytes). "
+            title="Uncommitted records, by topic",
+            text="End offset minus committed offset (bytes for a `files` source). "
             "Alert: LakewardLagGrowing.",
             queries=(
                 query(
@@ -241,8 +241,8 @@ _FRESHNESS = Row(
             ),
         ),
         Panel(
-            title="Oldest waiting record, by topic",
-            text="How long it has been seen waiting, without the time that it may wait.",
+            title="Oldest uncommitted record, by topic",
+            text="Time since it was first seen, without the configured delay of cold tables.",
             queries=(
                 query(
                     'max by (topic) (lakeward_source_lag_seconds{{S}, topic=~"$topic"})',
@@ -253,8 +253,8 @@ _FRESHNESS = Row(
         ),
         Panel(
             title="Retention headroom, by topic",
-            text="Where the next record to read is in what the topic keeps: 1 = newest, 0 = "
-            "lost. Alert: LakewardRetentionRisk below 0.2.",
+            text="Position of the next record to read among the records that the topic "
+            "retains: 1 = newest, 0 = lost. Alert: LakewardRetentionRisk below 0.2.",
             queries=(
                 query(
                     "min by (topic) "
@@ -274,7 +274,7 @@ _ERRORS = Row(
     (
         Panel(
             title="Records that could not be decoded",
-            text="By kind of error. They are in the quarantine table: `lakeward quarantine ls`.",
+            text="By class of error. They are in the quarantine table: `lakeward quarantine ls`.",
             queries=(
                 query(
                     'sum by (reason) (rate(lakeward_decode_errors_total{{S}, topic=~"$topic"}[~]))',
@@ -285,8 +285,8 @@ _ERRORS = Row(
         ),
         Panel(
             title="Quarantined, by table",
-            text="By the table they are for; empty where a record does not tell. Left out = "
-            "the table's rule says `skip`.",
+            text="By target table; empty where it cannot be determined. Skipped = the rule of "
+            "the table says `skip`.",
             queries=(
                 query(
                     "sum by (table) (rate(lakeward_quarantined_rows_total{{S}}[~]))",
@@ -295,14 +295,14 @@ _ERRORS = Row(
                 query(
                     "sum by (table) (rate(lakeward_bad_records_skipped_total{{S}}[~])) "
                     "or vector(0)",
-                    "left out {{table}}",
+                    "skipped {{table}}",
                 ),
             ),
             unit="cps",
         ),
         Panel(
             title="Schema changes",
-            text="What sources asked for, by what became of it. Alert: LakewardSchemaRefused.",
+            text="Schema changes of the sources, by decision. Alert: LakewardSchemaRefused.",
             queries=(
                 query(
                     "sum by (decision) (increase(lakeward_schema_changes_total{{S}}[~]))",
@@ -312,7 +312,7 @@ _ERRORS = Row(
         ),
         Panel(
             title="Batches",
-            text="By outcome. Replayed = done before a crash and recognised; failed = tried again.",
+            text="By outcome. Replayed = already committed before a crash; failed = retried.",
             queries=(
                 query(
                     "sum by (outcome) (rate(lakeward_batches_total{{S}}[~]))",
@@ -320,15 +320,15 @@ _ERRORS = Row(
                 ),
                 query(
                     "sum(rate(lakeward_query_failures_total{{S}}[~]))",
-                    "query started again",
+                    "query restarted",
                 ),
             ),
             unit="cps",
         ),
         Panel(
-            title="Trouble outside",
-            text="Failed polls of the watermarks a second, offsets that retention took, whether "
-            "batches wait for a system outside. "
+            title="Dependencies",
+            text="Failed polls of the source's offsets per second, offsets lost to retention, "
+            "and whether batches are waiting for an unavailable dependency. "
             "Alerts: LakewardOutage, LakewardSourcePollFailing, LakewardDataLoss.",
             queries=(
                 query(
@@ -339,23 +339,23 @@ _ERRORS = Row(
                     "sum(rate(lakeward_source_skipped_offsets_total{{S}}[~])) or vector(0)",
                     "lost offsets",
                 ),
-                query("max(lakeward_outage{{S}})", "batches wait (0 or 1)"),
+                query("max(lakeward_outage{{S}})", "outage (0 or 1)"),
             ),
         ),
         Panel(
-            title="Races lost",
-            text="For a snapshot (tried again) and compactions dropped. Alert: "
-            "LakewardCommitConflicts from 20 in 15 minutes.",
+            title="Commit conflicts",
+            text="Commits that were retried, and compactions that were discarded. Alert: "
+            "LakewardCommitConflicts above 20 in 15 minutes.",
             queries=(
                 query(
                     "sum(increase(lakeward_commit_retries_total{{S}}[~]))",
-                    "commit tried again",
+                    "commit retried",
                 ),
                 query(
                     "sum(increase("
                     'lakeward_commits_total{{S}, outcome="conflict"}[~])) '
                     "or vector(0)",
-                    "compaction dropped",
+                    "compaction discarded",
                 ),
             ),
         ),
@@ -365,7 +365,7 @@ _ERRORS = Row(
 OVERVIEW = dashboard(
     uid="lakeward-overview",
     title="Lakeward / Overview",
-    text="Is the pipeline fine, what flows, how fresh are its tables, what goes wrong.",
-    rows=(_FINE, _FLOW, _FRESHNESS, _ERRORS),
+    text="Health, throughput, freshness and errors of a pipeline.",
+    rows=(_HEALTH, _FLOW, _FRESHNESS, _ERRORS),
     variables=("namespace", "job", "topic", "table"),
 )

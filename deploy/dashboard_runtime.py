@@ -6,13 +6,12 @@ from deploy.dashboard_parts import BAD, GOOD, WARN, Panel, Row, dashboard, query
 __all__ = ["RUNTIME"]
 
 _BATCHES = Row(
-    "Where time goes",
+    "Time per phase",
     (
         Panel(
             title="Phases of batches",
-            text="Wall time of each phase for a second of time: 1 = no pause between "
-            "batches. Job = read, decode, shuffle and write; schema = settle schema changes "
-            "and run again.",
+            text="Share of wall time per phase: a sum of 1 = no pause between batches. Job = "
+            "read, decode, shuffle and write; schema = apply schema changes and rerun the job.",
             queries=(
                 query(
                     "sum by (phase) (rate(lakeward_batch_phase_duration_seconds_sum{{S}}[~]))",
@@ -22,8 +21,8 @@ _BATCHES = Row(
             stacked=True,
         ),
         Panel(
-            title="Tasks' time, by part",
-            text="Cores busy with each part of the job.",
+            title="Task time, by step",
+            text="Cores busy with each step of the job.",
             queries=(
                 query(
                     "sum by (phase) (rate(lakeward_batch_phase_task_seconds_total{{S}}[~]))",
@@ -34,9 +33,8 @@ _BATCHES = Row(
         ),
         Panel(
             title="Cores in use while a job runs",
-            text="Tasks' time over the job's wall time. Far below the number of cores: "
-            "overhead, or one slow task. The slowest bucket's share of the job near 1: that "
-            "one is skewed.",
+            text="Task time over the wall time of the job. Far below the number of cores: "
+            "overhead, or one slow task. A slowest bucket's share of the job near 1: skew.",
             queries=(
                 query(
                     "sum(rate(lakeward_batch_phase_task_seconds_total{{S}}[~])) "
@@ -48,8 +46,8 @@ _BATCHES = Row(
             ),
         ),
         Panel(
-            title="Spark's steps",
-            text="What Spark says of its triggers, for a second of time: walCommit and "
+            title="Spark's trigger phases",
+            text="Share of wall time per phase, as Spark reports it: walCommit and "
             "commitOffsets are writes to the checkpoint.",
             queries=(
                 query(
@@ -62,25 +60,26 @@ _BATCHES = Row(
         ),
         Panel(
             title="Executors",
-            text="Active and dead. In local mode the driver is the one executor. Alert: "
+            text="Active and dead. In local mode the driver is the only executor. Alert: "
             "LakewardExecutorsLost.",
             queries=(query("sum by (state) (lakeward_executors{{S}})", "{{state}}"),),
         ),
         Panel(
             title="Failed tasks",
-            text="Spark tries a task again; only a batch whose task fails four times fails.",
+            text="Spark retries a task; the batch fails when one of its tasks has failed four "
+            "times.",
             queries=(query("sum(increase(lakeward_task_failures_total{{S}}[~]))", "failed"),),
         ),
     ),
 )
 
 _MEMORY = Row(
-    "Memory, processor, disks",
+    "Memory, CPU, disks",
     (
         Panel(
             title="Resident memory",
-            text="Of this process, its JVM and the Python workers on the same machine. Their "
-            "sum has to stay below the pod's limit. Alert: LakewardMemoryNearLimit.",
+            text="Of this process, its JVM and the Python workers on the same machine. The "
+            "sum must stay below the pod's limit. Alert: LakewardMemoryNearLimit.",
             queries=(
                 query("sum by (process) (lakeward_resident_memory_bytes{{S}})", "{{process}}"),
             ),
@@ -89,7 +88,7 @@ _MEMORY = Row(
         ),
         Panel(
             title="JVM",
-            text="In use: heap, nonheap, direct buffers; and the most heap that it takes. "
+            text="In use: heap, non-heap, direct buffers; and the heap limit. "
             "Alert: LakewardHeapFull.",
             queries=(
                 query("sum by (area) (lakeward_jvm_memory_bytes{{S}})", "{{area}}"),
@@ -99,13 +98,13 @@ _MEMORY = Row(
         ),
         Panel(
             title="Garbage collection",
-            text="Share of time that the JVM spent in it. Above 10 % the heap is too small.",
+            text="Share of time that the JVM spent on it. Above 10 % the heap is too small.",
             queries=(query("sum(rate(lakeward_jvm_gc_seconds_total{{S}}[~]))", "JVM"),),
             unit="percentunit",
             steps=((GOOD, None), (WARN, 0.1)),
         ),
         Panel(
-            title="Processor",
+            title="CPU",
             text="Cores in use by this process, its JVM and the Python workers on the same "
             "machine.",
             queries=(
@@ -118,7 +117,7 @@ _MEMORY = Row(
         ),
         Panel(
             title="Free disk space",
-            text="Where checkpoint, temporary files and a local warehouse are. Alert: "
+            text="On the disks of checkpoint, temporary files and a local warehouse. Alert: "
             "LakewardDiskFilling.",
             queries=(
                 query(
@@ -132,7 +131,7 @@ _MEMORY = Row(
         ),
         Panel(
             title="Open files of the driver",
-            text="Against their limit this should be a flat line.",
+            text="Should stay constant; steady growth is a leak.",
             queries=(query("max(process_open_fds{{S}})", "open"),),
         ),
     ),
@@ -143,7 +142,7 @@ _STORE = Row(
     (
         Panel(
             title="Store, calls",
-            text="By operation; calls of tasks count once their batch is committed.",
+            text="By operation; calls of tasks are counted when their batch is committed.",
             queries=(
                 query(
                     "sum by (op) (rate(lakeward_store_requests_total{{S}}[~]))",
@@ -171,7 +170,7 @@ _STORE = Row(
         ),
         Panel(
             title="Store, failed calls",
-            text="Calls that raised an error. `absent` and `exists` are answers, not errors. "
+            text="Calls that raised an error; `absent` and `exists` are no errors. "
             "Alert: LakewardStoreErrors.",
             queries=(
                 query(
@@ -185,8 +184,8 @@ _STORE = Row(
         ),
         Panel(
             title="Store, bytes of whole files",
-            text="What calls for whole files moved: metadata, mostly. Data files are read in "
-            "parts, which is not counted.",
+            text="Bytes of whole-file reads and writes: mostly metadata. Range reads of data "
+            "files are not counted.",
             queries=(
                 query(
                     "sum by (op) (rate(lakeward_store_bytes_total{{S}}[~]))",
@@ -197,7 +196,7 @@ _STORE = Row(
         ),
         Panel(
             title="Schema registry, requests",
-            text="By outcome. Every worker process asks once for a schema.",
+            text="By outcome. Every worker process requests a schema once.",
             queries=(
                 query(
                     "sum by (outcome) "
@@ -230,8 +229,8 @@ _OFFSETS = Row(
     (
         Panel(
             title="Partitions",
-            text="Log start, next offset to read, log end, records waiting, and where the "
-            "next record to read is in what the topic keeps.",
+            text="Log start, next offset to read, log end, uncommitted records, and the "
+            "position of the next record to read among the records that the topic retains.",
             queries=tuple(
                 query(_PARTITION.format(f'lakeward_source_{name}{{{{S}}, topic=~"$topic"}}'))
                 for name in (
@@ -264,7 +263,7 @@ _OFFSETS = Row(
         Panel(
             title="Clock skew",
             text="How far changes of the last batch are ahead of this machine's clock. "
-            "Alert: LakewardClockSkew from 5 s.",
+            "Alert: LakewardClockSkew above 5 s.",
             queries=(query("max(lakeward_source_clock_skew_seconds{{S}})", "skew"),),
             unit="s",
             height=9,
@@ -276,7 +275,7 @@ _OFFSETS = Row(
 RUNTIME = dashboard(
     uid="lakeward-runtime",
     title="Lakeward / Runtime",
-    text="Where a batch's time goes; memory, processor, disks; store, registry, offsets.",
+    text="Time per phase of a batch; memory, CPU, disks; store, schema registry, offsets.",
     rows=(_BATCHES, _MEMORY, _STORE, _OFFSETS),
     variables=("namespace", "job", "topic"),
 )

@@ -37,7 +37,7 @@ _ALL = Row(
     (
         Panel(
             title="Tables",
-            text="One line for each table: how it stands, how old it is, what it holds.",
+            text="One line per table: state, freshness, size.",
             queries=(
                 query(_each("table_freshness_seconds")),
                 query(f"time() - {_each('table_last_commit_timestamp_seconds')}"),
@@ -84,14 +84,14 @@ _ALL = Row(
         ),
         Panel(
             title="States",
-            text="Tables by state. Behind = resumed, and catching up with the others.",
+            text="Tables by state. Behind = resumed and catching up.",
             queries=(query(f"sum by (state) (lakeward_table_state{_T})", "{{state}}"),),
             stacked=True,
         ),
         Panel(
             title="Write amplification",
-            text="Bytes of data files written, those of compactions too, for one byte of new "
-            "rows, over six hours. 3 to 10 is usual for tables with a primary key.",
+            text="Bytes of data files written, compactions included, per byte of new rows, over "
+            "six hours. 3 to 10 is usual for tables with a primary key.",
             queries=(
                 query(
                     "(sum by (table) (rate(lakeward_table_bytes_written_total"
@@ -108,19 +108,19 @@ _ALL = Row(
         ),
         Panel(
             title="Rows of the busiest bucket",
-            text="Over the mean of the buckets that the last batch wrote: 1 = even. A hot "
-            "bucket holds up its batch: more buckets, or another bucket key.",
+            text="Relative to the mean of the buckets that the last batch wrote: 1 = even. A "
+            "hot bucket delays its batch: use more buckets, or another bucket key.",
             queries=(query(_each("table_bucket_skew_ratio"), "{{table}}"),),
         ),
     ),
 )
 
 _BACKGROUND = Row(
-    "Compaction in the background, lookups, upkeep",
+    "Background compaction, lookups, maintenance",
     (
         Panel(
-            title="Tables that wait",
-            text="For compaction in the background, and whether one is being compacted.",
+            title="Waiting tables",
+            text="Tables waiting for background compaction, and whether one is being compacted.",
             queries=(
                 query("sum(lakeward_compaction_pending{{S}})", "waiting"),
                 query("sum(lakeward_compaction_in_progress{{S}})", "in work"),
@@ -129,15 +129,15 @@ _BACKGROUND = Row(
         ),
         Panel(
             title="Longest wait",
-            text="How long the first of them has waited.",
+            text="Time that the longest-waiting table has waited for background compaction.",
             queries=(query("max(lakeward_compaction_oldest_pending_seconds{{S}})", "oldest"),),
             unit="s",
             width=6,
         ),
         Panel(
             title="Busy",
-            text="Share of the last 5 minutes in which a table was compacted. At 1 there is "
-            "more to do than one thread can: `lakeward compact` in a process of its own.",
+            text="Share of the last 5 minutes in which a table was compacted. At 1 one thread "
+            "is not enough: run `lakeward compact` in a separate process.",
             queries=(query("max(lakeward_compaction_busy_ratio{{S}})", "busy"),),
             unit="percentunit",
             width=6,
@@ -145,15 +145,15 @@ _BACKGROUND = Row(
             steps=((GOOD, None), (WARN, 0.9)),
         ),
         Panel(
-            title="Duration of passes",
-            text="Compaction of one table in the background.",
+            title="Compaction duration",
+            text="Background compaction of one table.",
             queries=_spread("compaction_pass_duration_seconds", where="{{S}}"),
             unit="s",
             width=6,
         ),
         Panel(
             title="Lookups served by a local copy",
-            text="Share of the data files that lookups wanted and found on the local disk.",
+            text="Share of the data files needed by lookups that were found on the local disk.",
             queries=(
                 query(
                     "sum(rate(lakeward_lookup_hits_total{{S}}[~])) "
@@ -168,14 +168,14 @@ _BACKGROUND = Row(
         ),
         Panel(
             title="Local copies on disk",
-            text="Of the fullest machine. Bounded by `lookup.cache-max-disk-size`.",
+            text="On the machine with the most. Bounded by `lookup.cache-max-disk-size`.",
             queries=(query("max(lakeward_lookup_disk_bytes{{S}})", "on disk"),),
             unit="bytes",
             width=6,
         ),
         Panel(
-            title="Local copies made and removed",
-            text="Bytes built, and files removed for want of room or of use. Both high: the "
+            title="Local copies built and evicted",
+            text="Bytes built, and files evicted because of space or age. Both high: the "
             "cache is too small.",
             queries=(
                 query("sum(rate(lakeward_lookup_built_bytes_total{{S}}[~]))", "bytes/s"),
@@ -187,8 +187,8 @@ _BACKGROUND = Row(
             width=6,
         ),
         Panel(
-            title="Upkeep",
-            text="Snapshots that had their time, and files removed that nothing named.",
+            title="Expiry and orphan files",
+            text="Expired snapshots, and orphan files that were removed.",
             queries=(
                 query(
                     "sum(increase(lakeward_snapshots_expired_total{{S}}[~]))",
@@ -209,7 +209,7 @@ _ONE = Row(
     (
         Panel(
             title="Rows written",
-            text="Rows committed a second, by kind, and of the changelog.",
+            text="Rows committed per second, by kind, and changelog rows.",
             queries=(
                 query(_rate("table_rows_written_total", "kind"), "{{kind}}"),
                 query(_rate("table_changelog_rows_total", "table"), "changelog"),
@@ -231,22 +231,22 @@ _ONE = Row(
         ),
         Panel(
             title="Commits",
-            text="By kind and outcome; a conflict is a compaction that was dropped.",
+            text="By kind and outcome; a conflict is a compaction that was discarded.",
             queries=(query(_rate("commits_total", "kind, outcome"), "{{kind}} {{outcome}}"),),
             unit="cps",
             width=6,
         ),
         Panel(
             title="Commit duration",
-            text="With its retries.",
+            text="Retries included.",
             queries=_spread("commit_duration_seconds"),
             unit="s",
             width=6,
         ),
         Panel(
             title="Sorted runs in a bucket",
-            text="Most and mean, against where compaction begins and where writers wait. "
-            "Alert: LakewardCompactionBehind from 80 % of the latter.",
+            text="Maximum and mean, against the compaction trigger and the stop trigger. "
+            "Alert: LakewardCompactionBehind above 80 % of the latter.",
             queries=(
                 query(_each("table_sorted_runs_max"), "most"),
                 query(_each("table_sorted_runs_avg"), "mean"),
@@ -257,9 +257,9 @@ _ONE = Row(
         ),
         Panel(
             title="Level-0 files in a bucket",
-            text="Most and mean: what batches wrote and no compaction has taken in.",
+            text="Maximum and mean: files of batches that no compaction has merged yet.",
             queries=(
-                query(_each("table_level0_files_max"), "most"),
+                query(_each("table_level0_files_max"), "maximum"),
                 query(_each("table_level0_files_avg"), "mean"),
             ),
             width=6,
@@ -277,7 +277,7 @@ _ONE = Row(
         ),
         Panel(
             title="Compaction, buckets",
-            text="Compacted a second by kind and outcome, and cores that were busy with it.",
+            text="Compacted per second by kind and outcome, and cores busy with compaction.",
             queries=(
                 query(_rate("compactions_total", "kind, outcome"), "{{kind}} {{outcome}}"),
                 query(_rate("compaction_seconds_total", "table"), "cores busy"),
@@ -286,7 +286,7 @@ _ONE = Row(
         ),
         Panel(
             title="Files",
-            text="Live data files, and files that batches write in an hour.",
+            text="Live data files, and files written by batches per hour.",
             queries=(
                 query(_each("table_files", "sum"), "live"),
                 query(
@@ -306,7 +306,7 @@ _ONE = Row(
         ),
         Panel(
             title="Buckets and partitions",
-            text="That hold files.",
+            text="Buckets and partitions with live files.",
             queries=(
                 query(_each("table_buckets", "sum"), "buckets"),
                 query(_each("table_partitions", "sum"), "partitions"),
@@ -314,8 +314,8 @@ _ONE = Row(
             width=6,
         ),
         Panel(
-            title="Rows that need a look",
-            text="Delivered again or late; values not sent and not found; "
+            title="Data quality",
+            text="Rows delivered again or late; values not sent and not found; "
             "columns matched to another spelling; bad records.",
             queries=(
                 query(_grown("duplicate_events_total"), "delivered again"),
@@ -333,7 +333,7 @@ _ONE = Row(
 TABLES = dashboard(
     uid="lakeward-tables",
     title="Lakeward / Tables and compaction",
-    text="Every table's rows, commits, files, sorted runs and compaction.",
+    text="Rows, commits, files, sorted runs and compaction of every table.",
     rows=(_ALL, _BACKGROUND, _ONE),
     variables=("namespace", "job", "table"),
 )

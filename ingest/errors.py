@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one table from error kinds to what the process does: exit code, log level, advice.
+"""Exit code, log level and recommended action for every kind of error.
 
-Exit codes follow sysexits(3), so that a supervisor can tell "try again" (75, 69) from "a person
-must act" (65, 77, 78). Nowhere else is an exception interpreted.
+Exit codes follow sysexits(3), so that a supervisor can distinguish temporary failures (75, 69) from
+those that need a person (65, 77, 78). Exceptions are interpreted only here.
 """
 
 import builtins
@@ -49,15 +49,15 @@ class AccessDeniedError(LakewardError):
 
 
 class DiskFullError(StorageUnavailableError):
-    """There is no room to write. Operator action: make some; the daemon goes on by itself."""
+    """A disk is full. Operator action: free space; the daemon then resumes without intervention."""
 
 
 class MemoryLimitError(RetryableError):
-    """A process of the pipeline got no memory. Operator action: the hint says what to raise."""
+    """A process of the pipeline ran out of memory. Operator action: the hint says what to raise."""
 
 
 class GivenUpError(RetryableError):
-    """A batch was given up because it had no time left. Operator action: none."""
+    """A batch was aborted because its time was up. Operator action: none."""
 
 
 class QueryFailedError(RetryableError):
@@ -65,7 +65,7 @@ class QueryFailedError(RetryableError):
 
 
 class SparkGoneError(RetryableError):
-    """The JVM has ended. Operator action: if it happens again, give it more memory."""
+    """The JVM exited. Operator action: if it happens again, give it more memory."""
 
 
 class SchemaStopError(LakewardError):
@@ -77,7 +77,7 @@ class TruncateStopError(LakewardError):
 
 
 class ExitCode(enum.IntEnum):
-    """What the process's exit code says."""
+    """Exit codes of the process."""
 
     OK = 0
     UNEXPECTED = 1
@@ -96,29 +96,29 @@ class ExitCode(enum.IntEnum):
 
 
 _MEANINGS = {
-    ExitCode.OK: "a clean end, a requested stop included",
-    ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed; `status --check`: not all is well",
+    ExitCode.OK: "clean exit, after a requested stop too",
+    ExitCode.UNEXPECTED: "unexpected: a bug, or Spark failed; `status --check`: not healthy",
     ExitCode.USAGE: "wrong command line",
     ExitCode.DIFFERENT: "verify: a table differs from its source",
-    ExitCode.DATA: "data: source records are gone, bytes violate the format, or `plan --strict` "
+    ExitCode.DATA: "data: the source lost records, bytes violate the format, or `plan --strict` "
     "found a problem",
-    ExitCode.UNAVAILABLE: "source or store does not answer",
-    ExitCode.RETRY: "try again: another process owns the stream, a batch was given up, a disk is "
-    "full, memory ran out, or it kept losing commit races",
+    ExitCode.UNAVAILABLE: "source or store unavailable",
+    ExitCode.RETRY: "temporary: another process owns the stream, a batch was aborted, a disk is "
+    "full, memory ran out, or every commit race was lost",
     ExitCode.ACCESS: "credentials were refused",
-    ExitCode.CONFIG: "configuration, or something named in it does not exist",
+    ExitCode.CONFIG: "the configuration is wrong, or names something that does not exist",
 }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorKind:
-    """One row: an exception class and what follows from it.
+    """An exception class and its consequences.
 
     Attributes:
-        error: the class, subclasses included unless they have a row of their own.
-        exit_code: of the process, when nothing handles it.
+        error: the class; covers subclasses without an entry of their own.
+        exit_code: exit code of the process, if nothing handles the error.
         level: severity in the log.
-        action: who acts, for the log and the status page.
+        action: recommended action, for the log and the status page.
     """
 
     error: type[BaseException]
@@ -128,22 +128,22 @@ class ErrorKind:
 
 
 ERROR_KINDS: tuple[ErrorKind, ...] = (
-    ErrorKind(FencedError, ExitCode.RETRY, logging.WARNING, "none: another process goes on"),
-    ErrorKind(DataLossError, ExitCode.DATA, logging.ERROR, "decide what to do about lost records"),
+    ErrorKind(FencedError, ExitCode.RETRY, logging.WARNING, "none: another daemon owns it"),
+    ErrorKind(DataLossError, ExitCode.DATA, logging.ERROR, "decide how to handle the lost records"),
     ErrorKind(
         SchemaStopError, ExitCode.DATA, logging.ERROR, "alter the table, or allow the change"
     ),
-    ErrorKind(TruncateStopError, ExitCode.DATA, logging.ERROR, "decide what a TRUNCATE does"),
-    ErrorKind(BadRecordError, ExitCode.DATA, logging.ERROR, "look at the record"),
+    ErrorKind(TruncateStopError, ExitCode.DATA, logging.ERROR, "decide on the TRUNCATE"),
+    ErrorKind(BadRecordError, ExitCode.DATA, logging.ERROR, "inspect the record"),
     ErrorKind(CorruptDataError, ExitCode.DATA, logging.ERROR, "restore the named file"),
-    ErrorKind(CommitConflictError, ExitCode.RETRY, logging.WARNING, "look for a second writer"),
-    ErrorKind(DiskFullError, ExitCode.RETRY, logging.ERROR, "make room on the named disk"),
-    ErrorKind(MemoryLimitError, ExitCode.RETRY, logging.ERROR, "raise the limit that it names"),
-    ErrorKind(GivenUpError, ExitCode.RETRY, logging.WARNING, "none: the batch is done again"),
-    ErrorKind(SparkGoneError, ExitCode.RETRY, logging.ERROR, "look for the system's OOM killer"),
-    ErrorKind(QueryFailedError, ExitCode.UNAVAILABLE, logging.ERROR, "see the error's stack"),
+    ErrorKind(CommitConflictError, ExitCode.RETRY, logging.WARNING, "check for a second writer"),
+    ErrorKind(DiskFullError, ExitCode.RETRY, logging.ERROR, "free space on the named disk"),
+    ErrorKind(MemoryLimitError, ExitCode.RETRY, logging.ERROR, "raise the named limit"),
+    ErrorKind(GivenUpError, ExitCode.RETRY, logging.WARNING, "none: the batch is repeated"),
+    ErrorKind(SparkGoneError, ExitCode.RETRY, logging.ERROR, "check for OOM kills"),
+    ErrorKind(QueryFailedError, ExitCode.UNAVAILABLE, logging.ERROR, "see the stack trace"),
     ErrorKind(StorageUnavailableError, ExitCode.UNAVAILABLE, logging.WARNING, "check the store"),
-    ErrorKind(RetryableError, ExitCode.UNAVAILABLE, logging.WARNING, "none unless it goes on"),
+    ErrorKind(RetryableError, ExitCode.UNAVAILABLE, logging.WARNING, "none unless it persists"),
     ErrorKind(AccessDeniedError, ExitCode.ACCESS, logging.ERROR, "fix the credentials"),
     ErrorKind(InvalidRequestError, ExitCode.CONFIG, logging.ERROR, "fix the configuration"),
     ErrorKind(NotFoundError, ExitCode.CONFIG, logging.ERROR, "fix the name or the path"),
@@ -152,50 +152,50 @@ ERROR_KINDS: tuple[ErrorKind, ...] = (
     ErrorKind(PermissionError, ExitCode.ACCESS, logging.ERROR, "fix the permissions"),
     ErrorKind(OSError, ExitCode.UNAVAILABLE, logging.ERROR, "check disk and network"),
 )
-"""Most special first."""
+"""Most specific class first."""
 
 _UNKNOWN = ErrorKind(BaseException, ExitCode.UNEXPECTED, logging.CRITICAL, "report the bug")
 
 
 def kind_of(error: BaseException) -> ErrorKind:
-    """The row of an exception; anything unknown is a bug."""
+    """Return the entry of an exception; an unknown one is a bug."""
     return next((kind for kind in ERROR_KINDS if isinstance(error, kind.error)), _UNKNOWN)
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Exit code of a process that ends by `error`."""
+    """Return the exit code of a process that `error` ends."""
     return int(kind_of(error).exit_code)
 
 
 def error_named(name: str) -> type[LakewardError] | None:
-    """The class of an error that another process met, by its name; None = not one of ours.
+    """Return the class of an error of another process by its name; None if it is not ours.
 
-    An error of the operating system is the one of ours with its exit code.
+    Errors of the operating system map to our class with the same exit code.
     """
-    found = next((kind for kind in _tree(LakewardError) if kind.__name__ == name), None)
-    if found is not None:
-        return found
-    other = getattr(builtins, name, None)
-    if isinstance(other, type) and issubclass(other, OSError):
-        return AccessDeniedError if issubclass(other, PermissionError) else RetryableError
+    for kind in _subclasses(LakewardError):
+        if kind.__name__ == name:
+            return kind
+    builtin = getattr(builtins, name, None)
+    if isinstance(builtin, type) and issubclass(builtin, OSError):
+        return AccessDeniedError if issubclass(builtin, PermissionError) else RetryableError
     return None
 
 
-def _tree(kind: type[LakewardError]) -> Iterator[type[LakewardError]]:
+def _subclasses(kind: type[LakewardError]) -> Iterator[type[LakewardError]]:
     yield kind
-    for below in kind.__subclasses__():
-        yield from _tree(below)
+    for subclass in kind.__subclasses__():
+        yield from _subclasses(subclass)
 
 
 _PROBE_BYTES = 64 << 20
 
 
 def blames_record(error: BaseException) -> bool:
-    """Whether what one record made code raise may be the record's own doing.
+    """Return whether a record may be the cause of an error that processing it raised.
 
-    Not so errors that say what they are about (store, source, registry, a table, another writer),
-    errors of the system, and want of memory: a record whose size alone asks for too much leaves
-    this much free.
+    Errors with another known cause (store, source, registry, a table, another writer) and errors of
+    the operating system are not. Lack of memory is, if `_PROBE_BYTES` can still be allocated: then
+    only the size of the record was too much.
     """
     if isinstance(error, MemoryError):
         try:

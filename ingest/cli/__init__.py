@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `lakeward` can be told: one module for each family of commands, and what they share."""
+"""The command line: one module per family of commands, and shared options."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands are built from: click's groups, commands and options, as Lakeward uses them.
+"""Building blocks of commands: click's groups, commands and options, as Lakeward uses them.
 
-A group imports the module of a command only when that command is called or its own help is asked
-for; its list of commands needs no import. A command is a function of its `Arguments` that returns
-the exit code. Whatever it raises becomes a message, a hint and an exit code here (`report`).
+A group imports the module of a command only when that command or its help is called; its list of
+commands needs no import. A command is a function of its `Arguments` that returns the exit code.
+`report` turns exceptions into a message, a hint and an exit code.
 """
 
 import importlib
@@ -40,18 +40,18 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 
 Arguments = SimpleNamespace
-"""What a command was called with: one attribute for each option and argument."""
+"""Values of a command line: one attribute per option and argument."""
 
 Run = Callable[[Arguments], int]
 Decorator = Callable[[Any], Any]
 
 
 class Value(click.ParamType[Any]):
-    """An option's value by a function of its text; a `ValueError` of it is a usage error.
+    """Type of an option: a parser whose `ValueError` is a usage error.
 
     Args:
-        parse: gives the value.
-        metavar: stands for the value in help.
+        parse: returns the value of a text.
+        metavar: placeholder of the value in help.
     """
 
     def __init__(self, parse: Callable[[str], Any], metavar: str) -> None:
@@ -63,7 +63,7 @@ class Value(click.ParamType[Any]):
         return self.name
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click; a default is a value already."""
+        """See click; a default is already a value."""
         if not isinstance(value, str):
             return value
         try:
@@ -79,46 +79,46 @@ class _Option(click.Option):
 
 
 def option(names: str, kind: str | click.ParamType[Any], text: str, **more: Any) -> Decorator:
-    """An option with a value.
+    """Declare an option with a value.
 
     Args:
         names: such as `-c --config`; a name without dashes is that of the attribute.
-        kind: of value; a text stands for any text, and for itself in help.
-        text: its help.
-        more: for click; and `section`, the heading that help lists it under.
+        kind: type of the value; a string accepts any text and is the metavar.
+        text: help text.
+        more: passed to click; `section` is the heading of the option in help.
     """
     kinds = {"metavar": kind} if isinstance(kind, str) else {"type": kind}
     return click.option(*names.split(), cls=_Option, help=text, **kinds, **more)
 
 
 def flag(name: str, text: str, **more: Any) -> Decorator:
-    """An option without a value; arguments as of `option`."""
+    """Declare an option without a value; arguments as for `option`."""
     return click.option(name, cls=_Option, is_flag=True, help=text, **more)
 
 
 def positional(name: str, **more: Any) -> Decorator:
-    """An argument that is given by its position."""
+    """Declare a positional argument."""
     return click.argument(name, **more)
 
 
 def combine(*decorators: Decorator) -> Decorator:
-    """Several options as one decorator, in the order in which help lists them."""
+    """Combine declarations into one decorator, in the order of help."""
 
     def decorate(function: Any) -> Any:
-        for each in reversed(decorators):
-            function = each(function)
+        for decorator in reversed(decorators):
+            function = decorator(function)
         return function
 
     return decorate
 
 
 def refuse(message: str) -> NoReturn:
-    """End the command as wrongly used."""
+    """End the command with a usage error."""
     raise click.UsageError(message, click.get_current_context())
 
 
 def choose_one(arguments: Arguments, *names: str, required: bool = False) -> None:
-    """Refuse more than one of these options, and none where one is `required`."""
+    """Refuse more than one of these options, and none if one is `required`."""
     values = {name: getattr(arguments, name) for name in names}
     given = [
         name
@@ -127,13 +127,13 @@ def choose_one(arguments: Arguments, *names: str, required: bool = False) -> Non
     ]
     flags = ["--" + name.replace("_", "-") for name in names]
     if len(given) > 1:
-        refuse(f"give one of {', '.join(flags)}, not several")
+        refuse(f"specify only one of {', '.join(flags)}")
     if required and not given:
-        refuse(f"give one of {', '.join(flags)}")
+        refuse(f"specify one of {', '.join(flags)}")
 
 
 class _Page:
-    """Help whose text and examples stand as they are written."""
+    """Help with text and examples that are not reformatted."""
 
     def __init__(self, *args: Any, examples: str = "", **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -151,10 +151,10 @@ class _Page:
 
 
 class Command(_Page, click.Command):
-    """One command; `examples` are printed below the options."""
+    """One command; `examples` are printed after the options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See click; options by their sections."""
+        """See click; options by section."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -166,7 +166,7 @@ class Command(_Page, click.Command):
                 formatter.write_dl(records)
 
     def invoke(self, ctx: click.Context) -> int:
-        """Call the command; the exit code."""
+        """Call the command; return the exit code."""
         run: Any = self.callback
         try:
             code = int(run(Arguments(**ctx.params)))
@@ -181,12 +181,12 @@ class Command(_Page, click.Command):
 
 
 class Lazy:
-    """Commands of a module that is not imported yet, under one heading of a group's list.
+    """Commands of a module that is imported on demand, under one heading of a group's help.
 
     Args:
-        section: the heading.
-        module: has each command in an attribute of its name, with `_` for `-`.
-        about: one line for each name.
+        section: heading.
+        module: module with one attribute per command, named like it, with `_` for `-`.
+        about: one line of help per command.
     """
 
     def __init__(self, section: str, module: str, about: Mapping[str, str]) -> None:
@@ -195,22 +195,22 @@ class Lazy:
         self._module = module
 
     def load(self, name: str) -> click.Command:
-        """Import one."""
+        """Import one command."""
         module = importlib.import_module(self._module)
-        found: click.Command = getattr(module, name.replace("-", "_"))
-        return found
+        loaded: click.Command = getattr(module, name.replace("-", "_"))
+        return loaded
 
 
 class Group(_Page, click.Group):
-    """Commands by name; `lazy` ones are imported when they are called."""
+    """A group of commands; `lazy` ones are imported when they are called."""
 
     def __init__(self, *args: Any, lazy: Sequence[Lazy] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self._sections = lazy
-        self._lazy = {name: each for each in lazy for name in each.about}
+        self._lazy = {name: commands for commands in lazy for name in commands.about}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """See click; in the order in which they were added."""
+        """See click; in the order of declaration."""
         return [*self.commands, *self._lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -221,7 +221,7 @@ class Group(_Page, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See click; names that are near the wrong one are those of lazy commands, too."""
+        """See click; suggestions for a misspelt name include lazy commands."""
         try:
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand as error:
@@ -231,25 +231,25 @@ class Group(_Page, click.Group):
             ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """See click; nothing is imported for it."""
+        """See click; imports nothing."""
         for heading, rows in self._headings().items():
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """See click; nothing is imported for it."""
-        found = [
+        """See click; imports nothing."""
+        items = [
             CompletionItem(name, help=about)
             for rows in self._headings().values()
             for name, about in rows
             if name.startswith(incomplete)
         ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def _headings(self) -> dict[str, list[tuple[str, str]]]:
-        """Names of commands with one line each, by heading."""
-        added = [(name, each.short_help or "") for name, each in self.commands.items()]
+        """Return names of commands with one line each, by heading."""
+        added = [(name, command.short_help or "") for name, command in self.commands.items()]
         headings = {"Commands": added}
         for lazy in self._sections:
             headings.setdefault(lazy.section, []).extend(lazy.about.items())
@@ -262,37 +262,41 @@ def command(
     """Make a function a command.
 
     Args:
-        name: what it is called by.
-        text: its help; the first line is shown in the list of a group that it is added to.
-        parameters: options and arguments, in the order of the help.
-        examples: command lines and more, printed below the options.
-        into: the group that it belongs to, unless that names it as `Lazy`.
+        name: name of the command.
+        text: help text; the first line is shown in the help of the group.
+        parameters: options and arguments, in the order of help.
+        examples: command lines, printed after the options; default: those of the group, if it has
+            any only those that call the command.
+        into: group of the command, unless the group declares it as `Lazy`.
     """
+    if into is not None and not examples:
+        lines = [line for line in into.examples.splitlines() if f" {into.name} {name} " in line]
+        examples = "\n".join(["Examples:", *lines]) if lines else into.examples
 
     def decorate(run: Run) -> Command:
         about = text.strip().partition("\n")[0].rstrip(".")
         make = click.command(name, cls=Command, help=text, short_help=about, examples=examples)
-        made: Command = make(combine(*parameters)(run))
+        created: Command = make(combine(*parameters)(run))
         if into is not None:
-            into.add_command(made)
-        return made
+            into.add_command(created)
+        return created
 
     return decorate
 
 
 def group(name: str, text: str, *, examples: str = "", lazy: Sequence[Lazy] = ()) -> Group:
-    """A group of commands. Arguments as of `command`."""
+    """Create a group of commands; arguments as for `command`."""
     about = text.strip().partition("\n")[0].rstrip(".")
     return Group(name, help=text, short_help=about, examples=examples, lazy=lazy)
 
 
 def report(error: BaseException, *, as_json: bool) -> int:
-    """Say what went wrong on standard error, and what to do; the exit code."""
+    """Print an error and its hint to standard error; return the exit code."""
     from ingest.config.locations import mistakes_of
 
     kind = kind_of(error)
     if isinstance(error, LakewardError):
-        mistakes = [(_sentence(each), each.hint) for each in mistakes_of(error)]
+        mistakes = [(_sentence(mistake), mistake.hint) for mistake in mistakes_of(error)]
     else:
         mistakes = [(f"{type(error).__name__}: {error}", kind.action)]
     if as_json:
@@ -311,8 +315,8 @@ def report(error: BaseException, *, as_json: bool) -> int:
 
 def _sentence(error: LakewardError) -> str:
     context = dict(error.context)
-    place = context.pop("at", "")  # of a configuration file, as compilers write it
+    location = context.pop("at", "")  # file:line:column of a configuration file
     facts = ", ".join(f"{key} = {value}" for key, value in context.items())
     text = error.message + (f" ({facts})" if facts else "")
     text += f": {error.detail}" if error.detail else ""
-    return f"{place}: {text}" if place else text
+    return f"{location}: {text}" if location else text

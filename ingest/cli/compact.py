@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward compact`: merges the files of tables, beside whatever writes them.
-
-The words, the progress line, the summary and the signals; the work is in `compact_runs`.
-"""
+"""`lakeward compact`: options, progress, summary and signals; `compact_runs` does the work."""
 
 import functools
 import os
@@ -45,13 +42,13 @@ from storage.table.table import FileStoreTable
 __all__ = ["compact", "progress_text", "show_progress"]
 
 _ABOUT = """\
-Merge the files of tables, beside whatever writes them.
+Compact tables, also while other processes write them.
 
-Merges small and overlapping files of tables, so that reads are fast and deleted rows are gone.
-Safe beside a running daemon and beside other writers: where both change a bucket the compaction
-is made again or dropped, and rows never differ. Killed, it leaves nothing but files that no
-snapshot names. Also compacts tables that are `write-only`, and makes the changelog of tables that
-have it made by compaction."""
+Merges sorted runs and small files, which makes reads faster and removes deleted rows from the data
+files. Safe while a daemon or other writers run: if both change a bucket, the compaction is retried
+or discarded, and the rows of the table never change. If it is killed, only orphan files remain.
+Also compacts `write-only` tables, and produces the changelog of tables with changelog-producer
+`lookup` or `full-compaction`."""
 
 _EXAMPLES = """\
 Examples:
@@ -60,23 +57,22 @@ Examples:
   lakeward compact -c shop.yaml --database shop --excluding-tables 'shop\\.tmp_.*'
   lakeward compact -c shop.yaml --including-tables 'shop\\.(orders|lines)' --minor --json
   lakeward compact --warehouse s3://lake/warehouse --database shop --watch 1m
-  lakeward compact -c shop.yaml --database shop --partition-idle-time 1d    partitions at rest
+  lakeward compact -c shop.yaml --database shop --partition-idle-time 1d    idle partitions
   lakeward compact --warehouse /data/warehouse shop.clicks --order-by day,user --order-type zorder
 
 Kinds:
-  --full   everything of a bucket into its last level: one sorted run, no deleted rows
+  --full   merge all runs of a bucket into its last level: one sorted run, no deleted rows
            (default without --watch)
-  --minor  only what the table's options say is due, as its writers would do
+  --minor  only compactions that are due by the options of the table, as its writers would do
            (default with --watch)
-  --order-by A,B  of append tables without buckets: partitions rewritten whole, rows near each
-           other that filters ask for together; --order-type zorder or hilbert for filters on
-           any of the columns
+  --order-by A,B  for append tables without buckets: rewrite partitions, sorted or clustered by
+           these columns; --order-type zorder or hilbert for filters on any of the columns
 
 Exit codes:
-    0  everything asked for is done, or a signal asked to stop
-   65  a file is damaged; the other buckets and tables are done
-   69  the store does not answer
-   75  some buckets lost their race each time; run it again
+    0  done, or stopped by a signal
+   65  a file is corrupt; the other buckets and tables are done
+   69  the store is unavailable
+   75  some buckets lost every commit race; run it again
    78  no such table, or a table that was named cannot be compacted
 """
 
@@ -87,7 +83,7 @@ _how = functools.partial(option, section="How")
 def _columns(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise ValueError("name columns")
+        raise ValueError("expected column names")
     return names
 
 
@@ -95,7 +91,7 @@ def _sort_of(arguments: Arguments) -> SortBy | None:
     if arguments.order_by is None:
         return None
     if arguments.watch is not None or arguments.partition_idle_time is not None:
-        refuse("--order-by goes with neither --watch nor --partition-idle-time")
+        refuse("--order-by cannot be combined with --watch or --partition-idle-time")
     return SortBy(arguments.order_by, SortOrder(arguments.order_type))
 
 
@@ -103,36 +99,36 @@ def _sort_of(arguments: Arguments) -> SortBy | None:
     "compact",
     _ABOUT,
     TABLES,
-    partitions("only partitions with these values; may be repeated", section="Which tables"),
+    partitions("only partitions with these values; repeatable", section="Which tables"),
     option(
         "--partition-idle-time",
         DURATION_MS,
-        "only partitions that got no file for so long, such as 1h",
+        "only partitions without new files for this time, such as 1h",
         section="Which tables",
     ),
-    flag("--full", "everything into the last level", section="How"),
-    flag("--minor", "only what is due", section="How"),
+    flag("--full", "full compaction: one sorted run per bucket", section="How"),
+    flag("--minor", "only compactions that are due", section="How"),
     _how(
         "--order-by",
         Value(_columns, "A,B"),
-        "append tables without buckets: rewrite partitions with their rows in this order",
+        "append tables without buckets: rewrite partitions, clustered by these columns",
     ),
     _how(
         "--order-type",
-        click.Choice([one.value for one in SortOrder]),
-        "by the first column, then the next; or by all alike (default: order)",
+        click.Choice([order.value for order in SortOrder]),
+        "lexicographic order, or a space-filling curve (default: order)",
         default=SortOrder.ORDER.value,
     ),
     _how(
         "--parallelism",
         POSITIVE,
-        "buckets at a time, each in a process of its own (default: the cores)",
+        "buckets compacted concurrently, each in a separate process (default: cores)",
         default=os.cpu_count() or 1,
     ),
     _how(
         "--watch",
         DURATION_MS,
-        "run until SIGTERM: look for work again after this time, such as 30s",
+        "run until SIGTERM, checking for due compactions at this interval, such as 30s",
     ),
     DRY_RUN,
     JSON,
@@ -153,14 +149,14 @@ def compact(arguments: Arguments) -> int:
         return _dry_run(catalog, chosen, request, sort, as_json=arguments.json)
     progress = open_progress()
     with (
-        StopSignal("the buckets in work are") as stop,
+        StopSignal("the buckets in progress are") as stop,
         worker_pool(arguments.parallelism) as executor,
     ):
         totals: dict[str, TableRun] = {}
         while True:
             runs = compact_tables(
                 catalog,
-                _there(catalog, chosen, waiting=arguments.watch is not None),
+                _existing(catalog, chosen, watching=arguments.watch is not None),
                 request,
                 executor,
                 parallelism=arguments.parallelism,
@@ -180,18 +176,18 @@ def compact(arguments: Arguments) -> int:
     return exit_code(list(totals.values()), chosen.tables)
 
 
-def _there(catalog: FileSystemCatalog, chosen: Selection, *, waiting: bool) -> list[str]:
-    """The chosen tables; who waits for work also waits for the database."""
+def _existing(catalog: FileSystemCatalog, chosen: Selection, *, watching: bool) -> list[str]:
+    """Return the chosen tables; while watching, a missing database has none yet."""
     try:
         return selected(catalog, chosen)
     except NotFoundError:
-        if not waiting:
+        if not watching:
             raise
         return []
 
 
 def show_progress(line: ProgressLine, name: str, progress: CompactProgress) -> None:
-    """Tell how far a table is."""
+    """Show the progress of a table."""
     facts = {
         "table": name,
         "buckets": f"{progress.done}/{progress.buckets}",
@@ -207,7 +203,7 @@ def show_progress(line: ProgressLine, name: str, progress: CompactProgress) -> N
 
 
 def progress_text(name: str, progress: CompactProgress) -> str:
-    """One line on how far a table is."""
+    """Format the progress of a table as one line."""
     parts = [
         name,
         f"{progress.done}/{progress.buckets} buckets",
@@ -219,7 +215,7 @@ def progress_text(name: str, progress: CompactProgress) -> str:
     if progress.eta_s is not None:
         parts.append(f"{_minutes(progress.eta_s)} left")
     if progress.dropped:
-        parts.append(f"{progress.dropped} dropped")
+        parts.append(f"{progress.dropped} discarded")
     return "  ".join(parts)
 
 
@@ -243,10 +239,10 @@ def _summary(runs: Sequence[TableRun], *, as_json: bool) -> None:
         return
     rows: list[list[Any]] = []
     for run in runs:
-        one = run.report
-        counts = [one.buckets, one.compacted, one.dropped, one.lost]
-        counts += [one.files_before, one.files_after]
-        sizes = [human_size(one.read_bytes), human_size(one.written_bytes)]
+        report = run.report
+        counts = [report.buckets, report.compacted, report.dropped, report.lost]
+        counts += [report.files_before, report.files_after]
+        sizes = [human_size(report.read_bytes), human_size(report.written_bytes)]
         rows.append(
             [
                 run.table,
@@ -254,8 +250,8 @@ def _summary(runs: Sequence[TableRun], *, as_json: bool) -> None:
                 run.outcome,
                 *counts,
                 *sizes,
-                one.changelog_rows,
-                round(one.seconds, 1),
+                report.changelog_rows,
+                round(report.seconds, 1),
             ]
         )
     print(aligned(_SUMMARY, rows))
@@ -271,8 +267,8 @@ def _explain(run: TableRun) -> None:
         print(f"{run.table} {where}bucket-{failure.bucket}: {failure.error}", file=sys.stderr)
     if run.report.lost:
         print(
-            f"{run.table}: {run.report.lost} buckets lost every race against another writer; "
-            "their rows are as they were, run it again",
+            f"{run.table}: {run.report.lost} buckets lost every commit race against another "
+            "writer and are unchanged; run it again",
             file=sys.stderr,
         )
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward expire` and `lakeward orphans`: remove what is expired, and what nothing references.
+"""`lakeward expire` and `lakeward orphans`: remove what is expired, and orphan files.
 
-Source: SEMANTICS.md §F.5. A daemon expires after its commits, in the same order; the command is for
-tables without a writer, and for other limits than the table's options say.
+Source: SEMANTICS.md §F.5. A daemon expires after its commits, in the same order. The command is for
+tables without a writer, and for limits other than those of the table options.
 """
 
 import dataclasses
@@ -42,21 +42,21 @@ from storage.table.retention.expire_partitions import expirable_partitions, expi
 from storage.table.retention.orphans import DEFAULT_AGE_MS, OrphanFiles, remove_orphan_files
 from storage.table.table import FileStoreTable
 
-__all__ = ["KINDS", "LEAST_AGE_MS", "expire", "orphans"]
+__all__ = ["KINDS", "MIN_AGE_MS", "expire", "orphans"]
 
 _LOG = logging.getLogger(__name__)
 
 KINDS = ("tags", "partitions", "consumers", "snapshots", "changelogs")
-"""What can expire, in the order in which it does."""
+"""What can expire, in the order of processing."""
 
 _ABOUT = """\
 Remove expired snapshots, tags, partitions, consumers and changelogs.
 
-The files that only they reference go, too. What expires is: tags (their own time), partitions
+Files that only they reference are deleted too. The order is: tags (their own retention), partitions
 (`partition.expiration-time`), consumers (`consumer.expiration-time`), snapshots (`snapshot.…`) and
-long-lived changelogs (`changelog.…`), in this order. What a tag, branch or consumer needs stays.
-Safe beside a daemon and beside other passes. Killed, it leaves files that the next pass or
-`lakeward orphans` removes."""
+long-lived changelogs (`changelog.…`). Files that a tag, branch or consumer needs are kept. Safe
+while a daemon or another expiry runs. If it is killed, the next run or `lakeward orphans` removes
+the remaining files."""
 
 _EXAMPLES = """\
 Examples:
@@ -71,19 +71,19 @@ _what = functools.partial(option, section="What")
 
 
 _PASS = 50
-"""Snapshots removed between two reports of progress."""
+"""Snapshots expired between two updates of the progress."""
 
 
 def _kinds(text: str) -> tuple[str, ...]:
     names = {name.strip() for name in text.split(",")}
     if not names or names - set(KINDS):
-        raise ValueError(f"write some of {', '.join(KINDS)}")
+        raise ValueError(f"expected some of {', '.join(KINDS)}")
     return tuple(kind for kind in KINDS if kind in names)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Pass:
-    """What is done to every table."""
+    """One expiry of a table, step by step."""
 
     retention: Retention
     all_changelogs: bool
@@ -116,7 +116,7 @@ class _Pass:
             return [str(one) for one in wanted]
         done = 0
         while done < len(wanted) and not self.stopping():
-            gone = expire_snapshots(
+            expired = expire_snapshots(
                 table,
                 now_ms=now_ms,
                 keep_from=keep_from,
@@ -126,9 +126,9 @@ class _Pass:
                 limit=min(_PASS, len(wanted) - done),
                 alone=True,
             )
-            if not gone:
+            if not expired:
                 break
-            done += gone
+            done += expired
             self._show(table, "snapshots", done, len(wanted))
         return [str(one) for one in wanted[:done]]
 
@@ -152,27 +152,27 @@ class _Pass:
     "expire",
     _ABOUT,
     TABLES,
-    _what("--only", Value(_kinds, "KIND[,…]"), f"of {', '.join(KINDS)}", default=KINDS),
+    _what("--only", Value(_kinds, "KIND[,…]"), f"only these: {', '.join(KINDS)}", default=KINDS),
     _what(
         "--older-than", DURATION_MS, "snapshots: instead of `snapshot.time-retained`, such as 12h"
     ),
-    _what("--retain-min", POSITIVE, "snapshots: newest that stay"),
-    _what("--retain-max", POSITIVE, "snapshots: most that stay"),
-    _what("--limit", POSITIVE, "snapshots: most that are removed"),
-    flag("--all-changelogs", "every long-lived changelog, whatever still needs it", section="What"),
-    _what("--option", PAIR, "a table option, for this call only", multiple=True),
+    _what("--retain-min", POSITIVE, "snapshots: minimum number to retain"),
+    _what("--retain-max", POSITIVE, "snapshots: maximum number to retain"),
+    _what("--limit", POSITIVE, "snapshots: maximum number to expire"),
+    flag("--all-changelogs", "expire all long-lived changelogs, even if needed", section="What"),
+    _what("--option", PAIR, "a dynamic table option, for this run only", multiple=True),
     DRY_RUN,
     JSON,
     examples=_EXAMPLES,
 )
 def expire(arguments: Arguments) -> int:
-    """Remove what is expired, table by table."""
+    """Expire, table by table."""
     chosen = chosen_tables(arguments)
     catalog = selected_catalog(arguments)
     line = open_progress()
     rows: list[list[Any]] = []
     errors: list[BaseException] = []
-    with StopSignal("the pass in work is") as stop:
+    with StopSignal("the step in progress is") as stop:
         one_pass = _Pass(
             Retention(
                 retain_min=arguments.retain_min,
@@ -197,7 +197,7 @@ def expire(arguments: Arguments) -> int:
                 errors.append(error)
                 _LOG.log(
                     kind_of(error).level,
-                    "a table could not be expired",
+                    "expiry of a table failed",
                     extra={"event": "expire_failed", "table": name},
                     exc_info=error,
                 )
@@ -221,15 +221,16 @@ def _table(
         "changelogs": one_pass.changelogs,
     }
     found = ((kind, steps[kind](table, now_ms)) for kind in kinds)
-    return [[name, kind, len(gone), gone] for kind, gone in found if gone]
+    return [[name, kind, len(names), names] for kind, names in found if names]
 
 
 def _needed_by_streams(table: FileStoreTable) -> int | None:
-    """The oldest of the newest snapshots of the streams that write the table: it holds offsets."""
+    """Return the oldest of the newest snapshots of each stream: they hold the offsets."""
     newest = (
-        table.new_commit(one).latest_of_user(one) for one in streams_of(table.latest_snapshot())
+        table.new_commit(stream).latest_of_user(stream)
+        for stream in streams_of(table.latest_snapshot())
     )
-    return min((one.id for one in newest if one is not None), default=None)
+    return min((snapshot.id for snapshot in newest if snapshot is not None), default=None)
 
 
 def _shortened(names: list[str]) -> str:
@@ -238,16 +239,16 @@ def _shortened(names: list[str]) -> str:
     return ", ".join(names)
 
 
-LEAST_AGE_MS = 3_600_000
-"""Younger files are removed only with --force: a slow commit may be in flight [ms]."""
+MIN_AGE_MS = 3_600_000
+"""More recent files are removed only with --force: they may belong to an in-flight commit [ms]."""
 
 _ORPHANS = """\
-Remove files that nothing references.
+Remove files that no snapshot, tag, branch or changelog references.
 
-Removes files of tables that no snapshot, tag, branch or long-lived changelog names: what is left of
-writers that were killed, of lost races and of deleted branches. Files younger than --older-than
-stay, because in-flight commits have not named theirs yet. So it is safe beside a daemon whose
-batches take less time than that. Where metadata is damaged nothing is removed."""
+Orphan files remain after writers were killed, commits lost a race, or branches were deleted. Files
+more recent than --older-than are kept, because they may belong to in-flight commits: it is safe
+while a daemon runs whose batches take less time than that. If metadata of a table is corrupt,
+nothing of it is removed."""
 
 _ORPHANS_EXAMPLES = """\
 Examples:
@@ -257,7 +258,7 @@ Examples:
 """
 
 _LISTED = 20
-"""Files printed of a dry run for people; --json has all."""
+"""Files printed by a dry run; --json prints all."""
 
 
 @command(
@@ -267,10 +268,10 @@ _LISTED = 20
     option(
         "--older-than",
         DURATION_MS,
-        "only files not written for so long (default: 1d; at least 1h)",
+        "minimum time since the last modification (default: 1d; at least 1h)",
         default=DEFAULT_AGE_MS,
     ),
-    flag("--force", "also younger than 1h: no commit is in flight"),
+    flag("--force", "allow less than 1h: confirms that no commit is in flight"),
     DRY_RUN,
     JSON,
     examples=_ORPHANS_EXAMPLES,
@@ -279,17 +280,17 @@ def orphans(arguments: Arguments) -> int:
     """Remove orphan files, table by table."""
     chosen = chosen_tables(arguments)
     age_ms = arguments.older_than
-    if age_ms < LEAST_AGE_MS and not (arguments.force or arguments.dry_run):
+    if age_ms < MIN_AGE_MS and not (arguments.force or arguments.dry_run):
         raise InvalidRequestError(
             "files this recent may belong to an in-flight commit",
-            hint="give --older-than 1h or more, or --force when nothing writes",
+            hint="use --older-than 1h or more, or --force if nothing writes the tables",
             older_than_s=age_ms // 1000,
         )
     catalog = selected_catalog(arguments)
     line = open_progress()
     found: list[tuple[str, OrphanFiles]] = []
     errors: list[BaseException] = []
-    with StopSignal("the table in work is") as stop:
+    with StopSignal("the table in progress is") as stop:
         for name in selected(catalog, chosen):
             if stop.event.is_set():
                 break
@@ -300,18 +301,18 @@ def orphans(arguments: Arguments) -> int:
 
             try:
                 table = catalog.table(name)
-                gone = remove_orphan_files(
+                removed = remove_orphan_files(
                     table,
                     older_than_ms=table.clock.now_ms() - age_ms,
                     dry_run=arguments.dry_run,
                     on_progress=show,
                 )
-                found.append((name, gone))
+                found.append((name, removed))
             except (LakewardError, OSError) as error:
                 errors.append(error)
                 _LOG.log(
                     kind_of(error).level,
-                    "a table could not be cleaned",
+                    "removing orphan files of a table failed",
                     extra={"event": "orphans_failed", "table": name},
                     exc_info=error,
                 )
@@ -324,13 +325,13 @@ def _print_orphans(arguments: Arguments, found: list[tuple[str, OrphanFiles]]) -
     raw = arguments.json
     head = ["table", "files", "size"] + (["paths"] if raw else [])
     rows: list[list[Any]] = []
-    for name, one in found:
-        row = [name, len(one.paths), one.size if raw else human_size(one.size)]
-        rows.append([*row, list(one.paths)] if raw else row)
+    for name, files in found:
+        row = [name, len(files.paths), files.size if raw else human_size(files.size)]
+        rows.append([*row, list(files.paths)] if raw else row)
     emit(arguments, head, rows, "no tables")
     if not arguments.dry_run or raw:
         return
-    paths = [path for _, one in found for path in one.paths]
+    paths = [path for _, files in found for path in files.paths]
     for path in paths[:_LISTED]:
         print(path)
     if len(paths) > _LISTED:

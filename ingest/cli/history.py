@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward table tag|consumer|branch|rollback`: which snapshots a table has and keeps.
+"""`lakeward table tag|consumer|branch|rollback`: tags, consumers, branches and rollback of a table.
 
-Commands that retract history which a stream wrote leave a note for the stream (`rolled_back`).
+Commands that remove snapshots of a stream leave a marker for the stream (`rolled_back`).
 """
 
 from typing import Any
@@ -66,18 +66,18 @@ Examples:
 """
 
 _FORWARD = """\
-Let main continue as a branch did.
+Fast-forward main to a branch.
 
-What main has since the branch began is lost. Stop writers of the table first; a Lakeward pipeline
-is started again with `lakeward run --recover-offsets`."""
+Snapshots of main since the branch was created are lost. Stop all writers of the table first, and
+restart a Lakeward pipeline with `lakeward run --recover-offsets`."""
 
 _ROLLBACK = """\
-Make an older snapshot the newest again.
+Roll a table back to an older snapshot.
 
-Later snapshots, their tags and their files are lost. Stop writers of the table first. A Lakeward
-pipeline that writes the table is started again with `lakeward run --recover-offsets`: it reads
-again what the table lost, and nothing twice for the others. It refuses to start without, and a
-running one ends at its next commit."""
+Later snapshots, their tags and their files are deleted. Stop all writers of the table first.
+Restart a Lakeward pipeline that writes the table with `lakeward run --recover-offsets`: it reads
+the deleted rows again, and no row of other tables twice. Without that option it refuses to start,
+and a running one stops at its next commit."""
 
 _ROLLBACK_EXAMPLES = """\
 Examples:
@@ -89,195 +89,164 @@ Examples:
 tag = group(
     "tag",
     """\
-Names for snapshots.
+Manage tags.
 
-A tag keeps a snapshot readable by a name, whatever expires. Safe beside a daemon.""",
+A tag is a name for a snapshot and keeps it from expiring. Safe while a daemon runs.""",
     examples=_TAG_EXAMPLES,
 )
 
 consumer = group(
     "consumer",
     """\
-Progress of streaming readers.
+Manage the progress of streaming readers.
 
-A consumer is how far a streaming reader has come: snapshots from there on do not expire. Readers
-set theirs by themselves; here one is moved, or removed when its reader will not come back.""",
+A consumer stores the next snapshot that a streaming reader reads; snapshots from there on do not
+expire. Readers update it themselves. Use these commands to reset a consumer, or to delete that of
+an abandoned reader.""",
     examples=_CONSUMER_EXAMPLES,
 )
 
 branch = group(
     "branch",
     """\
-Branches of a table.
+Manage branches of a table.
 
-A branch is a line of snapshots beside the main one that shares its data files. Read it as
+A branch is a separate line of snapshots that shares data files with main. Read it as
 'TABLE$branch_NAME', write it as a table of that name.""",
     examples=_BRANCH_EXAMPLES,
 )
 
-_NAME = positional("name", metavar="NAME", help="of the tag, consumer or branch")
-_NAMES = positional("names", nargs=-1, required=True, metavar="NAME...", help="one or more")
+_NAME = positional("name", metavar="NAME", help="name of the tag, consumer or branch")
+_NAMES = positional("names", nargs=-1, required=True, metavar="NAME...", help="one or more names")
 _NEW_NAME = positional("new_name", metavar="NEW", help="the new name")
-_STOPPED = flag("--writers-stopped", "the pipeline that writes the table does not run now")
+_STOPPED = flag("--writers-stopped", "confirm that the pipeline of the table is stopped")
 _TAG_TARGET = combine(
     _NAME,
-    option("--snapshot", POSITIVE, "default: the newest"),
-    option("--retain", DURATION_MS, "remove it after this time, such as 90d (default: keep it)"),
+    option("--snapshot", POSITIVE, "snapshot id (default: the newest)"),
+    option("--retain", DURATION_MS, "retention of the tag, such as 90d (default: unlimited)"),
 )
 
 
-@command("ls", "List tags with their snapshots.", ONE_TABLE, examples=_TAG_EXAMPLES, into=tag)
+@command("ls", "List tags with their snapshots.", ONE_TABLE, into=tag)
 def list_tags(arguments: Arguments) -> int:
     """Print tags."""
     head = ["tag", "snapshot", "schema", "committed", "records", "retain_s"]
     rows: list[list[Any]] = []
-    for found in all_tags(table_of(arguments)):
-        one = found.snapshot
-        time = one.time_ms if arguments.json else human_time(one.time_ms)
-        kept = None if found.time_retained_ms is None else found.time_retained_ms / 1000
-        rows.append([found.name, one.id, one.schema_id, time, one.total_record_count, kept])
+    for listed in all_tags(table_of(arguments)):
+        snapshot = listed.snapshot
+        time = snapshot.time_ms if arguments.json else human_time(snapshot.time_ms)
+        retain_s = None if listed.time_retained_ms is None else listed.time_retained_ms / 1000
+        records = snapshot.total_record_count
+        rows.append([listed.name, snapshot.id, snapshot.schema_id, time, records, retain_s])
     return emit(arguments, head, rows, "no tags")
 
 
 @command(
     "create",
-    "Make a tag.",
+    "Create a tag.",
     ONE_TABLE,
     _TAG_TARGET,
-    flag("--if-not-exists", "do nothing when there is such a tag"),
-    examples=_TAG_EXAMPLES,
+    flag("--if-not-exists", "do nothing if the tag exists"),
     into=tag,
 )
-def make_tag(arguments: Arguments) -> int:
-    """Make a tag."""
-    made = create_tag(
+def create_named_tag(arguments: Arguments) -> int:
+    """Create a tag."""
+    created = create_tag(
         table_of(arguments),
         arguments.name,
         arguments.snapshot,
         time_retained_ms=arguments.retain,
         ignore_if_exists=arguments.if_not_exists,
     )
-    text = f"tag {made.name} keeps snapshot {made.snapshot.id}"
-    return emit_fact(arguments, text, {"tag": made.name, "snapshot": made.snapshot.id})
+    text = f"tag {created.name} is created for snapshot {created.snapshot.id}"
+    return emit_fact(arguments, text, {"tag": created.name, "snapshot": created.snapshot.id})
 
 
-@command(
-    "replace",
-    "Let a tag keep another snapshot.",
-    ONE_TABLE,
-    _TAG_TARGET,
-    examples=_TAG_EXAMPLES,
-    into=tag,
-)
+@command("replace", "Point a tag to another snapshot.", ONE_TABLE, _TAG_TARGET, into=tag)
 def move_tag(arguments: Arguments) -> int:
-    """Move a tag."""
-    made = replace_tag(
+    """Point a tag to another snapshot."""
+    moved = replace_tag(
         table_of(arguments), arguments.name, arguments.snapshot, time_retained_ms=arguments.retain
     )
-    text = f"tag {made.name} keeps snapshot {made.snapshot.id} now"
-    return emit_fact(arguments, text, {"tag": made.name, "snapshot": made.snapshot.id})
+    text = f"tag {moved.name} now points to snapshot {moved.snapshot.id}"
+    return emit_fact(arguments, text, {"tag": moved.name, "snapshot": moved.snapshot.id})
 
 
 @command(
     "delete",
-    "Remove tags, and the files that only they keep.",
+    "Delete tags, and the files that only they reference.",
     ONE_TABLE,
     _NAMES,
     DRY_RUN,
-    examples=_TAG_EXAMPLES,
     into=tag,
 )
 def delete_tags(arguments: Arguments) -> int:
-    """Remove tags."""
+    """Delete tags."""
     table = table_of(arguments)
-    tags = [get_tag(table, name) for name in arguments.names]
-    for one in tags:
+    for named in [get_tag(table, name) for name in arguments.names]:
         if not arguments.dry_run:
-            delete_tag(table, one.name)
-        text = f"tag {one.name} of snapshot {one.snapshot.id}"
-        facts = {"tag": one.name, "snapshot": one.snapshot.id, "deleted": not arguments.dry_run}
-        emit_fact(arguments, _deleted(text, arguments), facts)
+            delete_tag(table, named.name)
+        text = f"tag {named.name} of snapshot {named.snapshot.id}"
+        facts = {"tag": named.name, "snapshot": named.snapshot.id}
+        _emit_deleted(arguments, text, facts)
     return 0
 
 
-def _deleted(what: str, arguments: Arguments) -> str:
-    if arguments.dry_run:
-        return f"{what} would be deleted (nothing was changed)"
-    return f"{what} is deleted"
+def _emit_deleted(arguments: Arguments, what: str, facts: dict[str, Any]) -> None:
+    dry_run = arguments.dry_run
+    text = "would be deleted (nothing was changed)" if dry_run else "is deleted"
+    emit_fact(arguments, f"{what} {text}", {**facts, "deleted": not dry_run})
 
 
-@command(
-    "rename",
-    "Give a tag another name.",
-    ONE_TABLE,
-    _NAME,
-    _NEW_NAME,
-    examples=_TAG_EXAMPLES,
-    into=tag,
-)
+@command("rename", "Rename a tag.", ONE_TABLE, _NAME, _NEW_NAME, into=tag)
 def name_tag(arguments: Arguments) -> int:
     """Rename a tag."""
     rename_tag(table_of(arguments), arguments.name, arguments.new_name)
-    text = f"tag {arguments.name} is called {arguments.new_name} now"
+    text = f"tag {arguments.name} is renamed to {arguments.new_name}"
     return emit_fact(arguments, text, {"tag": arguments.new_name, "before": arguments.name})
 
 
-@command(
-    "ls",
-    "List consumers and the next snapshot of each.",
-    ONE_TABLE,
-    examples=_CONSUMER_EXAMPLES,
-    into=consumer,
-)
+@command("ls", "List consumers and the next snapshot of each.", ONE_TABLE, into=consumer)
 def list_consumers(arguments: Arguments) -> int:
     """Print consumers."""
-    rows = [list(one) for one in all_consumers(table_of(arguments)).items()]
+    rows = [list(item) for item in all_consumers(table_of(arguments)).items()]
     return emit(arguments, ["consumer", "next_snapshot"], rows, "no consumers")
 
 
 @command(
     "set",
-    "Let a consumer continue at a snapshot.",
+    "Reset a consumer to a snapshot.",
     ONE_TABLE,
     _NAME,
-    positional("next_snapshot", type=POSITIVE, metavar="SNAPSHOT", help="to read next"),
-    examples=_CONSUMER_EXAMPLES,
+    positional("next_snapshot", type=POSITIVE, metavar="SNAPSHOT", help="next snapshot to read"),
     into=consumer,
 )
 def set_consumer(arguments: Arguments) -> int:
-    """Move a consumer."""
+    """Reset a consumer."""
     write_consumer(table_of(arguments), arguments.name, arguments.next_snapshot)
-    text = f"consumer {arguments.name} goes on at snapshot {arguments.next_snapshot}"
+    text = f"consumer {arguments.name} continues at snapshot {arguments.next_snapshot}"
     facts = {"consumer": arguments.name, "next_snapshot": arguments.next_snapshot}
     return emit_fact(arguments, text, facts)
 
 
-@command(
-    "delete",
-    "Remove consumers.",
-    ONE_TABLE,
-    _NAMES,
-    DRY_RUN,
-    examples=_CONSUMER_EXAMPLES,
-    into=consumer,
-)
+@command("delete", "Delete consumers.", ONE_TABLE, _NAMES, DRY_RUN, into=consumer)
 def delete_consumers(arguments: Arguments) -> int:
-    """Remove consumers."""
+    """Delete consumers."""
     table = table_of(arguments)
-    known = all_consumers(table)
+    next_snapshots = all_consumers(table)
     for name in arguments.names:
-        if name not in known:
-            raise NotFoundError("there is no such consumer", consumer=name, table=arguments.table)
+        if name not in next_snapshots:
+            raise NotFoundError("no such consumer", consumer=name, table=arguments.table)
     for name in arguments.names:
         if not arguments.dry_run:
             delete_consumer(table, name)
-        text = f"consumer {name}, which was to go on at snapshot {known[name]},"
-        facts = {"consumer": name, "next_snapshot": known[name], "deleted": not arguments.dry_run}
-        emit_fact(arguments, _deleted(text, arguments), facts)
+        text = f"consumer {name} (next snapshot {next_snapshots[name]})"
+        facts = {"consumer": name, "next_snapshot": next_snapshots[name]}
+        _emit_deleted(arguments, text, facts)
     return 0
 
 
-@command("ls", "List branches besides main.", ONE_TABLE, examples=_BRANCH_EXAMPLES, into=branch)
+@command("ls", "List branches other than main.", ONE_TABLE, into=branch)
 def list_branches(arguments: Arguments) -> int:
     """Print branches."""
     table = table_of(arguments)
@@ -292,17 +261,16 @@ def list_branches(arguments: Arguments) -> int:
 
 @command(
     "create",
-    "Make a branch: empty, or at a tag or snapshot.",
+    "Create a branch: empty, or from a tag or snapshot.",
     ONE_TABLE,
     _NAME,
-    option("--tag", "NAME", "begin with the snapshot of this tag"),
-    option("--snapshot", POSITIVE, "begin with this one"),
-    flag("--if-not-exists", "do nothing when there is such a branch"),
-    examples=_BRANCH_EXAMPLES,
+    option("--tag", "NAME", "start from the snapshot of this tag"),
+    option("--snapshot", POSITIVE, "start from this snapshot"),
+    flag("--if-not-exists", "do nothing if the branch exists"),
     into=branch,
 )
-def make_branch(arguments: Arguments) -> int:
-    """Make a branch."""
+def create_named_branch(arguments: Arguments) -> int:
+    """Create a branch."""
     choose_one(arguments, "tag", "snapshot")
     create_branch(
         table_of(arguments),
@@ -317,49 +285,42 @@ def make_branch(arguments: Arguments) -> int:
 
 @command(
     "delete",
-    "Remove branches; `lakeward orphans` removes their data.",
+    "Delete branches; `lakeward orphans` removes their data files.",
     ONE_TABLE,
     _NAMES,
     DRY_RUN,
-    examples=_BRANCH_EXAMPLES,
     into=branch,
 )
 def delete_branches(arguments: Arguments) -> int:
-    """Remove branches."""
+    """Delete branches."""
     table = table_of(arguments)
     branches = {name: table.at_branch(name).snapshots.ids() for name in arguments.names}
     for name, ids in branches.items():
-        text = f"branch {name} with {len(ids)} snapshots"
-        facts = {"branch": name, "snapshots": len(ids), "deleted": not arguments.dry_run}
-        if arguments.dry_run:
-            emit_fact(arguments, f"{text} would be deleted (nothing was changed)", facts)
-            continue
-        drop_branch(table, name)
-        emit_fact(arguments, f"{text} is deleted", facts)
+        if not arguments.dry_run:
+            drop_branch(table, name)
+        facts = {"branch": name, "snapshots": len(ids)}
+        _emit_deleted(arguments, f"branch {name} with {len(ids)} snapshots", facts)
     return 0
 
 
 @command(
     "rename",
-    "Give a branch another name; nothing may write it meanwhile.",
+    "Rename a branch; stop its writers first.",
     ONE_TABLE,
     _NAME,
     _NEW_NAME,
-    examples=_BRANCH_EXAMPLES,
     into=branch,
 )
 def name_branch(arguments: Arguments) -> int:
     """Rename a branch."""
     rename_branch(table_of(arguments), arguments.name, arguments.new_name)
-    text = f"branch {arguments.name} is called {arguments.new_name} now"
+    text = f"branch {arguments.name} is renamed to {arguments.new_name}"
     return emit_fact(arguments, text, {"branch": arguments.new_name, "before": arguments.name})
 
 
-@command(
-    "forward", _FORWARD, ONE_TABLE, _NAME, _STOPPED, DRY_RUN, examples=_BRANCH_EXAMPLES, into=branch
-)
+@command("forward", _FORWARD, ONE_TABLE, _NAME, _STOPPED, DRY_RUN, into=branch)
 def forward_main(arguments: Arguments) -> int:
-    """Continue main as a branch."""
+    """Fast-forward main to a branch."""
     table = catalog_of(arguments).table(arguments.table)
     source = table.at_branch(arguments.name)
     ids = source.snapshots.ids()
@@ -369,15 +330,16 @@ def forward_main(arguments: Arguments) -> int:
     lost = 0 if newest is None else max(0, newest.id - ids[0] + 1)
     facts = {"branch": arguments.name, "from_snapshot": ids[0], "lost_snapshots": lost}
     if arguments.dry_run:
-        text = f"main would lose {lost} snapshots from {ids[0]} on (nothing was changed)"
+        text = f"main would lose {lost} snapshots since {ids[0]} (nothing was changed)"
         return emit_fact(arguments, text, facts)
     if newest is not None and _require_stopped(arguments, newest):
-        # the schemas of main become those of the branch, and the note is to survive that
+        # main takes over the schemas of the branch, so the branch needs the note too
         note_rollback(source, newest, f"branch {arguments.name}")
         table = note_rollback(table, newest, f"branch {arguments.name}")
     fast_forward(table, arguments.name)
-    now = table.latest().latest_snapshot()
-    text = f"main goes on at snapshot {0 if now is None else now.id}, as branch {arguments.name}"
+    newest = table.latest().latest_snapshot()
+    text = f"main is fast-forwarded to branch {arguments.name}"
+    text += "" if newest is None else f", newest snapshot {newest.id}"
     return emit_fact(arguments, text, facts)
 
 
@@ -385,17 +347,17 @@ def forward_main(arguments: Arguments) -> int:
     "rollback",
     _ROLLBACK,
     ONE_TABLE,
-    option("--snapshot", POSITIVE, "this one"),
-    option("--tag", "NAME", "the snapshot of this tag"),
+    option("--snapshot", POSITIVE, "roll back to this snapshot"),
+    option("--tag", "NAME", "roll back to the snapshot of this tag"),
     option(
-        "--timestamp", MOMENT_MS, "the newest snapshot of this time, ISO 8601 (UTC without a zone)"
+        "--timestamp", MOMENT_MS, "the newest snapshot at this time, ISO 8601 (UTC without a zone)"
     ),
     _STOPPED,
     DRY_RUN,
     examples=_ROLLBACK_EXAMPLES,
 )
 def rollback(arguments: Arguments) -> int:
-    """Take a table back."""
+    """Roll a table back."""
     choose_one(arguments, "snapshot", "tag", "timestamp", required=True)
     table = table_of(arguments)
     target = rollback_target(
@@ -403,32 +365,32 @@ def rollback(arguments: Arguments) -> int:
     )
     facts = _lost(table, target)
     if arguments.dry_run:
-        text = f"would go back to snapshot {target.id} of {human_time(target.time_ms)} and lose "
-        text += f"{facts['lost_snapshots']} snapshots and {facts['lost_tags']} tags"
+        text = f"would roll back to snapshot {target.id} of {human_time(target.time_ms)} and "
+        text += f"delete {facts['lost_snapshots']} snapshots and {facts['lost_tags']} tags"
         return emit_fact(arguments, f"{text} (nothing was changed)", facts)
     newest = table.latest_snapshot()
     if newest is not None and _require_stopped(arguments, newest):
         table = note_rollback(table, newest, f"snapshot {target.id}")
     rollback_to(table, target.id)
-    text = f"snapshot {target.id} of {human_time(target.time_ms)} is the newest now; "
-    text += f"{facts['lost_snapshots']} snapshots and {facts['lost_tags']} tags are gone"
+    text = f"rolled back to snapshot {target.id} of {human_time(target.time_ms)}; "
+    text += f"{facts['lost_snapshots']} snapshots and {facts['lost_tags']} tags are deleted"
     return emit_fact(arguments, text, facts)
 
 
 def _lost(table: FileStoreTable, target: Snapshot) -> dict[str, int]:
     tags = sum(tag.snapshot.id > target.id for tag in all_tags(table))
-    later = sum(one > target.id for one in table.snapshots.ids())
+    later = sum(number > target.id for number in table.snapshots.ids())
     return {"snapshot": target.id, "lost_snapshots": later, "lost_tags": tags}
 
 
 def _require_stopped(arguments: Arguments, newest: Snapshot) -> bool:
-    """Whether a stream writes the table; refused unless --writers-stopped is given."""
+    """Return whether a stream writes the table; refuse that without --writers-stopped."""
     streams = streams_of(newest)
     if streams and not arguments.writers_stopped:
         raise InvalidRequestError(
             "a pipeline writes this table",
-            hint="stop it, repeat with --writers-stopped, and start it with "
-            "`lakeward run --recover-offsets`",
+            hint="stop it, repeat the command with --writers-stopped, then restart the pipeline "
+            "with `lakeward run --recover-offsets`",
             table=arguments.table,
             pipelines=", ".join(streams),
         )
@@ -439,7 +401,7 @@ def _require_stopped(arguments: Arguments, newest: Snapshot) -> bool:
         if arguments.table in parking.parked():
             raise InvalidRequestError(
                 "the table is parked",
-                detail="when it is resumed, what it loses now would not be read again",
+                detail="after a rollback, `resume` would not read the deleted rows again",
                 hint="resume it first (`lakeward resume`), then stop the pipeline",
                 table=arguments.table,
                 pipeline=stream,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `lakeward` command: the list of its commands, each imported when it is called.
 
-What starts here must stay small: `lakeward --help` and `lakeward table ls` load neither Spark nor
-Kafka (docs/adr/ingest/0027).
+Imports of this module must stay small: `lakeward --help` and `lakeward table ls` load neither Spark
+nor Kafka (docs/adr/ingest/0027).
 """
 
 import sys
@@ -19,32 +19,32 @@ _ABOUT = "Carries database changes from Kafka into Apache Paimon tables, on Spar
 
 _EXAMPLES = """\
 Examples:
-  lakeward demo                            see it work on this machine, in two minutes
-  lakeward validate -c shop.yaml --check   what would run, and does the source answer
-  lakeward plan -c shop.yaml               tables, types, keys and warnings, from a sample
-  lakeward plan -c shop.yaml --estimate    rows, bytes, files and buckets
-  lakeward run -c shop.yaml                run until SIGTERM (the running batch is finished)
+  lakeward demo                            run the whole pipeline on this machine, in two minutes
+  lakeward validate -c shop.yaml --check   check the configuration and its connections
+  lakeward plan -c shop.yaml               preview tables, types, keys and warnings, from a sample
+  lakeward plan -c shop.yaml --estimate    also rows, bytes, files and buckets
+  lakeward run -c shop.yaml                run until SIGTERM (the batch in progress is finished)
   lakeward run -c shop.yaml --once         process the backlog, then exit
-  lakeward status -c shop.yaml             tables: running, parked, how far behind
+  lakeward status -c shop.yaml             state and lag of the pipeline, parked tables
   lakeward quarantine ls -c shop.yaml      records that could not be decoded, and why
   lakeward table ls /data/warehouse
   lakeward table scan /data/warehouse 'shop.orders$snapshots'
   lakeward compact --warehouse /data/warehouse shop.orders
   lakeward orphans --warehouse /data/warehouse --database shop --dry-run
-  lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}'   equal to the database?
+  lakeward verify -c shop.yaml 'shop.*' --source '${SHOP_DATABASE}'
 """
 
-_OPERATE, _TABLES = "Operate a running pipeline", "Look at tables and maintain them"
+_OPERATE, _TABLES = "Operate a running pipeline", "Inspect and maintain tables"
 
 _COMMANDS = (
     Lazy(
         "Plan and run a pipeline",
         "ingest.cli.start",
         {
-            "demo": "a shop's changes through the whole pipeline, on this machine",
-            "validate": "check a configuration and print what will run",
-            "schema": "the JSON Schema of configuration files, for editors",
-            "plan": "what would become of the topics: tables, types, keys, buckets, warnings",
+            "demo": "run the whole pipeline on this machine, with generated events",
+            "validate": "check a configuration and print all settings in force",
+            "schema": "print the JSON Schema of configuration files, for editors",
+            "plan": "preview tables, types, keys, buckets and warnings, from sampled records",
             "run": "run a pipeline",
         },
     ),
@@ -52,57 +52,61 @@ _COMMANDS = (
         _OPERATE,
         "ingest.cli.pipeline",
         {
-            "status": "state of a pipeline and its tables: running, parked, why, how far behind",
-            "pause": "park tables: the others flow; or the whole stream",
-            "resume": "write parked tables again; or resume the stream",
-            "reload": "read the configuration again",
+            "status": "show the state of a pipeline and its tables: lag, parked tables, reasons",
+            "pause": "park tables, while the others continue; or pause the whole stream",
+            "resume": "resume parked tables, or a paused stream",
+            "reload": "reload the configuration",
         },
     ),
-    Lazy(_OPERATE, "ingest.cli.quarantine", {"quarantine": "bad records: ls, show, replay, drop"}),
+    Lazy(
+        _OPERATE,
+        "ingest.cli.quarantine",
+        {"quarantine": "inspect, replay and drop bad records: ls, show, replay, drop"},
+    ),
     Lazy(
         _OPERATE,
         "ingest.cli.resnapshot",
-        {"resnapshot": "have Debezium read tables again, while everything streams on"},
+        {"resnapshot": "request a new Debezium snapshot of tables, while streaming continues"},
     ),
     Lazy(
         _OPERATE,
         "ingest.cli.stream",
-        {"stream": "the batches of a stream, and rolling all its tables back to one"},
+        {"stream": "list the batches of a stream, roll all its tables back: points, rollback"},
     ),
     Lazy(
         _TABLES,
         "ingest.cli.table",
-        {"table": "one table: ls, show, scan, tag, branch, rollback, rescale, …"},
+        {"table": "inspect and change tables: ls, show, scan, tag, branch, rollback, rescale, …"},
     ),
     Lazy(
         _TABLES,
         "ingest.cli.compact",
-        {"compact": "merge the files of tables, beside whatever writes them"},
+        {"compact": "compact tables, also while other processes write them"},
     ),
     Lazy(
         _TABLES,
         "ingest.cli.expire",
         {
             "expire": "remove expired snapshots, tags, partitions, consumers and changelogs",
-            "orphans": "remove files that nothing references",
+            "orphans": "remove files that no snapshot, tag, branch or changelog references",
         },
     ),
     Lazy(
         _TABLES,
         "ingest.cli.verify",
-        {"verify": "compare tables with the database they come from, or with other tables"},
+        {"verify": "compare tables with their source database, or with other tables"},
     ),
     Lazy(
         _TABLES,
         "ingest.cli.simulate",
-        {"simulate-compaction": "write and space amplification of compaction settings"},
+        {"simulate-compaction": "simulate write and space amplification of compaction settings"},
     ),
     Lazy(
         "Support",
         "ingest.cli.start",
         {
-            "doctor": "an archive with what a helper needs, without secrets",
-            "version": "versions of Lakeward and what it runs on",
+            "doctor": "write an archive of diagnostics for support, without secrets",
+            "version": "print the versions of Lakeward and its environment",
         },
     ),
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands share, what they stand for, and how rows are printed.
+"""Shared options of commands, their parsing, and the output of rows.
 
-Every command prints aligned text, or with `--json` one JSON object per line.
+Every command prints an aligned table, or with `--json` one JSON object per line.
 """
 
 import datetime
@@ -65,39 +65,39 @@ __all__ = [
 
 
 def _pair(text: str) -> tuple[str, str]:
-    """`KEY=VALUE`."""
+    """Parse `KEY=VALUE`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ValueError("write KEY=VALUE")
+        raise ValueError("expected KEY=VALUE")
     return key.strip(), value
 
 
 def _partition(text: str) -> dict[str, str]:
-    """`COLUMN=VALUE[,COLUMN=VALUE…]`."""
+    """Parse `COLUMN=VALUE[,COLUMN=VALUE…]`."""
     return dict(_pair(part) for part in text.split(","))
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """`A,B`, without empty names."""
+    """Parse `A,B`; empty names are dropped."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _count(text: str) -> int:
-    """A whole number from 0."""
+    """Parse an integer from 0."""
     if not text.isdecimal():
-        raise ValueError("not a number")
+        raise ValueError("not a non-negative integer")
     return int(text)
 
 
 def _positive(text: str) -> int:
-    """A whole number from 1."""
+    """Parse an integer from 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise ValueError("not a number greater than 0")
+        raise ValueError("not an integer greater than 0")
     return int(text)
 
 
 def _duration_s(text: str) -> float:
-    """A time such as `30s`, `12h` or `7d` [s]."""
+    """Parse a duration such as `30s`, `12h` or `7d` [s]."""
     try:
         return float(duration.parse(text))
     except ValueError as error:
@@ -105,18 +105,18 @@ def _duration_s(text: str) -> float:
 
 
 def _duration_ms(text: str) -> int:
-    """The same [ms]."""
+    """Parse a duration [ms]."""
     return int(_duration_s(text) * 1000)
 
 
 def _moment_ms(text: str) -> int:
-    """A moment in ISO 8601 (without zone: UTC), or epoch milliseconds [epoch ms]."""
+    """Parse a timestamp in ISO 8601 (UTC without a zone), or in epoch milliseconds."""
     if text.isdecimal():
         return int(text)
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError("write 2024-01-31T12:00:00 or epoch ms") from error
+        raise ValueError("expected 2024-01-31T12:00:00 or epoch milliseconds") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return int(moment.timestamp() * 1000)
@@ -142,23 +142,25 @@ PATH = click.Path(path_type=Path)
 
 JSON = flag("--json", "one JSON object per line")
 
-DRY_RUN = flag("--dry-run", "print what would be done, do nothing")
+DRY_RUN = flag("--dry-run", "print what would be done, without changing anything")
+
+_WAREHOUSE_HELP = "path of the warehouse: a directory, or s3://bucket/directory"
 
 _STORE_OPTION = option(
     "--store-option",
     PAIR,
-    "of an object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
+    "option of the object store, such as s3.endpoint=http://host:port; keep secrets in AWS_…",
     multiple=True,
 )
 
 WAREHOUSE = combine(
-    positional("warehouse", help="directory of the databases, or s3://bucket/directory"),
+    positional("warehouse", help=_WAREHOUSE_HELP),
     _STORE_OPTION,
 )
 """The warehouse, and options of its store (`catalog_of`)."""
 
 ONE_TABLE = combine(
-    positional("warehouse", help="directory of the databases, or s3://bucket/directory"),
+    positional("warehouse", help=_WAREHOUSE_HELP),
     positional("table", help="database.table, or database.table$branch_name"),
     _STORE_OPTION,
     JSON,
@@ -167,16 +169,16 @@ ONE_TABLE = combine(
 
 
 def configuration(*, required: bool) -> Decorator:
-    """`-c FILE` and `--set KEY=VALUE` (`resolved`); without `required` there may be no file."""
+    """Declare `-c FILE` and `--set KEY=VALUE` (see `resolved`)."""
     return combine(
         option(
             "-c --config",
             "FILE",
-            "YAML file; may be repeated, later ones win; - is standard input",
+            "YAML file; repeatable, later files override earlier ones; - is standard input",
             multiple=True,
             required=required,
         ),
-        option("--set", PAIR, "one setting, over files and environment", multiple=True),
+        option("--set", PAIR, "a setting, overrides files and environment", multiple=True),
     )
 
 
@@ -184,17 +186,17 @@ CONFIGURATION = configuration(required=True)
 
 
 def partitions(text: str, *, required: bool = False, section: str = "Options") -> Decorator:
-    """`--partition`, which may be repeated."""
+    """Declare `--partition`, repeatable."""
     return option("--partition", PARTITION, text, multiple=True, required=required, section=section)
 
 
 def warehouse_or_config(
-    about_config: str = "configuration of a pipeline: its warehouse and store are used",
+    about_config: str = "configuration of a pipeline, whose warehouse is used",
 ) -> Decorator:
-    """Where tables are: `--warehouse` or `-c` (`settings_at`, `catalog_at`)."""
+    """Declare `--warehouse` and `-c`, of which one is given (see `settings_at`, `catalog_at`)."""
     return combine(
-        option("--warehouse", "DIR", "directory of the databases, or s3://bucket/directory"),
-        option("-c --config", "FILE", f"{about_config}; may be repeated", multiple=True),
+        option("--warehouse", "DIR", _WAREHOUSE_HELP),
+        option("-c --config", "FILE", f"{about_config}; repeatable", multiple=True),
         _STORE_OPTION,
     )
 
@@ -205,23 +207,23 @@ TABLES = combine(
     warehouse_or_config(),
     positional("tables", nargs=-1, metavar="[TABLE]...", help="database.table"),
     option("--database", "NAME", "all tables of a database", section=_WHICH),
-    option("--including-tables", "REGEX", "whole names database.table that match", section=_WHICH),
-    option("--excluding-tables", "REGEX", "leave these out", section=_WHICH),
+    option("--including-tables", "REGEX", "tables whose full name matches", section=_WHICH),
+    option("--excluding-tables", "REGEX", "exclude tables whose full name matches", section=_WHICH),
 )
 """Tables of a warehouse or a configuration (`chosen_tables`, `selected_catalog`)."""
 
 
 def resolved(arguments: Arguments) -> "Resolved":
-    """The settings that `CONFIGURATION` names."""
+    """Resolve the settings of `CONFIGURATION`."""
     from ingest.daemon.configuration import resolve
 
     return resolve(list(arguments.config), dict(arguments.set))
 
 
 def settings_at(arguments: Arguments) -> "Settings | None":
-    """Of the configuration that `warehouse_or_config` names; None where it names a warehouse."""
+    """Load the settings of `warehouse_or_config`; None if a warehouse is given."""
     if bool(arguments.config) == (arguments.warehouse is not None):
-        refuse("give either --warehouse or -c")
+        refuse("specify either --warehouse or -c")
     if not arguments.config:
         return None
     from ingest.daemon.configuration import load_settings
@@ -230,7 +232,7 @@ def settings_at(arguments: Arguments) -> "Settings | None":
 
 
 def catalog_at(arguments: Arguments, settings: "Settings | None") -> "FileSystemCatalog":
-    """The catalog of that place."""
+    """Open the catalog of `warehouse_or_config`."""
     from storage.table.catalog import FileSystemCatalog
 
     given = dict(arguments.store_option)
@@ -240,12 +242,12 @@ def catalog_at(arguments: Arguments, settings: "Settings | None") -> "FileSystem
 
 
 def selected_catalog(arguments: Arguments) -> "FileSystemCatalog":
-    """The catalog of the warehouse that `TABLES` names."""
+    """Open the catalog of `TABLES`."""
     return catalog_at(arguments, settings_at(arguments))
 
 
 def chosen_tables(arguments: Arguments) -> "Selection":
-    """The tables that `TABLES` names; a usage error when there are none."""
+    """Return the selection of `TABLES`; a usage error if it is empty."""
     from ingest.daemon.maintenance.compact_runs import Selection
 
     chosen = Selection(
@@ -255,24 +257,24 @@ def chosen_tables(arguments: Arguments) -> "Selection":
         excluding=arguments.excluding_tables,
     )
     if not (chosen.tables or chosen.database or chosen.including):
-        refuse("name tables, or give --database or --including-tables")
+        refuse("specify tables, --database or --including-tables")
     return chosen
 
 
 def catalog_of(arguments: Arguments) -> "FileSystemCatalog":
-    """The catalog that `WAREHOUSE` names."""
+    """Open the catalog of `WAREHOUSE`."""
     from storage.table.catalog import FileSystemCatalog
 
     return FileSystemCatalog(arguments.warehouse, options=dict(arguments.store_option))
 
 
 def table_of(arguments: Arguments) -> "FileStoreTable":
-    """The table that `ONE_TABLE` names."""
+    """Open the table of `ONE_TABLE`."""
     return catalog_of(arguments).table(arguments.table)
 
 
 def emit(arguments: Arguments, head: Sequence[str], rows: Sequence[list[Any]], nothing: str) -> int:
-    """Print rows; `nothing` when there are none. The exit code 0."""
+    """Print rows, or the text `nothing` if there are none; return exit code 0."""
     if arguments.json:
         sys.stdout.writelines(f"{json_line(dict(zip(head, row, strict=True)))}\n" for row in rows)
     else:
@@ -281,6 +283,6 @@ def emit(arguments: Arguments, head: Sequence[str], rows: Sequence[list[Any]], n
 
 
 def emit_fact(arguments: Arguments, text: str, facts: Mapping[str, Any]) -> int:
-    """Print what was done: a sentence, or facts as JSON. The exit code 0."""
+    """Print a result: a sentence, or facts as JSON; return exit code 0."""
     sys.stdout.write((json_line(facts) if arguments.json else text) + "\n")
     return 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward status|pause|resume|reload`: look at a running pipeline, and ask it for something.
+"""`lakeward status|pause|resume|reload`: state and control of a running pipeline.
 
-Commands reach the daemon through files of the warehouse (`ingest.daemon.requests`), so they work
-from any machine that reaches the warehouse, and also while no daemon runs.
+Commands reach the daemon through request files in the warehouse (`ingest.daemon.requests`), so they
+work from any machine with access to the warehouse, and also while no daemon runs.
 """
 
 import json
@@ -13,24 +13,24 @@ from typing import Any
 from ingest.cli.commands import Arguments, combine, command, flag, option, positional, refuse
 from ingest.cli.parameters import CONFIGURATION, DURATION_S, SECONDS, configuration, resolved
 
-__all__ = ["WAITING", "ask_command", "pause", "reload", "resume", "status"]
+__all__ = ["WAITING", "pause", "reload", "resume", "send_request", "status"]
 
 _STATUS = """\
 Show the state of a pipeline and its tables.
 
-What the warehouse says about a pipeline, and its daemon if one answers. The daemon is asked at
-`metrics.host` and `metrics.port`, or at --url; with --url alone, nothing else is asked."""
+Reads the state in the warehouse, and that of the daemon if one answers at `metrics.host` and
+`metrics.port`, or at --url. With --url alone only the daemon is queried."""
 
 _STATUS_EXAMPLES = """\
 Examples:
   lakeward status -c shop.yaml
   lakeward status -c shop.yaml --json
   lakeward status -c shop.yaml --check --max-freshness 5m     for scripts and cron
-  lakeward status --url http://lakeward:9108 --check          from elsewhere, without the warehouse
+  lakeward status --url http://lakeward:9108 --check          remote, without the warehouse
 
-Exit codes with --check (without it, 0 whenever the question could be asked):
-   0  a daemon answers and is ready, no table is parked or unreadable, none is older than allowed
-   1  something of this is not so; standard error says what
+Exit codes with --check (without it 0, if the state could be read):
+   0  healthy: a daemon answers and is ready, no table is parked, unreadable or too old
+   1  not healthy; the problems are on standard error
   69  no daemon answers
 """
 
@@ -39,24 +39,24 @@ Exit codes with --check (without it, 0 whenever the question could be asked):
     "status",
     _STATUS,
     configuration(required=False),
-    option("--url", "URL", "where the daemon's endpoint is"),
-    flag("--json", "as one JSON object"),
-    flag("--check", "exit code says whether all is well"),
+    option("--url", "URL", "address of the daemon's HTTP endpoint"),
+    flag("--json", "print one JSON object"),
+    flag("--check", "report the health in the exit code"),
     option(
         "--max-freshness",
         DURATION_S,
-        "with --check: how old the newest change of a table may be, such as 5m",
+        "with --check: maximum age of the newest change of a table, such as 5m",
     ),
     examples=_STATUS_EXAMPLES,
 )
 def status(arguments: Arguments) -> int:
-    """Print the state; with --check the exit code says whether all is well."""
+    """Print the state; with --check report the health in the exit code."""
     from ingest.tools.pipeline_status import pipeline_status, problems_of, status_at, status_text
 
     if not arguments.config and arguments.url is None:
-        refuse("name the configuration with -c, or the daemon with --url")
+        refuse("specify the configuration with -c, or the daemon with --url")
     if arguments.max_freshness is not None and not arguments.check:
-        refuse("--max-freshness goes with --check")
+        refuse("--max-freshness requires --check")
     if arguments.config:
         found = pipeline_status(resolved(arguments).settings, arguments.url)
     else:
@@ -75,26 +75,25 @@ def status(arguments: Arguments) -> int:
 _PAUSE = """\
 Park tables, or pause the whole stream.
 
-The events of parked tables are left alone from the next batch on, and the other tables flow.
-Nothing is lost: `resume` reads again what was left out, as far as the source still has it.
+From the next batch on, events of parked tables are not processed; other tables continue. Nothing is
+lost: `resume` reads the missed events again, as far as the source still has them.
 
-With --stream the whole stream: it reads nothing more after the batch that is planned, restarts
-included, until `resume --stream`. The daemon keeps running and keeps its offsets in the source."""
+With --stream the whole stream is paused after the batch in progress, across restarts, until
+`resume --stream`. The daemon keeps running and keeps its offsets."""
 
 _RESUME = """\
-Write parked tables again, or resume the stream.
+Resume parked tables, or a paused stream.
 
-The stream goes back to where the tables were parked; rows that other tables have already are
-dropped on the way. It needs the source's records since then: when retention removed them, the
-command says so, and the table stays parked. With --stream a stream that was paused as a whole
-resumes."""
+The stream goes back to the offsets where the tables were parked; rows that other tables already
+have are skipped. The source must still have the records since then. If they have expired, the
+command says so and the table stays parked. --stream resumes a stream that was paused as a whole."""
 
 _RELOAD = """\
-Read the configuration again.
+Reload the configuration.
 
-The daemon reads its configuration files again (SIGHUP does the same) and continues with the new
-settings after the batch in progress: topics, routes, tables, trigger. With any mistake, or a change
-of what is fixed while it runs, it reports it and continues as before."""
+The daemon reads its configuration files again (SIGHUP does the same) and applies topics, routes,
+table rules and trigger after the batch in progress. If the configuration is invalid, or a setting
+changed that cannot change at run time, it reports that and continues with the previous settings."""
 
 
 def _examples(name: str) -> str:
@@ -107,30 +106,30 @@ Examples:
 
 
 WAITING = combine(
-    flag("--no-wait", "leave the request and exit at once"),
+    flag("--no-wait", "submit the request and exit immediately"),
     option(
         "--timeout",
         SECONDS,
-        "how long to wait for the daemon's answer (default: 120)",
+        "time to wait for the daemon's answer (default: 120)",
         default=120.0,
     ),
-    flag("--json", "the answer as one JSON object"),
+    flag("--json", "print the answer as one JSON object"),
 )
-"""Options of a command that asks the daemon for something (`ask_command`)."""
+"""Options of a command that sends a request to the daemon (`send_request`)."""
 
-_WHAT = combine(
+_TARGET = combine(
     positional("tables", nargs=-1, metavar="[TABLE]...", help="database.table"),
-    flag("--stream", "the whole stream, not tables"),
+    flag("--stream", "the whole stream instead of tables"),
 )
 
 
-def _check_what(arguments: Arguments) -> None:
+def _check_target(arguments: Arguments) -> None:
     if arguments.stream == bool(arguments.tables):
-        refuse("name tables, or give --stream for the whole stream")
+        refuse("specify tables, or --stream for the whole stream")
 
 
-def ask_command(arguments: Arguments, kind: str, request: Mapping[str, Any]) -> int:
-    """Ask for something and print the answer; the exit code.
+def send_request(arguments: Arguments, kind: str, request: Mapping[str, Any]) -> int:
+    """Send a request to the daemon and print the answer; return the exit code.
 
     Raises:
         LakewardError: the daemon refused, or did not answer in time.
@@ -140,7 +139,7 @@ def ask_command(arguments: Arguments, kind: str, request: Mapping[str, Any]) -> 
     options = AskOptions(wait=not arguments.no_wait, timeout_s=arguments.timeout)
     answer = ask_and_wait(resolved(arguments).settings, kind, request, options)
     if answer is None:
-        text = "asked; the daemon does it between two batches, or at its next start"
+        text = "request submitted; the daemon handles it between two batches or at its next start"
         print(json.dumps({"state": "waiting"}) if arguments.json else text)
     elif arguments.json:
         print(json.dumps({"state": "done", "text": answer.text, **answer.result}))
@@ -153,44 +152,44 @@ def ask_command(arguments: Arguments, kind: str, request: Mapping[str, Any]) -> 
     "pause",
     _PAUSE,
     CONFIGURATION,
-    _WHAT,
+    _TARGET,
     option("--reason", "TEXT", "shown by `status` and the status page"),
-    flag("--unknown", "also tables that do not exist (yet)"),
+    flag("--unknown", "allow tables that do not exist yet"),
     WAITING,
     examples=_examples("pause"),
 )
 def pause(arguments: Arguments) -> int:
-    """Ask the daemon to park tables, or to pause."""
-    _check_what(arguments)
+    """Ask the daemon to park tables, or to pause the stream."""
+    _check_target(arguments)
     if arguments.stream:
-        return ask_command(arguments, "pause_stream", {"reason": arguments.reason or ""})
+        return send_request(arguments, "pause_stream", {"reason": arguments.reason or ""})
     request = {
         "tables": list(arguments.tables),
         "reason": arguments.reason or "",
         "unknown": arguments.unknown,
     }
-    return ask_command(arguments, "pause", request)
+    return send_request(arguments, "pause", request)
 
 
 @command(
     "resume",
     _RESUME,
     CONFIGURATION,
-    _WHAT,
+    _TARGET,
     flag(
         "--skip-missed",
-        "resume from now and leave out what was missed, for tables that are snapshotted again",
+        "resume at the current offsets without the missed events, before a new snapshot",
     ),
     WAITING,
     examples=_examples("resume"),
 )
 def resume(arguments: Arguments) -> int:
-    """Ask the daemon to write parked tables again, or to resume."""
-    _check_what(arguments)
+    """Ask the daemon to resume parked tables, or the stream."""
+    _check_target(arguments)
     if arguments.stream:
-        return ask_command(arguments, "resume_stream", {})
+        return send_request(arguments, "resume_stream", {})
     request = {"tables": list(arguments.tables), "skip_missed": arguments.skip_missed}
-    return ask_command(arguments, "resume", request)
+    return send_request(arguments, "resume", request)
 
 
 @command(
@@ -201,6 +200,6 @@ def resume(arguments: Arguments) -> int:
     examples="Examples:\n  lakeward reload -c shop.yaml\n",
 )
 def reload(arguments: Arguments) -> int:
-    """Ask the daemon to read its configuration."""
-    resolved(arguments)  # a mistake shows here at once
-    return ask_command(arguments, "reload", {})
+    """Ask the daemon to reload its configuration."""
+    resolved(arguments)  # reports mistakes here, without waiting for the daemon
+    return send_request(arguments, "reload", {})

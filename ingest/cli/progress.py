@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long commands: their progress, and how SIGTERM and SIGINT stop them.
+"""Progress of long commands, and their reaction to SIGTERM and SIGINT.
 
-Progress is one line that is written over on a terminal, and log lines elsewhere.
+Progress is one line that is rewritten on a terminal, and log lines elsewhere.
 """
 
 import logging
@@ -28,16 +28,16 @@ _DRAW_EVERY_S = 0.1
 
 
 class ProgressLine:
-    """Where progress is shown."""
+    """Output of progress; this one shows nothing."""
 
     def show(self, text: str, event: str, facts: Mapping[str, Any], *, last: bool = False) -> None:
-        """Show how far something is.
+        """Show progress.
 
         Args:
-            text: one line for people.
-            event: what goes on, for logs.
-            facts: the same for logs.
-            last: whether it is done now.
+            text: one line for a terminal.
+            event: name of the event, for logs.
+            facts: fields of the log line.
+            last: whether the work is complete.
         """
 
     def clear(self) -> None:
@@ -45,7 +45,7 @@ class ProgressLine:
 
 
 def open_progress() -> ProgressLine:
-    """What fits standard error; logging is set up for it."""
+    """Return the output for the kind of standard error, and configure logging for it."""
     terminal = sys.stderr.isatty()
     configure_logging(level="warning" if terminal else "info")
     clock = SystemClock()
@@ -53,7 +53,7 @@ def open_progress() -> ProgressLine:
 
 
 class TerminalLine(ProgressLine):
-    """One line that is written over and over."""
+    """One line of a terminal that is rewritten."""
 
     def __init__(self, stream: TextIO, clock: Clock) -> None:
         self._stream = stream
@@ -82,7 +82,7 @@ class TerminalLine(ProgressLine):
 
 
 class ProgressLog(ProgressLine):
-    """A log line now and then."""
+    """Periodic log lines."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -106,10 +106,10 @@ def _width(stream: TextIO) -> int:
 
 
 class StopSignal:
-    """The first signal asks to stop, the second ends the process. A context manager.
+    """Context manager: the first signal requests a stop, the second ends the process.
 
     Args:
-        what: what is finished first, for the line that says so.
+        what: the work that is finished first, for the message.
     """
 
     def __init__(self, what: str) -> None:
@@ -132,4 +132,4 @@ class StopSignal:
         if self.event.is_set():
             os._exit(int(ExitCode.RETRY))
         self.event.set()
-        sys.stderr.write(f"stopping when {self._what} done; again: at once\n")
+        sys.stderr.write(f"stopping when {self._what} done; a second signal stops at once\n")

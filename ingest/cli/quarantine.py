@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward quarantine ls|show|replay|drop`: inspect bad records, and replay them after a fix.
 
-`ls` and `show` read the quarantine table; `replay` and `drop` ask the daemon
-(`ingest.daemon.requests`), which alone writes.
+`ls` and `show` read the quarantine table; `replay` and `drop` send requests to the daemon
+(`ingest.daemon.requests`), which is the only writer.
 """
 
 import datetime
@@ -12,7 +12,7 @@ import click
 
 from ingest.cli.commands import Arguments, combine, command, flag, group, option, positional
 from ingest.cli.parameters import CONFIGURATION, JSON, POSITIVE, resolved
-from ingest.cli.pipeline import WAITING, ask_command
+from ingest.cli.pipeline import WAITING, send_request
 from ingest.config.setting_kinds import duration
 from ingest.observe.text_table import aligned, json_line, rows_of
 from storage.clock import SystemClock
@@ -28,8 +28,8 @@ __all__ = ["quarantine"]
 _ABOUT = """\
 Inspect, replay and drop records that could not be decoded.
 
-Records that could not be decoded are kept whole in the quarantine table
-(`bad.records.table`). See docs/guides/quarantine.md for what becomes of them."""
+Records that could not be decoded, routed or transformed are stored completely in the quarantine
+table (`bad.records.table`). Guide: docs/guides/quarantine.md"""
 
 _EXAMPLES = """\
 Examples:
@@ -43,26 +43,25 @@ Examples:
 """
 
 _REPLAY = """\
-Bring quarantined records in, after their fault is fixed.
+Replay quarantined records, after their cause is fixed.
 
-The daemon does it between two batches, without restart: it decodes them anew with the settings in
+The daemon replays them between two batches, without restart: it decodes them with the settings in
 force and, so that no older record overwrites a newer row, reads the later records of the same keys
-again from the source. Records that fail again stay, with the new error."""
-
-_DROP = """Remove records from the quarantine table for good."""
-
+again from the source. Records that fail again stay in quarantine, with the new error."""
 
 quarantine = group("quarantine", _ABOUT, examples=_EXAMPLES)
 
 _FILTERS = combine(
-    option("--topic", "TOPIC", "only of this source topic"),
-    option("--table", "NAME", "only for this database.table; unknown = it is not known for which"),
-    option("--class error_class", "CLASS", "only of this class"),
-    option("--state", click.Choice(("new", "replayed")), "only in this state"),
+    option("--topic", "TOPIC", "only records of this source topic"),
+    option(
+        "--table", "NAME", "only records of this database.table; unknown = records without a table"
+    ),
+    option("--class error_class", "CLASS", "only records of this error class"),
+    option("--state", click.Choice(("new", "replayed")), "only records in this state"),
     option(
         "--since",
         "TIME",
-        "only quarantined since: 2h, 7d, or a moment as 2026-05-01T10:00:00+00:00",
+        "only records quarantined since: 2h, 7d, or a time such as 2026-05-01T10:00:00+00:00",
     ),
 )
 
@@ -91,7 +90,7 @@ def _since_ms(text: str) -> int:
     try:
         ago_s = float(duration.parse(text))
     except ValueError as wanted:
-        raise InvalidRequestError(f"--since wants {wanted}, or a moment", since=text) from wanted
+        raise InvalidRequestError(f"--since expects {wanted}, or a time", since=text) from wanted
     return SystemClock().now_ms() - int(ago_s * 1000)
 
 
@@ -106,11 +105,10 @@ def _rows(arguments: Arguments, choice: "Choice", columns: list[str] | None = No
 
 @command(
     "ls",
-    "Count bad records by topic, table, class and state.",
+    "Count bad records by topic, table, error class and state.",
     CONFIGURATION,
     _FILTERS,
     JSON,
-    examples=_EXAMPLES,
     into=quarantine,
 )
 def ls(arguments: Arguments) -> int:
@@ -138,22 +136,21 @@ def _moment(value: datetime.datetime) -> str:
 
 @command(
     "show",
-    "Print single records: bytes, error, what to do.",
+    "Print records with their bytes, error, and what to do.",
     CONFIGURATION,
-    positional("place", nargs=-1, metavar="[TOPIC PARTITION OFFSET]", help="this record"),
-    option("--newest", POSITIVE, "else the newest N (default: 1)", default=1),
+    positional("record", nargs=-1, metavar="[TOPIC PARTITION OFFSET]", help="only this record"),
+    option("--newest", POSITIVE, "the newest N records (default: 1)", default=1),
     flag("--whole", "print long values in full"),
     _FILTERS,
     JSON,
-    examples=_EXAMPLES,
     into=quarantine,
 )
 def show(arguments: Arguments) -> int:
     """Print records."""
     from ingest.pipeline.quarantine.quarantine_choice import Choice
 
-    if arguments.place:
-        topic, partition, offset = _place(arguments.place)
+    if arguments.record:
+        topic, partition, offset = _position(arguments.record)
         rows = _rows(arguments, Choice(topic=topic, partition=partition, offset=offset))
         if rows.num_rows == 0:
             raise NotFoundError(
@@ -173,14 +170,14 @@ def show(arguments: Arguments) -> int:
     return 0
 
 
-def _place(words: tuple[str, ...]) -> tuple[str, int, int]:
+def _position(words: tuple[str, ...]) -> tuple[str, int, int]:
     if len(words) != 3 or not words[1].isdecimal() or not words[2].isdecimal():
-        raise InvalidRequestError("name a record as TOPIC PARTITION OFFSET")
+        raise InvalidRequestError("specify a record as TOPIC PARTITION OFFSET")
     return words[0], int(words[1]), int(words[2])
 
 
 def _document(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, with bytes in base64, and what is known of its class."""
+    """Return the row, with bytes in base64, and the explanation of its class."""
     from ingest.pipeline.quarantine.bad_classes import bad_class
     from ingest.pipeline.quarantine.record_text import record_text
 
@@ -196,7 +193,7 @@ def _record(row: dict[str, Any], *, whole: bool) -> str:
     found = bad_class(row["error_class"])
     facts = [
         ("record", f"{row['topic']} {row['partition']} {row['offset']}"),
-        ("table", row["target"] or "not known"),
+        ("table", row["target"] or "unknown"),
         ("state", row["state"]),
         ("quarantined", _moment(row["ingested_at"])),
         ("class", f"{row['error_class']}: {found.meaning}"),
@@ -223,14 +220,13 @@ def _record(row: dict[str, Any], *, whole: bool) -> str:
     _REPLAY,
     CONFIGURATION,
     _FILTERS,
-    flag("--dry-run", "only say what would happen"),
+    flag("--dry-run", "print what would be replayed, without changing anything"),
     flag(
         "--alone",
-        "do not look at later records of the same keys: where the source no longer has them, "
-        "and you know that there are none",
+        "do not read later records of the same keys: if the source no longer has them, and you "
+        "know that there are none",
     ),
     WAITING,
-    examples=_EXAMPLES,
     into=quarantine,
 )
 def replay(arguments: Arguments) -> int:
@@ -240,22 +236,21 @@ def replay(arguments: Arguments) -> int:
         "alone": arguments.alone,
         "dry_run": arguments.dry_run,
     }
-    return ask_command(arguments, "replay", request)
+    return send_request(arguments, "replay", request)
 
 
 @command(
     "drop",
-    _DROP,
+    "Delete records from the quarantine table permanently.",
     CONFIGURATION,
     _FILTERS,
-    flag("--all", "without any filter: everything"),
+    flag("--all", "all records; required without a filter"),
     WAITING,
-    examples=_EXAMPLES,
     into=quarantine,
 )
 def drop(arguments: Arguments) -> int:
-    """Ask the daemon to remove records."""
+    """Ask the daemon to delete records."""
     values = _choice(arguments).to_values()
     if not values and not arguments.all:
-        raise InvalidRequestError("name what to drop, or say --all")
-    return ask_command(arguments, "drop_bad", {"choice": values})
+        raise InvalidRequestError("specify a filter, or --all")
+    return send_request(arguments, "drop_bad", {"choice": values})

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward run --recover-offsets`: where a stream goes on when only its tables are believed.
+"""`lakeward run --recover-offsets`: rebuild the offsets of a stream from its tables.
 
-The same happens by itself when the checkpoint's directory is empty; this is for a checkpoint that
-is there and wrong, such as one restored from an old backup.
+The daemon does the same when the checkpoint directory is empty. The option is for a checkpoint that
+exists but is wrong, such as one restored from an old backup.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from ingest.config.settings import Settings
@@ -22,10 +21,10 @@ __all__ = ["offsets_table", "recover_offsets"]
 
 
 def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = False) -> None:
-    """Show the recovered offsets and, unless it is a dry run, make them the checkpoint's.
+    """Print the recovered offsets and, unless it is a dry run, write them to a new checkpoint.
 
     Raises:
-        StreamHeldError: the pipeline's daemon runs.
+        StreamHeldError: a daemon owns the stream.
         RetryableError: the source did not answer.
     """
     if dry_run:
@@ -42,33 +41,30 @@ def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = Fals
         position.start_from(state)
         for name in rolled_back_topics(book.options(), settings.pipeline.name):
             forget_rollback(book.table(name), settings.pipeline.name)
-    print(f"\nthe checkpoint starts here now; next commit identifier {state.base}")
+    print(f"\nthe new checkpoint starts at these offsets; next commit identifier {state.base}")
 
 
 def offsets_table(state: CheckpointState, tables: list[str]) -> str:
-    """Where every partition starts, and below which offset each table has everything.
+    """Format the start offset of every partition, and the offsets up to which tables are complete.
 
     Args:
-        state: recovered.
-        tables: `database.table`, in the order wanted.
+        state: recovered state.
+        tables: `database.table`, in the order of the output.
     """
     start = resume_token(state.initial)
-    places = {(topic, key) for topic, parts in start.items() for key in parts}
+    partitions = {(topic, key) for topic, parts in start.items() for key in parts}
     for name in (*tables, ANY_TABLE):
-        places |= {(t, key) for t, parts in floor_of(state.floors, name).items() for key in parts}
-    if not places:
-        return "no table holds anything of this stream: it starts as its settings say"
+        floor = floor_of(state.floors, name)
+        partitions |= {(topic, key) for topic, parts in floor.items() for key in parts}
+    if not partitions:
+        return "no table has data of this stream: it starts as its settings say"
     rows: list[list[Any]] = []
-    for topic, key in sorted(places, key=lambda place: (place[0], int(place[1]))):
+    for topic, key in sorted(partitions, key=lambda partition: (partition[0], int(partition[1]))):
         begin = start.get(topic, {}).get(key)
         rows.append([topic, key, "beginning" if begin is None else begin, "", ""])
         rows += [
-            ["", "", "", name, held]
+            ["", "", "", name, complete]
             for name in tables
-            if (held := _held(floor_of(state.floors, name), topic, key)) is not None
+            if (complete := floor_of(state.floors, name).get(topic, {}).get(key)) is not None
         ]
-    return aligned(["topic", "partition", "start", "table", "holds up to"], rows)
-
-
-def _held(floor: Mapping[str, Mapping[str, int]], topic: str, key: str) -> int | None:
-    return floor.get(topic, {}).get(key)
+    return aligned(["topic", "partition", "start", "table", "complete up to"], rows)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward table drop-partition|truncate|overwrite|rewrite-index|rescale|analyze|repair`.
 
-What replaces rows makes one OVERWRITE commit, safe beside a daemon: what is live when it commits is
-deleted, and what others commit later stays. Old snapshots keep the rows until they expire.
+Commands that replace rows make one OVERWRITE commit, which is safe while a daemon runs: the files
+that are live at the commit are deleted, later commits of others stay. Older snapshots keep the rows
+until they expire.
 """
 
 import functools
@@ -62,10 +63,10 @@ Examples:
 _OVERWRITE = """\
 Replace the rows of a table or partition.
 
-Puts the rows of a file (Parquet, JSON lines or CSV with a head line; by its extension) in the place
-of those of the table, or of a partition. With `dynamic-partition-overwrite` (the default) a
-partitioned table loses the partitions that get rows; with --partition exactly that one, and every
-row must belong to it."""
+Replaces the rows of the table, or of a partition, by those of a file: Parquet, JSON lines or CSV
+with a header line, by its extension. With `dynamic-partition-overwrite` (the default) only the
+partitions that occur in the file are replaced; with --partition only that one, and every row of the
+file must belong to it."""
 
 _OVERWRITE_EXAMPLES = """\
 Examples:
@@ -74,72 +75,71 @@ Examples:
 """
 
 _INDEX = """\
-Build the file indexes that files lack.
+Build missing file indexes.
 
-Builds the file indexes that the table's options ask for (`file-index.…`) for files that lack them,
-as after the options changed. Data files stay as they are. Safe beside a daemon: when it compacts a
-file meanwhile, the work is done again."""
+Builds the file indexes of the table options `file-index.…` for data files that lack them, for
+example after the options changed. Data files are not rewritten. Safe while a daemon runs: if it
+compacts a file meanwhile, the command retries."""
 
 _RESCALE = """\
-Give a table another number of buckets.
+Change the number of buckets of a table.
 
-The rows of a table with a fixed number of buckets are written anew, partition by partition. Reading
-goes on meanwhile. Beside a writer no row is lost: a partition that changes while it is rewritten is
-rewritten again, and given up when it changes each time. Park the table in its pipeline first:
+Rewrites the rows of a table with a fixed number of buckets, partition by partition. The table stays
+readable. No row is lost if another process writes meanwhile: a partition that changes while it is
+rewritten is retried, and the command fails if it changes each time. So park the table first:
 
   lakeward pause -c shop.yaml shop.orders
   lakeward table rescale /data/warehouse shop.orders --buckets 16
   lakeward resume -c shop.yaml shop.orders
 
-When it was killed, it continues where it was when it is called again; partitions that still have
-the old number can be read but not written."""
+If it was killed, run it again: it continues with the remaining partitions. Partitions with the old
+number of buckets can be read but not written."""
 
 _ANALYZE = """\
 Compute statistics for query engines.
 
-Counts the rows, and computes statistics of columns, of the newest snapshot; query engines plan with
-them (TABLE$statistics). They stay with later snapshots until the schema changes."""
+Computes the row count and column statistics of the newest snapshot, for the planners of query
+engines (TABLE$statistics). Later snapshots keep them until the schema changes."""
 
 _REPAIR = """\
-Rewrite LATEST and EARLIEST where they are wrong.
+Rewrite wrong or missing LATEST and EARLIEST hints.
 
-Writes both files anew where they are missing or wrong. Lakeward does not rely on them; other
-readers believe what they say."""
+Lakeward does not rely on these hint files; other readers may."""
 
 _HEAD = ["partition", "files", "rows", "size"]
 
 
 @command(
     "drop-partition",
-    "Remove the rows of partitions.",
+    "Delete the rows of partitions.",
     ONE_TABLE,
-    partitions("partitions with these values; may be repeated", required=True),
+    partitions("partitions with these values; repeatable", required=True),
     DRY_RUN,
     examples=_DROP_EXAMPLES,
 )
 def drop_partition(arguments: Arguments) -> int:
-    """Remove the rows of partitions."""
+    """Delete the rows of partitions."""
     table = table_of(arguments)
     found = live_partitions(table, list(arguments.partition))
     if not arguments.dry_run and found:
         drop_partitions(table, list(arguments.partition))
-    return _print_partitions(arguments, found, "no such partition has rows", "dropped")
+    return _print_partitions(arguments, found, "no matching partition has rows", "dropped")
 
 
 @command(
     "truncate",
-    "Remove all rows of a table.",
+    "Delete all rows of a table.",
     ONE_TABLE,
     DRY_RUN,
     examples="Examples:\n  lakeward table truncate /data/warehouse shop.orders --dry-run\n",
 )
 def truncate(arguments: Arguments) -> int:
-    """Remove all rows."""
+    """Delete all rows."""
     table = table_of(arguments)
     found = live_partitions(table)
     if not arguments.dry_run and found:
         truncate_rows(table)
-    return _print_partitions(arguments, found, "the table has no rows", "emptied")
+    return _print_partitions(arguments, found, "the table has no rows", "truncated")
 
 
 def _print_partitions(
@@ -160,8 +160,8 @@ def _print_partitions(
     "overwrite",
     _OVERWRITE,
     ONE_TABLE,
-    positional("file", type=PATH, metavar="FILE", help="the rows: .parquet, .json, .jsonl or .csv"),
-    option("--partition", PARTITION, "the partition that they replace"),
+    positional("file", type=PATH, metavar="FILE", help="rows: .parquet, .json, .jsonl or .csv"),
+    option("--partition", PARTITION, "the partition to replace"),
     examples=_OVERWRITE_EXAMPLES,
 )
 def overwrite(arguments: Arguments) -> int:
@@ -176,21 +176,21 @@ def overwrite(arguments: Arguments) -> int:
 
 
 def _batches(path: Path, table: FileStoreTable) -> Iterator[pa.RecordBatch]:
-    """Rows of a file with the columns of a table."""
+    """Read the rows of a file, with the columns of a table."""
     schema = table.schema.arrow_schema
     if not path.is_file():
-        raise InvalidRequestError("there is no such file", path=path)
+        raise InvalidRequestError("no such file", path=path)
     try:
         for batch in _read(path, schema):
             missing = sorted(set(schema.names) - set(batch.schema.names))
             if missing:
                 raise InvalidRequestError(
-                    "the file lacks a column of the table", path=path, column=missing[0]
+                    "a column of the table is missing in the file", path=path, column=missing[0]
                 )
             yield batch.select(schema.names).cast(schema)
     except (ValueError, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidRequestError(
-            "rows of the file do not fit the table", detail=str(error), path=path
+            "rows of the file do not match the schema of the table", detail=str(error), path=path
         ) from error
 
 
@@ -206,7 +206,7 @@ def _read(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             yield from json.read_json(path, parse_options=options).to_batches()
         case other:
             raise InvalidRequestError(
-                "files of this kind are not read", hint="use .parquet, .jsonl or .csv", kind=other
+                "unsupported file format", hint="use .parquet, .jsonl or .csv", kind=other
             )
 
 
@@ -225,7 +225,7 @@ def _counting(event: str, what: str, table: str) -> tuple[Callable[[int, int], N
     _INDEX,
     ONE_TABLE,
     option("--partition", PARTITION, "only partitions with these values"),
-    flag("--rebuild", "also those that files have"),
+    flag("--rebuild", "also rebuild existing indexes"),
     DRY_RUN,
     examples="Examples:\n  lakeward table rewrite-index /data/warehouse shop.orders --dry-run\n",
 )
@@ -243,9 +243,9 @@ def rewrite_index(arguments: Arguments) -> int:
     line.clear()
     snapshot = None if result is None else result.compact_snapshot_id
     if result is None:
-        text = "no file lacks an index"
+        text = "no index is missing"
     elif snapshot is None:
-        text = "another writer was faster each time; run it again"
+        text = "lost every commit race against another writer; run it again"
     else:
         text = f"indexes are built, snapshot {snapshot}"
     return emit_fact(arguments, text, {"table": arguments.table, "snapshot": snapshot})
@@ -255,13 +255,13 @@ def rewrite_index(arguments: Arguments) -> int:
     "rescale",
     _RESCALE,
     ONE_TABLE,
-    option("--buckets", POSITIVE, "the new number", required=True),
-    partitions("only partitions with these values; the others cannot be written until then"),
+    option("--buckets", POSITIVE, "new number of buckets", required=True),
+    partitions("only partitions with these values; others cannot be written until rescaled"),
     DRY_RUN,
     examples="Examples:\n  lakeward table rescale /data/warehouse shop.orders --buckets 16\n",
 )
 def rescale(arguments: Arguments) -> int:
-    """Rewrite the rows into other buckets."""
+    """Rewrite the rows into the new buckets."""
     table = table_of(arguments)
     found = rescaled_partitions(table, arguments.buckets, list(arguments.partition))
     if not arguments.dry_run:
@@ -300,8 +300,8 @@ def _show_rescale(line: ProgressLine, table: str, progress: RescaleProgress) -> 
     "analyze",
     _ANALYZE,
     ONE_TABLE,
-    option("--columns", NAMES, "statistics of these columns, too", default=()),
-    flag("--all-columns", "of all that can have any"),
+    option("--columns", NAMES, "also statistics of these columns", default=()),
+    flag("--all-columns", "also statistics of all columns that support them"),
     examples="Examples:\n"
     "  lakeward table analyze /data/warehouse shop.orders --columns id,amount\n",
 )
@@ -341,7 +341,7 @@ def analyze(arguments: Arguments) -> int:
     examples="Examples:\n  lakeward table repair /data/warehouse shop.orders --dry-run\n",
 )
 def repair(arguments: Arguments) -> int:
-    """Write the hints anew."""
-    found = repair_hints(table_of(arguments), dry_run=arguments.dry_run)
-    rows = [[one.path, one.found, one.right] for one in found]
-    return emit(arguments, ["hint", "said", "right"], rows, "all hints are right")
+    """Rewrite the hint files."""
+    repaired = repair_hints(table_of(arguments), dry_run=arguments.dry_run)
+    rows = [[hint.path, hint.found, hint.right] for hint in repaired]
+    return emit(arguments, ["hint", "said", "right"], rows, "all hints are correct")

@@ -164,7 +164,7 @@ def validate(arguments: Arguments) -> int:
     print(aligned(["setting", "value", "from"], given.lines))
     print()
     for each in results:
-        place = "" if each.ok else given.places.of(each.key) or given.places.told(each.finding)
+        place = "" if each.ok else given.places.of(each.key) or given.places.of_quoted(each.finding)
         at = f"{place}: " if place else ""
         print(f"{'ok  ' if each.ok else 'FAIL'}  {at}{each.name}: {each.finding}")
     print("\nvalid" if not failed else f"\nnot ready: {failed[0].name} (exit code {code})")

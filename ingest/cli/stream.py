@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward stream points|rollback`: a whole stream at one of its batches.
+"""`lakeward stream points|rollback`: roll a whole stream back to one of its batches.
 
-The stream's daemon must be stopped: `rollback` is refused while one owns the stream.
+The daemon of the stream must be stopped: `rollback` is refused while one owns the stream.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +24,14 @@ from storage.errors import DataLossError
 
 __all__ = ["stream"]
 
-_ABOUT = "Look at the batches of a stream, and roll all its tables back to one of them."
+_ABOUT = "List the batches of a stream, and roll all its tables back to one of them."
 
 _ROLLBACK = """\
 Roll all tables of a stream, and its offsets, back to the end of a batch.
 
-The next start reads on from there and writes the rows again. Rows of later batches are retracted,
-and tags of later snapshots removed. What was replayed from quarantine since then is not replayed
-again. Needs the source's records since that batch; refused while a daemon owns the stream. When it
+Snapshots of later batches and their tags are deleted. The next start resumes from there and writes
+the rows again; rows that were replayed from quarantine since then are not replayed again. The
+source must still have the records since that batch. Refused while a daemon owns the stream. If it
 is interrupted, no daemon starts until it is repeated or `lakeward run --recover-offsets` is run."""
 
 _EXAMPLES = """\
@@ -47,11 +47,10 @@ stream = group("stream", _ABOUT, examples=_EXAMPLES)
 
 @command(
     "points",
-    "List the batches that a stream can be rolled back to.",
+    "List the batches to which a stream can be rolled back.",
     CONFIGURATION,
     option("--limit", COUNT, "newest N; 0 = all (default: 20)", default=20),
     JSON,
-    examples=_EXAMPLES,
     into=stream,
 )
 def points(arguments: Arguments) -> int:
@@ -76,15 +75,14 @@ def points(arguments: Arguments) -> int:
     "rollback",
     _ROLLBACK,
     CONFIGURATION,
-    option("--to-batch", COUNT, "commit identifier of the last batch that stays"),
+    option("--to-batch", COUNT, "commit identifier of the last batch to keep"),
     option(
         "--to-time",
         MOMENT_MS,
-        "the last batch committed at or before it stays; ISO 8601 (UTC without a zone)",
+        "keep the batches committed up to this time; ISO 8601 (UTC without a zone)",
     ),
     DRY_RUN,
-    flag("--json", "as one JSON object"),
-    examples=_EXAMPLES,
+    flag("--json", "print one JSON object"),
     into=stream,
 )
 def rollback(arguments: Arguments) -> int:
@@ -118,7 +116,7 @@ def _print_plan(arguments: Arguments, point: Point, plans: Sequence[TablePlan], 
         document: Mapping[str, Any] = {"batch": point.identifier, "tables": tables, "end": end}
         print(json_line(document))
         return
-    print(f"batch {point.identifier} of {human_time(point.time_ms)} is the last that stays\n")
+    print(f"last batch to keep: {point.identifier} of {human_time(point.time_ms)}\n")
     print(f"{aligned(head, rows)}\n\n{end}")
 
 
@@ -128,10 +126,10 @@ def _row(plan: TablePlan) -> list[Any]:
 
 
 def _require_records(settings: Settings, plans: Sequence[TablePlan]) -> None:
-    """Refuse when Kafka has dropped records that the tables would lack.
+    """Require that Kafka still has the records that the next start reads again.
 
     Raises:
-        DataLossError: it has.
+        DataLossError: it has deleted some of them.
     """
     if not isinstance(settings.source, KafkaSourceSettings):
         return
@@ -146,7 +144,7 @@ def _require_records(settings: Settings, plans: Sequence[TablePlan]) -> None:
                 low, _ = marks.get((topic, int(key)), (offset, offset))
                 if low > offset:
                     raise DataLossError(
-                        "kafka no longer has the records since that batch",
+                        "Kafka no longer has the records since that batch",
                         hint="choose a later batch, or take a new snapshot of the tables",
                         table=plan.name,
                         topic=topic,

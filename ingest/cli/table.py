@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lakeward table …`: tables from the command line, without Spark.
 
-The list of tables is here, because it reads metadata alone and starts at once; `look` reads one
+The list of tables is here, because it reads only metadata and starts fast; `inspection` reads one
 table, `history` changes which snapshots it has, `rewrite` changes its files.
 """
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["table"]
 
 _ABOUT = """\
-Look at the tables of a warehouse, and maintain one.
+Inspect and change the tables of a warehouse.
 
-`ls`, `show`, `scan`, `files` and `snapshots` change nothing. The others are safe beside a daemon
-except where their help says what to stop."""
+`ls`, `show`, `scan`, `files` and `snapshots` are read-only. The others are safe while a daemon
+runs, unless their help says what to stop first."""
 
 _EXAMPLES = """\
 Examples:
@@ -32,41 +32,43 @@ Examples:
   lakeward table files /data/warehouse shop.orders --json
 """
 
-_LOOK = "Look at tables"
+_INSPECT = "Inspect tables"
 
 _COMMANDS = (
-    Lazy(_LOOK, "ingest.cli.table", {"ls": "databases and tables with their newest snapshot"}),
     Lazy(
-        _LOOK,
-        "ingest.cli.look",
+        _INSPECT, "ingest.cli.table", {"ls": "list databases and tables with their newest snapshot"}
+    ),
+    Lazy(
+        _INSPECT,
+        "ingest.cli.inspection",
         {
-            "show": "schema, options, keys, rows, files per level",
-            "scan": "rows of a snapshot, merged; or of a system table",
-            "files": "live data files of a snapshot",
-            "snapshots": "snapshots that can be read",
+            "show": "print schema, options, keys, rows, files per level",
+            "scan": "print the merged rows of a snapshot, or the rows of a system table",
+            "files": "list the live data files of a snapshot",
+            "snapshots": "list the available snapshots",
         },
     ),
     Lazy(
         "Change the history",
         "ingest.cli.history",
         {
-            "tag": "names for snapshots: ls, create, delete, rename, replace",
-            "branch": "branches: ls, create, delete, rename, forward",
-            "consumer": "progress of streaming readers: ls, set, delete",
-            "rollback": "make an older snapshot the newest again",
+            "tag": "manage tags: ls, create, delete, rename, replace",
+            "branch": "manage branches: ls, create, delete, rename, forward",
+            "consumer": "manage the progress of streaming readers: ls, set, delete",
+            "rollback": "roll a table back to an older snapshot",
         },
     ),
     Lazy(
         "Change rows and files",
         "ingest.cli.rewrite",
         {
-            "drop-partition": "remove the rows of partitions",
-            "truncate": "remove all rows",
+            "drop-partition": "delete the rows of partitions",
+            "truncate": "delete all rows",
             "overwrite": "replace the rows of a table or partition",
-            "rewrite-index": "build the file indexes that files lack",
-            "rescale": "give a table another number of buckets",
+            "rewrite-index": "build missing file indexes",
+            "rescale": "change the number of buckets of a table",
             "analyze": "compute statistics for query engines",
-            "repair": "rewrite LATEST and EARLIEST where they are wrong",
+            "repair": "rewrite wrong or missing LATEST and EARLIEST hints",
         },
     ),
 )
@@ -89,7 +91,7 @@ def ls(arguments: Arguments) -> int:
     databases = catalog.list_databases()
     if arguments.database is not None:
         if arguments.database not in databases:
-            raise NotFoundError("there is no such database", database=arguments.database)
+            raise NotFoundError("no such database", database=arguments.database)
         databases = [arguments.database]
     rows: list[list[Any]] = []
     for database in databases:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a pipeline: their table, where they come from, what is refused."""
+"""The settings of a pipeline: declarations, loading, validation."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contradictions that the settings alone show. Others: `ingest.daemon.configuration`."""
+"""Checks for contradictory settings. Checks that need more: `ingest.daemon.configuration`."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ __all__ = ["CHECKS"]
 
 
 def check_tables(settings: Settings) -> None:
-    """Refuse malformed table options now rather than when the first table is made."""
+    """Refuse malformed table options before the first table is created."""
     common = settings.sink.table_properties
     _check_options("sink.table.properties", common)
     for number, rule in enumerate(settings.tables):
@@ -32,23 +32,23 @@ def _check_options(where: str, properties: Mapping[str, str]) -> None:
 
 
 def check_dead_letters(settings: Settings) -> None:
-    """Refuse a topic for bad records that cannot be written, or that would feed itself.
+    """Refuse a dead-letter topic that cannot be written, or that the source reads.
 
     Raises:
-        InvalidOptionError: the source is no Kafka, or reads the topic.
+        InvalidOptionError: the source is not Kafka, or reads the topic.
     """
     topic, source = settings.bad_records.topic, settings.source
     if topic is None:
         return
     if not isinstance(source, KafkaSourceSettings):
         raise InvalidOptionError(
-            "copies of bad records go to the source's brokers, and this source has none",
+            "a dead-letter topic requires a Kafka source",
             hint="remove it: bad records are in the quarantine table anyway",
             key="bad.records.topic",
         )
     if selects_topic(source, topic):
         raise InvalidOptionError(
-            "the topic for bad records is one that the source reads",
+            "the source reads the dead-letter topic",
             hint="add it to `source.topics.exclude`, or choose another name",
             key="bad.records.topic",
             value=topic,

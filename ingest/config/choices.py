@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that settings take where there is a choice: formats, type mappings, events, changes."""
+"""Values of settings with a fixed set of values: formats, type mappings, events, schema changes."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ AVRO_FORMATS = (DEBEZIUM_AVRO, UPSERT_AVRO)
 """Formats that need a schema registry."""
 
 BARE_ROW_FORMATS = ("json", "upsert-json", "debezium-flat")
-"""Formats whose message is a row, which may have members of any name."""
+"""Formats whose message is a row, which may have fields of any name."""
 
 SWEEP_REMOVED = {"sweep": "`lakeward verify --repair` deletes rows that the source does not have"}
 """The value of `on.resnapshot` of earlier releases, and what replaced it."""
@@ -60,31 +60,32 @@ ALERT_EVENTS = (
     "stream_paused",
     "stream_resumed",
 )
-"""Events that webhooks can get; status-api.md says when."""
+"""Events of webhooks; documented in status-api.md."""
 
 MAPPING_WORDS: Mapping[str, str] = MappingProxyType(
     {
-        "tinyint1-not-bool": "TINYINT(1) stays a number; always so here",
-        "to-nullable": "columns take null although the source's do not; always so here",
+        "tinyint1-not-bool": "TINYINT(1) stays a number; always on",
+        "to-nullable": "columns are nullable, even if they are not in the source; always on",
         "to-string": "every column is STRING",
         "char-to-string": "CHAR(n) and VARCHAR(n) are STRING",
         "longtext-to-bytes": "LONGTEXT is BYTES (UTF-8)",
         "bigint-unsigned-to-bigint": "BIGINT UNSIGNED is BIGINT; larger numbers are bad records",
-        "decimal-no-change": "the type of DECIMAL columns stays; what does not fit is a bad record",
-        "no-change": "the type of no column changes; what does not fit is a bad record",
+        "decimal-no-change": "DECIMAL columns keep their type; a value that does not fit makes a "
+        "bad record",
+        "no-change": "all columns keep their type; a value that does not fit makes a bad record",
         "unsigned-bigint-to-decimal": "BIGINT UNSIGNED is DECIMAL(20, 0), also when the connector "
         "sends it as a signed number",
         "infinity-to-null": "infinite dates and timestamps are null",
-        "infinity-to-bounds": "they are the first moment of the year 1 or the last of the year "
-        "9999",
-        "time-to-bigint": "TIME is BIGINT: microseconds, below zero and beyond a day too",
+        "infinity-to-bounds": "infinite dates and timestamps are the first or last value of the "
+        "years 1 to 9999",
+        "time-to-bigint": "TIME is BIGINT: microseconds, also negative and beyond a day",
         "time-to-string": "TIME is STRING: `[-]HH:MM:SS[.ffffff]`",
-        "cut-fractions": "fractions of a second in texts that are finer than the column's are cut",
+        "cut-fractions": "fractions of a second in texts are truncated to the column's precision",
         "zoned-to-string": "timestamps with a zone are STRING, as sent",
-        "bits-to-bigint": "base64 text in a BIGINT column is BIT(n), where events have no schema",
+        "bits-to-bigint": "base64 text in a BIGINT column is BIT(n), for events without schema",
     }
 )
-"""Words of the setting, and what each does."""
+"""Values of `sink.type.mapping` with their meaning."""
 
 _CONTRARY = (
     ("bigint-unsigned-to-bigint", "unsigned-bigint-to-decimal"),
@@ -98,30 +99,30 @@ _CONTRARY = (
 
 
 def checked_mapping(words: Iterable[str]) -> tuple[str, ...]:
-    """The words of `sink.type.mapping`, in lower case and sorted.
+    """Return the values of `sink.type.mapping`, in lower case and sorted.
 
     Raises:
-        InvalidOptionError: a word is unknown, or contradicts another.
+        InvalidOptionError: a value is unknown, or contradicts another.
     """
     key = "sink.type.mapping"
     chosen = sorted({word.strip().lower() for word in words})
     for word in chosen:
         if word not in MAPPING_WORDS:
             raise InvalidOptionError(
-                f"there is no type mapping {word!r}",
+                f"unknown type mapping {word!r}",
                 hint=nearest(word, MAPPING_WORDS) or f"one of {', '.join(MAPPING_WORDS)}",
                 key=key,
             )
-    for one, other in _CONTRARY:
-        if one in chosen and other in chosen:
+    for first, second in _CONTRARY:
+        if first in chosen and second in chosen:
             raise InvalidOptionError(
-                f"{one} and {other} contradict each other", hint="keep one of them", key=key
+                f"{first} and {second} contradict each other", hint="keep one of them", key=key
             )
     return tuple(chosen)
 
 
 class ChangeKind(enum.StrEnum):
-    """A kind of schema change, by its name in the settings."""
+    """A kind of schema change, named as in the settings."""
 
     CREATE_TABLE = "create.table"
     ADD_COLUMN = "add.column"
@@ -133,15 +134,15 @@ class ChangeKind(enum.StrEnum):
 
 
 def kinds_named(name: str) -> tuple[ChangeKind, ...]:
-    """The kinds that a full or partial name means: `drop.column`, `drop`, `column`.
+    """Return the kinds of a full or partial name: `drop.column`, `drop`, `column`.
 
     Raises:
-        ValueError: none; the text says what was wanted and what may have been meant.
+        ValueError: no kind matches; the text has the expected values and a suggestion.
     """
     words = name.strip().lower().split(".")
-    found = tuple(kind for kind in ChangeKind if _has(kind.value.split("."), words))
-    if found:
-        return found
+    kinds = tuple(kind for kind in ChangeKind if _has(kind.value.split("."), words))
+    if kinds:
+        return kinds
     known = {word for kind in ChangeKind for word in (kind.value, *kind.value.split("."))}
     hint = nearest(name.strip(), sorted(known))
     meant = f"; {hint}" if hint else ""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who compacts a table: what `tables[].compaction` means for tables and for this stream's writers.
+"""Compaction mode of a table: effect of `tables[].compaction` on tables and writers.
 
-`inline` = this stream; `dedicated` = `lakeward compact` or another job; `off` = nobody. The stream
-does the same for the last two: it writes only. A table that it makes says so itself (`write-only`),
-so that every other writer sees it; for a table that is there the stream goes by an option that is
-not stored. What a rule does not say, the table's own option says.
+`inline` = this stream compacts; `dedicated` = `lakeward compact` or another job does; `off` = no
+process does. With the last two the stream only writes. A table that the stream creates gets the
+option `write-only`, which all writers honour; for an existing table the stream uses a dynamic
+option. Without a rule the option of the table applies.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _INLINE = "inline"
 
 
 def created_options(settings: Settings, table: str) -> dict[str, str]:
-    """Options of a new table."""
+    """Return the options of a new table."""
     word = settings.rule_value(table, lambda rule: rule.compaction)
     return {} if word is None else {WRITE_ONLY: _text(word)}
 
@@ -28,12 +28,12 @@ def created_options(settings: Settings, table: str) -> dict[str, str]:
 def passing_options(
     settings: Settings, table: str, stored: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Options by which the stream goes for a table that is there, besides the stored ones.
+    """Return the dynamic options that the stream uses for an existing table.
 
     Args:
-        settings: of the pipeline.
+        settings: settings of the pipeline.
         table: `database.table`.
-        stored: options of the table.
+        stored: stored options of the table.
     """
     wanted = created_options(settings, table)
     return {
@@ -44,7 +44,7 @@ def passing_options(
 
 
 def check_compaction(settings: Settings) -> None:
-    """Refuse rules that say two things.
+    """Refuse contradictory rules.
 
     Raises:
         InvalidOptionError: `compaction` and the option `write-only` contradict each other.
@@ -61,7 +61,7 @@ def check_compaction(settings: Settings) -> None:
             raise InvalidOptionError(
                 f"`compaction: {rule.compaction}` contradicts the table property "
                 f"`{WRITE_ONLY}: {given}`",
-                hint=f"remove `{WRITE_ONLY}` from `{where}.table.properties`: `compaction` says it",
+                hint=f"remove `{WRITE_ONLY}` from `{where}.table.properties`: `compaction` sets it",
                 key=f"tables[{number}].compaction",
                 value=rule.compaction,
             )

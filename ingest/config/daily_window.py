@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A time of day at which something may be done, such as `01:00-05:00 Europe/Berlin`. Pure."""
+"""A daily time window, such as `01:00-05:00 Europe/Berlin`. Pure."""
 
 import dataclasses
 import datetime
@@ -13,12 +13,12 @@ _FORM = re.compile(r"(\d\d?):(\d\d)\s*-\s*(\d\d?):(\d\d)(?:\s+(\S+))?")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DailyWindow:
-    """From one time of day to another, which may be on the next day.
+    """A daily window; it may end on the next day.
 
     Attributes:
-        start: first moment of it.
-        end: first moment after it.
-        zone: whose wall clocks these are.
+        start: start time, inclusive.
+        end: end time, exclusive.
+        zone: time zone of both.
     """
 
     start: datetime.time
@@ -27,10 +27,10 @@ class DailyWindow:
 
     @staticmethod
     def parse(text: str) -> "DailyWindow":
-        """The window of a text such as `01:00-05:00` or `22:30-04:00 Europe/Berlin`.
+        """Parse a window such as `01:00-05:00` or `22:30-04:00 Europe/Berlin`.
 
         Raises:
-            ValueError: it is none; says what is wanted.
+            ValueError: malformed; the text describes the expected value.
         """
         wanted = "a time of day such as `01:00-05:00` or `22:30-04:00 Europe/Berlin`"
         found = _FORM.fullmatch(text.strip())
@@ -48,9 +48,9 @@ class DailyWindow:
         return DailyWindow(start, end, zone)
 
     def opened(self, now_ms: int) -> datetime.date | None:
-        """The day on which the window opened that is open at a moment [epoch ms]; None: it is shut.
+        """Return the start date of the window that contains a time [epoch ms]; None: closed.
 
-        Wall clocks that are put back or forward make one window longer or shorter.
+        A change to or from daylight saving time makes one window longer or shorter.
         """
         moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
         local = moment.astimezone(zoneinfo.ZoneInfo(self.zone))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON Schema of a configuration file, by which editors complete and check it.
+"""The JSON Schema of configuration files, for completion and validation in editors.
 
-It accepts every spelling that `loading` accepts (nested sections, dotted keys, any mix of both) but
-words in capitals, and says nothing of what is required: one file may be a part of a configuration.
+It accepts every spelling that `loading` accepts (nested sections, dotted keys, any mix of both),
+except values in upper case. It requires no key, because one file may be a part of a configuration.
 """
 
 import re
@@ -17,7 +17,7 @@ __all__ = ["json_schema"]
 
 
 def json_schema() -> dict[str, Any]:
-    """The whole schema, as plain values; of the draft that editors know best."""
+    """Return the schema as plain values, of the draft with the best support in editors."""
     definitions: dict[str, Any] = {}
     texts = {SOURCE_TYPE.key: SOURCE_TYPE.doc, **docs(Settings)}
     document = _section("", {row.key: _value(row, texts) for row in SETTINGS}, definitions)
@@ -36,7 +36,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _value(row: Setting, texts: Mapping[str, str]) -> dict[str, Any]:
-    """What a setting may be; `null` is as if it was not there."""
+    """Return the schema of a setting; `null` means not set."""
     schema: dict[str, Any] = {
         "description": texts[row.key],
         "anyOf": [dict(row.kind.schema), {"type": "null"}],
@@ -47,12 +47,12 @@ def _value(row: Setting, texts: Mapping[str, str]) -> dict[str, Any]:
 def _section(
     prefix: str, values: Mapping[str, dict[str, Any]], definitions: dict[str, Any]
 ) -> dict[str, Any]:
-    """What may stand below a prefix, which ends with a dot.
+    """Return the schema of a section.
 
     Args:
-        prefix: of the keys.
-        values: schemas by whole key.
-        definitions: takes in values and inner sections.
+        prefix: prefix of the keys, which ends with a dot.
+        values: schemas by full key.
+        definitions: output: values and inner sections.
     """
     properties: dict[str, Any] = {}
     patterns: dict[str, Any] = {}
@@ -72,15 +72,15 @@ def _section(
             if inner not in definitions:
                 definitions[inner] = {}
                 definitions[inner] = _section(f"{prefix}{head}.", below, definitions)
-            # some are a setting and a section: `source.topics`
+            # some keys are a setting and a section: `source.topics`
             alternatives = properties.setdefault(head, {"anyOf": []})["anyOf"]
             if reference not in alternatives:
                 alternatives.append(reference)
     schema: dict[str, Any] = {
         "type": ["object", "null"],
         "properties": {
-            name: each if len(each["anyOf"]) > 1 else each["anyOf"][0]
-            for name, each in properties.items()
+            name: value if len(value["anyOf"]) > 1 else value["anyOf"][0]
+            for name, value in properties.items()
         },
         "additionalProperties": False,
     }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the settings of a pipeline from YAML files, environment and flags, all mistakes at once.
+"""Read the settings of a pipeline from YAML files, environment and flags; report all mistakes.
 
 Precedence: flag, then environment (`LAKEWARD__SOURCE__BOOTSTRAP_SERVERS` is
-`source.bootstrap.servers`), then file, then default. Of several files the later wins.
+`source.bootstrap.servers`), then file, then default. Later files override earlier ones.
 """
 
 import dataclasses
@@ -60,12 +60,12 @@ Parallelism = Callable[[str | None, Mapping[str, str]], int]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """Settings, and where each explicitly given one came from.
+    """Settings, and the origin of each value.
 
     Attributes:
-        settings: the values in force.
-        lines: (key, value as it may be shown, origin) in the order of the reference.
-        places: where the files say what.
+        settings: values in force.
+        lines: (key, redacted value, origin) in the order of the reference.
+        places: positions of the keys in the files.
     """
 
     settings: Settings
@@ -81,28 +81,28 @@ def resolve(
     parallelism: Parallelism,
     checks: Iterable[Callable[[Settings], None]] = (),
 ) -> Resolved:
-    """Settings from one or more YAML files (`-` is standard input), with the origin of each value.
+    """Load settings from one or more YAML files (`-` is standard input), with their origins.
 
     Args:
-        paths: files; of several, later ones win.
-        overrides: dotted keys from flags; they win over everything.
-        environ: environment; default is the process's.
-        parallelism: tasks that run at once, from Spark's master and properties, where
-            `spark.parallelism` is not given.
-        checks: of the settings, besides those that need nothing else.
+        paths: files; later ones override earlier ones.
+        overrides: dotted keys from flags; highest precedence.
+        environ: environment; default: that of the process.
+        parallelism: returns the number of concurrent tasks from Spark's master and properties, if
+            `spark.parallelism` is not set.
+        checks: additional checks of the settings.
 
     Raises:
-        NotFoundError: a file is not there.
-        InvalidOptionError: a key is unknown, or a value malformed, missing or contradicted.
-        UnsupportedFeatureError: a key of a later version is used.
+        NotFoundError: a file does not exist.
+        InvalidOptionError: a key is unknown, or a value malformed, missing or contradictory.
+        UnsupportedFeatureError: the setting is not supported yet.
     """
     environ = os.environ if environ is None else environ
     places, mistakes = Places(), Mistakes()
     try:
         given, rules, routes = _read(paths, overrides or {}, environ, places, mistakes)
         values = _parse_all(given, mistakes)
-        table_rules = _each(rules, table_rule, mistakes)
-        route_rules = _each(routes, route_rule, mistakes)
+        table_rules = _parse_rules(rules, table_rule, mistakes)
+        route_rules = _parse_rules(routes, route_rule, mistakes)
         mistakes.check()
         settings = _build(values, table_rules, route_rules, parallelism)
         for check in (*CHECKS, *checks):
@@ -123,15 +123,15 @@ def _read(
     places: Places,
     mistakes: Mistakes,
 ) -> tuple[dict[str, Given], list[object], list[object]]:
-    """Raw values by key, and raw rules of `tables` and `route`."""
+    """Read raw values by key, and raw rules of `tables` and `route`."""
     given: dict[str, Given] = {}
     rules: list[object] = []
     routes: list[object] = []
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         document = read_document(path, places)
-        for name, found in (("tables", rules), ("route", routes)):
+        for name, collected in (("tables", rules), ("route", routes)):
             with mistakes():
-                found += rule_list(interpolate(document.pop(name, None), environ, name), name)
+                collected += rule_list(interpolate(document.pop(name, None), environ, name), name)
         plain: dict[str, object] = {}
         for name, section in document.items():
             with mistakes():
@@ -146,14 +146,14 @@ def _read(
     return given, rules, routes
 
 
-def _each(
+def _parse_rules(
     raw: Sequence[object], parse: Callable[[object, int], _Rule], mistakes: Mistakes
 ) -> list[_Rule]:
-    found = []
+    rules = []
     for number, rule in enumerate(raw):
         with mistakes():
-            found.append(parse(rule, number))
-    return found
+            rules.append(parse(rule, number))
+    return rules
 
 
 def _merge(target: dict[str, Given], newer: Mapping[str, Given], mistakes: Mistakes) -> None:
@@ -175,11 +175,11 @@ def _merge(target: dict[str, Given], newer: Mapping[str, Given], mistakes: Mista
 
 
 def _map_of(key: str) -> str | None:
-    return next((each for each in _MAPS if key.startswith(each + ".")), None)
+    return next((name for name in _MAPS if key.startswith(name + ".")), None)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """`LAKEWARD__A__B_C=v` is `a.b.c: v`."""
+    """Read variables: `LAKEWARD__A__B_C=v` is `a.b.c: v`."""
     by_name = {re.sub(r"[.-]", "_", row.key): row.key for row in SETTINGS}
     found: dict[str, Given] = {}
     for variable, value in sorted(environ.items()):
@@ -211,7 +211,7 @@ def _variable_of(key: str) -> str:
 
 
 def _unknown(key: str) -> InvalidRequestError:
-    planned = next((each for each in NOT_YET if key == each or key.startswith(each + ".")), None)
+    planned = next((name for name in NOT_YET if key == name or key.startswith(name + ".")), None)
     if planned is not None:
         return not_yet(planned)
     return InvalidOptionError(
@@ -250,7 +250,7 @@ def _build(
     routes: Sequence[Route],
     parallelism: Parallelism,
 ) -> Settings:
-    """The settings, with values that follow from several: the given ones by key are typed."""
+    """Build the settings from typed values by key; derive values that depend on several."""
     values = {**{row.key: row.unset for row in SETTINGS}, **given}
     retain_s = values["maintenance.snapshot.retain"]
     properties = dict(values["sink.table.properties"])
@@ -284,10 +284,10 @@ def _build(
 def _checkpoint(location: str | None, warehouse: str, name: str) -> str:
     if location is None and not is_local(warehouse):
         raise InvalidOptionError(
-            "a checkpoint beside this warehouse is not possible",
+            "this warehouse cannot hold the checkpoint",
             detail="Spark keeps its offset log in local or mounted directories only",
-            hint="set `pipeline.checkpoint` to one; offsets are also kept in the tables, so a "
-            "volume that may be lost is enough",
+            hint="set `pipeline.checkpoint` to such a directory; an ephemeral volume is enough, "
+            "because the offsets are also in the tables",
             key="pipeline.checkpoint",
         )
     if location is None:
@@ -295,7 +295,7 @@ def _checkpoint(location: str | None, warehouse: str, name: str) -> str:
     if _URI.match(location) and not location.startswith("file:"):
         raise InvalidOptionError(
             "the checkpoint must be a local or mounted directory",
-            hint="offsets are also kept in the tables, so a volume that may be lost is enough",
+            hint="an ephemeral volume is enough, because the offsets are also in the tables",
             key="pipeline.checkpoint",
             value=location,
         )
@@ -326,7 +326,7 @@ def _source(
             other = "files" if kind == "kafka" else "kafka"
             hint = f"remove it, or set `source.type: {other}`"
             raise InvalidOptionError(
-                f"this setting is not for the {kind} source", hint=hint, key=key
+                f"this setting does not apply to the {kind} source", hint=hint, key=key
             )
     limits = {
         "max_records": values["pipeline.trigger.max.records"],
@@ -350,12 +350,12 @@ def _source(
 
 
 def _lines(setting: str, name: str) -> str:
-    """`FileSourceSettings.lines`: only where messages are rows may one look like a record."""
+    """Return `FileSourceSettings.lines`: only a message that is a row can look like a record."""
     return "ask" if setting == "auto" and name in BARE_ROW_FORMATS else setting
 
 
 def _shown(given: Mapping[str, Given], settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """(key, value as it may be shown, origin) in the order of the reference."""
+    """Yield (key, redacted value, origin) in the order of the reference."""
     derived = {
         "pipeline.checkpoint": settings.pipeline.checkpoint,
         "bad.records.table": settings.bad_records.table,
@@ -382,7 +382,7 @@ def _shown_text(row: Setting, value: object) -> str:
 
 
 def _shown_rule(rule: TableRule) -> Iterator[str]:
-    """What a rule says by key; of masks the columns alone, for masks may hold salts."""
+    """Yield the settings of a rule; of masks only the columns, because masks may contain salts."""
     for name, row in fields_declared(TableRule).items():
         value = getattr(rule, name)
         if row.key == "table.properties":

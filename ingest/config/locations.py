@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where in its files a configuration says what, and several mistakes as one error.
+"""Positions of keys in configuration files, and several mistakes as one error.
 
 Lines and columns are those of PyYAML's nodes, counted from one.
 """
@@ -19,11 +19,11 @@ _LAST = re.compile(r"(\.[^.\[\]]+|\[\d+\])$")
 
 
 class SeveralMistakesError(InvalidOptionError):
-    """More than one mistake; all of them are in `mistakes_of(error)`, and as text in its detail."""
+    """Several mistakes: `mistakes_of(error)` returns them, its detail has their texts."""
 
 
 class Places:
-    """Positions of keys, of several files; later ones win."""
+    """Positions of keys in several files; later files override earlier ones."""
 
     def __init__(self) -> None:
         self._found: dict[str, str] = {}
@@ -31,7 +31,7 @@ class Places:
         self._elsewhere: tuple[str, ...] = ()
 
     def read(self, name: str, text: str) -> None:
-        """Take in a file; one that is no YAML has no places."""
+        """Record the positions of a file; ignored if it is not YAML."""
         try:
             root = yaml.compose(text, yaml.SafeLoader)
         except yaml.YAMLError:
@@ -60,12 +60,12 @@ class Places:
         self._found[key] = f"{name}:{mark.line + 1}:{mark.column + 1}"
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Keys whose values come from elsewhere, with everything below them."""
+        """Drop the positions of keys whose values do not come from a file, and of inner keys."""
         self._elsewhere = (*self._elsewhere, *keys)
 
     def of(self, key: str) -> str:
-        """`file:line:column` of a key, or of what it is in; "" when no file has it."""
-        if any(key == each or key.startswith(f"{each}.") for each in self._elsewhere):
+        """Return `file:line:column` of a key or its nearest parent; "" if no file has it."""
+        if any(key == other or key.startswith(f"{other}.") for other in self._elsewhere):
             return ""
         while key:
             if key in self._found:
@@ -74,65 +74,67 @@ class Places:
             key = "" if shorter == key else shorter
         return ""
 
-    def told(self, text: str) -> str:
-        """The place of the first key that a text quotes in backticks; "" when there is none."""
+    def of_quoted(self, text: str) -> str:
+        """Return the position of the first key in backticks in a text; "" if there is none."""
         named = (match.group(1) for match in _QUOTED.finditer(text))
         return next((self.of(key) for key in named if key in self._found), "")
 
     def locate(self, error: LakewardError) -> None:
-        """Give the mistakes of an error their places, as the context value `at`."""
-        for each in mistakes_of(error):
-            if "at" in each.context:
+        """Add the positions of mistakes to their context, as `at`."""
+        for mistake in mistakes_of(error):
+            if "at" in mistake.context:
                 continue
-            key = each.context.get("key")
-            place = self.of(str(key)) if key else self.told(f"{each.message} {each.hint}")
-            if place:
-                each.context = {"at": place, **each.context}
+            key = mistake.context.get("key")
+            text = f"{mistake.message} {mistake.hint}"
+            position = self.of(str(key)) if key else self.of_quoted(text)
+            if position:
+                mistake.context = {"at": position, **mistake.context}
         if isinstance(error, SeveralMistakesError):
             error.detail = _all_of(mistakes_of(error))
 
 
 @contextlib.contextmanager
 def named(key: str, facts: Mapping[str, str] | None = None, below: str = "") -> Iterator[None]:
-    """Give errors of the body the key of the setting that they are about.
+    """Add the key of the setting to errors of the body.
 
     Args:
-        key: of errors that name none.
-        facts: keys for errors with a context value of such a name, which takes the place of `{}`.
-        below: put before keys that errors name.
+        key: key for errors without one.
+        facts: key by name of a context value of the error, which replaces `{}`.
+        below: prefix of keys that errors have.
     """
     try:
         yield
     except InvalidRequestError as error:
         known = error.context.get("key")
         if known is None:
-            about = [name for name in facts or {} if name in error.context]
-            found = (facts or {})[about[0]].format(error.context[about[0]]) if about else key
-            error.context = {"key": found, **error.context}
+            names = [name for name in facts or {} if name in error.context]
+            if names:
+                key = (facts or {})[names[0]].format(error.context[names[0]])
+            error.context = {"key": key, **error.context}
         elif below:
             error.context = {**error.context, "key": f"{below}.{known}"}
         raise
 
 
 class Mistakes:
-    """Collects what is wrong, to say all of it at once."""
+    """Collects mistakes, to report all of them at once."""
 
     def __init__(self) -> None:
         self.found: list[LakewardError] = []
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """Take an error of the body; what follows goes on."""
+        """Collect an error of the body and continue after it."""
         try:
             yield
         except LakewardError as error:
             self.found += mistakes_of(error)
 
     def check(self) -> None:
-        """End here if something was wrong.
+        """Raise what was collected.
 
         Raises:
-            LakewardError: the mistake; `SeveralMistakesError` when there are more.
+            LakewardError: the mistake; `SeveralMistakesError` if there are several.
         """
         if len(self.found) == 1:
             raise self.found[0]
@@ -142,7 +144,7 @@ class Mistakes:
 
 def _several(found: Sequence[LakewardError]) -> SeveralMistakesError:
     error = SeveralMistakesError(
-        f"there are {len(found)} mistakes in the configuration",
+        f"{len(found)} mistakes in the configuration",
         detail=_all_of(found),
     )
     error.__cause__ = ExceptionGroup("mistakes", list(found))
@@ -150,12 +152,12 @@ def _several(found: Sequence[LakewardError]) -> SeveralMistakesError:
 
 
 def _all_of(found: Iterable[LakewardError]) -> str:
-    return "; ".join(str(each) for each in found)
+    return "; ".join(map(str, found))
 
 
 def mistakes_of(error: LakewardError) -> list[LakewardError]:
-    """The single mistakes of an error; itself if it is one."""
+    """Return the mistakes of an error: those that it contains, or itself."""
     group = error.__cause__
     if isinstance(error, SeveralMistakesError) and isinstance(group, ExceptionGroup):
-        return [each for each in group.exceptions if isinstance(each, LakewardError)]
+        return [mistake for mistake in group.exceptions if isinstance(mistake, LakewardError)]
     return [error]

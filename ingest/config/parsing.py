@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed values from raw ones by their rows: plain settings, and entries of `tables` and `route`."""
+"""Parse raw values into typed ones: plain settings, and entries of `tables` and `route`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +28,10 @@ _FIRST_KEY = {"tables": "match", "route": "source-table"}
 
 
 def rule_list(raw: object, name: str) -> list[object]:
-    """The rules of `tables` or `route`; none when it is missing.
+    """Return the rules of `tables` or `route`; empty if there are none.
 
     Raises:
-        InvalidOptionError: it is no list.
+        InvalidOptionError: the value is not a list.
     """
     if raw is None:
         return []
@@ -44,7 +44,7 @@ def rule_list(raw: object, name: str) -> list[object]:
 
 
 def table_rule(raw: object, position: int) -> TableRule:
-    """One entry of `tables`.
+    """Parse one entry of `tables`.
 
     Raises:
         InvalidOptionError: a key is unknown or a value malformed.
@@ -58,7 +58,7 @@ def table_rule(raw: object, position: int) -> TableRule:
 
 
 def route_rule(raw: object, position: int) -> Route:
-    """One entry of `route`.
+    """Parse one entry of `route`.
 
     Raises:
         InvalidOptionError: a key is unknown or a value malformed.
@@ -70,13 +70,13 @@ def route_rule(raw: object, position: int) -> Route:
         shard = build(Shard, values)
     elif {"shard.value", "shard.in.primary.key"} & values.keys():
         raise InvalidOptionError(
-            "a shard needs a column", hint="add `column: _shard`", key=f"{where}.shard"
+            "a shard requires a column", hint="add `column: _shard`", key=f"{where}.shard"
         )
     route = build(Route, values, shard=shard)
     if shard is not None and not shard.in_primary_key and not route.keys_are_unique:
         raise InvalidOptionError(
             "rows with equal keys of two shards would overwrite each other",
-            hint="leave the shard column in the key; or, if no key is ever in two shards, add "
+            hint="keep the shard column in the key; or, if no key occurs in two shards, add "
             "`keys.are.unique: true`",
             key=f"{where}.shard.in.primary.key",
         )
@@ -104,35 +104,35 @@ def _values(raw: object, where: str, rows: Sequence[Setting]) -> dict[str, Any]:
     for key in required if not mistakes.found else ():
         with mistakes():
             if key not in given:
-                raise InvalidOptionError(f"a rule needs `{key}`", hint=f"add `{key}:`", key=where)
+                raise InvalidOptionError(
+                    f"a rule requires `{key}`", hint=f"add `{key}:`", key=where
+                )
     mistakes.check()
     return values
 
 
 def parse_setting(row: Setting, raw: object, key: str) -> Any:
-    """The typed value of one setting.
+    """Parse the value of one setting.
 
     Args:
-        row: of the settings table.
-        raw: as YAML, a variable or a flag gave it.
-        key: how messages name it.
+        row: declaration of the setting.
+        raw: value from YAML, a variable or a flag.
+        key: name of the setting in messages.
 
     Raises:
-        InvalidOptionError: it is not what the row says.
+        InvalidOptionError: the value is invalid.
     """
     if row.kind.mapping and raw is None:
         raw = {}
     if row.kind.mapping and not isinstance(raw, Mapping):  # its text may be a secret
         wish = "a map of names to values, such as `{name: value}`"
-        raise InvalidOptionError(
-            "a setting has a value it cannot have", detail=f"wanted {wish}", key=key
-        )
+        raise InvalidOptionError("invalid value of a setting", detail=f"expected {wish}", key=key)
     try:
         return row.kind.parse(raw)
     except ValueError as wanted:
         raise InvalidOptionError(
-            "a setting has a value it cannot have",
-            detail=f"wanted {wanted}",
+            "invalid value of a setting",
+            detail=f"expected {wanted}",
             hint=_meant(raw, str(wanted)),
             key=key,
             value=shown_value(row, raw),
@@ -140,27 +140,29 @@ def parse_setting(row: Setting, raw: object, key: str) -> Any:
 
 
 def _meant(raw: object, wanted: str) -> str:
-    """A nearby word, where one of several was wanted."""
+    """Suggest the nearest of several allowed values."""
     words = re.findall(r"`([^`]+)`", wanted) if wanted.startswith("one of") else []
     return nearest(str(raw), words)
 
 
 def not_yet(key: str) -> UnsupportedFeatureError:
-    """The error for a key that is planned."""
+    """Return the error for a planned setting."""
     return UnsupportedFeatureError("this setting is not supported yet", hint="remove it", key=key)
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:
-    """A nearby key, by whole name first, then by its last words."""
+    """Suggest the nearest key, by its full name first, then without its first section."""
     names = list(known)
     tails = {name.partition(".")[2]: name for name in names if "." in name}
     tail = nearest_of(key.partition(".")[2] or key, tails, cutoff=0.75)
-    found = nearest_of(key, names) or (tails[tail] if tail else None)
-    return f"did you mean `{found}`?" if found else "see `lakeward validate --help`"
+    nearest_key = nearest_of(key, names) or (tails[tail] if tail else None)
+    if nearest_key is None:
+        return "see docs/reference/configuration.md"
+    return f"did you mean `{nearest_key}`?"
 
 
 def shown_value(row: Setting, value: object) -> str:
-    """A raw value without secrets: references stay references, secret names are starred."""
+    """Format a raw value without secrets: references stay references, secrets are masked."""
     if isinstance(value, Mapping):
         texts = {str(name): _shown_scalar(item) for name, item in value.items()}
         redact = row.secret or redact_properties

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Avro formats need: how to reach a schema registry, and the framing of values."""
+"""Settings of the Avro formats: the schema registry, and the framing of values."""
 
 import dataclasses
 import urllib.parse
@@ -18,18 +18,18 @@ _REGISTRY = "source.schema.registry"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SchemaRegistrySettings(Section):
-    """A registry that speaks Confluent's API (Karapace, Redpanda; Apicurio under `/apis/ccompat`).
+    """A registry with Confluent's API (Karapace, Redpanda; Apicurio under `/apis/ccompat`).
 
-    A user and password in an address are taken as `username` and `password`; empty texts mean none.
+    User and password of an address become `username` and `password`; empty strings mean none.
 
     Raises:
-        InvalidOptionError: values that contradict each other, or an address that is none.
+        InvalidOptionError: values contradict each other, or an address is invalid.
     """
 
     urls: tuple[str, ...] = setting("source.schema.registry.url", text_list)
-    """Addresses of a schema registry that speaks Confluent's API; of several equal servers the
-    first that answers counts. Required for the Avro formats, refused for others. For Apicurio
-    the address ends with `/apis/ccompat/v7`."""
+    """Addresses of a schema registry with Confluent's API; with several equivalent servers the
+    first that answers is used. Required for the Avro formats, refused for others. For Apicurio the
+    address ends with `/apis/ccompat/v7`."""
 
     username: str = ""
     password: str = setting("source.schema.registry.basic.auth", text, unset="", secret=hide)
@@ -39,37 +39,37 @@ class SchemaRegistrySettings(Section):
     """Token for the registry, instead of `basic.auth`. Take it from `${file:/path}`."""
 
     ca_file: str = setting("source.schema.registry.ssl.ca.location", text, unset="")
-    """PEM file of the authorities that may vouch for the registry; default the system's. Files
-    are read by every process that decodes, so on a cluster they are on every machine."""
+    """PEM file with the CA certificates for the registry; default: those of the system. Every
+    process that decodes reads these files, so on a cluster they must exist on every machine."""
 
     certificate_file: str = setting(
         "source.schema.registry.ssl.certificate.location", text, unset=""
     )
-    """PEM file of the certificate to show to the registry."""
+    """PEM file of the client certificate."""
 
     key_file: str = setting("source.schema.registry.ssl.key.location", text, unset="")
-    """PEM file of its key; default: it is in the certificate's file."""
+    """PEM file of the private key; default: the file of the certificate contains it."""
 
     key_password: str = setting(
         "source.schema.registry.ssl.key.password", text, unset="", secret=hide
     )
-    """Password of the key. Take it from `${file:/path}`."""
+    """Password of the private key. Take it from `${file:/path}`."""
 
     timeout_s: float = setting("source.schema.registry.timeout", duration, unset=10.0)
-    """How long one answer of the registry may take. Default: `10s`."""
+    """Timeout of one request to the registry. Default: `10s`."""
 
     retry_for_s: float = setting("source.schema.registry.retry.for", duration, unset=60.0)
-    """How long a registry that does not answer is asked again before the batch fails and the
-    query is started again; nothing is lost meanwhile. Default: `60s`."""
+    """How long a registry that does not answer is retried before the batch fails and the query
+    restarts; nothing is lost meanwhile. Default: `60s`."""
 
     def __post_init__(self) -> None:
         if not self.urls:
             raise InvalidOptionError("a schema registry needs an address")
         for url in self.urls:
-            self._take(url)
+            self._check_url(url)
         if self.token and self.username:
             raise InvalidOptionError(
-                "a schema registry takes either a token or a user",
+                "a schema registry needs either a token or a user, not both",
                 hint="set one of them and leave the other empty",
             )
         if self.key_file and not self.certificate_file:
@@ -77,8 +77,8 @@ class SchemaRegistrySettings(Section):
         if self.timeout_s <= 0 or self.retry_for_s < 0:
             raise InvalidOptionError("a timeout must be positive", timeout_s=self.timeout_s)
 
-    def _take(self, url: str) -> None:
-        """Check an address, and move a user in it to where secrets belong."""
+    def _check_url(self, url: str) -> None:
+        """Check an address, and move its user and password to the secret attributes."""
         try:
             parts = urllib.parse.urlsplit(url)
             valid = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -89,7 +89,7 @@ class SchemaRegistrySettings(Section):
             raise InvalidOptionError(
                 "not the address of a schema registry",
                 url=url.rpartition("@")[2],
-                hint="it begins with http:// or https:// and names a host",
+                hint="it must begin with http:// or https:// and contain a host",
             )
         if parts.username is None:
             return
@@ -100,28 +100,30 @@ class SchemaRegistrySettings(Section):
         bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
         object.__setattr__(self, "username", user)
         object.__setattr__(self, "password", password)
-        object.__setattr__(self, "urls", tuple(bare if one == url else one for one in self.urls))
+        object.__setattr__(
+            self, "urls", tuple(bare if other == url else other for other in self.urls)
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AvroSettings(Section):
-    """What the Avro formats need to know."""
+    """Settings of the Avro formats."""
 
     registry: SchemaRegistrySettings = section(SchemaRegistrySettings)
     id_bytes: int = setting("source.avro.schema.id.bytes", choice("4", "8"), unset=4)
     """Bytes of the schema id before an Avro value: 4 in Confluent's format (default), 8 in
-    Apicurio's own. Ids in headers are recognised without being told."""
+    Apicurio's. Ids in headers are recognised without this setting."""
 
 
 def avro_settings(values: Mapping[str, Any], given: Container[str]) -> AvroSettings | None:
-    """From typed values by key; None for formats without schema registry.
+    """Build the settings of the Avro formats; None for formats without schema registry.
 
     Args:
-        values: of all settings.
-        given: keys of those that are not defaults.
+        values: typed values of all settings by key.
+        given: keys of settings that are not defaults.
 
     Raises:
-        InvalidOptionError: the registry is missing, not wanted, or described in contradictions.
+        InvalidOptionError: the registry is missing, not applicable, or its settings contradict.
     """
     name = values["source.format"]
     if name not in AVRO_FORMATS:
@@ -129,14 +131,14 @@ def avro_settings(values: Mapping[str, Any], given: Container[str]) -> AvroSetti
         return None
     if values["source.type"] != "kafka":
         raise InvalidOptionError(
-            "events in Avro come from Kafka only",
-            detail="a file's line is text",
+            "Avro events are supported from Kafka only",
+            detail="lines of files are text",
             hint="set `source.type: kafka`, or archive the events as JSON",
             key="source.format",
         )
     if not values[f"{_REGISTRY}.url"]:
         raise InvalidOptionError(
-            "events in Avro need a schema registry",
+            "Avro events need a schema registry",
             hint=f"set `{_REGISTRY}.url`",
             key=f"{_REGISTRY}.url",
             format=name,
@@ -155,7 +157,7 @@ def _refuse_foreign(name: str, given: Container[str]) -> None:
     for row in declared(AvroSettings):
         if row.key in given:
             raise InvalidOptionError(
-                f"this setting is not for the format {name}",
+                f"this setting does not apply to the format {name}",
                 hint=f"remove it, or set `source.format` to {_either(AVRO_FORMATS)}",
                 key=row.key,
             )
@@ -171,8 +173,8 @@ def _user(pair: str) -> tuple[str, str]:
     user, colon, password = pair.partition(":")
     if not user or not colon:
         raise InvalidOptionError(
-            "a setting has a value it cannot have",
-            detail="wanted `user:password`",
+            "invalid value of a setting",
+            detail="expected `user:password`",
             key=f"{_REGISTRY}.basic.auth",
         )
     return user, password

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One declaration per setting: a field of a frozen dataclass that carries its row as metadata.
+"""One declaration per setting: a field of a frozen dataclass with a `Setting` as metadata.
 
     trigger_interval_s: float = setting("pipeline.trigger.interval", duration, default="30s")
 
-What it means is the docstring below the field. From it follow the attribute and its default, the
-parsing of files, variables and flags (`loading`), what is shown of its value (`redacted`), the
+The docstring below the field is its documentation. The declaration determines the attribute and its
+default, the parsing of files, variables and flags (`loading`), redaction (`redacted`), the
 reference page (`settings_page`) and the JSON Schema (`json_schema`). See docs/adr/ingest/0026.
 """
 
@@ -53,18 +53,17 @@ _UNSET: Any = object()
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The row of one setting.
+    """Declaration of one setting.
 
     Attributes:
-        key: dotted key, as written in YAML.
-        kind: its type.
-        default: as it would be written in YAML; None = no default (the doc says what then happens).
-        unset: typed value where it is not given.
-        required: whether a pipeline cannot run without it.
-        unit: unit of the number behind it, for the reference.
-        doc: one or two sentences for the reference, where they are made by a program; else they
-            are the docstring below the field.
-        secret: typed value to what may be shown of it; None = all of it.
+        key: dotted key, as in YAML.
+        kind: type of the value.
+        default: default as in YAML; None = no default (the documentation says what applies).
+        unset: typed value if the setting is not given.
+        required: whether a value is required.
+        unit: unit of the number, for the reference.
+        doc: generated documentation; empty: the docstring below the field.
+        secret: redacts a typed value for display; None = nothing to redact.
     """
 
     key: str
@@ -88,9 +87,9 @@ def setting(
     doc: str = "",
     secret: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """A field that holds the typed value of a setting; arguments as `Setting` has them.
+    """Declare a field with the typed value of a setting; arguments are those of `Setting`.
 
-    Without `unset` a setting that is not given is its default, or the kind's empty value.
+    `unset` defaults to the default of the setting, or to the empty value of its kind.
     """
     if unset is _UNSET:
         unset = kind.empty if default is None else kind.parse(default)
@@ -117,7 +116,7 @@ def _field(row: Setting) -> Any:
 
 
 def section(*classes: type, default: Any = dataclasses.MISSING) -> Any:
-    """A field whose value is one of such classes, with the settings that they declare."""
+    """Declare a field whose value is an instance of one of these classes, with their settings."""
     return dataclasses.field(default=default, metadata={"section": classes})
 
 
@@ -132,7 +131,7 @@ class Section:
 
 
 def fields_declared(cls: type) -> dict[str, Setting]:
-    """The settings that a class declares itself, by attribute."""
+    """Return the settings that a class itself declares, by attribute."""
     return {
         field.name: field.metadata["setting"]
         for field in dataclasses.fields(cls)
@@ -141,7 +140,7 @@ def fields_declared(cls: type) -> dict[str, Setting]:
 
 
 def declared(*classes: type) -> tuple[Setting, ...]:
-    """All settings of classes and of their sections, each once, in order of declaration."""
+    """Return all settings of classes and their sections, without duplicates, in order."""
     rows: dict[str, Setting] = {}
     for cls in classes:
         for field in dataclasses.fields(cls):
@@ -154,7 +153,7 @@ def declared(*classes: type) -> tuple[Setting, ...]:
 
 
 def docs(cls: type) -> dict[str, str]:
-    """What the settings of a class and of its sections mean, by key; read from the sources."""
+    """Return the documentation of the settings of a class and its sections, by key."""
     tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
     bodies = {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
     texts = {}
@@ -163,23 +162,23 @@ def docs(cls: type) -> dict[str, str]:
         for node, after in itertools.pairwise(body):
             if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr):
                 texts[ast.unparse(node.target)] = ast.literal_eval(after.value)
-    found = {}
+    texts_by_key = {}
     for field in dataclasses.fields(cls):
         if "setting" in field.metadata:
             row = field.metadata["setting"]
-            found[row.key] = row.doc or " ".join(texts.get(field.name, "").split())
+            texts_by_key[row.key] = row.doc or " ".join(texts.get(field.name, "").split())
         for inner in field.metadata.get("section", ()):
-            found |= {key: text for key, text in docs(inner).items() if text}
-    return found
+            texts_by_key |= {key: text for key, text in docs(inner).items() if text}
+    return texts_by_key
 
 
 def build(cls: type[_T], values: Mapping[str, Any], **others: Any) -> _T:
-    """A value of a class, its sections included, from typed values by key.
+    """Build an instance of a class and its sections from typed values by key.
 
     Args:
-        cls: of the value.
-        values: of settings that are given; others are what their rows say.
-        others: attributes that follow from more than one setting.
+        cls: class to build.
+        values: typed values of given settings; others have their `unset` value.
+        others: attributes derived from more than one setting.
     """
     members = dict(others)
     for field in dataclasses.fields(cls):
@@ -194,7 +193,7 @@ def build(cls: type[_T], values: Mapping[str, Any], **others: Any) -> _T:
 
 
 def redacted(value: Any) -> dict[str, Any]:
-    """Attributes as plain values, fit for a log or a status page."""
+    """Return attributes as plain values without secrets, for a log or a status page."""
     return {
         field.name: _redacted(field.metadata.get("setting"), getattr(value, field.name))
         for field in dataclasses.fields(value)
@@ -207,32 +206,32 @@ def _redacted(row: Setting | None, value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return redacted(value)
     if isinstance(value, (list, tuple)):
-        return [_redacted(None, each) for each in value]
+        return [_redacted(None, item) for item in value]
     return dict(value) if isinstance(value, Mapping) else value
 
 
 def hide(value: object) -> str:
-    """Of a secret: that it is there."""
+    """Redact a secret completely."""
     return HIDDEN
 
 
 def hide_values(values: Mapping[str, str]) -> dict[str, str]:
-    """Of a map the names."""
+    """Redact the values of a map."""
     return dict.fromkeys(values, HIDDEN)
 
 
 def redact_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Of client properties those that are no secrets by their names."""
+    """Redact client properties whose names are those of secrets."""
     return {name: HIDDEN if _SECRET.search(name) else text for name, text in properties.items()}
 
 
 def redact_urls(urls: Iterable[str]) -> tuple[str, ...]:
-    """Of addresses scheme and host each."""
+    """Reduce addresses to scheme and host."""
     return tuple(redacted_url(url) for url in urls)
 
 
 def redacted_url(url: str) -> str:
-    """Scheme and host of an address: what follows is the secret of many webhooks."""
+    """Reduce an address to scheme and host: the rest is the secret of many webhooks."""
     parts = urllib.parse.urlsplit(url)
     host = parts.hostname or ""
     port = f":{parts.port}" if parts.port else ""

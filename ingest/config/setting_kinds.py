@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of settings: how YAML values become typed values, and what an editor may accept.
+"""Kinds of settings: parsers of YAML values, and their JSON Schemas.
 
-A parser takes what YAML (or an environment variable, then always text) gave and returns the typed
-value, or raises `ValueError` whose message says what was wanted (`"a duration such as `30s`"`), so
-that the one place that reports it can name key, value and wish together.
+A parser takes a value from YAML (or a string from an environment variable) and returns the typed
+value, or raises `ValueError` with a message that describes the expected value (`"a duration such as
+`30s`"`); the caller reports it together with key and value.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ _LIST: Mapping[str, Any] = {"anyOf": [{"type": "array", "items": _TEXT}, _TEXT]}
 
 
 def _reference_or(*schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema for values that may also be a text with references such as `${NAME}`."""
+    """Return a schema that also accepts strings with references such as `${NAME}`."""
     return {"anyOf": [*schemas, {"type": "string", "pattern": _REFERENCE}]}
 
 
@@ -58,11 +58,11 @@ class Kind:
     """A type of setting.
 
     Attributes:
-        name: as shown in the reference.
-        parse: from the raw value to the typed one; `ValueError` says what is wanted.
-        mapping: whether the value is a map whose own keys are not settings.
-        empty: typed value of a setting without default that is not given.
-        schema: JSON Schema of the raw value: no narrower than `parse`, but for words in capitals.
+        name: name in the reference.
+        parse: converts the raw value; its `ValueError` describes the expected value.
+        mapping: whether the value is a map whose keys are not settings.
+        empty: typed value of a setting that is not given and has no default.
+        schema: JSON Schema of the raw value: accepts what `parse` accepts, except upper case.
     """
 
     name: str
@@ -83,7 +83,7 @@ def _as_text(value: object) -> str:
 def _parse_text(value: object) -> str:
     result = _as_text(value).strip()
     if not result:
-        raise ValueError("text that is not empty")
+        raise ValueError("non-empty text")
     return result
 
 
@@ -122,9 +122,9 @@ def _parse_list(value: object) -> tuple[str, ...]:
 
 
 def _parse_change_kinds(value: object) -> tuple[str, ...]:
-    """Full names of the kinds that full or partial names mean."""
-    found = {kind.value for name in _parse_list(value) for kind in kinds_named(name)}
-    return tuple(kind.value for kind in ChangeKind if kind.value in found)
+    """Expand full or partial names to the full names of kinds."""
+    chosen = {kind.value for name in _parse_list(value) for kind in kinds_named(name)}
+    return tuple(kind.value for kind in ChangeKind if kind.value in chosen)
 
 
 def _parse_map(value: object) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _parse_labels(value: object) -> dict[str, str]:
     labels = _parse_map(value)
     for name in labels:
         if not _LABEL.fullmatch(name):
-            raise ValueError(f"a map of label names to values (`{name}` is no label name)")
+            raise ValueError(f"a map of label names to values (`{name}` is not a label name)")
     return labels
 
 
@@ -194,9 +194,9 @@ def _parse_moment(value: object) -> int:
 
 
 def integer(minimum: int, maximum: int | None = None) -> Kind:
-    """A whole number within bounds, both inclusive."""
-    upper = "" if maximum is None else f" and at most {maximum}"
-    wanted = f"a whole number of at least {minimum}{upper}"
+    """Return the kind of integers within inclusive bounds."""
+    upper = "" if maximum is None else f" to {maximum}"
+    wanted = f"an integer from {minimum}{upper}"
 
     def parse(value: object) -> int:
         try:
@@ -214,7 +214,7 @@ def integer(minimum: int, maximum: int | None = None) -> Kind:
 
 
 def duration_from(least_s: float, text: str) -> Kind:
-    """A duration of at least so many seconds, which are spelt `text`."""
+    """Return the kind of durations of at least `least_s` seconds, in messages `text`."""
 
     def parse(value: object) -> float:
         seconds = _parse_duration(value)
@@ -226,16 +226,16 @@ def duration_from(least_s: float, text: str) -> Kind:
 
 
 def choice(*allowed: str, removed: Mapping[str, str] | None = None) -> Kind:
-    """One of several words.
+    """Return the kind of a fixed set of values.
 
     Args:
-        allowed: the words.
-        removed: words of earlier releases, and what replaced them.
+        allowed: the values.
+        removed: values of earlier releases, and what replaced them.
     """
     words = ", ".join(f"`{word}`" for word in allowed)
 
     def parse(value: object) -> str:
-        # YAML takes the bare word `off` for a truth value
+        # YAML parses an unquoted `off` as false
         given = "off" if value is False and "off" in allowed else _as_text(value).strip().lower()
         if given not in allowed:
             wanted = f"one of {words}" if len(allowed) > 1 else words
@@ -252,7 +252,7 @@ def choice(*allowed: str, removed: Mapping[str, str] | None = None) -> Kind:
 
 
 def identifier(pattern: str, wanted: str) -> Kind:
-    """A text of a fixed form."""
+    """Return the kind of strings that match a pattern; `wanted` describes them."""
 
     def parse(value: object) -> str:
         given = _as_text(value).strip()
@@ -264,7 +264,7 @@ def identifier(pattern: str, wanted: str) -> Kind:
 
 
 def _parse_bucket(value: object) -> str:
-    wanted = "a number of buckets, -1 (an index finds them), -2 (postpone) or `auto`"
+    wanted = "a number of buckets, -1 (dynamic), -2 (postpone) or `auto`"
     given = _as_text(value).strip().lower()
     if given == "auto":
         return given
@@ -278,7 +278,7 @@ def _parse_bucket(value: object) -> str:
 
 
 def _parse_fraction(value: object) -> float:
-    wanted = "a share between 0 and 1, such as `0.01`"
+    wanted = "a ratio between 0 and 1, such as `0.01`"
     try:
         share = float(_as_text(value))
     except ValueError:
@@ -306,7 +306,7 @@ _LEAST_TOKEN = 16
 
 def _parse_token(value: Any) -> str:
     given = value.strip() if isinstance(value, str) else str(value)
-    if len(given) < _LEAST_TOKEN or not given.isascii() or any(each.isspace() for each in given):
+    if len(given) < _LEAST_TOKEN or not given.isascii() or any(char.isspace() for char in given):
         raise ValueError(f"at least {_LEAST_TOKEN} ASCII characters without blanks")
     return given
 
@@ -338,7 +338,7 @@ _UNIT = {"type": "string", "pattern": r"^\s*[0-9]+\s*[A-Za-zµ]+\s*$"}
 _NUMBERS = {"type": "object", "additionalProperties": {"type": ["integer", "string"]}}
 
 bucket_count = Kind("number \\| `auto`", _parse_bucket, schema={"type": ["integer", "string"]})
-fraction = Kind("share", _parse_fraction, schema={"type": ["number", "string"]})
+fraction = Kind("ratio", _parse_fraction, schema={"type": ["number", "string"]})
 text = Kind("text", _parse_text)
 token = Kind("text", _parse_token)
 boolean = Kind(

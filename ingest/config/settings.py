@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a pipeline: frozen values that pickle, travel as JSON and hide secrets in `repr`.
+"""Settings of a pipeline: frozen, picklable values with a JSON round trip; `repr` hides secrets.
 
-Each is declared where its value is (`setting`). `loading` makes them from files, environment and
-flags; what takes more than settings to check is checked in `ingest.daemon.configuration`.
+Each setting is declared at its attribute (`setting`). `loading` reads them from files, environment
+and flags; checks that need more than settings are in `ingest.daemon.configuration`.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ QUARANTINE_NAME = "_quarantine"
 """Name of the quarantine table in the default database."""
 
 NOT_YET: tuple[str, ...] = ("transform", "source.debezium.ignore")
-"""Keys (and everything below them) that are planned; using one is an error that says so."""
+"""Planned keys, and everything below them; using one is an error that says so."""
 
 SOURCE_TYPE = Setting(
     key="source.type",
@@ -75,20 +75,20 @@ SOURCE_TYPE = Setting(
     required=True,
     doc="`kafka`, or `files`: a directory of events, one per line (archived topics).",
 )
-"""It decides which source settings there are, and is in their `kind`."""
+"""Selects the class of the source settings; stored in their `kind`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Settings:
-    """Everything a pipeline needs to know. Picklable; `repr` shows no secret."""
+    """All settings of a pipeline. Picklable; `repr` shows no secret."""
 
     pipeline: PipelineSettings = section(PipelineSettings)
     format: str = setting("source.format", choice(*FORMATS), default="debezium-json")
-    """Format of the events. `debezium-json`: envelopes, with or without schema block per event.
+    """Format of the events. `debezium-json`: envelopes, with or without schema block.
     `debezium-avro`: envelopes in Avro, with a schema registry. `debezium-flat`: rows of
     `ExtractNewRecordState`. `upsert-json`: key and row, a null value deletes; `upsert-avro`:
-    the same in Avro. `canal-json`, `maxwell-json`, `ogg-json`, `aws-dms-json`: of those tools.
-    `json`: every record is an insert, into tables that need no primary key."""
+    the same in Avro. `canal-json`, `maxwell-json`, `ogg-json`, `aws-dms-json`: events of these
+    tools. `json`: every record is an insert; tables need no primary key."""
 
     flat: FlatSettings = section(FlatSettings)
     source: SourceSettings = section(KafkaSourceSettings, FileSourceSettings)
@@ -108,7 +108,7 @@ class Settings:
     spark: SparkSettings = section(SparkSettings)
 
     def table_properties(self, table: str) -> dict[str, str]:
-        """Options for creating `database.table`: the sink's, then each matching rule's."""
+        """Return the options for creating `database.table`: those of the sink and of rules."""
         properties = dict(self.sink.table_properties)
         for rule in self.tables:
             if rule.covers(table):
@@ -116,31 +116,31 @@ class Settings:
         return properties
 
     def primary_key(self, table: str) -> tuple[str, ...]:
-        """Configured primary key of `database.table`; empty = take it from the Kafka key."""
+        """Return the configured primary key of a table; empty = that of the Kafka key."""
         keys = [rule.primary_key for rule in self.tables if rule.covers(table)]
         return next((key for key in reversed(keys) if key), ())
 
     def toast(self, table: str) -> str:
-        """What becomes of values of `database.table` that the source does not send."""
+        """Return the handling of TOAST values of a table: `keep`, `null` or `fail`."""
         return self.rule_value(table, lambda rule: rule.toast) or _TOAST
 
     def bad_policy(self, table: str) -> str:
-        """What becomes of bad records of `database.table`: `quarantine`, `skip` or `fail`."""
+        """Return the handling of bad records of a table: `quarantine`, `skip` or `fail`."""
         return self.rule_value(table, lambda rule: rule.bad_records) or _BAD_RECORDS
 
     def rule_value(self, table: str, value: Callable[[TableRule], _T | None]) -> _T | None:
-        """What the last rule for `database.table` that says it says; None = none does."""
+        """Return the value of the last matching rule that sets it; None = no rule does."""
         given = (value(rule) for rule in reversed(self.tables) if rule.covers(table))
-        return next((each for each in given if each is not None), None)
+        return next((item for item in given if item is not None), None)
 
     @property
     def history_table(self) -> str:
-        """The table of schema changes."""
+        """Name of the table of schema changes."""
         return f"{self.sink.default_database}.{HISTORY_NAME}"
 
     @property
     def own_tables(self) -> tuple[tuple[str, str], ...]:
-        """The tables that Lakeward keeps for itself, and what for."""
+        """Names of Lakeward's own tables, with their purpose."""
         return (
             (self.bad_records.table, "quarantine"),
             (self.history_table, "history of schema changes"),
@@ -148,21 +148,21 @@ class Settings:
 
     @property
     def appends(self) -> bool:
-        """Whether every record is an insert, so that tables need no primary key."""
+        """Whether every record is an insert, so tables need no primary key."""
         return self.format == "json"
 
     def to_json(self) -> str:
-        """JSON text, secrets included, without what only the driver needs; see `from_json`."""
+        """Encode as JSON, secrets included, without settings of the driver; see `from_json`."""
         values = msgspec.to_builtins(self)
         del values["control"], values["alerts"]
         return json.dumps(values, sort_keys=True)
 
     @staticmethod
     def from_json(text: str | bytes) -> "Settings":
-        """Inverse of `to_json`; `control` and `alerts` are as if nothing was set.
+        """Decode the JSON of `to_json`; `control` and `alerts` have their defaults.
 
         Raises:
-            InvalidOptionError: the text was not made by this version's `to_json`.
+            InvalidOptionError: the text is not from `to_json` of this version.
         """
         types = get_type_hints(Settings)
         try:
@@ -174,7 +174,7 @@ class Settings:
             raise InvalidOptionError("malformed settings", detail=str(error)) from error
 
     def redacted(self) -> dict[str, Any]:
-        """Nested plain values fit for a log or a status page."""
+        """Return nested plain values without secrets, for a log or a status page."""
         return redacted(self)
 
     def __repr__(self) -> str:

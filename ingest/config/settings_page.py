@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration reference as Markdown, written from the declarations alone.
+"""The configuration reference as Markdown, generated from the declarations.
 
 python -m ingest.config.settings_page [--write | --check]
 """
@@ -17,17 +17,16 @@ __all__ = ["SECTIONS", "main", "settings_page"]
 _PAGE = Path(__file__).resolve().parents[2] / "docs/reference/configuration.md"
 
 SECTIONS = {
-    "pipeline": "What the stream is called, where it keeps its place and how often it commits.",
-    "source": "Where events come from and what the producer made of them.",
-    "sink": "Where tables are written.",
-    "bad.records": "What happens to records that cannot be decoded.",
-    "maintenance": "What is done to tables beside writing them.",
-    "metrics": "The HTTP endpoint with metrics, health, readiness and status.",
-    "control": "What may be done over the endpoint, besides looking "
-    "(`docs/reference/status-api.md`).",
-    "alerts": "Who is told when something happens that a person should know.",
-    "log": "Logs go to standard error.",
-    "spark": "The engine. Defaults run everything on this machine.",
+    "pipeline": "Name, checkpoint, trigger and lifecycle of the stream.",
+    "source": "Source of the events, their format, and the configuration of their producer.",
+    "sink": "Warehouse, tables and columns.",
+    "bad.records": "Handling of records that cannot be decoded.",
+    "maintenance": "Maintenance of tables by the daemon.",
+    "metrics": "HTTP endpoint with metrics, health, readiness and status.",
+    "control": "Control over the HTTP endpoint (`docs/reference/status-api.md`).",
+    "alerts": "Webhooks for events that need attention.",
+    "log": "Logs are written to standard error.",
+    "spark": "Spark. By default it runs in local mode on this machine.",
 }
 
 _HEAD = """\
@@ -35,7 +34,7 @@ _HEAD = """\
 
 <!-- written by `python -m ingest.config.settings_page --write`; do not edit -->
 
-One YAML file describes one pipeline. This one is enough:
+One YAML file configures one pipeline. A minimal configuration:
 
 ```yaml
 source: { type: kafka, bootstrap.servers: kafka:9092, topics.pattern: 'shop\\..*' }
@@ -44,15 +43,16 @@ pipeline: { name: shop }
 ```
 
 - Sections may be nested or dotted: `sink: {warehouse: /data}` is `sink.warehouse: /data`.
-- Several files (`-c base.yaml -c prod.yaml`) are merged; the later one wins.
+- Several files (`-c base.yaml -c prod.yaml`) are merged; later files override earlier ones.
 - Precedence: `--set key=value`, then the environment, then the files, then the default. The
   variable of `source.bootstrap.servers` is `LAKEWARD__SOURCE__BOOTSTRAP_SERVERS`.
-- `${NAME}` is an environment variable, `${NAME:-text}` one with a default, `${file:/path}` a file's
-  content (never shown), `$${` a literal `${`.
+- `${NAME}` is an environment variable, `${NAME:-text}` one with a default, `${file:/path}` the
+  content of a file (never shown), `$${` a literal `${`.
 - Durations need a unit (`500ms`, `30s`, `5m`, `12h`, `3d`); sizes may have one (`64mb`, `1gb`).
-- An unknown key is an error. `lakeward validate -c FILE` prints what is in force and where from.
+- An unknown key is an error. `lakeward validate -c FILE` prints all settings in force with their
+  origin.
 - `lakeward schema > lakeward.schema.json` prints a JSON Schema. Editors with a YAML language server
-  complete and check a file by it that begins with
+  complete and check files whose first line is
   `# yaml-language-server: $schema=lakeward.schema.json`.
 """
 
@@ -61,9 +61,9 @@ _ROW_HEAD = "| key | type | default | meaning |\n|---|---|---|---|"
 _ROUTE = """\
 ## route
 
-A list of rules; the first whose pattern fits the whole address of a source table says where its
-rows go. Without rules a table goes to `database.table` of its own name. With rules, records of a
-table that none of them takes are counted and left out.
+A list of rules. The first rule whose pattern matches the full address of a source table determines
+its target table. Without rules a source table is written to the table `database.table` of the same
+name. With rules, records of source tables that no rule matches are counted and skipped.
 
 ```yaml
 route:
@@ -74,14 +74,15 @@ route:
     shard: { column: _shard, value: '${source.db}' }
 ```
 
-Equal keys of two source tables in one table would overwrite each other, so a rule that lets several
-in needs a shard column or the statement that keys are unique.
+Rows with equal keys of two source tables would overwrite each other in a shared table. A rule that
+matches several source tables therefore needs a shard column or `shard: {keys.are.unique: true}`.
 """
 
 _TABLES = """\
 ## tables
 
-A list of rules for target tables. Of several rules that match a table, later ones win, key by key.
+A list of rules for target tables. If several rules match a table, later rules override earlier ones
+key by key.
 
 ```yaml
 tables:
@@ -94,7 +95,7 @@ tables:
 
 
 def settings_page() -> str:
-    """The whole page, with a final newline."""
+    """Return the page, with a final newline."""
     parts, texts = [_HEAD], {SOURCE_TYPE.key: SOURCE_TYPE.doc, **docs(Settings)}
     for section, about in SECTIONS.items():
         rows = [row for row in SETTINGS if row.key.startswith(section + ".")]
@@ -127,7 +128,7 @@ def _default(value: object) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the reference page, or with `--check` say whether it is current."""
+    """Write the reference page, or with `--check` test whether it is up to date."""
     mode = list(sys.argv[1:] if arguments is None else arguments) or ["--write"]
     if mode == ["--write"]:
         _PAGE.write_text(settings_page(), encoding="utf-8")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From YAML files, environment variables and flags to one flat map of dotted keys.
+"""Read YAML files, environment variables and flags into one flat map of dotted keys.
 
-Owns interpolation (`${NAME}`, `${NAME:-default}`, `${file:/path}`, `$${` for a literal `${`),
-flattening, and the precedence flag > environment > file. It knows which keys hold maps, not what
-any value means. What came out of a file reference stays marked, so that no message shows it.
+Implements interpolation (`${NAME}`, `${NAME:-default}`, `${file:/path}`, `$${` for a literal `${`)
+and flattening. It knows which keys hold maps, but not the meaning of values. Values of file
+references are marked, so that no message shows them.
 """
 
 import dataclasses
@@ -34,11 +34,11 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 
 
 class Interpolated(str):
-    """A text that references were replaced in.
+    """A string after interpolation.
 
     Attributes:
-        template: the text before, fit for messages.
-        secret: whether a `${file:}` took part.
+        template: the string before interpolation, for messages.
+        secret: whether it contains the content of a `${file:}`.
     """
 
     __slots__ = ("secret", "template")
@@ -49,14 +49,14 @@ class Interpolated(str):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """A raw value and where it came from (`file`, `environment`, `flag`)."""
+    """A raw value and its origin (`file`, `environment`, `flag`)."""
 
     value: Any
     origin: str
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses a key given twice: the second would silently win."""
+    """SafeLoader that refuses duplicate keys."""
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -66,7 +66,7 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any
         key = loader.construct_object(key_node, deep=True)
         if key in result:
             raise yaml.constructor.ConstructorError(
-                None, None, f"the key `{key}` is given twice", key_node.start_mark
+                None, None, f"duplicate key `{key}`", key_node.start_mark
             )
         result[key] = loader.construct_object(value_node, deep=True)
     return result
@@ -76,14 +76,14 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _constru
 
 
 def read_document(path: Path | str, places: Places | None = None) -> dict[str, Any]:
-    """The map in a YAML file; `-` is standard input.
+    """Read the map in a YAML file; `-` is standard input.
 
     Args:
-        path: of the file.
-        places: takes in where its keys are.
+        path: path of the file.
+        places: records the positions of its keys.
 
     Raises:
-        NotFoundError: there is no such file.
+        NotFoundError: the file does not exist.
         InvalidOptionError: it is not YAML or not a map; names line and column.
     """
     name = str(path)
@@ -91,7 +91,7 @@ def read_document(path: Path | str, places: Places | None = None) -> dict[str, A
         text = sys.stdin.read() if name == "-" else Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise NotFoundError(
-            "there is no such configuration file", hint="name it with -c", path=name
+            "the configuration file does not exist", hint="check the path of -c", path=name
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOptionError(
@@ -106,13 +106,13 @@ def read_document(path: Path | str, places: Places | None = None) -> dict[str, A
         where = {"path": name}
         if mark is not None:
             where = {"at": f"{name}:{mark.line + 1}:{mark.column + 1}"}
-        twice = "given twice" in str(getattr(error, "problem", ""))
+        duplicate = "duplicate key" in str(getattr(error, "problem", ""))
         raise InvalidOptionError(
             "the configuration is not valid YAML",
             detail=_yaml_problem(error),
-            hint="remove one of them, or put both together"
-            if twice
-            else "look at the quotes, brackets and indentation before that place",
+            hint="remove one of them, or merge them"
+            if duplicate
+            else "check quotes, brackets and indentation before that position",
             **where,
         ) from error
     if not isinstance(document, dict):
@@ -131,7 +131,7 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 
 def interpolate(value: object, environ: Mapping[str, str], where: str = "") -> object:
-    """Replace references in every text of a value.
+    """Replace references in all strings of a value.
 
     Raises:
         InvalidOptionError: a variable is not set or a file cannot be read; names the key.
@@ -155,7 +155,7 @@ def _interpolate_text(text: str, environ: Mapping[str, str], where: str) -> str:
         reference = match.group(1)
         if reference is None:
             return "${"
-        if reference.startswith("source."):  # of an event, filled in by `routing`
+        if reference.startswith("source."):  # reference to an event, resolved by `routing`
             return match.group(0)
         if reference.startswith("file:"):
             secret = True
@@ -190,29 +190,29 @@ def _file_text(path: str, where: str) -> str:
         raise InvalidOptionError(
             "a referenced file cannot be read",
             detail=str(error),
-            hint="check the path, and who may read the file",
+            hint="check the path and its permissions",
             key=where,
         ) from error
 
 
 def shown(value: object) -> str:
-    """A raw value as messages may show it: references stay references."""
+    """Format a raw value for messages: references stay references."""
     return value.template if isinstance(value, Interpolated) else str(value)
 
 
 def flatten(
     document: Mapping[str, Any], maps: Sequence[str], origin: str, prefix: str = ""
 ) -> dict[str, Given]:
-    """Nested sections as dotted keys; `a: {b.c: 1}` and `a.b.c: 1` mean the same.
+    """Flatten nested sections to dotted keys; `a: {b.c: 1}` and `a.b.c: 1` are equal.
 
     Args:
         document: sections.
-        maps: keys whose value is a map that is kept as it is.
-        origin: where the document came from.
-        prefix: key of the document inside its parent.
+        maps: keys whose values are maps that are not flattened.
+        origin: origin of the document.
+        prefix: key of the document in its parent.
 
     Raises:
-        InvalidOptionError: one key is given in two spellings, or a section is no map.
+        InvalidOptionError: one key is given in two spellings.
     """
     flat: dict[str, Given] = {}
     for name, value in document.items():
@@ -223,15 +223,15 @@ def flatten(
             inner = {}
         else:
             inner = {key: Given(value, origin)}
-        for each, given in inner.items():
-            if each in flat:
-                raise InvalidOptionError("a setting is given twice", key=each)
-            flat[each] = given
+        for inner_key, given in inner.items():
+            if inner_key in flat:
+                raise InvalidOptionError("duplicate setting", key=inner_key)
+            flat[inner_key] = given
     return flat
 
 
 def _inside(key: str, maps: Sequence[str]) -> bool:
-    return any(key.startswith(each + ".") for each in maps)
+    return any(key.startswith(name + ".") for name in maps)
 
 
 def _join(prefix: str, name: str) -> str:

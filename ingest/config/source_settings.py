@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the sources as frozen values with a JSON round trip, and the topics they select.
+"""Settings of the sources as frozen values with a JSON round trip, and their selection of topics.
 
-They travel as JSON text in a Spark option; `repr` never shows a secret.
+They are passed as JSON in a Spark option; `repr` never shows a secret.
 """
 
 import dataclasses
@@ -47,12 +47,12 @@ STARTUP_MODES: Final = ("earliest", "latest", "timestamp", "specific-offsets")
 DEFAULT_MAX_RECORDS: Final = 1_000_000
 DEFAULT_MAX_BYTES: Final = 1 << 30
 
-# What exact ranges rest on; a user who changes one of these loses or repeats records.
+# Exact offset ranges depend on these; changing one would lose or repeat records.
 _FIXED_PROPERTIES: Final = {
-    "auto.offset.reset": "Lakeward decides where a partition starts: use scan.startup.mode",
+    "auto.offset.reset": "Lakeward decides where a partition starts: use source.scan.startup.mode",
     "enable.auto.commit": "offsets live in Spark's checkpoint and in the tables",
     "enable.auto.offset.store": "offsets live in Spark's checkpoint and in the tables",
-    "enable.partition.eof": "the end of a range is found by it",
+    "enable.partition.eof": "Lakeward uses it to detect the end of a range",
     "bootstrap.servers": "use source.bootstrap.servers",
     "metadata.broker.list": "use source.bootstrap.servers",
     "group.instance.id": "Lakeward joins no consumer group",
@@ -63,22 +63,22 @@ _KAFKA_DISCOVERY_S: Final = 300.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class _TopicSettings(Section):
-    """What sources have in common; attributes without setting follow from others."""
+    """Common settings of sources; attributes without a setting are derived."""
 
     topics: tuple[str, ...] = setting("source.topics", text_list)
-    """Exact topic names. For `kafka` give these or `source.topics.pattern`."""
+    """Exact topic names. For `kafka` set these or `source.topics.pattern`."""
 
     topics_pattern: str = setting("source.topics.pattern", text, unset="")
-    """Regular expression that a whole topic name must match; new topics are found while
-    running."""
+    """Regular expression that must match the full topic name; new topics are discovered at run
+    time."""
 
     topics_exclude: tuple[str, ...] = setting("source.topics.exclude", text_list)
-    """Regular expressions; a topic whose whole name matches one is left out."""
+    """Regular expressions; a topic is excluded if one matches its full name."""
 
     discovery_interval_s: float = setting(
         "source.topic.discovery.interval", duration, unset=_KAFKA_DISCOVERY_S
     )
-    """How often new topics, partitions or files are looked for. Default: `5m` for `kafka`, `1s`
+    """Interval of the discovery of new topics, partitions or files. Default: `5m` for `kafka`, `1s`
     for `files`."""
 
     startup_mode: str = setting(
@@ -86,23 +86,24 @@ class _TopicSettings(Section):
         choice("earliest", "latest", "timestamp", "specific-offsets"),
         default="earliest",
     )
-    """Where a stream without a checkpoint starts. Later starts go on where the stream was."""
+    """Where a stream without a checkpoint and without tables starts. Later starts resume from the
+    committed offsets."""
 
     startup_timestamp_ms: int | None = setting(
         "source.scan.startup.timestamp", moment, unit="epoch ms"
     )
-    """For `timestamp`: the first record not older than this."""
+    """For `timestamp`: start at the first record that is not older."""
 
     fail_on_data_loss: bool = setting("source.fail.on.data.loss", boolean, default=True)
-    """Stop when records that the stream still needs are gone from the source. `false`: skip
-    them and count them in `lakeward_source_skipped_offsets_total`."""
+    """Stop if the source no longer has records that the stream still needs. `false`: skip them and
+    count them in `lakeward_source_skipped_offsets_total`."""
 
     max_records: int = DEFAULT_MAX_RECORDS
     max_bytes: int = DEFAULT_MAX_BYTES
     parallelism: int = 4
 
     def to_json(self) -> str:
-        """JSON text, secrets included; see `source_settings_from_json`."""
+        """Encode as JSON, secrets included; see `source_settings_from_json`."""
         return msgspec.json.encode(self, order="sorted").decode()
 
     def _check_common(self) -> None:
@@ -116,7 +117,7 @@ class _TopicSettings(Section):
             raise InvalidOptionError(
                 "startup timestamp and startup mode contradict each other",
                 startup_mode=self.startup_mode,
-                hint="`timestamp` needs a startup timestamp, and only it takes one",
+                hint="set `source.scan.startup.timestamp` with the mode `timestamp`, and only then",
             )
         for name in ("max_records", "max_bytes", "parallelism"):
             if getattr(self, name) < 1:
@@ -134,14 +135,14 @@ class _TopicSettings(Section):
                 raise InvalidOptionError(
                     "not a regular expression",
                     detail=str(error),
-                    hint="put a backslash before a character that is meant as it is, as in `\\.`",
+                    hint="escape special characters with a backslash, as in `\\.`",
                     **{name: pattern},
                 ) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class KafkaSourceSettings(_TopicSettings):
-    """A set of Kafka topics; one of `topics` and `topics_pattern` names them."""
+    """A set of Kafka topics, selected by `topics` or `topics_pattern`."""
 
     kind: str = dataclasses.field(default="kafka", init=False)
     bootstrap_servers: str = setting("source.bootstrap.servers", text, unset="")
@@ -150,7 +151,7 @@ class KafkaSourceSettings(_TopicSettings):
     startup_offsets: Mapping[str, Mapping[str, int]] = setting(
         "source.scan.startup.offsets", offset_map
     )
-    """For `specific-offsets`: topic to partition to offset (-2 earliest, -1 latest)."""
+    """For `specific-offsets`: map of topic to partition to offset (-2 earliest, -1 latest)."""
 
     properties: Mapping[str, str] = setting("source.properties", text_map, secret=redact_properties)
     """librdkafka client properties, passed through (`security.protocol`, `sasl.username`, …).
@@ -159,11 +160,11 @@ class KafkaSourceSettings(_TopicSettings):
     def __post_init__(self) -> None:
         if not self.bootstrap_servers.strip():
             raise InvalidOptionError(
-                "the kafka source needs brokers", hint="set `source.bootstrap.servers`"
+                "the kafka source requires brokers", hint="set `source.bootstrap.servers`"
             )
         if bool(self.topics) == bool(self.topics_pattern):
             raise InvalidOptionError(
-                "the kafka source needs either topics or a pattern",
+                "the kafka source requires either topics or a pattern",
                 hint="set exactly one of `source.topics` and `source.topics.pattern`",
             )
         for name, reason in _FIXED_PROPERTIES.items():
@@ -176,7 +177,7 @@ class KafkaSourceSettings(_TopicSettings):
             raise InvalidOptionError(
                 "startup offsets and startup mode contradict each other",
                 startup_mode=self.startup_mode,
-                hint="`specific-offsets` needs startup offsets, and only it takes them",
+                hint="set `source.scan.startup.offsets` with `specific-offsets`, and only then",
             )
         for topic, partitions in self.startup_offsets.items():
             for key, offset in partitions.items():
@@ -190,8 +191,8 @@ class KafkaSourceSettings(_TopicSettings):
 class FileSourceSettings(_TopicSettings):
     """A directory of events, one per line (layout: `ingest.source.files`).
 
-    Without topics and pattern all topics are read. `lines` may also be `ask`: as `auto`, but a line
-    that looks like a record is an error. `max_files` bounds one batch per topic.
+    Without topics and pattern all topics are read. `lines` may also be `ask`: like `auto`, but a
+    line that looks like a record is an error. `max_files` limits one batch per topic.
     """
 
     kind: str = dataclasses.field(default="files", init=False)
@@ -200,30 +201,32 @@ class FileSourceSettings(_TopicSettings):
     `files`."""
 
     lines: str = setting("source.lines", choice("auto", "value", "archived"), default="auto")
-    """For `files`: what a line is. `value`: an event. `archived`: a record with its key, a JSON
+    """For `files`: content of a line. `value`: an event. `archived`: a record with its key, a JSON
     object of `value` and any of `key`, `headers`, `timestamp`, `topic`, `partition`, `offset`.
-    `auto`: archived where it is such an object and no other; in `json`, `upsert-json` and
-    `debezium-flat` it may be a row as well, so the stream stops there and asks."""
+    `auto`: archived if it is such an object; with `json`, `upsert-json` and `debezium-flat` it
+    could also be a row, so the stream stops there and asks for the setting."""
 
     discovery_interval_s: float = 1.0
     max_files: int = 1000
 
     def __post_init__(self) -> None:
         if not self.path:
-            raise InvalidOptionError("the files source needs a directory", hint="set `source.path`")
+            raise InvalidOptionError(
+                "the files source requires a directory", hint="set `source.path`"
+            )
         if self.topics and self.topics_pattern:
             raise InvalidOptionError(
                 "topics and a pattern contradict each other",
                 hint="set at most one of `source.topics` and `source.topics.pattern`",
             )
         if self.lines not in LINE_FORMS:
-            raise InvalidOptionError("unknown form of lines", lines=self.lines)
+            raise InvalidOptionError("unknown value of lines", lines=self.lines)
         if self.max_files < 1:
             raise InvalidOptionError("a limit must be positive", max_files=self.max_files)
         self._check_common()
         if self.startup_mode == "specific-offsets":
             raise InvalidOptionError(
-                "the files source has no `specific-offsets`",
+                "the files source does not support `specific-offsets`",
                 hint="use `earliest`, `latest` or `timestamp`",
             )
 
@@ -232,10 +235,10 @@ SourceSettings = KafkaSourceSettings | FileSourceSettings
 
 
 def source_settings_from_json(text: str | bytes) -> SourceSettings:
-    """Inverse of `to_json`.
+    """Decode the JSON of `to_json`.
 
     Raises:
-        InvalidOptionError: unknown kind or key, or values that contradict each other.
+        InvalidOptionError: unknown kind or key, or contradictory values.
     """
     raw = json.loads(text)
     kind = raw.pop("kind", None)
@@ -252,7 +255,7 @@ def source_settings_from_json(text: str | bytes) -> SourceSettings:
 
 
 def selects_topic(settings: SourceSettings, topic: str) -> bool:
-    """Whether the settings cover `topic`; Kafka's own `__` topics only when named exactly."""
+    """Return whether a topic is selected; Kafka's internal `__` topics only by exact name."""
     if any(re.fullmatch(pattern, topic) for pattern in settings.topics_exclude):
         return False
     if settings.topics:
@@ -263,7 +266,7 @@ def selects_topic(settings: SourceSettings, topic: str) -> bool:
 
 
 def with_topic(settings: SourceSettings, topic: str | None) -> SourceSettings:
-    """The settings with one more topic, unless it is covered or None."""
+    """Add a topic to the selection, unless it is selected or None."""
     if topic is None or selects_topic(settings, topic):
         return settings
     if settings.topics:
@@ -275,7 +278,7 @@ def with_topic(settings: SourceSettings, topic: str | None) -> SourceSettings:
 def only_topic(
     settings: SourceSettings, topic: str, startup_mode: str, discovery_interval_s: float
 ) -> SourceSettings:
-    """The same source with one topic alone, for who reads it beside the stream."""
+    """Restrict the source to one topic, for a reader outside the stream."""
     changed: dict[str, Any] = {"topics": (topic,), "topics_pattern": "", "topics_exclude": ()}
     names = {field.name for field in dataclasses.fields(settings)}
     changed |= {"startup_mode": startup_mode, "startup_offsets": {}, "startup_timestamp_ms": None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suggests the known name that an unknown one was probably meant to be."""
+"""Suggest the known name that is most similar to an unknown one."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,24 +7,24 @@ from collections.abc import Iterable
 __all__ = ["nearest", "nearest_of"]
 
 _SHORT = 2
-"""Names of so many characters look like anything."""
+"""Names up to this length are matched exactly: they resemble too many others."""
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A hint with the known name that looks most like another one; empty without one."""
-    found = nearest_of(name, known, cutoff)
-    return f"did you mean `{found}`?" if found else ""
+    """Return a hint with the most similar name; empty if there is none."""
+    match = nearest_of(name, known, cutoff)
+    return f"did you mean `{match}`?" if match else ""
 
 
 def nearest_of(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The known name that looks most like another one, letter case aside; empty without one.
+    """Return the most similar known name, ignoring case; empty if there is none.
 
     Args:
-        name: unknown.
-        known: those that exist.
-        cutoff: least likeness, between 0 and 1.
+        name: unknown name.
+        known: known names.
+        cutoff: minimum similarity, between 0 and 1.
     """
-    by_lower = {each.lower(): each for each in known}
+    by_lower = {other.lower(): other for other in known}
     cutoff = cutoff if len(name) > _SHORT else 1.0
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else ""
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
+    return by_lower[matches[0]] if matches else ""

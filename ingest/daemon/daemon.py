@@ -205,7 +205,7 @@ class Daemon:
         self._pausing = Pausing(*store)
         files = RequestFiles(*store)
         self._requests = RequestHandler(files, self._clock, on_answer=self._observer.answered)
-        self._observer.let_control(files, drain=self._signals.stop, hurry=self._requests.wake)
+        self._observer.let_control(files, drain=self._signals.stop, wake=self._requests.wake)
         self._cleanup = contextlib.ExitStack()
         self._query_cleanup = contextlib.ExitStack()
         self._spark: SparkSession

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inside a container: its two roles, what it may use of the machine, executors as pods."""
+"""Containers: the two roles of the image, resource limits, executors as pods."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon tells the outside: logs, metrics, status, HTTP."""
+"""Observability of the daemon: metrics, status, HTTP, webhooks."""

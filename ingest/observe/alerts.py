@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events that a person should know of, told to webhooks (`alerts.*`; status-api.md lists them).
+"""Events that need attention, sent to webhooks (`alerts.*`; status-api.md lists them).
 
-Each says something that changed: a table was parked, a query failed. What goes on (lag, freshness)
-is the business of metrics and their alert rules. Nothing here waits or raises.
+Each event is a change: a table was parked, a query failed. Lasting conditions (lag, freshness) are
+left to metrics and their alert rules. Nothing here blocks or raises.
 """
 
 import re
@@ -22,25 +22,25 @@ from storage.clock import Clock
 __all__ = ["QUIET_S", "WINDOW_S", "Alerts"]
 
 WINDOW_S = 600.0
-"""In which quarantined records are counted, and `quarantine` is sent once a table [s]."""
+"""Period in which quarantined records are counted, and `quarantine` is sent once per table [s]."""
 
 QUIET_S = 300.0
-"""Between two `stream_failed` of one text [s]: a stream that keeps failing says so at times."""
+"""Minimum interval of `stream_failed` with the same text [s]."""
 
 _VARIES = re.compile(r"[0-9A-Fa-f-]{8,}|\d+")
-"""What makes no other text: numbers, ids of a store's requests."""
+"""Parts of a text that are ignored when texts are compared: numbers, request ids of a store."""
 
 _BODY_VERSION = 1
 
 
 class Alerts:
-    """See the module. Used by the daemon's threads that report to `Observer`, one at a time.
+    """See the module. Used by the threads that report to `Observer`, one at a time.
 
     Args:
-        pipeline: the pipeline's name.
-        settings: `alerts.*`.
-        clock: time.
-        counted: told of every outcome of a call: `sent`, `failed`, `dropped`.
+        pipeline: name of the pipeline.
+        settings: settings `alerts.*`.
+        clock: clock.
+        counted: called with the outcome of every event: `sent`, `failed`, `dropped`.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class Alerts:
             self._sender = WebhookSender(self._settings, self._clock, self._counted)
 
     def use_settings(self, settings: AlertSettings) -> None:
-        """Tell others from now on; what waits for the former is sent or dropped."""
+        """Apply new settings; queued events are sent to the previous addresses or dropped."""
         if settings != self._settings:
             self.close()
             self._settings = settings
             self._open()
 
     def close(self) -> None:
-        """Send what waits, for a few seconds."""
+        """Send queued events, for a few seconds at most."""
         if self._sender is not None:
             self._sender.close()
             self._sender = None
 
     def document(self) -> dict[str, Any]:
-        """What became of events since the process started."""
+        """Return counts of events since the start of the process."""
         sender = self._sender
         if sender is None:
             return {"enabled": False}
@@ -93,16 +93,17 @@ class Alerts:
         }
 
     def batch(self, report: BatchReport) -> None:
-        """Schema changes and quarantined records of a batch."""
+        """Send schema changes and quarantined records of a batch."""
         if self._sender is None:
             return
-        for table, said in report.schema_verdicts:
-            if said.outcome is Outcome.APPLIED:
-                self._tell("schema_applied", f"{table}: {said.text}", table=table, change=said.text)
-            elif said.outcome is not Outcome.IGNORED:
-                text = f"{table}: schema change {said.outcome.value}: {said.text}"
-                outcome = said.outcome.value
-                self._tell("schema_refused", text, table=table, change=said.text, outcome=outcome)
+        for table, decision in report.schema_verdicts:
+            change = decision.text
+            if decision.outcome is Outcome.APPLIED:
+                self._send("schema_applied", f"{table}: {change}", table=table, change=change)
+            elif decision.outcome is not Outcome.IGNORED:
+                outcome = decision.outcome.value
+                text = f"{table}: schema change {outcome}: {change}"
+                self._send("schema_refused", text, table=table, change=change, outcome=outcome)
         if report.outcome != "replayed":
             self._count_bad(report)
 
@@ -116,11 +117,12 @@ class Alerts:
             total = sum(count for _, count in counts)
             if total < self._settings.quarantine_records:
                 continue
-            what = table or "tables that are not known"
-            worst = max(classes, key=lambda name: classes[name])
-            self._tell(
+            target = table or "unknown tables"
+            most_frequent = max(classes, key=lambda name: classes[name])
+            self._send(
                 "quarantine",
-                f"{total} records for {what} went to quarantine in ten minutes, mostly {worst}",
+                f"{total} records of {target} went to quarantine in ten minutes, "
+                f"mostly of class {most_frequent}",
                 quiet_s=WINDOW_S,
                 key=f"quarantine {table}",
                 table=table,
@@ -129,45 +131,45 @@ class Alerts:
             )
 
     def tables(self, states: Mapping[str, str], reasons: Mapping[str, str]) -> None:
-        """Which tables are parked now; the first call after the start is no news."""
+        """Send changes of parked tables; the first call after the start sends nothing."""
         before, self._states = self._states, dict(states)
         if before is None:
             return
         for table, state in sorted(states.items()):
-            was = before.get(table, "running")
-            if state == "parked" != was:
+            previous = before.get(table, "running")
+            if state == "parked" != previous:
                 reason = reasons.get(table, "")
-                self._tell(
+                self._send(
                     "table_parked", f"{table} is parked: {reason}", table=table, reason=reason
                 )
-            elif was == "parked" != state:
-                self._tell("table_resumed", f"{table} is written again", table=table)
+            elif previous == "parked" != state:
+                self._send("table_resumed", f"{table} is resumed", table=table)
 
     def paused(self, reason: str | None) -> None:
-        """Whether the stream is paused now (None = it is not); the first call is no news."""
+        """Send a change of the paused state (None = not paused); the first call sends nothing."""
         before, self._paused = self._paused, reason is not None
         if before is None or before == self._paused:
             return
         if reason is not None:
-            self._tell("stream_paused", f"the stream is paused: {reason}", reason=reason)
+            self._send("stream_paused", f"the stream is paused: {reason}", reason=reason)
         else:
-            self._tell("stream_resumed", "the stream goes on")
+            self._send("stream_resumed", "the stream is resumed")
 
     def failed(self, error: BaseException, *, fatal: bool) -> None:
-        """A query failed and is tried again, or the process ends by the error."""
+        """Send a failure of the query that is retried, or one that ends the process."""
         kind = kind_of(error)
         message = str(error).split("\n", maxsplit=1)[0]
         facts: dict[str, Any] = {"error": type(error).__name__, "message": message}
         facts |= {"action": kind.action, "exit_code": int(kind.exit_code)}
         if fatal:
-            text = f"the stream has ended: {message} (to do: {kind.action})"
-            self._tell("stream_fatal", text, **facts)
+            text = f"the stream has stopped: {message} (action: {kind.action})"
+            self._send("stream_fatal", text, **facts)
             return
-        text = f"a batch failed and is tried again: {message}"
+        text = f"a batch failed and is retried: {message}"
         key = "failed " + _VARIES.sub("#", message)
-        self._tell("stream_failed", text, quiet_s=QUIET_S, key=key, **facts)
+        self._send("stream_failed", text, quiet_s=QUIET_S, key=key, **facts)
 
-    def _tell(
+    def _send(
         self, event: str, text: str, *, quiet_s: float = 0.0, key: str = "", **facts: Any
     ) -> None:
         if self._sender is None or event not in self._settings.events:

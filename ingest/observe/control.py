@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Control over HTTP: `POST /api/pause`, `resume`, `reload`, `compact`, `drain`, behind a token.
 
-Off unless `control.token` is set. What is asked becomes a request file like those of the commands
-(`ingest.daemon.requests`), so it is done once, also if the process dies before. A browser cannot
-be made
-to send one from elsewhere: the token is no cookie, the body must be JSON, and cross-site calls are
-refused. Wrong tokens are counted by address; after a few the address waits a minute.
+Disabled unless `control.token` is set. A call becomes a request file like those of the commands
+(`ingest.daemon.requests`), so it survives a crash of the process. Other sites cannot forge calls:
+the token is not a cookie, the body must be JSON, and cross-site calls are refused. Wrong tokens are
+counted by address; after a few the address is blocked for a minute.
 """
 
 import dataclasses
@@ -22,18 +21,18 @@ from ingest.state.request_files import RequestFiles
 from storage.clock import Clock
 from storage.errors import LakewardError
 
-__all__ = ["LOCKED_S", "TRIES", "Control", "Reply"]
+__all__ = ["LOCKED_S", "MAX_ATTEMPTS", "Control", "Reply"]
 
 _LOG = logging.getLogger(__name__)
 
-TRIES = 5
-"""Wrong tokens from one address within `LOCKED_S` before it is not listened to."""
+MAX_ATTEMPTS = 5
+"""Wrong tokens of one address within `LOCKED_S` after which it is blocked."""
 
 LOCKED_S = 60.0
-"""How long wrong tokens count [s]."""
+"""Period in which wrong tokens are counted [s]."""
 
-_MOST_ADDRESSES = 1000
-_MOST_WAIT_S = 60.0
+_MAX_ADDRESSES = 1000
+_MAX_WAIT_S = 60.0
 _POLL_S = 0.2
 
 _MEMBERS: Mapping[str, Mapping[str, type]] = {
@@ -44,12 +43,12 @@ _MEMBERS: Mapping[str, Mapping[str, type]] = {
     "compact": {"table": str},
     "drain": {},
 }
-"""Actions and what their bodies may have; all may have `wait_s`."""
+"""Fields of the body by action, with their types; every action also has `wait_s`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reply:
-    """What a call is answered with."""
+    """Answer to a call."""
 
     status: HTTPStatus
     document: Mapping[str, Any]
@@ -67,11 +66,11 @@ class Control:
     """See the module. Thread-safe.
 
     Args:
-        token: what callers must know; None = control is off.
-        files: where requests go.
-        drain: makes the daemon end its batch and then itself.
-        hurry: has it look for requests soon.
-        clock: time.
+        token: bearer token of callers; None = control is disabled.
+        files: request files.
+        drain: makes the daemon finish its batch and exit.
+        wake: makes the daemon poll for requests immediately.
+        clock: clock.
     """
 
     def __init__(
@@ -80,39 +79,39 @@ class Control:
         files: RequestFiles,
         *,
         drain: Callable[[], None],
-        hurry: Callable[[], None],
+        wake: Callable[[], None],
         clock: Clock,
     ) -> None:
         self._token = token
         self._files = files
         self._drain = drain
-        self._hurry = hurry
+        self._wake = wake
         self._clock = clock
         self._lock = threading.Lock()
         self._wrong: dict[str, deque[float]] = {}
 
     @property
     def enabled(self) -> bool:
-        """Whether there is a token."""
+        """Whether control is enabled."""
         return self._token is not None
 
     def use_token(self, token: str | None) -> None:
-        """Go by another token from now on."""
+        """Replace the token."""
         self._token = token
 
     @staticmethod
     def knows(path: str) -> bool:
-        """Whether a path is an action's."""
+        """Return whether a path is that of an action."""
         return path.startswith("/api/") and path[len("/api/") :] in _MEMBERS
 
     def call(self, path: str, headers: Mapping[str, str], body: bytes, address: str) -> Reply:
         """Answer a POST.
 
         Args:
-            path: one that `knows`.
-            headers: of the call; names in any case.
+            path: path of an action (see `knows`).
+            headers: headers of the call; names in any case.
             body: JSON.
-            address: of the caller, for the log and the count of wrong tokens.
+            address: address of the caller, for the log and the count of wrong tokens.
         """
         action = path[len("/api/") :]
         try:
@@ -140,13 +139,13 @@ class Control:
         token = self._token
         if token is None:
             raise _RefusedCallError(
-                HTTPStatus.NOT_FOUND, "control over HTTP is off: set `control.token`"
+                HTTPStatus.NOT_FOUND, "control over HTTP is disabled: set `control.token`"
             )
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise _RefusedCallError(HTTPStatus.FORBIDDEN, "calls from other sites are refused")
+            raise _RefusedCallError(HTTPStatus.FORBIDDEN, "cross-site requests are refused")
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise _RefusedCallError(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send JSON, as `application/json`"
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the content type must be application/json"
             )
         if self._locked(address):
             raise _RefusedCallError(
@@ -155,8 +154,8 @@ class Control:
                 Retry_After=str(int(LOCKED_S)),
             )
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(given.strip().encode(), token.encode())
-        if scheme.lower() != "bearer" or not right:
+        matches = hmac.compare_digest(given.strip().encode(), token.encode())
+        if scheme.lower() != "bearer" or not matches:
             self._remember(address)
             raise _RefusedCallError(
                 HTTPStatus.UNAUTHORIZED,
@@ -170,33 +169,33 @@ class Control:
             wrong = self._wrong.get(address)
             while wrong and now_s - wrong[0] >= LOCKED_S:
                 wrong.popleft()
-            return wrong is not None and len(wrong) >= TRIES
+            return wrong is not None and len(wrong) >= MAX_ATTEMPTS
 
     def _remember(self, address: str) -> None:
         with self._lock:
-            wrong = self._wrong.pop(address, None) or deque(maxlen=TRIES)
+            wrong = self._wrong.pop(address, None) or deque(maxlen=MAX_ATTEMPTS)
             wrong.append(self._clock.monotonic_s())
             self._wrong[address] = wrong
-            while len(self._wrong) > _MOST_ADDRESSES:
+            while len(self._wrong) > _MAX_ADDRESSES:
                 del self._wrong[next(iter(self._wrong))]
 
     def _do(self, action: str, members: dict[str, Any], address: str) -> Reply:
-        wait_s = float(min(members.pop("wait_s", 0), _MOST_WAIT_S))
+        wait_s = float(min(members.pop("wait_s", 0), _MAX_WAIT_S))
         if action == "check":
-            return Reply(HTTPStatus.OK, {"state": "done", "text": "the token is right"})
+            return Reply(HTTPStatus.OK, {"state": "done", "text": "the token is valid"})
         if action == "drain":
             self._drain()
             return Reply(
                 HTTPStatus.ACCEPTED,
-                {"state": "working", "text": "the batch in progress is finished, then the end"},
+                {"state": "working", "text": "finishing the batch in progress, then exiting"},
             )
         kind, arguments = _request(action, members, address)
         request = self._files.ask(kind, arguments, now_ms=self._clock.now_ms())
-        self._hurry()
+        self._wake()
         return self._outcome(request.id, kind, wait_s)
 
     def _outcome(self, request: str, kind: str, wait_s: float) -> Reply:
-        """What became of a request, as far as the caller waits for it."""
+        """Return the outcome of a request, waiting for it as long as the caller wants."""
         facts = {"request": request, "kind": kind}
         deadline = self._clock.monotonic_s() + wait_s
         while self._clock.monotonic_s() < deadline:
@@ -206,7 +205,7 @@ class Control:
                 done = answer.state == "done"
                 return Reply(HTTPStatus.OK if done else HTTPStatus.CONFLICT, facts)
             self._clock.sleep(_POLL_S)
-        text = "asked: it is done between two batches"
+        text = "request submitted; it is handled between two batches"
         return Reply(HTTPStatus.ACCEPTED, {**facts, "state": "waiting", "text": text})
 
 
@@ -223,15 +222,15 @@ def _members(action: str, body: bytes) -> dict[str, Any]:
         if kind is None:
             known = ", ".join(sorted(allowed))
             raise _RefusedCallError(
-                HTTPStatus.BAD_REQUEST, f"`{name}` is not known here; there is: {known}"
+                HTTPStatus.BAD_REQUEST, f"unknown field `{name}`; known fields: {known}"
             )
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise _RefusedCallError(HTTPStatus.BAD_REQUEST, f"`{name}` has another type")
+            raise _RefusedCallError(HTTPStatus.BAD_REQUEST, f"wrong type of the field `{name}`")
     return members
 
 
 def _request(action: str, members: dict[str, Any], address: str) -> tuple[str, dict[str, Any]]:
-    """The kind of request and its arguments: of the whole stream unless tables are named."""
+    """Return kind and arguments of a request: for the whole stream, unless tables are named."""
     if action in ("reload", "compact"):
         return action, members
     if "tables" not in members:

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One port for people and machines.
+"""HTTP endpoint of the daemon: status page, status as JSON, metrics, probes and control.
 
-`/` the status page, `/api/status` what it shows, `/metrics`, `/healthz`, `/readyz`, `/config`; POST
-only what `control` allows. Liveness says only what a restart can heal (the main loop still beats,
-the engine's process lives); readiness says whether the pipeline does its work, with a reason for
-each condition that does not hold. Reading needs no authentication: bind it to a private address.
+`/`, `/api/status`, `/metrics`, `/healthz`, `/readyz`, `/config`; POST only for `control`. Liveness
+fails only for conditions that a restart fixes (the main loop is stuck, the JVM has exited);
+readiness fails while the pipeline does not process data, with a reason for each failed condition.
+Reading needs no authentication: bind it to a private address.
 """
 
+import base64
 import dataclasses
+import functools
 import gzip
+import hashlib
 import http.server
+import importlib.resources
 import json
 import logging
+import re
 import sys
 import threading
 import urllib.parse
@@ -23,21 +28,51 @@ from ingest.observe.control import Control
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.observe.status.status_board import StatusBoard
 from ingest.observe.status.status_document import status_document, table_document
-from ingest.observe.status.status_page import status_page
 
 __all__ = ["HttpServer", "StatusBoard"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """The page and its content security policy."""
+
+    body: bytes
+    policy: str
+
+
+@functools.cache
+def status_page() -> Page:
+    """The page; the same for every pipeline."""
+    text = (
+        importlib.resources.files("ingest.observe.status").joinpath("status_page.html").read_text()
+    )
+    style, script = (
+        " ".join(_hash(each) for each in re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
+        for tag in ("style", "script")
+    )
+    policy = (
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Page(text.encode(), policy)
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
 
 _LOG = logging.getLogger(__name__)
 
 _JSON = "application/json; charset=utf-8"
 _TEXT = "text/plain; charset=utf-8"
-_MOST_BODY = 64 * 1024
-_ZIPPED_FROM = 4096
+_MAX_BODY = 64 * 1024
+_GZIP_FROM = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """One request: names of headers as the client wrote them, the query's last values."""
+    """One request: header names as sent; the last value of each query parameter."""
 
     method: str
     path: str
@@ -56,18 +91,17 @@ class _Answer:
 
 
 class HttpServer:
-    """Serves metrics, status and control on a daemon thread.
+    """Serves metrics, status and control on a daemon thread; context manager of `start`, `close`.
 
-    1. The constructor binds the port, so that a taken port is an error at start.
-    2. `start` begins to answer; `close` ends it. It is also a context manager of both.
+    The constructor binds the port, so that a port in use is an error at start.
 
     Args:
-        metrics: what `/metrics` shows.
-        board: what the other pages show.
+        metrics: metrics of `/metrics`.
+        board: status of the other pages.
         host: address to listen on.
-        port: port; 0 = any free one, see `port`.
-        control: what POST may do; None = nothing.
-        more: further members of `/api/status`.
+        port: port; 0 = a free one, see `port`.
+        control: handler of POST; None = none.
+        more: further fields of `/api/status`.
 
     Raises:
         OSError: the address cannot be bound.
@@ -103,12 +137,12 @@ class HttpServer:
         return f"http://{self._server.server_address[0]!s}:{self.port}"
 
     def start(self) -> "HttpServer":
-        """Begin to answer."""
+        """Start serving."""
         self._thread.start()
         return self
 
     def close(self) -> None:
-        """Stop answering and free the port."""
+        """Stop serving and release the port."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -122,11 +156,11 @@ class HttpServer:
 
     def _answer(self, call: _Call) -> _Answer:
         if call.method == "POST":
-            return self._controlled(call)
+            return self._post(call)
         page = self._pages().get(call.path)
         if page is None:
             if Control.knows(call.path):
-                status, text = HTTPStatus.METHOD_NOT_ALLOWED, "this is for POST\n"
+                status, text = HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed: use POST\n"
                 return _Answer(status, _TEXT, text.encode(), {"Allow": "POST"})
             hint = f"try {' '.join(self._pages())}\n"
             return _Answer(HTTPStatus.NOT_FOUND, _TEXT, hint.encode())
@@ -158,22 +192,22 @@ class HttpServer:
 
     def _status(self, call: _Call) -> _Answer:
         if "table" in call.query:
-            found = table_document(self._board, self._metrics, call.query["table"])
-            if found is None:
+            table = table_document(self._board, self._metrics, call.query["table"])
+            if table is None:
                 return _Answer(HTTPStatus.NOT_FOUND, _JSON, _compact({"error": "no such table"}))
-            return _Answer(HTTPStatus.OK, _JSON, _compact(found))
+            return _Answer(HTTPStatus.OK, _JSON, _compact(table))
         more = {"control": {"enabled": self._control is not None and self._control.enabled}}
         more |= {} if self._more is None else self._more()
         document = status_document(self._board, self._metrics, more)
         return _Answer(HTTPStatus.OK, _JSON, _compact(document))
 
-    def _controlled(self, call: _Call) -> _Answer:
+    def _post(self, call: _Call) -> _Answer:
         if self._control is None or not Control.knows(call.path):
             status = HTTPStatus.METHOD_NOT_ALLOWED if call.path in self._pages() else None
-            text = b"nothing to POST to here\n"
+            text = b"no such endpoint for POST\n"
             return _Answer(status or HTTPStatus.NOT_FOUND, _TEXT, text)
-        if len(call.body) > _MOST_BODY:
-            return _Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TEXT, b"too long\n")
+        if len(call.body) > _MAX_BODY:
+            return _Answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TEXT, b"the body is too large\n")
         reply = self._control.call(call.path, call.headers, call.body, call.address)
         return _Answer(reply.status, _JSON, _compact(reply.document), reply.headers)
 
@@ -196,19 +230,19 @@ class _Server(http.server.ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log it: the base class writes to standard error, also when a client just went away."""
+        """Log the error: the base class writes to standard error, even for lost connections."""
         del request
-        gone = isinstance(sys.exception(), (ConnectionError, TimeoutError))
+        disconnected = isinstance(sys.exception(), (ConnectionError, TimeoutError))
         _LOG.log(
-            logging.DEBUG if gone else logging.ERROR,
-            "a request over HTTP failed",
+            logging.DEBUG if disconnected else logging.ERROR,
+            "an HTTP request failed",
             extra={"event": "http_failed", "client": client_address},
             exc_info=True,
         )
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """GET, HEAD and POST; everything else is answered by the base class with 501."""
+    """Handles GET, HEAD and POST; the base class answers other methods with 501."""
 
     server: _Server
     server_version = "lakeward"
@@ -216,18 +250,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = 10
 
     def do_GET(self) -> None:
-        """Answer a page."""
+        """Answer with a page."""
         self._send("GET", b"")
 
     def do_HEAD(self) -> None:
-        """Answer a page's headers."""
+        """Answer with the headers of a page."""
         self._send("HEAD", b"")
 
     def do_POST(self) -> None:
-        """Answer an action."""
+        """Answer a control call."""
         length = self.headers.get("Content-Length", "0")
         count = int(length) if length.isdecimal() else 0
-        self._send("POST", self.rfile.read(min(count, _MOST_BODY + 1)))
+        self._send("POST", self.rfile.read(min(count, _MAX_BODY + 1)))
 
     def _send(self, method: str, body: bytes) -> None:
         path, _, query = self.path.partition("?")
@@ -249,7 +283,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             **answer.headers,
         }
         data = answer.body
-        if len(data) >= _ZIPPED_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+        if len(data) >= _GZIP_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
             data = gzip.compress(data, compresslevel=2)
             headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
         self.send_response(answer.status)
@@ -260,5 +294,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are debug noise."""
+        """Log requests at debug level."""
         _LOG.debug("http request", extra={"request": format % args})

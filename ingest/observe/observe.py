@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the outside what the daemon does: logs, metrics, status board, lag poll, HTTP endpoint.
+"""Observability of the daemon: logs, metrics, status board, lag poll, HTTP endpoint.
 
-One object, so that the daemon and the sink speak of events and not of gauges. Nothing here may
-stop a batch: a failed lag poll is counted and its series go stale by age.
+One object, so that the daemon and the sink report events instead of setting gauges. Nothing here
+may stop a batch: a failed lag poll is counted, and its series become absent after a time.
 """
 
 import logging
@@ -41,20 +41,20 @@ __all__ = ["LAG_POLL_S", "Observer", "ShownSettings"]
 _LOG = logging.getLogger(__name__)
 
 LAG_POLL_S = 15.0
-"""Time between two looks at the source's watermarks [s]; one cheap request a partition each."""
+"""Interval of polls of the source's offsets [s]; one cheap request per partition."""
 
 
 ShownSettings = Callable[[], Sequence[tuple[str, str, str]]]
-"""Tells the settings in force: key, value without secrets, origin."""
+"""Returns the settings in force: key, redacted value, origin."""
 
 
 class Observer:
-    """See the module. Context manager: entering opens the endpoint, leaving closes it.
+    """See the module. Context manager: opens the endpoint on entry and closes it on exit.
 
     Args:
-        settings: the pipeline's settings.
-        clock: time.
-        shown: tells the settings in force with their origins; None = they came from a program.
+        settings: settings of the pipeline.
+        clock: clock.
+        shown: returns the settings in force with their origins; None = set by a program.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Observer:
         self._unfinished: int | None = None  # batch that began here and was not recorded
         self._again = False
         self._matched: set[tuple[str, str, str]] = set()
-        wanted = settings.metrics
+        configured = settings.metrics
         self.metrics = Metrics(
             clock,
-            tables=TableNames(per_table=wanted.per_table, most=wanted.max_tables),
-            labels=wanted.labels,
+            tables=TableNames(per_table=configured.per_table, most=configured.max_tables),
+            labels=configured.labels,
         )
         self._set_config(settings)
         paths = RuntimeWatch.paths_of(settings.pipeline.checkpoint, settings.sink.warehouse)
@@ -123,14 +123,14 @@ class Observer:
             self._server.close()
 
     def let_control(
-        self, files: RequestFiles, *, drain: Callable[[], None], hurry: Callable[[], None]
+        self, files: RequestFiles, *, drain: Callable[[], None], wake: Callable[[], None]
     ) -> None:
-        """Take requests over HTTP from whoever knows the token; call it before entering."""
+        """Enable control over HTTP, if a token is configured; call it before entering."""
         token = self._settings.control.token
-        self._control = Control(token, files, drain=drain, hurry=hurry, clock=self._clock)
+        self._control = Control(token, files, drain=drain, wake=wake, clock=self._clock)
 
     def answered(self, answer: Answer) -> None:
-        """A request was done or refused."""
+        """Report that a request was completed or refused."""
         self.board.answered(answer)
 
     def _show_settings(self) -> None:
@@ -147,7 +147,7 @@ class Observer:
         self.metrics.set_config(settings.pipeline.name, digest_of(settings), trigger)
 
     def started(self, spark: SparkSession) -> None:
-        """The Spark session is up; begin to watch the source."""
+        """Report that the Spark session has started; start to poll the source."""
         self.board.set_condition("session", ok=True)
         self.board.watch_engine(_engine_alive(spark))
         self.board.set_fact("spark", spark.version)
@@ -167,7 +167,7 @@ class Observer:
         )
 
     def use_settings(self, settings: Settings) -> None:
-        """Watch another source from now on."""
+        """Apply reloaded settings."""
         self._settings = settings
         self._set_config(settings)
         self._changed.set()
@@ -177,7 +177,7 @@ class Observer:
         self._show_settings()
 
     def resuming_at(self, offsets: OffsetMap) -> None:
-        """Where the stream goes on, so that lag is right before the first batch."""
+        """Report the start offsets, so that lag is correct before the first batch."""
         self.metrics.record_committed(offsets)
         self.board.set_offsets(offsets)
         self._remember(offsets)
@@ -185,7 +185,7 @@ class Observer:
 
     def _show(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
         if self._mirror is not None:
-            self._mirror.tell(offsets)
+            self._mirror.commit(offsets)
 
     def _remember(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
         self._committed |= {
@@ -195,38 +195,38 @@ class Observer:
         }
 
     def beat(self) -> None:
-        """The main loop is alive."""
+        """Report that the main loop is alive."""
         self.board.beat()
         if self.board.sample_due:
             lags = self.metrics.lag()
             self.board.sample(sum(lags.values()) if lags else None, self.metrics.freshness_s())
 
     def batch_started(self, batch_id: int) -> None:
-        """A batch passed the gate."""
+        """Report the start of a batch."""
         self._again = batch_id == self._unfinished
         self._unfinished = batch_id
         self.board.batch_started(batch_id)
         self.metrics.batch_started()
 
     def batch(self, report: BatchReport) -> None:
-        """A batch is committed in all its tables."""
+        """Report that a batch is committed in all its tables."""
         self.metrics.record(report, again=self._again)
         self._unfinished = None
         self.board.record(report)
         self._alerts.batch(report)
         self._remember(report.end_offsets)
         self._show(report.end_offsets)
-        for topic, found in sorted(report.ordering_violations.items()):
-            key, partition, other = min(found)
+        for topic, violations in sorted(report.ordering_violations.items()):
+            key, partition, other = min(violations)
             _LOG.warning(
-                "a key is in two partitions: the order of its changes is not known; see "
+                "a key occurs in two partitions: the order of its changes is undefined; see "
                 "source.ordering",
                 extra={
                     "event": "ordering_violation",
                     "topic": topic,
                     "key_hash": f"{key:016x}",
                     "partitions": [partition, other],
-                    "keys": len(found),
+                    "keys": len(violations),
                 },
             )
         _LOG.log(
@@ -249,37 +249,39 @@ class Observer:
                 },
             },
         )
-        for table, said in report.schema_verdicts:
+        for table, decision in report.schema_verdicts:
             _LOG.log(
-                logging.INFO if said.outcome is Outcome.APPLIED else logging.WARNING,
+                logging.INFO if decision.outcome is Outcome.APPLIED else logging.WARNING,
                 "schema change %s",
-                said.outcome.value,
-                extra={"event": "schema_change", "table": table, "change": said.text},
+                decision.outcome.value,
+                extra={"event": "schema_change", "table": table, "change": decision.text},
             )
-        for each in sorted(set(report.matched) - self._matched):
-            self._matched.add(each)
+        for match in sorted(set(report.matched) - self._matched):
+            self._matched.add(match)
+            table, member, column = match
             _LOG.warning(
-                "a column of events is matched to one that is spelt otherwise (source.names.case)",
+                "a column of events is matched to a column with another spelling "
+                "(source.names.case)",
                 extra={
                     "event": "column_matched",
-                    "table": each[0],
-                    "member": each[1],
-                    "column": each[2],
+                    "table": table,
+                    "member": member,
+                    "column": column,
                 },
             )
         for table, reason in report.parked:
             _LOG.error(
-                "table parked, the others go on",
+                "table parked, other tables continue",
                 extra={"event": "table_parked", "table": table, "reason": reason},
             )
 
     def tables(self, book: TableBook) -> None:
-        """Which tables are written, parked, or behind the others."""
+        """Report which tables are running, parked, or catching up."""
         parked = book.parking.parked()
         states: dict[str, str] = dict.fromkeys(book.progresses(), "running")
         states |= dict.fromkeys(book.parking.behind, "behind") | dict.fromkeys(parked, "parked")
         self.metrics.set_table_states(states)
-        feeds = {name: tuple(each.offsets) for name, each in book.progresses().items()}
+        feeds = {name: tuple(progress.offsets) for name, progress in book.progresses().items()}
         self.metrics.set_feeds(feeds)
         self.board.set_table_states(
             {name: {"state": state, **_why(parked.get(name))} for name, state in states.items()}
@@ -287,46 +289,46 @@ class Observer:
         self._alerts.tables(states, {name: entry.reason for name, entry in parked.items()})
 
     def querying(self, query: StreamingQuery) -> None:
-        """Spark's query has begun, or another one has."""
+        """Report the start of a Spark query."""
         self._runtime.use_query(query)
 
     def failed(self, error: BaseException) -> None:
-        """The query ended with an error; it is tried again or the process ends."""
+        """Report a failure of the query; it is restarted or the process exits."""
         self.metrics.query_failed()
         self.metrics.batch_failed()
         self.board.failed(error)
 
     def waiting(self, error: BaseException | None) -> None:
-        """Whether a system outside is waited for, and what it says."""
+        """Report whether the daemon waits for an unavailable dependency, with its error."""
         self.metrics.set_outage(error is not None)
         self.board.set_fact("waiting_for", None if error is None else str(error).split("\n")[0])
 
     def recovered(self) -> None:
-        """What failed goes well again, and no batch waits to be done again."""
+        """Report recovery from a failure."""
         self.waiting(None)
         self.board.set_condition("last_batch", ok=True)
 
     def owning(self, epoch: int) -> None:
-        """The stream is ours, as its owner of this number."""
+        """Report ownership of the stream with its epoch."""
         self.board.set_condition("owner", ok=True)
         self.board.set_fact("epoch", epoch)
         self.metrics.set_epoch(epoch)
 
     def trying_again(self, error: BaseException) -> None:
-        """The query is started again after that."""
+        """Report that the query is restarted after an error."""
         self._alerts.failed(error, fatal=False)
 
     def running(self) -> None:
-        """The query runs again."""
+        """Report that the query is running."""
         self._state("running" if self._paused is None else "paused")
 
     def paused(self, pause: Pause | None) -> None:
-        """Whether a person has paused the stream."""
+        """Report whether the stream is paused."""
         if pause != self._paused:
             self._paused = pause
             self.running()
             _LOG.info(
-                "the stream goes on" if pause is None else "the stream is paused",
+                "the stream is resumed" if pause is None else "the stream is paused",
                 extra={"event": "paused" if pause else "unpaused"}
                 | ({"reason": pause.reason} if pause else {}),
             )
@@ -334,15 +336,15 @@ class Observer:
         self._alerts.paused(None if pause is None else pause.reason)
 
     def draining(self) -> None:
-        """No further batch begins."""
+        """Report that no further batch starts."""
         self._state("draining")
 
     def stopping(self) -> None:
-        """The Spark session is about to be stopped."""
+        """Report that the Spark session is about to stop."""
         self._runtime.forget_session()
 
     def ended(self, error: BaseException | None = None) -> None:
-        """The process is about to end, perhaps by an error."""
+        """Report that the process is about to exit, possibly with an error."""
         self._state("idle" if error is None else "failed")
         if error is not None:
             self._alerts.failed(error, fatal=True)
@@ -368,7 +370,7 @@ class Observer:
                     self.metrics.source_error("auth" if denied else "transport")
                     self.board.set_condition("source", ok=False, reason=str(error))
                     _LOG.warning(
-                        "the source does not answer", extra={"event": "lag_poll", "error": error}
+                        "polling the source failed", extra={"event": "lag_poll", "error": error}
                     )
                 if self._changed.wait(LAG_POLL_S):
                     return
@@ -381,7 +383,7 @@ def _why(entry: ParkedTable | None) -> dict[str, str]:
 
 
 def _engine_alive(spark: SparkSession) -> Callable[[], bool]:
-    """Whether the process that this session's JVM is still runs; asks nothing of the JVM."""
+    """Return a check whether the JVM process of a session is alive; it makes no call to the JVM."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     return lambda: process is None or process.poll() is None
 

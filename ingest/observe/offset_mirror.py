@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`source.offsets.group`: committed offsets shown as those of a Kafka consumer group.
+"""`source.offsets.group`: committed offsets mirrored to a Kafka consumer group.
 
-For tools that know lag only from groups. Nothing reads them here: where the stream stands is in
-its tables. So this is best effort, by a thread of its own: a batch never waits for it; of offsets
-that come faster than the brokers take them the newest count; what fails is tried again with the
-next. Nobody may be a member of the group.
+For tools that compute lag from consumer groups. Lakeward never reads them: the offsets of the
+stream are in its tables. It is best effort, on a separate thread: no batch waits for it, only the
+newest offsets are committed if the brokers are slow, and failures are retried with the next ones.
+The group must have no members.
 """
 
 import logging
@@ -22,20 +22,20 @@ __all__ = ["OffsetMirror"]
 
 _LOG = logging.getLogger(__name__)
 
-_AGAIN_S = 15.0
-"""Between two tries of what failed [s]."""
+_RETRY_S = 15.0
+"""Delay before a retry [s]."""
 
 _CLOSE_S = 3.0
-"""How long the end of the process waits for the last offsets [s]."""
+"""Maximum time for the last commit at the exit of the process [s]."""
 
 
 class OffsetMirror:
     """See the module.
 
     Args:
-        source: the cluster.
-        group: name of the group.
-        connect: makes the client; for tests.
+        source: settings of the cluster.
+        group: name of the consumer group.
+        connect: creates the client; for tests.
     """
 
     def __init__(
@@ -49,39 +49,39 @@ class OffsetMirror:
             "group.id": group,
             "enable.auto.commit": False,
             "socket.timeout.ms": 10_000,
-            "log_level": 0,  # a commit's answer says what fails
+            "log_level": 0,  # the answer to a commit has the error
         }
         self._group = group
         self._connect = connect
         self._lock = threading.Condition()
         self._waiting: dict[tuple[str, int], int] = {}
-        self._ended = False
+        self._closing = False
         self._thread: threading.Thread | None = None
 
     @staticmethod
     def of(settings: Settings) -> "OffsetMirror | None":
-        """The mirror that the settings ask for."""
+        """Create the mirror, if the settings configure one."""
         group, source = settings.life.offsets_group, settings.source
         if group is None or not isinstance(source, KafkaSourceSettings):
             return None
         return OffsetMirror(source, group)
 
-    def tell(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Have offsets shown, next to be read per topic and partition; returns at once."""
-        found = {(t, int(p)): offset for t, parts in offsets.items() for p, offset in parts.items()}
-        if not found:
+    def commit(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
+        """Queue the next offsets to read by topic and partition; returns immediately."""
+        flat = {(t, int(p)): offset for t, parts in offsets.items() for p, offset in parts.items()}
+        if not flat:
             return
         with self._lock:
-            self._waiting |= found
+            self._waiting |= flat
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="offsets", daemon=True)
                 self._thread.start()
             self._lock.notify_all()
 
     def close(self) -> None:
-        """Show what is waiting, if that is quick, and end."""
+        """Commit queued offsets, for a few seconds at most, and end."""
         with self._lock:
-            self._ended = True
+            self._closing = True
             self._lock.notify_all()
         if self._thread is not None:
             self._thread.join(_CLOSE_S)
@@ -92,15 +92,16 @@ class OffsetMirror:
             refused, error = taken, None
             try:
                 client = client or self._connect(self._config)
-                places = [TopicPartition(t, p, offset) for (t, p), offset in taken.items()]
-                answers = client.commit(offsets=places, asynchronous=False)
-                refused = {(one.topic, one.partition): one.offset for one in answers if one.error}
-                error = next((one.error for one in answers if one.error), None)
+                positions = [TopicPartition(t, p, offset) for (t, p), offset in taken.items()]
+                answers = client.commit(offsets=positions, asynchronous=False)
+                failed = [answer for answer in answers if answer.error]
+                refused = {(answer.topic, answer.partition): answer.offset for answer in failed}
+                error = failed[0].error if failed else None
             except KafkaException as failure:
                 error = failure
             if error is not None:
                 _LOG.warning(
-                    "offsets could not be shown as the group's; the stream goes on",
+                    "committing offsets to the consumer group failed; the stream is not affected",
                     extra={"event": "offsets_group", "group": self._group, "error": str(error)},
                 )
                 if not self._put_back(refused):
@@ -110,12 +111,12 @@ class OffsetMirror:
 
     def _next(self) -> dict[tuple[str, int], int] | None:
         with self._lock:
-            self._lock.wait_for(lambda: self._waiting or self._ended)
+            self._lock.wait_for(lambda: self._waiting or self._closing)
             taken, self._waiting = self._waiting, {}
             return taken or None
 
     def _put_back(self, taken: dict[tuple[str, int], int]) -> bool:
-        """Keep what failed for another try, newer offsets first; False = there is none."""
+        """Keep failed offsets for a retry, unless there are newer ones; False = no retry."""
         with self._lock:
             self._waiting = {**taken, **self._waiting}
-            return not self._lock.wait_for(lambda: self._ended, timeout=_AGAIN_S)
+            return not self._lock.wait_for(lambda: self._closing, timeout=_RETRY_S)

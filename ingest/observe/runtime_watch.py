@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the machine and at Spark every quarter of a minute, for the metrics.
+"""Collect metrics of the machine and of Spark periodically.
 
-What cannot be had (no /proc, a JVM that is about to end) is left out of the metrics until it can.
+Values that are unavailable (no /proc, a JVM that is exiting) are absent from the metrics.
 """
 
+import dataclasses
 import hashlib
 import logging
 import os
@@ -20,26 +21,107 @@ from pyspark.sql.streaming import StreamingQuery
 
 from ingest.config.settings import Settings
 from ingest.observe.metrics.instruments import Instruments
-from ingest.observe.process_tree import ProcessTree
 from storage.io.resolve import is_local
 
-__all__ = ["LOOK_EVERY_S", "RuntimeWatch", "digest_of", "java_version"]
+__all__ = ["INTERVAL_S", "ProcessTree", "RuntimeWatch", "digest_of", "java_version"]
+
+GROUPS = ("driver", "jvm", "workers")
+
+_PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeUse:
+    """Resource usage by group of processes.
+
+    Attributes:
+        resident: resident memory by group [bytes].
+        cpu_s: CPU time by group, including that of reaped children [s].
+    """
+
+    resident: Mapping[str, int]
+    cpu_s: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stat:
+    parent: int
+    name: str
+    cpu_s: float
+    resident: int
+
+
+class ProcessTree:
+    """See the module.
+
+    Args:
+        root: id of the root process; None = this one.
+        proc: mount point of procfs.
+    """
+
+    def __init__(self, root: int | None = None, proc: Path = _PROC) -> None:
+        self._root = os.getpid() if root is None else root
+        self._proc = proc
+
+    def use(self) -> TreeUse | None:
+        """Return the current usage; None if it is unknown."""
+        stats = self._stats()
+        if self._root not in stats:
+            return None
+        children: dict[int, list[int]] = {}
+        for pid, stat in stats.items():
+            children.setdefault(stat.parent, []).append(pid)
+        resident, cpu_s = dict.fromkeys(GROUPS, 0), dict.fromkeys(GROUPS, 0.0)
+        waiting = [(self._root, "driver")]
+        while waiting:
+            pid, group = waiting.pop()
+            resident[group] += stats[pid].resident
+            cpu_s[group] += stats[pid].cpu_s
+            for child in children.get(pid, ()):
+                below = "jvm" if group == "driver" and stats[child].name == "java" else "workers"
+                waiting.append((child, below))
+        return TreeUse(resident, cpu_s)
+
+    def _stats(self) -> dict[int, _Stat]:
+        found = {}
+        try:
+            names = [entry.name for entry in self._proc.iterdir() if entry.name.isdigit()]
+        except OSError:
+            return {}
+        for name in names:
+            try:
+                text = (self._proc / name / "stat").read_text(encoding="ascii", errors="replace")
+            except OSError:
+                continue  # the process has exited
+            found[int(name)] = _parsed(text)
+        return found
+
+
+def _parsed(text: str) -> _Stat:
+    """Parse a line of `stat`: the name is in brackets and may contain brackets and spaces."""
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    rest = text[text.rindex(")") + 2 :].split()
+    ticks = sum(int(rest[index]) for index in (11, 12, 13, 14))
+    return _Stat(int(rest[1]), name, ticks / _TICKS, int(rest[21]) * _PAGE)
+
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 15.0
-"""Between two looks [s]."""
+INTERVAL_S = 15.0
+"""Collection interval [s]."""
 
 
 class RuntimeWatch:
     """See the module.
 
-    1. `start`; 2. `use_session`, `use_query` whenever there is another one; 3. `forget_session`
-    before it is stopped; 4. `close`.
+    Call order: `start`; `use_session` and `use_query` for every new one; `forget_session` before
+    the session stops; `close`.
 
     Args:
-        instruments: what takes the figures.
-        paths: directories whose disks are watched, by label value.
+        instruments: receive the values.
+        paths: directories whose disks are observed, by label value.
     """
 
     def __init__(self, instruments: Instruments, paths: Mapping[str, Path]) -> None:
@@ -57,37 +139,37 @@ class RuntimeWatch:
 
     @staticmethod
     def paths_of(checkpoint: str, warehouse: str) -> dict[str, Path]:
-        """The directories of a pipeline."""
+        """Return the directories of a pipeline by label value."""
         paths = {"state": Path(checkpoint), "tmp": Path(tempfile.gettempdir())}
         if is_local(warehouse):
             paths["warehouse"] = Path(warehouse.removeprefix("file://").removeprefix("file:"))
         return paths
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the collection."""
         self._thread.start()
 
     def use_session(self, spark: SparkSession) -> None:
-        """Look at this session too."""
+        """Collect metrics of this session."""
         with self._lock:
             self._spark = spark
         self._wake.set()
 
     def use_query(self, query: StreamingQuery) -> None:
-        """Take what Spark says of this query's batches."""
+        """Collect the progress of this query."""
         with self._lock:
             self._query = query
 
     def forget_session(self) -> None:
-        """The session is about to be stopped; a last look at the query."""
+        """Collect the progress of the query once more and forget the session."""
         with self._lock:
-            self._guarded(self._look_at_query)
+            self._guarded(self._collect_query)
             self._spark = self._query = None
         for name in _OF_SPARK:
             self._into.replace(name, {})
 
     def close(self) -> None:
-        """End."""
+        """Stop the collection."""
         self._closing.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -96,47 +178,47 @@ class RuntimeWatch:
     def _run(self) -> None:
         while not self._closing.is_set():
             self._wake.clear()
-            self.look()
-            self._wake.wait(LOOK_EVERY_S)
+            self.collect()
+            self._wake.wait(INTERVAL_S)
 
-    def look(self) -> None:
-        """Take all figures."""
-        self._guarded(self._look_at_disks)
-        self._guarded(self._look_at_processes)
+    def collect(self) -> None:
+        """Collect all values."""
+        self._guarded(self._collect_disks)
+        self._guarded(self._collect_processes)
         with self._lock:
             if self._spark is not None:
-                self._guarded(self._look_at_jvm)
-                self._guarded(self._look_at_executors)
-                self._guarded(self._look_at_query)
+                self._guarded(self._collect_jvm)
+                self._guarded(self._collect_executors)
+                self._guarded(self._collect_query)
 
-    def _guarded(self, look: Callable[[], None]) -> None:
+    def _guarded(self, collect: Callable[[], None]) -> None:
         try:
-            look()
-        except _NOT_TO_BE_HAD as error:
-            # these are figures for people: without them the pipeline is as well as with them
-            _LOG.debug("figures are not known", extra={"what": look.__name__}, exc_info=error)
+            collect()
+        except _UNAVAILABLE as error:
+            # metrics must not fail the pipeline
+            _LOG.debug("metrics unavailable", extra={"what": collect.__name__}, exc_info=error)
 
-    def _look_at_disks(self) -> None:
+    def _collect_disks(self) -> None:
         free: dict[tuple[str, ...], float] = {}
         size: dict[tuple[str, ...], float] = {}
         for name, path in self._paths.items():
-            there = next((each for each in (path, *path.parents) if each.exists()), None)
-            if there is not None:
-                found = os.statvfs(there)
-                free[(name,)] = found.f_bavail * found.f_frsize
-                size[(name,)] = found.f_blocks * found.f_frsize
+            existing = next((parent for parent in (path, *path.parents) if parent.exists()), None)
+            if existing is not None:
+                disk = os.statvfs(existing)
+                free[(name,)] = disk.f_bavail * disk.f_frsize
+                size[(name,)] = disk.f_blocks * disk.f_frsize
         self._into.replace("disk_free_bytes", free)
         self._into.replace("disk_size_bytes", size)
 
-    def _look_at_processes(self) -> None:
+    def _collect_processes(self) -> None:
         use = self._tree.use()
         if use is None:
             return
         self._into.replace("resident_memory_bytes", {(g,): n for g, n in use.resident.items()})
         for group, seconds in use.cpu_s.items():
-            self._grown("cpu_seconds_total", seconds, group)
+            self._raise_to("cpu_seconds_total", seconds, group)
 
-    def _look_at_jvm(self) -> None:
+    def _collect_jvm(self) -> None:
         spark = self._spark
         if spark is None:
             return
@@ -155,24 +237,24 @@ class RuntimeWatch:
         self._into.replace("jvm_memory_bytes", used)
         self._into.set("jvm_heap_limit_bytes", heap.getMax())
         spent_ms = sum(bean.getCollectionTime() for bean in management.getGarbageCollectorMXBeans())
-        self._grown("jvm_gc_seconds_total", spent_ms / 1000)
+        self._raise_to("jvm_gc_seconds_total", spent_ms / 1000)
 
-    def _look_at_executors(self) -> None:
+    def _collect_executors(self) -> None:
         spark = self._spark
         if spark is None:
             return
         context = spark.sparkContext
-        found = context._jsc.sc().statusStore().executorList(False)
+        executors = context._jsc.sc().statusStore().executorList(False)
         local = context.master == "local" or context.master.startswith("local[")
         states, failed = {"active": 0, "dead": 0}, 0
-        for each in _of_scala(found):
-            failed += each.failedTasks()
-            if local or each.id() != "driver":
-                states["active" if each.isActive() else "dead"] += 1
+        for executor in _of_scala(executors):
+            failed += executor.failedTasks()
+            if local or executor.id() != "driver":
+                states["active" if executor.isActive() else "dead"] += 1
         self._into.replace("executors", {(state,): n for state, n in states.items()})
-        self._grown("task_failures_total", failed)
+        self._raise_to("task_failures_total", failed)
 
-    def _look_at_query(self) -> None:
+    def _collect_query(self) -> None:
         query = self._query
         if query is None:
             return
@@ -184,8 +266,8 @@ class RuntimeWatch:
             for step, spent_ms in progress["durationMs"].items():
                 self._into.add("query_step_seconds_total", max(0, spent_ms) / 1000, step)
 
-    def _grown(self, name: str, value: float, *labels: str) -> None:
-        """Raise a counter to what something else has counted."""
+    def _raise_to(self, name: str, value: float, *labels: str) -> None:
+        """Raise a counter to a total that is counted elsewhere."""
         key = "/".join((name, *labels))
         before = self._counted.get(key, 0.0)
         if value > before:
@@ -194,7 +276,7 @@ class RuntimeWatch:
 
 
 def java_version(spark: SparkSession) -> str:
-    """Of the driver's JVM; empty when it does not say."""
+    """Return the Java version of the driver's JVM; empty if it is unknown."""
     try:
         return str(spark.sparkContext._jvm.java.lang.System.getProperty("java.version"))
     except (Py4JError, AttributeError, TypeError):
@@ -202,18 +284,18 @@ def java_version(spark: SparkSession) -> str:
 
 
 def digest_of(settings: Settings) -> str:
-    """The same for the same settings."""
+    """Return a short hash of the settings."""
     return hashlib.sha256(settings.to_json().encode()).hexdigest()[:12]
 
 
-def _of_scala(found: Any) -> Iterable[Any]:
-    for index in range(found.size()):
-        yield found.apply(index)
+def _of_scala(sequence: Any) -> Iterable[Any]:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
 
 
 _OF_SPARK = ("jvm_memory_bytes", "jvm_heap_limit_bytes", "executors")
 
-_NOT_TO_BE_HAD = (
+_UNAVAILABLE = (
     OSError,
     Py4JError,
     PySparkException,
@@ -222,4 +304,4 @@ _NOT_TO_BE_HAD = (
     KeyError,
     ValueError,
 )
-"""What a session or a query that is about to end answers with."""
+"""Errors of a session or a query that is stopping."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream stands in its source: watermarks by poll, offsets by commit, what waits how long.
+"""Lag of a stream: log offsets by poll, committed offsets by commit, age of uncommitted records.
 
-What a poll said must not freeze when the source, or a topic, is silent: it is forgotten
-`STALE_AFTER_S` later.
+Values of a poll must not become stale if the source, or a topic, does not answer: they are dropped
+after `STALE_AFTER_S`.
 """
 
 import dataclasses
@@ -15,19 +15,19 @@ from storage.clock import Clock
 __all__ = ["STALE_AFTER_S", "SourceWatch", "Watermarks"]
 
 STALE_AFTER_S = 120.0
-"""Age of a watermark poll after which its series disappear [s]: eight polls at 15 s, so that a
-short broker hiccup leaves no gap and a dead poll is not mistaken for a quiet topic."""
+"""Age of a poll after which its series become absent [s]: eight polls at 15 s, so that a short
+broker failure leaves no gap and a failing poll is not mistaken for an idle topic."""
 
 Watermarks = Mapping[tuple[str, int], tuple[int, int]]
 """(topic, partition) -> (log start, log end)."""
 
 _WAITING_MEMORY = 240
-"""Remembered polls per partition: an hour at 15 s; older waiting times are lower bounds."""
+"""Remembered polls per partition: an hour at 15 s; longer waiting times are lower bounds."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Partition:
-    """Offsets of one partition, and when its end offset was first seen at which value."""
+    """Offsets of one partition, and the times at which its end offsets were first seen."""
 
     low: int = 0
     high: int = 0
@@ -65,7 +65,7 @@ class _Partition:
 
     @property
     def headroom(self) -> float:
-        """1 = nothing of what we need is near deletion, 0 = loss begins."""
+        """1 = the next record to read is far from deletion, 0 = records are lost."""
         committed = self.low if self.committed is None else self.committed
         kept = self.high - self.low
         return 1.0 if kept <= 0 else min(1.0, max(0.0, (committed - self.low) / kept))
@@ -75,7 +75,7 @@ class SourceWatch:
     """See the module; thread-safe.
 
     Args:
-        clock: time.
+        clock: clock.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -89,28 +89,28 @@ class SourceWatch:
     def polled(
         self, watermarks: Watermarks, silent: Collection[tuple[str, int]] = frozenset()
     ) -> None:
-        """Take the result of a successful poll of the source.
+        """Record the result of a successful poll of the source.
 
         Args:
-            watermarks: of the partitions that answered.
-            silent: partitions that are there and that no leader answers for.
+            watermarks: start and end offsets of the partitions that answered.
+            silent: existing partitions whose leader does not answer.
         """
         now_s = self._clock.monotonic_s()
         with self._lock:
             self._ever_polled = True
-            self._silent_since_s = {key: self._heard_s(key, now_s) for key in silent}
+            self._silent_since_s = {key: self._last_answer_s(key, now_s) for key in silent}
             for key, (low, high) in watermarks.items():
                 self._partitions.setdefault(key, _Partition()).polled(now_s, low, high)
 
-    def _heard_s(self, key: tuple[str, int], now_s: float) -> float:
-        """When a silent partition answered last, or was missed first if it never did."""
+    def _last_answer_s(self, key: tuple[str, int], now_s: float) -> float:
+        """Return the last answer of a silent partition, or when it was first missed."""
         partition = self._partitions.get(key)
         if partition is not None and partition.polled_s is not None:
             return partition.polled_s
         return self._silent_since_s.get(key, now_s)
 
     def reached(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Take the next offsets to read."""
+        """Record the next offsets to read."""
         with self._lock:
             for topic, parts in offsets.items():
                 for partition, offset in parts.items():
@@ -118,27 +118,27 @@ class SourceWatch:
                     self._partitions.setdefault(key, _Partition()).reached(int(offset))
 
     def set_waits(self, waits: Mapping[str, float]) -> None:
-        """Say how long records of a topic may wait [s]: until then they are not late."""
+        """Set the configured delay of topics [s]; until then records are not late."""
         with self._lock:
             self._waits = dict(waits)
 
     @property
     def ever_polled(self) -> bool:
-        """Whether the source has answered at all."""
+        """Whether any poll has succeeded."""
         return self._ever_polled
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Records behind, per (topic, partition); empty while no recent poll says."""
+        """Return the lag in records by (topic, partition); empty without a recent poll."""
         with self._lock:
-            return {key: each.lag for key, each in self._fresh().items()}
+            return {key: partition.lag for key, partition in self._fresh().items()}
 
     def behind(self) -> set[str] | None:
-        """Topics with records that are late, or of which a part has not been known for long.
+        """Return topics with late records, or with partitions that have long been silent.
 
-        Records that may wait are not late yet.
+        Records within the configured delay are not late.
 
         Returns:
-            None while no recent poll says.
+            None without a recent poll.
         """
         with self._lock:
             fresh, now_s = self._fresh(), self._clock.monotonic_s()
@@ -146,8 +146,8 @@ class SourceWatch:
                 return None
             late = {
                 topic
-                for (topic, _), each in fresh.items()
-                if each.lag and (topic not in self._waits or self._late_s(topic, each, now_s))
+                for (topic, _), part in fresh.items()
+                if part.lag and (topic not in self._waits or self._late_s(topic, part, now_s))
             }
             return late | {
                 topic
@@ -159,28 +159,28 @@ class SourceWatch:
         return max(0.0, partition.waiting_s(now_s) - self._waits.get(topic, 0.0))
 
     def _fresh(self) -> dict[tuple[str, int], _Partition]:
-        """What the last polls told of; a topic that was deleted is not told of any more."""
+        """Return partitions with a recent poll; those of deleted topics have none."""
         since_s = self._clock.monotonic_s() - STALE_AFTER_S
         return {
-            key: each
-            for key, each in self._partitions.items()
-            if each.polled_s is not None and each.polled_s >= since_s
+            key: partition
+            for key, partition in self._partitions.items()
+            if partition.polled_s is not None and partition.polled_s >= since_s
         }
 
     def values(self) -> dict[str, dict[tuple[str, ...], float]]:
-        """Values of the `source_*` gauges of the catalogue that hang on polls."""
+        """Return values of the `source_*` gauges that depend on polls."""
         values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _NAMES}
         now_s = self._clock.monotonic_s()
         with self._lock:
             values["source_wait_seconds"] = {(topic,): s for topic, s in self._waits.items()}
-            for (topic, partition), each in self._fresh().items():
-                labels = (topic, str(partition))
-                values["source_end_offset"][labels] = each.high
-                values["source_start_offset"][labels] = each.low
-                values["source_lag_records"][labels] = each.lag
-                values["source_retention_headroom_ratio"][labels] = each.headroom
+            for (topic, number), partition in self._fresh().items():
+                labels = (topic, str(number))
+                values["source_end_offset"][labels] = partition.high
+                values["source_start_offset"][labels] = partition.low
+                values["source_lag_records"][labels] = partition.lag
+                values["source_retention_headroom_ratio"][labels] = partition.headroom
                 waiting = values["source_lag_seconds"]
-                late_s = self._late_s(topic, each, now_s)
+                late_s = self._late_s(topic, partition, now_s)
                 waiting[(topic,)] = max(waiting.get((topic,), 0.0), late_s)
                 count = values["source_partitions"]
                 count[(topic,)] = count.get((topic,), 0) + 1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends JSON to webhooks from a thread of its own, so that no batch waits for them.
+"""Send JSON to webhooks from a separate thread, so that no batch waits for them.
 
-Best effort: the queue is bounded, what does not fit is dropped and counted; a call that fails is
-tried again a few times, waiting longer each time, and then given up. So an event may be
-lost, and one whose answer was lost comes twice. Addresses and headers are secrets: logs name the
-host alone, and redirects are not followed, for they would carry the headers elsewhere.
+Best effort: the queue is bounded, and events that do not fit are dropped and counted; a failed call
+is retried a few times with backoff. So an event may be lost, and one whose answer was lost is
+delivered twice. Addresses and headers are secrets: logs contain only the host, and redirects are
+not followed, because they would forward the headers.
 """
 
 import dataclasses
@@ -27,19 +27,19 @@ __all__ = ["QUEUE_LIMIT", "Counts", "WebhookSender"]
 _LOG = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 500
-"""Events that wait at most; a stream with more news than that is not helped by more messages."""
+"""Maximum number of queued events."""
 
-_WAITS_S = (1.0, 5.0, 30.0, 120.0)
-"""Before each further try [s]: a receiver that restarts is back by then."""
+_BACKOFF_S = (1.0, 5.0, 30.0, 120.0)
+"""Delays before retries [s]: long enough for a restart of the receiver."""
 
 _TIMEOUT_S = 10.0
-_AGAIN = frozenset({408, 425, 429})
+_RETRIED = frozenset({408, 425, 429})
 _CLOSE_S = 5.0
 
 
 @dataclasses.dataclass(slots=True)
 class Counts:
-    """What became of events, one for each address: sent, given up, dropped unsent."""
+    """Counts of events, per address: sent, failed after retries, dropped from the queue."""
 
     sent: int = 0
     failed: int = 0
@@ -48,17 +48,17 @@ class Counts:
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *arguments: Any, **named: Any) -> None:
-        """Refuse: the answer counts as a failure."""
+        """Refuse redirects: they count as failures."""
 
 
 class WebhookSender:
-    """See the module. `send` may be called by any thread and returns at once.
+    """See the module. `send` may be called by any thread and returns immediately.
 
     Args:
         settings: addresses and headers.
-        clock: time.
-        counted: told of every outcome: `sent`, `failed`, `dropped`.
-        waits_s: before each further try [s].
+        clock: clock.
+        counted: called with every outcome: `sent`, `failed`, `dropped`.
+        waits_s: delays before retries [s].
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class WebhookSender:
         settings: AlertSettings,
         clock: Clock,
         counted: Callable[[str], None],
-        waits_s: tuple[float, ...] = _WAITS_S,
+        waits_s: tuple[float, ...] = _BACKOFF_S,
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -82,18 +82,18 @@ class WebhookSender:
         self._thread.start()
 
     def send(self, event: Mapping[str, Any]) -> None:
-        """Queue an event, or drop it if too many wait."""
+        """Queue an event, or drop it if the queue is full."""
         try:
             self._queue.put_nowait(event)
         except queue.Full:
             self._count("dropped")
             _LOG.warning(
-                "too many events wait for webhooks, one is dropped",
+                "the queue of webhook events is full, an event is dropped",
                 extra={"event": "alert_dropped", "kind": event.get("event")},
             )
 
     def close(self, within_s: float = _CLOSE_S) -> None:
-        """Send what waits, for so long; the rest is dropped. Nothing is tried again."""
+        """Send queued events for at most `within_s`, without retries; drop the rest."""
         self._closing.set()
         deadline = self._clock.monotonic_s() + within_s
         while self._thread.is_alive() and self._clock.monotonic_s() < deadline:
@@ -108,33 +108,33 @@ class WebhookSender:
     def _work(self) -> None:
         while (event := self._queue.get()) is not None and not self._abandoned:
             text = json.dumps(event, ensure_ascii=False, default=str)
-            body = text.encode(errors="replace")  # names of files may hold what UTF-8 does not
+            body = text.encode(errors="replace")  # file names may not be valid UTF-8
             for url in self._settings.urls:
                 self._deliver(url, body, str(event.get("event")))
 
     def _deliver(self, url: str, body: bytes, kind: str) -> None:
-        trouble = ""
+        reason = ""
         for wait_s in (*self._waits_s, None):
-            trouble, again = self._post(url, body)
-            if not trouble:
+            reason, retryable = self._post(url, body)
+            if not reason:
                 self._count("sent")
                 return
-            if not again or wait_s is None or self._closing.wait(wait_s):
+            if not retryable or wait_s is None or self._closing.wait(wait_s):
                 break
         self._count("failed")
-        self.last_error = f"{redacted_url(url)}: {trouble}"
+        self.last_error = f"{redacted_url(url)}: {reason}"
         _LOG.warning(
-            "a webhook was not told",
+            "sending an event to a webhook failed",
             extra={
                 "event": "alert_failed",
                 "kind": kind,
                 "address": redacted_url(url),
-                "reason": trouble,
+                "reason": reason,
             },
         )
 
     def _post(self, url: str, body: bytes) -> tuple[str, bool]:
-        """What went wrong, if anything; whether trying again may help."""
+        """Return the failure, empty if none, and whether it is retryable."""
         headers = {"Content-Type": "application/json", "User-Agent": "lakeward"}
         request = urllib.request.Request(
             url, data=body, headers={**headers, **self._settings.headers}, method="POST"
@@ -145,7 +145,7 @@ class WebhookSender:
             return "", False
         except urllib.error.HTTPError as error:
             error.close()
-            return f"HTTP {error.code}", error.code >= 500 or error.code in _AGAIN
+            return f"HTTP {error.code}", error.code >= 500 or error.code in _RETRIED
         except urllib.error.URLError as error:
             return type(error.reason).__name__, True
         except (OSError, http.client.HTTPException, ValueError) as error:

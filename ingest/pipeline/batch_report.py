@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one finished micro-batch did, for logs, metrics, the status board and the demo."""
+"""Report of a finished micro-batch, for logs, metrics, the status board and the demo."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ __all__ = ["BatchReport", "LookupUse", "Written"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LookupUse:
-    """What tasks did with the local copies that lookups search.
+    """Use of the local copies of data files for lookups.
 
     Attributes:
-        hits: times a copy was wanted and there.
-        misses: times it was built or waited for.
+        hits: lookups that found a copy.
+        misses: lookups that had to build or wait for a copy.
         built_bytes: size of the copies built [bytes].
-        evicted_files: copies removed for want of room or of use.
-        disk_bytes: size of all copies of a machine, the largest seen [bytes].
+        evicted_files: copies evicted because of space or age.
+        disk_bytes: maximum size of all copies on a machine [bytes].
     """
 
     hits: int = 0
@@ -29,7 +29,7 @@ class LookupUse:
     disk_bytes: int = 0
 
     def plus(self, other: "LookupUse") -> "LookupUse":
-        """Both together."""
+        """Return the sum of both."""
         return LookupUse(
             hits=self.hits + other.hits,
             misses=self.misses + other.misses,
@@ -59,7 +59,7 @@ class Written:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """Figures of one micro-batch; counts are of committed work only.
+    """Counts and times of one micro-batch; counts are of committed work only.
 
     Attributes:
         batch_id: Spark's batch id.
@@ -71,10 +71,10 @@ class BatchReport:
         rows_by_table: per table rows by kind (`insert`, `update_after`, `delete`…).
         counts: decoder counts (`op.c`, `tombstone`, `heartbeat`…) by topic.
         bad_by_topic: quarantined records per topic and error class.
-        bad_by_table: quarantined records per table they are for and error class; `""` = not known.
-        bad_skipped: bad records that a table's rule left out, per table and error class.
+        bad_by_table: quarantined records per target table and error class; `""` = unknown.
+        bad_skipped: bad records that a table's rule dropped, per table and error class.
         snapshots: newest snapshot id per committed table.
-        replayed: tables that an earlier try of the batch committed.
+        replayed: tables that an earlier attempt of the batch committed.
         sorted_runs: largest run count over the buckets touched, per table.
         compactions: buckets compacted per table.
         compactions_dropped: buckets per table whose compaction lost a race; their rows stay as
@@ -82,29 +82,29 @@ class BatchReport:
         written: files that were appended, per (table, type): data, changelog, index.
         bucket_skew: most rows of a bucket over their mean, per table.
         slowest_s: time of the bucket that took longest [s].
-        use: what tasks asked of store and registry.
+        use: calls of tasks to store and registry.
         compaction_read_bytes: of files that committed compactions replaced per table [bytes].
         compaction_bytes: written by committed compactions per table [bytes].
         compaction_seconds: tasks' time to flush and compact the buckets compacted [s].
         changelog_rows: rows of committed changelog files per table.
         values_kept: values that the source did not send, kept from older rows, per table.
         values_lost: values that the source did not send and that no older row had, per table.
-        ordering_violations: sampled keys that were seen in two partitions, by topic: (hash of the
+        ordering_violations: sampled keys that occurred in two partitions, by topic: (hash of the
             key, partition, other partition).
-        split_key_updates: changes of key whose other half is in another batch, by topic.
-        repeated: rows of tables in the order of the source that were delivered again, or late.
-        lookup: use of local copies; None when no table looks up.
+        split_key_updates: key updates whose other half is in another batch, by topic.
+        repeated: rows of tables with `ordering: source` that were delivered again or late.
+        lookup: use of local copies; None without lookups.
         commit_retries: lost races, over all tables.
         commit_seconds: commit duration per table [s].
         source_ts_ms: per table (oldest, newest) `source.ts_ms` in the batch [ms].
         end_offsets: next offset to read per topic and partition.
         skipped_offsets: offsets lost to retention per (topic, partition).
-        schema_verdicts: what became of every change that was asked for, as (table, verdict) pairs.
+        schema_verdicts: decisions on requested schema changes, as (table, verdict) pairs.
         parked: tables that this batch parked, as (table, reason) pairs.
         parked_bad: those of them that had too many bad records.
-        matched: (table, member of events, column) where columns of events were matched to columns
-            that are spelt in another case or normal form.
-        dead_letters: copies of bad records that the topic for them acknowledged.
+        matched: (table, field of events, column) for columns matched to another letter case or
+            normal form.
+        dead_letters: copies of bad records acknowledged by the dead-letter topic.
         duration_s: whole batch on the driver [s].
         phases: wall seconds by phase: plan, job, schema, commit [s].
         started_ms: when the driver began [ms].

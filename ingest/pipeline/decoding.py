@@ -31,8 +31,8 @@ from ingest.decode.isolation import isolated
 from ingest.decode.key_check import without_foreign_keys
 from ingest.decode.schema_change_events import TableDdl, schema_changes
 from ingest.pipeline.deletions.truncates import Truncate
-from ingest.pipeline.placing import in_one_task
 from ingest.pipeline.plan import BatchPlan
+from ingest.pipeline.row_ownership import has_one_writer
 from ingest.pipeline.task_positions import TaskPositions, wanted_metadata
 from ingest.pipeline.transforming import TableTransform
 from ingest.schema.routing import Destination, routing_of
@@ -181,7 +181,7 @@ class Decoding:
             back()
 
     def _whole(self, raw: RawBatch) -> DecodeResult:
-        """Decode all, or leave nothing behind."""
+        """Decode all records, or none."""
         back = None if self.positions is None else self.positions.memory()
         try:
             return self._decoded(raw)
@@ -342,7 +342,7 @@ class Decoding:
 
     def _planned(self, destination: Destination | None) -> Target | None:
         if self._plan is None:
-            raise InternalError("a decoder is used before it has a plan")
+            raise InternalError("a decoder is used without a plan")
         if destination is None or destination.table in self._plan.parked:
             return None
         if destination.refusal:
@@ -429,7 +429,7 @@ def _unowned(schema: TableSchema, destination: Destination) -> str:
 
 
 def _names_refused(schema: TableSchema) -> str:
-    """Why a table that somebody else made takes no rows, by its columns' names; "" when it does."""
+    """Return why a table of another writer cannot be written, by its column names; "" if it can."""
     for name in schema.field_names:
         if why := why_no_column(name):
             return f"the table has a column {name}: {why}"
@@ -441,4 +441,4 @@ def _finds_old_rows(schema: TableSchema) -> bool:
     options = TableOptions.from_strings(schema.options)
     newest_wins = options.merge_engine == "deduplicate" and not options.sequence_field
     kinds = options.rowkind_field is None and not options.ignore_delete
-    return newest_wins and kinds and in_one_task(schema, options)
+    return newest_wins and kinds and has_one_writer(schema, options)

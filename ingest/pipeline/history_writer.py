@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the history of schema changes (`schema_history`) at the driver, with each batch.
+"""Write the history of schema changes (`schema_history`) on the driver, with each batch.
 
-Crash by crash: before a table is altered, the replay decides the same again; after it, the altered
-table's options tell of the change until the history has a commit of that batch or a later one;
-after the history's commit, the replay finds it and writes nothing.
+Crash safety: before a table is altered, the replay decides the same again; after it, the options of
+the altered table record the change until the history has a commit of that batch or a later one;
+after the commit of the history, the replay finds it and writes nothing.
 """
 
 from collections.abc import Sequence
@@ -18,51 +18,52 @@ __all__ = ["HistoryWriter"]
 
 
 class HistoryWriter:
-    """One per process.
+    """Writer of the history; one per process.
 
     Args:
-        book: the stream's tables.
-        stream: its name.
+        book: tables of the stream.
+        stream: name of the stream.
     """
 
     def __init__(self, book: TableBook, stream: str) -> None:
         self._book = book
         self._stream = stream
-        self._told: set[tuple[str, str]] = set()
+        self._recorded: set[tuple[str, str]] = set()
 
-    def untold(
+    def unrecorded(
         self, plan: BatchPlan, verdicts: Sequence[tuple[str, Verdict]]
     ) -> list[HistoryEntry]:
-        """What the history does not have yet: changes of this batch, and noted ones of a lost one.
+        """Return changes that the history lacks: of this batch, and recorded in options of tables.
 
-        What was not made is told once in the life of the process.
+        Changes that were not applied are recorded once per process.
 
         Args:
-            plan: of the batch.
+            plan: plan of the batch.
             verdicts: (table, change) of the batch.
         """
         progress = self._book.progresses().get(self._book.history)
-        told = -1 if progress is None else progress.identifier
-        if told >= plan.identifier:
+        last_batch = -1 if progress is None else progress.identifier
+        if last_batch >= plan.identifier:
             return []
-        found: dict[tuple[str, int, str], HistoryEntry] = {}
+        entries: dict[tuple[str, int, str], HistoryEntry] = {}
         for name, options in self._book.options().items():
             for entry in noted(name, options, self._stream):
-                if entry.batch > told:
-                    found[name, entry.batch, entry.change] = entry
+                if entry.batch > last_batch:
+                    entries[name, entry.batch, entry.change] = entry
         for name, verdict in verdicts:
             entry = HistoryEntry(name, plan.identifier, self._book.mode, verdict)
-            if verdict.outcome is not Outcome.APPLIED and (name, entry.change) not in self._told:
-                found[name, entry.batch, entry.change] = entry
-        return [found[key] for key in sorted(found)]
+            applied = verdict.outcome is Outcome.APPLIED
+            if not applied and (name, entry.change) not in self._recorded:
+                entries[name, entry.batch, entry.change] = entry
+        return [entries[key] for key in sorted(entries)]
 
     def write(self, plan: BatchPlan, entries: Sequence[HistoryEntry], span: Span) -> None:
-        """Commit entries of `untold`.
+        """Commit entries of `unrecorded`.
 
         Args:
-            plan: of the batch.
+            plan: plan of the batch.
             entries: at least one.
-            span: ranges of the batch.
+            span: offset ranges of the batch.
         """
         book, name = self._book, self._book.history
         table = book.provide(name, history_schema(plan.time_ms))
@@ -72,4 +73,4 @@ class HistoryWriter:
             write.write(history_rows(entries, self._stream, plan.time_ms))
             messages = write.prepare_commit(plan.identifier)
         book.commit(name, messages, plan.identifier, properties, offsets, span)
-        self._told.update((each.table, each.change) for each in entries)
+        self._recorded.update((entry.table, entry.change) for entry in entries)

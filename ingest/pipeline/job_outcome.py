@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark jobs of one micro-batch bring back, and how two of them become one."""
+"""Results of the Spark jobs of one micro-batch, and their combination."""
 
 import dataclasses
 from collections.abc import Collection, Iterable
@@ -15,7 +15,7 @@ from storage.table.commit.commit import CommitResult
 __all__ = ["Commits", "JobOutcome", "Unfinished", "replaced", "used", "without"]
 
 Commits = dict[str, tuple[CommitResult, float]]
-"""What became of each table's commit, and how long it took [s]."""
+"""Result and duration [s] of each table's commit."""
 
 _NOT_KNOWN = CommitResult(
     append_snapshot_id=None,
@@ -28,12 +28,12 @@ _NOT_KNOWN = CommitResult(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """Everything that came back from one Spark job, or from the runs of one batch together.
+    """Results of one Spark job, or of all runs of one batch.
 
     Attributes:
-        totals: the source tasks' reports.
-        results: what is to be committed.
-        use: what all tasks asked of store and registry, those too whose work was thrown away.
+        totals: reports of the source tasks.
+        results: results to commit.
+        use: calls of all tasks to store and registry, including discarded work.
     """
 
     totals: BatchTotals
@@ -42,21 +42,21 @@ class JobOutcome:
 
     @property
     def report(self) -> RangeReport:
-        """All tasks' reports added up."""
+        """Sum of the reports of all tasks."""
         return self.totals.report
 
     @property
     def unwritable(self) -> tuple[Unwritable, ...]:
-        """Records for which the batch is to be run again without them."""
-        results = (each for result in self.results for each in result.unwritable)
+        """Records without which the batch must be run again."""
+        results = (record for result in self.results for record in result.unwritable)
         return (*self.report.unwritable, *results)
 
 
 def used(reports: Iterable[RangeReport], results: Iterable[BucketResult]) -> TaskUse:
-    """What the tasks of one job asked of store and registry."""
+    """Sum the calls of the tasks of one job to store and registry."""
     total = TaskUse()
-    for each in (*(report.use for report in reports), *(result.use for result in results)):
-        total = total if each is None else total.plus(each)
+    for use in (*(report.use for report in reports), *(result.use for result in results)):
+        total = total if use is None else total.plus(use)
     return total
 
 
@@ -96,10 +96,10 @@ def replaced(first: JobOutcome, again: JobOutcome, tables: Collection[str]) -> J
 
 
 class Unfinished:
-    """What tables brought to the commits of a batch that failed while or after they committed.
+    """Committed results of a batch that failed during or after its commits.
 
-    A later try leaves out the tables that did, so what they committed is told with that try. It
-    dies with the process: what another process committed of a batch that it did not finish is in no
+    A later attempt skips the tables that have committed, and reports their results with its own.
+    They are lost with the process: commits of an unfinished batch of another process are in no
     report.
     """
 
@@ -110,30 +110,29 @@ class Unfinished:
         self._commits: Commits = {}
 
     def committing(self, identifier: int, outcome: JobOutcome, tables: Collection[str]) -> None:
-        """Tables are about to commit, for the first time or again because they had not."""
+        """Record tables that are about to commit, for the first time or in another attempt."""
         if identifier != self._identifier:
             self.finished()
             self._identifier = identifier
         for name in tables:
-            self._results[name] = tuple(one for one in outcome.results if one.table == name)
+            self._results[name] = tuple(r for r in outcome.results if r.table == name)
             self._totals[name] = outcome.report.tables.get(name, TableTotals())
             self._commits.pop(name, None)
 
     def committed(self, name: str, done: CommitResult, seconds: float) -> None:
-        """A table has committed; safe in threads."""
+        """Record the commit of a table; thread-safe."""
         self._commits[name] = (done, seconds)
 
     def finished(self) -> None:
-        """The batch is done, and told."""
+        """Forget the batch, which is finished and reported."""
         self._identifier, self._results, self._totals, self._commits = None, {}, {}, {}
 
     def with_earlier(
         self, identifier: int, outcome: JobOutcome, commits: Commits, tables: Collection[str]
     ) -> tuple[JobOutcome, Commits]:
-        """An outcome and its commits, and those of tables that earlier tries committed.
+        """Add the results and commits of tables that earlier attempts committed.
 
-        Of a commit that failed in its caller's eyes it is known that its rows are there, and not
-        what became of its compaction, which is left out.
+        If a commit raised but was published, its compaction is unknown and therefore omitted.
         """
         mine = sorted(set(tables) & self._results.keys()) if identifier == self._identifier else []
         if not mine:
@@ -145,11 +144,11 @@ class Unfinished:
         report = dataclasses.replace(outcome.report)
         report.tables = report.tables | {name: self._totals[name] for name in mine}
         earlier = {name: self._commits.get(name, (_NOT_KNOWN, 0.0)) for name in mine}
-        told = JobOutcome(BatchTotals(report), (*outcome.results, *results), outcome.use)
-        return told, commits | earlier
+        combined = JobOutcome(BatchTotals(report), (*outcome.results, *results), outcome.use)
+        return combined, commits | earlier
 
 
 def _appended(result: BucketResult) -> BucketResult:
-    """A result without its compactions."""
-    messages = (dataclasses.replace(one, compact=CompactIncrement()) for one in result.messages)
+    """Return a result without its compactions."""
+    messages = (dataclasses.replace(m, compact=CompactIncrement()) for m in result.messages)
     return dataclasses.replace(result, messages=tuple(messages))

@@ -46,9 +46,9 @@ from ingest.pipeline.chunk import (
 )
 from ingest.pipeline.decoding import Decoding, decoding_of
 from ingest.pipeline.deletions.truncates import deletes_of
-from ingest.pipeline.placing import merged_by, placed
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
 from ingest.pipeline.range_report import RangeReport, TableTotals
+from ingest.pipeline.row_ownership import merge_keys, rows_by_owner
 from ingest.pipeline.task_use import TaskUse
 from ingest.schema.event_time import event_time, highest_ms
 from ingest.schema.quarantine_table import quarantine_rows
@@ -158,8 +158,8 @@ class MapSide:
         """Check what the order of the rows rests on."""
         keys = self.report.keys
         if not self._by_source:
-            keys.look(raw)
-        keys.look_for_moves(raw, result.changes, self._plan.moving)
+            keys.sample(raw)
+        keys.record_key_updates(raw, result.changes, self._plan.moving)
 
     def _note_truncates(self, raw: RawBatch, result: DecodeResult) -> None:
         for event in self._decoding.truncates(raw, result.counts):
@@ -397,9 +397,9 @@ def split_rows(
     combine = bool(table.schema.primary_keys) and table.options.keeps_last_row_only
     if rows.schema.get_field_index(UNAVAILABLE_COLUMN) >= 0:
         combine = False  # an earlier row of the key may have the value that a later one lacks
-    for partition, bucket, indices in placed(rows, table):
+    for partition, bucket, indices in rows_by_owner(rows, table):
         if combine:
-            part = _combined(rows, indices, merged_by(table))
+            part = _combined(rows, indices, merge_keys(table))
         else:
             part = rows if indices is None else rows.take(pa.array(indices))
         yield partition, bucket, part

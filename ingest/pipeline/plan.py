@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver tells every task of one micro-batch run.
+"""The plan of one micro-batch run, from the driver to every task.
 
-The plan travels as a Spark local property, so that the source's readers (pickled once a query) and
-the reducers of one job see the same schemas, also when a task is tried again: `read`
-must give the same chunks for one range and one run (SPARK.md §7).
+The plan is passed as a Spark local property, so that the readers of the source (pickled once per
+query) and the reducers of one job see the same schemas, also when a task is retried: `read` must
+return the same chunks for one range and one run (SPARK.md §7).
 """
 
 import base64
@@ -30,13 +30,13 @@ Positions = Mapping[str, Mapping[str, Mapping[str, list[Any]]]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unwritable:
-    """A record whose row made a step after decoding raise what is not foreseen.
+    """A record whose row caused an unexpected error in a step after decoding.
 
     Attributes:
         table: `database.table` of the row.
-        topic: of the record.
-        partition: of the record.
-        offset: of the record.
+        topic: topic of the record.
+        partition: partition of the record.
+        offset: offset of the record.
         why: the error, for quarantine.
     """
 
@@ -60,22 +60,22 @@ class BatchPlan:
         batch_id: Spark's batch id.
         identifier: commit identifier (base + batch id).
         run: 0, then 1, 2… for the runs that follow a schema change.
-        time_ms: when the driver began the batch; stands in for "now" in all tasks [ms].
-        tables: schema id of every table the stream knows, by `database.table`.
-        only: tables this run is for; None = all.
+        time_ms: start of the batch on the driver; "now" for all tasks [ms].
+        tables: schema id of every known table, by `database.table`.
+        only: tables of this run; None = all.
         skip: tables that committed this identifier already (a replay).
-        frozen: tables whose uncovered records go to quarantine instead of asking for a change, and
-            what is wrong with the change that they asked for.
-        floors: per table (or `ANY_TABLE`) the offsets below which its rows are to be dropped: it
-            has them (lost checkpoint, resumed neighbour).
-        bad_floors: per table that was resumed, the offsets from which its bad records are wanted.
-        parked: tables whose events are left alone.
-        moving: topics in which changes of key were seen (`key_places`).
-        positions: per table in the order of the source, its highest positions by server, topic and
-            partition (`ingest.source.position`).
-        answers: per table what was settled of shapes that its schema does not cover.
-        write_only: tables whose writers hold another `write-only` than the table's (`compaction`).
-        cuts: where tables are emptied in this run.
+        frozen: tables whose uncovered records go to quarantine instead of requesting a schema
+            change, with the reason why the change was refused.
+        floors: start offsets by table (or `ANY_TABLE`) below which rows are dropped, because the
+            table has them (lost checkpoint, another table that was resumed).
+        bad_floors: start offsets of bad records, by resumed table.
+        parked: tables whose events are not processed.
+        moving: topics with known key updates (`key_samples`).
+        positions: highest positions by server, topic and partition, of tables with
+            `ordering: source` (`ingest.source.position`).
+        answers: decisions on fields that the schema of a table does not cover, by table.
+        write_only: tables whose writers override their option `write-only` (`compaction`).
+        cuts: truncation points of this run.
         unwritable: records whose rows an earlier run of the batch could not write.
     """
 
@@ -98,7 +98,7 @@ class BatchPlan:
     unwritable: tuple[Unwritable, ...] = ()
 
     def floor(self, table: str, topic: str, partition: int) -> int:
-        """Offset below which a table's rows of a source partition are to be dropped."""
+        """Return the offset below which a table's rows of a source partition are dropped."""
         floor = floor_of(self.floors, table).get(topic, {}).get(str(partition), 0)
         cut = self.cuts.get(table)
         if cut is not None and (cut.topic, cut.partition) == (topic, partition):

@@ -1,21 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one source task tells the driver about the ranges it read."""
+"""Report of a source task to the driver about the ranges that it read."""
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ingest.decode.events import SchemaDelta
+from ingest.decode.events import BadRecord, SchemaDelta
 from ingest.decode.schema_change_events import TableDdl
 from ingest.pipeline.deletions.truncates import Truncate
-from ingest.pipeline.key_places import KeyPlaces
+from ingest.pipeline.key_samples import KeySamples
 from ingest.pipeline.plan import Unwritable
-from ingest.pipeline.quarantine.bad_counts import BadCounts
 from ingest.pipeline.task_use import TaskUse
 from ingest.source.position.stored import StoredPositions, merged_positions
 from storage.errors import LakewardError
 
-__all__ = ["BatchTotals", "RangeReport", "TableTotals"]
+__all__ = ["BadCounts", "BatchTotals", "RangeReport", "TableTotals"]
+
+_TEXT = 300
+
+Example = tuple[str, int, int, str]
+
+
+@dataclasses.dataclass(slots=True)
+class BadCounts:
+    """Bad records of a run of a batch, by target table; every run counts all of them again.
+
+    Attributes:
+        found: bad records by table and error class, to which the limits of the table apply. Those
+            with an unknown table are not counted.
+        kept: those, and records with an unknown table (`""`), that go to the quarantine table.
+        skipped: those that the rule of the table drops.
+        first: topic, partition, offset and error of the first bad record, by table.
+    """
+
+    found: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    kept: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    skipped: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
+    first: dict[str, Example] = dataclasses.field(default_factory=dict)
+
+    def find(self, topic: str, partition: int, record: BadRecord) -> None:
+        """Count one in `found`."""
+        _count(self.found, record)
+        self._exemplify(record.target, (topic, partition, record.offset, record.error[:_TEXT]))
+
+    def keep(self, record: BadRecord) -> None:
+        """Count one in `kept`."""
+        _count(self.kept, record)
+
+    def skip(self, record: BadRecord) -> None:
+        """Count one in `skipped`."""
+        _count(self.skipped, record)
+
+    def add(self, other: "BadCounts") -> None:
+        """Add another task's."""
+        for mine, theirs in (
+            (self.found, other.found),
+            (self.kept, other.kept),
+            (self.skipped, other.skipped),
+        ):
+            for table, classes in theirs.items():
+                mine.setdefault(table, Counter()).update(classes)
+        for table, example in other.first.items():
+            self._exemplify(table, example)
+
+    def _exemplify(self, table: str, example: Example) -> None:
+        self.first[table] = min(example, self.first.get(table, example))
+
+
+def _count(counts: dict[str, Counter[str]], record: BadRecord) -> None:
+    counts.setdefault(record.target, Counter())[record.error_class] += 1
+
 
 Range = tuple[str, int, int, int]
 
@@ -86,7 +140,7 @@ class RangeReport:
         keys: in which partitions keys are, and changes of key.
         truncates: events that empty tables.
         failures: why a task could not do its part for a table, by table.
-        use: what the task asked of store and registry.
+        use: calls of the task to store and registry.
         unwritable: records whose rows the task cannot hand on.
     """
 
@@ -102,7 +156,7 @@ class RangeReport:
     skipped: dict[tuple[str, int], int] = dataclasses.field(default_factory=dict)
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     feeds: dict[str, set[str]] = dataclasses.field(default_factory=dict)
-    keys: KeyPlaces = dataclasses.field(default_factory=KeyPlaces)
+    keys: KeySamples = dataclasses.field(default_factory=KeySamples)
     truncates: list[Truncate] = dataclasses.field(default_factory=list)
     failures: dict[str, LakewardError] = dataclasses.field(default_factory=dict)
     use: TaskUse = dataclasses.field(default_factory=TaskUse)

@@ -7,7 +7,7 @@ task. Per bucket:
 1. sort the chunks by (topic, source partition, first offset): the shuffle keeps no order;
 2. hand their rows to a `MergeTreeWriter` that continues from the newest snapshot;
 3. flush, compact what is due, and return the commit message. Nothing is visible until the driver
-   commits; files of an attempt that lost are never named by anyone (unique names per writer).
+   commits; files of a failed attempt are never referenced (names are unique per writer).
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ from ingest.decode.isolation import guilty_rows
 from ingest.errors import blames_record
 from ingest.pipeline.batch_report import LookupUse
 from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, chunks_of, ipc_batch, ipc_bytes
-from ingest.pipeline.placing import ANY_BUCKET, Owner, owner_of
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan, Unwritable
 from ingest.pipeline.restore import restored
+from ingest.pipeline.row_ownership import ANY_BUCKET, RowOwner, row_owner
 from ingest.pipeline.task_use import TaskUse
 from ingest.state.table_cache import Warehouse, table_of
 from ingest.state.table_faults import TABLE_FAULTS, lost_file
@@ -52,14 +52,14 @@ __all__ = [
 
 RESULT_SPARK_SCHEMA = "kind int, payload binary"
 _TASK = "reduce"
-"""Names nobody: the driver commits."""
+"""Commit user of task writers; not used, because the driver commits."""
 
 _RESULT_SCHEMA = pa.schema([pa.field("kind", pa.int32()), pa.field("payload", pa.binary())])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BucketResult:
-    """The work of one bucket, or of what one task owns of a table, on its way to the driver.
+    """Result of one bucket, or of all that one task owns of a table, for the driver.
 
     Attributes:
         table: `database.table`.
@@ -70,10 +70,11 @@ class BucketResult:
         finish_seconds: of this, to flush and compact [s].
         values_kept: values that the source did not send, taken from older rows.
         values_lost: values that the source did not send and that no older row has.
-        lookup: what the task did with local copies, on one of its results; None elsewhere.
-        failure: why there is nothing to commit; the driver decides what becomes of it.
-        use: what the task asked of the store, on one of its results; None elsewhere.
-        unwritable: records for which there is nothing to commit: the batch is run without them.
+        lookup: use of local copies by the task, on one of its results; None elsewhere.
+        failure: error because of which there is nothing to commit; the driver handles it.
+        use: calls of the task to the store, on one of its results; None elsewhere.
+        unwritable: records because of which there is nothing to commit: the batch is run without
+            them.
     """
 
     table: str
@@ -91,7 +92,7 @@ class BucketResult:
 
 
 def reducer(warehouse: Warehouse) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`; pickles by reference."""
+    """Return the function for `mapInArrow`; it pickles by reference."""
     return functools.partial(_reduce_task, warehouse)
 
 
@@ -129,7 +130,7 @@ def _reduce_task(
 def reduced(
     warehouse: Warehouse, plan: BatchPlan, table: str, chunks: Sequence[Chunk]
 ) -> BucketResult:
-    """The work, or why it fails if that can be the table's fault: others are not held up by it.
+    """Return the result, or the failure if the table may be its cause, so that others continue.
 
     Where it fails for single rows, these are named.
     """
@@ -165,7 +166,7 @@ def _unwritable(
     chunks: Sequence[Chunk],
     error: Exception,
 ) -> tuple[Unwritable, ...]:
-    """The records whose rows make writing fail. Files of attempts are named by nobody."""
+    """Return the records whose rows make writing fail. Files of attempts are orphans."""
     ordered = sorted(chunks, key=lambda chunk: chunk.order)
     batches = [ipc_batch(chunk.payload) for chunk in ordered]
     ends = np.cumsum([batch.num_rows for batch in batches]).tolist()
@@ -260,7 +261,7 @@ def writable(table: FileStoreTable, plan: BatchPlan, name: str) -> FileStoreTabl
 
 
 def _partition_of(chunk: Chunk, table: FileStoreTable) -> bytes | None:
-    return None if owner_of(table) is Owner.TABLE else chunk.partition
+    return None if row_owner(table) is RowOwner.TABLE else chunk.partition
 
 
 def _bucket_of(chunk: Chunk) -> int | None:
@@ -268,7 +269,7 @@ def _bucket_of(chunk: Chunk) -> int | None:
 
 
 def _writer(table: FileStoreTable, chunk: Chunk) -> MergeTreeWriter | TableWrite:
-    if owner_of(table) is Owner.BUCKET:
+    if row_owner(table) is RowOwner.BUCKET:
         return table.bucket_writer(chunk.partition, chunk.bucket, table.snapshots.latest_id())
     # the share is all of it: what this task does not own, another task of the batch may write
     return table.new_write(_TASK, share=AssignerShare())

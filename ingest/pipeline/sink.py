@@ -3,23 +3,23 @@
 
 Protocol of one batch:
 
-1. gate: a draining stream refuses before any work (SPARK.md §9: `stop()` alone cancels a batch);
+1. gate: a draining stream refuses a batch before any work (SPARK.md §9: `stop()` cancels a batch);
 2. plan: pin schema and snapshot of every known table; tables that committed this identifier
    already are skipped (the batch is a replay);
 3. one Spark job: read, decode, shuffle, write files (`map_side`, `reduce_side`);
 4. a replay must cover the very ranges that the skipped tables recorded, else the stream stops;
 5. records that no schema covers were reported, not written: create or alter their tables, discard
-   the files just written for them and run the job again for those tables alone; likewise for
+   the files just written for them and run the job again for those tables only; likewise for
    tables that the source truncated (`truncates`);
 6. tables whose part failed for reasons of their own are parked, and so are those with too many
-   bad records (`bad_limits`; the quarantine's part is made again without these) or that somebody
-   named meanwhile (`TableBook.park`): their files are discarded, the others go on;
-7. note durably what is about to be committed (`ownership`), then commit the quarantine, then
-   table by table (APPEND, then COMPACT), in parallel; copies of bad records go to the topic for
-   them (`dead_letters`); Spark records the batch afterwards.
+   bad records (`bad_limits`; the part of the quarantine is written again without these) or those
+   that a command parked meanwhile (`TableBook.park`): their files are discarded, others continue;
+7. write the progress note (`ownership`), then commit the quarantine, then the other tables
+   (APPEND, then COMPACT), in parallel; copies of bad records go to the dead-letter topic
+   (`dead_letters`); Spark records the batch afterwards.
 
-A crash before 7 leaves files that nobody names. A crash inside 7 leaves some tables committed: the
-replay skips them. Nothing consumed is held back across batches.
+A crash before 7 leaves orphan files. A crash inside 7 leaves some tables committed: the replay
+skips them. No consumed record is buffered across batches.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ from ingest.pipeline.deletions.emptying import emptying_plan
 from ingest.pipeline.deletions.truncates import refuse_truncates
 from ingest.pipeline.history_writer import HistoryWriter
 from ingest.pipeline.job_outcome import JobOutcome, Unfinished, replaced, used, without
-from ingest.pipeline.key_places import KeySketch
+from ingest.pipeline.key_samples import KeyTracker
 from ingest.pipeline.plan import PLAN_PROPERTY, BatchPlan
 from ingest.pipeline.quarantine.bad_limits import over_limit
 from ingest.pipeline.quarantine.dead_letters import DeadLetters, copied
@@ -61,7 +61,7 @@ __all__ = ["JobOutcome", "MicroBatchSink", "StopRequested"]
 
 
 class Phases:
-    """Wall seconds between calls."""
+    """Wall time of phases [s]."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -69,22 +69,22 @@ class Phases:
         self.seconds: dict[str, float] = {}
 
     def end(self, name: str) -> None:
-        """A phase is over."""
+        """End a phase."""
         now = self._clock.monotonic_s()
         self.seconds[name] = now - self._last
         self._last = now
 
 
 _SCHEMA_ROUNDS = 6
-"""Runs of one batch at most: one normal, the others after schema changes. Each round settles every
-shape that the round before reported, so two are enough; more means that they do not converge."""
+"""Maximum number of runs of one batch: one, and others after schema changes. Each round applies
+all schema deltas of the previous one, so two are enough; more means that they do not converge."""
 
 
 _WRITE_ROUNDS = 4
-"""Runs at most for rows that cannot be written: one finds those of a step, and there are three."""
+"""Maximum number of runs for rows that cannot be written: one per step (three), and a final one."""
 
 _PLANNED_TABLES = 200
-"""Tables whose slots are planned; with more, the lightest are spread by hash."""
+"""Maximum number of tables with planned slots; the lightest others are distributed by hash."""
 
 
 class StopRequested(Exception):
@@ -96,15 +96,15 @@ class MicroBatchSink:
 
     Args:
         stream: name of the stream = commit user.
-        position: where the stream stands: base, offsets, floors, notes.
-        book: the stream's tables.
+        position: position of the stream: base, offsets, floors, notes.
+        book: tables of the stream.
         slots: shuffle partitions.
-        clock: time.
-        on_start: told of every batch that passes the gate.
-        on_batch: told of every finished batch.
-        draining: set when no further batch may begin.
-        dead_letters: takes copies of bad records.
-        unfinished: outlives the sink, so that what a failed try committed is told by the next one.
+        clock: clock.
+        on_start: called for every batch that passes the gate.
+        on_batch: called for every finished batch.
+        draining: set when no further batch may start.
+        dead_letters: sends copies of bad records.
+        unfinished: outlives the sink, so that the next attempt reports commits of a failed one.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class MicroBatchSink:
         self._dead_letters = dead_letters
         self._unfinished = Unfinished() if unfinished is None else unfinished
         self._weights: dict[str, float] = {}
-        self._keys = KeySketch()
+        self._keys = KeyTracker()
         self._busy = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="commit")
         self.failure: BaseException | None = None
@@ -141,7 +141,7 @@ class MicroBatchSink:
 
     @property
     def busy(self) -> bool:
-        """Whether a batch is being worked on."""
+        """Whether a batch is being processed."""
         return self._busy.locked()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -162,10 +162,10 @@ class MicroBatchSink:
 
     @contextlib.contextmanager
     def idle(self, beat: Callable[[], None]) -> Iterator[None]:
-        """Between two batches: waits for the running one, and the next one waits.
+        """Block batches: waits for the running one, and the next one waits for the body.
 
         Args:
-            beat: called every second while a batch still runs.
+            beat: called every second while a batch is running.
         """
         while not self._busy.acquire(timeout=1.0):
             beat()
@@ -185,7 +185,7 @@ class MicroBatchSink:
         phases = Phases(self._clock)
         identifier = self._position.state.base + batch_id
         self._position.begin(batch_id)
-        self._book.take_to_park()  # of a run that failed: what is still wrong will show again
+        self._book.take_to_park()  # drop those of a failed run: lasting failures occur again
         self._book.refresh()
         plan = BatchPlan(
             batch_id=batch_id,
@@ -207,12 +207,12 @@ class MicroBatchSink:
         span = outcome.totals.span
         self._check_replay(plan, span)
         self._refuse_truncates(outcome)
-        outcome, verdicts, settled = self._settle_schemas(frame, plan, outcome)
-        outcome = self._empty_tables(frame, settled, outcome)
+        outcome, verdicts, resolved = self._apply_schema_changes(frame, plan, outcome)
+        outcome = self._apply_truncates(frame, resolved, outcome)
         phases.end("schema")
-        judged = {*plan.skip, *plan.parked, self._book.quarantine}
-        too_bad = over_limit(self._book.settings, outcome.report, judged)
-        outcome = self._without_bad(frame, settled, outcome, too_bad)
+        exempt = {*plan.skip, *plan.parked, self._book.quarantine}
+        too_bad = over_limit(self._book.settings, outcome.report, exempt)
+        outcome = self._without_bad(frame, resolved, outcome, too_bad)
         self._meet_parked(plan, outcome)
         outcome, parked = self._park_failed(plan, outcome)
         commits, failed = self._commit_all(plan, outcome, verdicts, span)
@@ -220,8 +220,7 @@ class MicroBatchSink:
         phases.end("commit")
         copies = copied(self._dead_letters, self._book, plan, span, commits)
         self._learn_weights(outcome)
-        told = self._unfinished.with_earlier(identifier, outcome, commits, plan.skip)
-        outcome, commits = told
+        outcome, commits = self._unfinished.with_earlier(identifier, outcome, commits, plan.skip)
         report = summary(
             plan,
             outcome,
@@ -242,10 +241,10 @@ class MicroBatchSink:
         )
 
     def _written(self, frame: DataFrame, plan: BatchPlan) -> tuple[JobOutcome, BatchPlan]:
-        """One run, again without the records whose rows nobody can write; and its plan.
+        """Run the job, again without records whose rows cannot be written; return also the plan.
 
         Raises:
-            InternalError: every run finds further ones.
+            InternalError: every run finds further such records.
         """
         for _ in range(_WRITE_ROUNDS):
             outcome = self._run(frame, plan)
@@ -277,7 +276,7 @@ class MicroBatchSink:
         return JobOutcome(BatchTotals.of(reports), tuple(results), used(reports, results))
 
     def _slot(self) -> Column:
-        """The reduce task of a chunk: neighbouring buckets and heavy tables go to different ones.
+        """Return the reduce task of a chunk; neighbouring buckets and heavy tables are spread.
 
         64-bit sums, because Spark refuses to let a 32-bit one overflow.
         """
@@ -288,8 +287,8 @@ class MicroBatchSink:
             pairs += [F.lit(name), F.lit(position).cast("bigint")]
         if pairs:
             base = F.coalesce(F.create_map(*pairs)[F.col("owner")], base)
-        place = base + F.hash("partition") + F.col("bucket")
-        return F.pmod(place, F.lit(self._slots)).cast("int")
+        slot = base + F.hash("partition") + F.col("bucket")
+        return F.pmod(slot, F.lit(self._slots)).cast("int")
 
     def _learn_weights(self, outcome: JobOutcome) -> None:
         for name in list(self._weights):
@@ -312,13 +311,13 @@ class MicroBatchSink:
                     identifier=plan.identifier,
                 )
 
-    def _settle_schemas(
+    def _apply_schema_changes(
         self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
     ) -> tuple[JobOutcome, tuple[tuple[str, SchemaVerdict], ...], BatchPlan]:
         """Apply reported changes and run again for the changed tables until none is left.
 
         Returns:
-            The outcome of all runs together, what became of the changes, by table, and the plan of
+            The combined outcome of all runs, the decisions on the changes by table, and the plan of
             the last run.
 
         Raises:
@@ -332,7 +331,7 @@ class MicroBatchSink:
             run += 1
             if run == _SCHEMA_ROUNDS:
                 raise InternalError(
-                    "schema changes of one batch do not settle",
+                    "schema changes of one batch do not converge",
                     tables=sorted({delta.target for delta in deltas}),
                 )
             try:
@@ -374,7 +373,9 @@ class MicroBatchSink:
             self._discard(outcome.results)
             raise
 
-    def _empty_tables(self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome) -> JobOutcome:
+    def _apply_truncates(
+        self, frame: DataFrame, plan: BatchPlan, outcome: JobOutcome
+    ) -> JobOutcome:
         """Run again for tables that the source truncated; some are parked."""
         if not outcome.report.truncates:
             return outcome
@@ -396,18 +397,18 @@ class MicroBatchSink:
         """Ask to park tables for their bad records, and take these out of the quarantine."""
         for name, reason in too_bad.items():
             self._book.park(name, reason)
-        held = self._book.quarantine
-        if not too_bad or held not in outcome.report.tables:
+        quarantine = self._book.quarantine
+        if not too_bad or quarantine not in outcome.report.tables:
             return outcome
-        self._discard(result for result in outcome.results if result.table == held)
+        self._discard(result for result in outcome.results if result.table == quarantine)
         rerun = dataclasses.replace(
             plan,
             run=_SCHEMA_ROUNDS,
             tables=self._book.schema_ids(),
-            only=(held,),
+            only=(quarantine,),
             parked=tuple(sorted({*plan.parked, *self._book.to_park()})),
         )
-        return replaced(outcome, self._written(frame, rerun)[0], {held})
+        return replaced(outcome, self._written(frame, rerun)[0], {quarantine})
 
     def _discard(self, results: Iterable[BucketResult]) -> None:
         for result in results:
@@ -453,23 +454,23 @@ class MicroBatchSink:
             return done, seconds
 
         names = sorted(by_table)
-        told = self._history.untold(plan, verdicts)
-        if names or told:
-            noted = {*names, *plan.skip} | ({self._book.history} if told else set())
+        changes = self._history.unrecorded(plan, verdicts)
+        if names or changes:
+            noted = {*names, *plan.skip} | ({self._book.history} if changes else set())
             self._position.note(plan.identifier, plan.batch_id, tuple(sorted(noted)))
-        if told:  # before the others: once it is there, a replay need not find out again
-            self._history.write(plan, told, span)
-        # what is bad now may be good on a replay (its schema was registered since) whose table is
-        # done already: only in quarantine it is not lost, so that goes first
-        held = self._book.quarantine
+        if changes:  # before other tables: once committed, a replay need not derive them again
+            self._history.write(plan, changes, span)
+        # a bad record may be decodable on a replay (its schema was registered meanwhile), when its
+        # table is committed already: the quarantine is committed first, so that it is not lost
+        quarantine = self._book.quarantine
         self._unfinished.committing(plan.identifier, outcome, {*by_table})
-        done = {held: commit(held)} if held in by_table else {}
+        done = {quarantine: commit(quarantine)} if quarantine in by_table else {}
         futures = {name: self._pool.submit(commit, name) for name in names if name not in done}
-        wait(futures.values())  # one table's failure does not leave another's commit half watched
+        wait(futures.values())  # a failure of one table must not leave other commits unobserved
         errors = {name: future.exception() for name, future in futures.items()}
         failures = {n: self._book.fault_of(n, e) for n, e in errors.items() if e is not None}
         failed = self._fault(failures, plan, outcome)
-        # nothing is discarded: a commit that failed halfway may have published some of its files
+        # nothing is discarded: a failed commit may have published some of its files
         done |= {n: f.result() for n, f in futures.items() if n not in failed}
         return done, failed
 
@@ -507,13 +508,13 @@ class MicroBatchSink:
     def _park_failed(
         self, plan: BatchPlan, outcome: JobOutcome
     ) -> tuple[JobOutcome, dict[str, str]]:
-        """Park what failed in tasks or was asked for; the outcome without it."""
-        asked = self._book.take_to_park()
+        """Park tables that failed in tasks or were requested; return the outcome without them."""
+        to_park = self._book.take_to_park()
         for name, error in outcome.report.failures.items():
-            asked.setdefault(name, reason_of(error))
-        self._park(plan, outcome, asked)
+            to_park.setdefault(name, reason_of(error))
+        self._park(plan, outcome, to_park)
         failures = {r.table: r.failure for r in outcome.results if r.failure is not None}
-        rest = {name: error for name, error in failures.items() if name not in asked}
-        parked = asked | self._fault(rest, plan, outcome)
+        rest = {name: error for name, error in failures.items() if name not in to_park}
+        parked = to_park | self._fault(rest, plan, outcome)
         self._discard(result for result in outcome.results if result.table in parked)
         return without(outcome, parked), parked

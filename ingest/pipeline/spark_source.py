@@ -143,10 +143,10 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return map_task(partition.ranges, self._settings, self._options)
 
     def commit(self, end: OffsetJson) -> None:
-        """Nothing: offsets live in the checkpoint and in the tables."""
+        """Do nothing: offsets are in the checkpoint and in the tables."""
 
     def stop(self) -> None:
-        """Release clients; not reliably called."""
+        """Close clients; not always called."""
         if self._opened is not None:
             self._opened.close()
 

@@ -36,7 +36,7 @@ _Place = tuple[str, str, str, int]
 
 
 def wanted_metadata(kind: PositionKind | None) -> tuple[str, ...]:
-    """What decoders must bring; without a kind, what tells it."""
+    """Return the metadata that decoders must provide; without a kind, those that determine it."""
     return RECOGNISED_BY if kind is None else (*METADATA, *kind.metadata)
 
 
@@ -125,7 +125,7 @@ class TaskPositions:
         if self._plan.run >= _EPOCH_RUNS:
             if self._epochs:
                 _LOG.warning(
-                    "positions go up and down: two sources may write one topic",
+                    "positions are not monotonic: two sources may write to one topic",
                     extra={"tables": sorted({table for table, _ in self._epochs})},
                 )
             return []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tasks asked of the store and of the schema registry, on its way to the driver.
+"""Counts of calls of tasks to the store and the schema registry, reported to the driver.
 
-A worker process runs one task at a time, so the difference of its counts is the task's.
+A worker process runs one task at a time, so the difference of its counts belongs to the task.
 """
 
 import dataclasses
@@ -15,10 +15,10 @@ __all__ = ["TaskUse"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskUse:
-    """Calls of one task, or of several together.
+    """Calls of one task, or of several.
 
     Attributes:
-        store: calls of the warehouse's store.
+        store: calls to the store of the warehouse.
         registry: requests to the schema registry.
     """
 
@@ -27,14 +27,14 @@ class TaskUse:
 
     @staticmethod
     def now() -> "TaskUse":
-        """All calls of this process so far."""
+        """Return all calls of this process so far."""
         return TaskUse(STORE_CALLS.figures(), REGISTRY_CALLS.figures())
 
     def until_now(self) -> "TaskUse":
-        """Calls of this process since this state of it."""
+        """Return the calls of this process since this state."""
         now = TaskUse.now()
         return TaskUse(now.store.since(self.store), now.registry.since(self.registry))
 
     def plus(self, other: "TaskUse") -> "TaskUse":
-        """Both together."""
+        """Return the sum of both."""
         return TaskUse(self.store.plus(other.store), self.registry.plus(other.registry))

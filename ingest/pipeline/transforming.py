@@ -127,9 +127,9 @@ def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, 
     other = sorted(name for name in {*made, *now} if made.get(name) != now.get(name))
     if other:
         raise InvalidRequestError(
-            "the rule makes keys otherwise than when the table was made",
-            detail="rows that are there would not be found",
-            hint="take the change back, or write to another table",
+            "the rule changes how keys of the table are computed",
+            detail="existing rows would not be found",
+            hint="revert the change, or write to another table",
             column=", ".join(other),
         )
 
@@ -137,7 +137,7 @@ def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, 
 def _source_schema(
     rule: TransformRule, table: TableSchema, hidden: Mapping[str, DataType]
 ) -> TableSchema:
-    """The columns that are known to come from the source, to decode rows that nobody gets."""
+    """Return the columns known to come from the source, to decode rows that are not written."""
     source, derived = source_types(rule, table, hidden), rule.derived_names
     fields = [
         dataclasses.replace(field, type=source[field.name])

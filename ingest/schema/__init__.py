@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables follow the schemas of their sources: what is decided, done, answered and noted."""
+"""Schema evolution: decisions, changes of tables, history."""

@@ -72,8 +72,8 @@ def check_watermarks(settings: Settings) -> None:
             event_time(rule.watermark)
         except ValueError as wanted:
             raise InvalidOptionError(
-                "a setting has a value it cannot have",
-                detail=f"wanted {wanted}",
+                "invalid value of a setting",
+                detail=f"expected {wanted}",
                 key=f"tables[{number}].watermark",
                 value=rule.watermark,
             ) from wanted

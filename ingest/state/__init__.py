@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream stands: its tables, its position, what is parked."""
+"""State of a stream: its tables, offsets, ownership, parked tables."""

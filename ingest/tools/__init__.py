@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools beside the daemon, which never imports them."""
+"""Tools that the daemon never imports."""

@@ -134,7 +134,7 @@ def test_it_says_since_when_the_daemon_cannot_be_reached_and_comes_back(browser)
     tab.wait(LOADED)
     server.close()
     tab.wait("!document.querySelector('#gone').classList.contains('hide')")
-    assert "The daemon cannot be reached since" in text(tab, "#gone")
+    assert "The daemon has been unreachable since" in text(tab, "#gone")
     assert text(tab, "#count") == "5 tables", "what it said last stays"
     with HttpServer(metrics, board, host="127.0.0.1", port=port):
         tab.wait("document.querySelector('#gone').classList.contains('hide')")
@@ -147,7 +147,7 @@ def test_refreshing_stops_when_it_is_told_to(show):
     board, metrics, _ = busy_board(5, minutes=5)
     tab = show(board, metrics)
     tab.ask("document.querySelector('#hold').click()")
-    assert text(tab, "#hold") == "Refresh is paused"
+    assert text(tab, "#hold") == "Resume refresh"
     board.set_state("draining")
     time.sleep(2)
     assert text(tab, "#state") == "running"
@@ -158,7 +158,7 @@ def test_refreshing_stops_when_it_is_told_to(show):
 def test_buttons_need_the_token_and_tell_what_became_of_it(show, tmp_path):
     board, metrics, clock = busy_board(5, parked=1, minutes=5)
     files = RequestFiles(LocalFileIO(durable=False), str(tmp_path), "shop")
-    control = Control(TOKEN, files, drain=lambda: None, hurry=lambda: None, clock=SystemClock())
+    control = Control(TOKEN, files, drain=lambda: None, wake=lambda: None, clock=SystemClock())
     tab = show(board, metrics, control)
     assert count(tab, "#actions button") == 0
     assert count(tab, "#parked .cmd button") == 1, "only that which copies"

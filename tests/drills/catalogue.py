@@ -82,22 +82,23 @@ _NO_BROKER: dict[str, Any] = {
 _ROWS: tuple[Drill, ...] = (
     Drill(
         name="broker_restarts",
-        fault="the only broker is stopped in an orderly way and started again",
-        outcome="waits, tries again, goes on",
+        fault="the only broker is shut down cleanly and restarted",
+        outcome="retries until the broker is back, then continues",
         **_NO_BROKER,
         alerts=("LakewardSourcePollFailing",),
     ),
     Drill(
         name="broker_is_away_for_a_minute",
-        fault="the only broker is killed in the middle of a batch and is away for 60 s",
-        outcome="the batch waits; the process lives on; all of it is read when the broker is back",
+        fault="the only broker is killed in the middle of a batch and is down for 60 s",
+        outcome="the batch is retried; the process keeps running; all records are read when the "
+        "broker is back",
         **_NO_BROKER,
         alerts=("LakewardSourcePollFailing", "LakewardNoCommit"),
     ),
     Drill(
         name="topic_is_created_anew",
-        fault="a topic is deleted and created again, with fewer records than were read of it",
-        outcome="stops with exit code 65 until a person allows to go on "
+        fault="a topic is deleted and created again, with fewer records than were read before",
+        outcome="stops with exit code 65 until skipping is allowed "
         "(`source.fail.on.data.loss: false`); then the new topic is read from its beginning",
         shown=(),
         events=("fatal",),
@@ -106,7 +107,8 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="topic_is_created_anew_and_grows_past_the_old_one",
-        fault="a topic is deleted and created again while nobody reads, and has more records by "
+        fault="a topic is deleted and created again while the daemon is down, and has more records "
+        "by "
         "the time of the next start",
         outcome="the same",
         shown=(),
@@ -117,8 +119,8 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="retention_passes_the_offsets",
         fault="the daemon is down, and retention removes records that it has not read",
-        outcome="stops with exit code 65; allowed to go on it skips them and counts each; the "
-        "tables are whole again when the source has sent its rows again",
+        outcome="stops with exit code 65; if allowed, it skips and counts them; the "
+        "tables are complete again after a new snapshot of the source",
         shown=(Shown("source_skipped_offsets_total", "rises"),),
         events=("fatal",),
         exits=(65,),
@@ -127,15 +129,15 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="driver_is_killed",
         fault="SIGKILL of the driver, alone or with its whole process group, at random moments",
-        outcome="the next start does the unfinished batch again, and nothing else",
+        outcome="the next start repeats the unfinished batch only",
         shown=(),
         events=("running", "batch"),
         **_ENDS,
     ),
     Drill(
         name="jvm_is_killed",
-        fault="SIGKILL of the Java machine in the middle of a batch",
-        outcome="the process ends by itself within seconds; the next start goes on",
+        fault="SIGKILL of the JVM in the middle of a batch",
+        outcome="the process exits within seconds; the next start resumes",
         shown=(),
         events=("fatal", "running", "batch"),
         **_ENDS,
@@ -144,7 +146,7 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="executor_is_killed_in_a_batch",
         fault="SIGKILL of one of two executor processes in the middle of a batch",
-        outcome="Spark runs its tasks elsewhere and starts another one; nothing counts twice",
+        outcome="Spark retries its tasks and starts another executor; nothing is counted twice",
         shown=(Shown("executors", "rises", (("state", "dead"),)),),
         events=("batch",),
         unready="",
@@ -153,8 +155,9 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="stopped_during_a_long_batch",
         fault="SIGTERM in the middle of a batch of many seconds",
-        outcome="the batch is ended and recorded, no other begins, exit code 0; nothing is done "
-        "again at the next start",
+        outcome="the batch is finished and recorded, no other starts, exit code 0; nothing is "
+        "repeated "
+        "at the next start",
         shown=(Shown("state", "is set", (("state", "draining"),)),),
         events=("drain", "batch"),
         unready=None,
@@ -163,8 +166,8 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="disk_is_full_while_files_are_written",
-        fault="no room on the warehouse's disk",
-        outcome="the batch fails and is tried again; it goes on when there is room",
+        fault="the disk of the warehouse is full",
+        outcome="the batch fails and is retried; it succeeds when space is freed",
         **_WAITS,
         unready="a disk is full",
         alerts=(
@@ -176,15 +179,15 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="disk_is_full_while_committing",
-        fault="room for the first few files of a batch, one more each time",
-        outcome="the same, at whatever file the room ends: no snapshot names what is not there",
+        fault="the disk has space for the first few files of a batch, one more each time",
+        outcome="the same, whichever file fails: no snapshot references a missing file",
         **_WAITS,
         unready="a disk is full",
         alerts=("LakewardDiskFilling", "LakewardQueryFailing"),
     ),
     Drill(
         name="disk_of_the_checkpoint_is_full",
-        fault="no room on the disk of the checkpoint",
+        fault="the disk of the checkpoint is full",
         outcome="the same",
         **_WAITS,
         unready="a disk is full",
@@ -193,9 +196,9 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="store_answers_500",
-        fault="the object store answers everything with 500 for longer than requests are tried "
-        "again",
-        outcome="a few are not noticed; then batches fail, and it goes on when the store does",
+        fault="the object store answers all requests with 500 for longer than they are retried",
+        outcome="short failures are retried by the client; then batches fail, until the store "
+        "recovers",
         **_WAITS,
         unready="the last batch failed",
         alerts=(
@@ -207,7 +210,7 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="store_is_slow",
-        fault="every request to the object store takes 5 s more",
+        fault="every request to the object store takes 5 s longer",
         outcome="batches are slow; none fails",
         shown=(Shown("batch_duration_seconds_count", "rises"),),
         events=("batch",),
@@ -216,9 +219,9 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="registry_is_down",
-        fault="the schema registry answers 503, and records with a schema come that nobody has "
-        "asked for yet",
-        outcome="the schema is waited for, and no record goes to quarantine for it",
+        fault="the schema registry answers 503, and records with a schema arrive that is not "
+        "cached yet",
+        outcome="the daemon retries until the schema is available; no record goes to quarantine",
         **_WAITS,
         unready="the schema registry does not answer",
         alerts=("LakewardOutage", "LakewardQueryFailing", "LakewardNoCommit"),
@@ -226,8 +229,8 @@ _ROWS: tuple[Drill, ...] = (
     Drill(
         name="clock_is_set_back",
         fault="the machine's clock goes back two hours, and forward again",
-        outcome="the query is started anew, since Spark's trigger would wait for the old time; "
-        "snapshots keep the order of their times, delays are never negative",
+        outcome="the query is restarted, because Spark's trigger would wait for the old time; "
+        "times of snapshots do not decrease, delays are never negative",
         shown=(Shown("last_success_timestamp_seconds", "falls"),),
         events=("clock_set_back", "batch"),
         unready="",
@@ -235,9 +238,10 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="schema_poison_on_one_table",
-        fault="a column of one table becomes a type that its own cannot hold "
+        fault="a column of one table gets a type to which it cannot be widened "
         "(`on.incompatible: quarantine_table`)",
-        outcome="the table is parked, the others go on; with another rule and `lakeward resume` it "
+        outcome="the table is parked, other tables continue; with another rule and `lakeward "
+        "resume` it "
         "catches up, and the record that does not fit is in quarantine",
         shown=(Shown("table_state", "is set", (("state", "parked"),)),),
         events=("table_parked", "caught_up"),
@@ -246,8 +250,8 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="second_daemon_is_started",
-        fault="another daemon of the same stream is started, with a checkpoint of its own",
-        outcome="it ends with exit code 75 and says who owns the stream; the first goes on",
+        fault="another daemon of the same stream is started, with another checkpoint",
+        outcome="it exits with code 75 and names the owner; the first one continues",
         shown=(Shown("batches_total", "rises", (("outcome", "committed"),)),),
         events=("fatal", "batch"),
         unready="",
@@ -255,10 +259,11 @@ _ROWS: tuple[Drill, ...] = (
     ),
     Drill(
         name="paused_daemon_wakes_up_after_a_take_over",
-        fault="all processes of the daemon stop (SIGSTOP) in the middle of a batch, another takes "
+        fault="all processes of the daemon are suspended (SIGSTOP) in the middle of a batch, "
+        "another takes "
         "over, and the first wakes up",
-        outcome="the other waits for `pipeline.owner.ttl`, shuts the batch of the first out and "
-        "goes on; the first cannot commit any more and ends with exit code 75",
+        outcome="the other waits for `pipeline.owner.ttl`, fences the batch of the first and "
+        "continues; the first can no longer commit and exits with code 75",
         shown=(Shown("driver_epoch", "rises"),),
         events=("owner_silent", "owner", "fatal", "batch"),
         unready=None,

@@ -14,20 +14,20 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/operations/drills.md"
 
 _HEAD = """# Failure drills
 
-What Lakeward does when something around it fails, and where you see it. Every row is an automated
-test (`tests/drills`): a daemon reads from a real Kafka broker, the fault happens, and afterwards
-the tables must equal the model row by row, the changelog replayed from empty must give the same
-rows, snapshots must form a chain without gap with every file there, no batch may have been done
-twice, and the counters must agree with what was written to the topics. Metric, log line and
-readiness of the row are checked while the fault lasts.
+The behaviour of Lakeward when its environment fails, with the symptoms. Every row is an automated
+test (`tests/drills`): a daemon reads from a real Kafka broker and the fault is injected. Afterwards
+the tables must equal the model row by row, the replayed changelog must give the same rows, the
+chain of snapshots must have no gap and no missing file, no batch may have been applied twice, and
+the counters must agree with the topics. Metric, log line and readiness of the row are checked
+during the fault.
 
-    make drills                               # all, in turn; a table at the end, build/drills.json
+    make drills                               # all, one by one; summary in build/drills.json
     .venv/bin/python -m pytest tests/drills -k broker_restarts
 
-Needed besides the development environment: `unshare` and `nsenter` of util-linux for a disk that
-is full, and a C compiler (`cc`) for the clock. What is not there is skipped.
+Requirements besides the development environment: `unshare` and `nsenter` of util-linux for full
+disks, and a C compiler (`cc`) for the clock; drills without them are skipped.
 
-This page is made of `tests/drills/catalogue.py` by `make docs`.
+This page is generated from `tests/drills/catalogue.py` by `make docs`.
 """
 
 _HOWS = {
@@ -66,7 +66,7 @@ def _metric(shown: Shown) -> str:
 def _ready(drill: Drill) -> str:
     if drill.unready is None:
         codes = ", ".join(map(str, drill.exits))
-        return f"the process is gone, exit code {codes}" if codes else "the process is gone"
+        return f"the process has exited, exit code {codes}" if codes else "the process is gone"
     return f"503: “{drill.unready}”" if drill.unready else "200"
 
 

@@ -1,6 +1,6 @@
-{{/* The configuration: what the pipeline's says, and the chart's own part, which comes before it. */}}
+{{/* The configuration: the settings of the chart, then those of the pipeline, which take precedence. */}}
 
-{{/* A setting of `config` as JSON, in whichever spelling it is given (`a: {b.c: 1}`, `a.b.c: 1`); nothing if it is not.
+{{/* A setting of `config` as JSON, in any spelling (`a: {b.c: 1}`, `a.b.c: 1`); empty if it is not set.
      Takes map and key. */}}
 {{- define "lakeward.setting" -}}
 {{- $found := "" -}}
@@ -16,7 +16,7 @@
 {{- $found -}}
 {{- end }}
 
-{{/* The same, as text. */}}
+{{/* The setting as text. */}}
 {{- define "lakeward.textSetting" -}}
 {{- $found := include "lakeward.setting" . -}}
 {{- if $found }}{{ fromJson (printf "{\"v\":%s}" $found) | dig "v" "" | toString }}{{ end -}}
@@ -27,7 +27,7 @@
 {{- coalesce $own .Values.warehouse.url .Values.warehouse.mountPath -}}
 {{- end }}
 
-{{/* Something if the warehouse is on a volume, nothing if it is in an object store. */}}
+{{/* `yes` if the warehouse is on a volume, empty if it is in an object store. */}}
 {{- define "lakeward.warehouseVolume" -}}
 {{- if not (contains "://" (include "lakeward.warehouse" .)) }}yes{{ end -}}
 {{- end }}
@@ -83,7 +83,7 @@ s3.session-token: {{ printf "${file:%s/%s}" $path . | quote }}
 {{- end }}
 {{- end }}
 
-{{/* What Spark is told beside what the daemon finds out from the pod's environment. */}}
+{{/* Spark properties in addition to those that the daemon derives from the environment of the pod. */}}
 {{- define "lakeward.sparkConf" -}}
 {{- with .Values.heap }}
 spark.driver.memory: {{ . }}
@@ -105,7 +105,7 @@ spark.kubernetes.executor.limit.cores: {{ . | quote }}
 spark.kubernetes.executor.terminationGracePeriodSeconds: {{ printf "%ds" (int $x.terminationGracePeriodSeconds) }}
 spark.kubernetes.allocation.batch.size: {{ $x.allocationBatchSize | quote }}
 spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
-# executors find each other and the driver on these ports, as the NetworkPolicies say
+# fixed ports, which the NetworkPolicies allow
 spark.driver.port: "7078"
 spark.driver.blockManager.port: "7079"
 spark.blockManager.port: "7079"
@@ -117,9 +117,9 @@ spark.network.crypto.enabled: "true"
 {{- end }}
 {{- end }}
 
-{{/* The chart's own part of the configuration. */}}
+{{/* The settings of the chart. */}}
 {{- define "lakeward.chartConfig" -}}
-# Written by the chart. The pipeline's own configuration comes after it and wins.
+# Written by the chart. The configuration of the pipeline is read after it and takes precedence.
 metrics:
   host: 0.0.0.0
   port: {{ .Values.metrics.port }}
@@ -131,7 +131,7 @@ log:
   format: json
 pipeline:
   checkpoint: /var/lib/lakeward/checkpoint
-  # the batch in progress is given up before the pod is killed
+  # the batch in progress is aborted before the pod is killed
   {{- $grace := int .Values.terminationGracePeriodSeconds }}
   stop.timeout: {{ max (sub $grace 30) (div $grace 2) }}s
 sink:
@@ -173,7 +173,7 @@ spark:
 {{- end }}
 {{- end }}
 
-{{/* The pipeline's configuration, as the file that is mounted. */}}
+{{/* The configuration of the pipeline, as the mounted file. */}}
 {{- define "lakeward.pipelineConfig" -}}
 {{- toYaml .Values.config -}}
 {{- end }}

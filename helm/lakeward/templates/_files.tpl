@@ -1,4 +1,4 @@
-{{/* Data of the ConfigMap with the chart's own files, and of what holds the pipeline's. */}}
+{{/* Data of the ConfigMaps: the files of the chart, and the configuration of the pipeline. */}}
 {{- define "lakeward.chartFiles" -}}
 chart.yaml: |
   {{- include "lakeward.chartConfig" . | nindent 2 }}
@@ -8,7 +8,7 @@ executor-pod.yaml: |
 {{- end }}
 {{- end }}
 
-{{/* The pipeline's configuration as an object. Takes root, and as may be suffix and annotations. */}}
+{{/* The pipeline's configuration as an object. Takes root, optionally suffix and annotations. */}}
 {{- define "lakeward.configObject" -}}
 {{- $values := .root.Values -}}
 apiVersion: v1
@@ -26,7 +26,7 @@ data:
     {{- include "lakeward.pipelineConfig" .root | nindent 4 }}
 {{- end }}
 
-{{/* Pod template that Spark starts from; it adds name, image, resources, arguments and its own volumes. */}}
+{{/* Pod template of executors; Spark adds name, image, resources, arguments and its own volumes. */}}
 {{- define "lakeward.executorPod" -}}
 {{- $x := .Values.executors -}}
 apiVersion: v1

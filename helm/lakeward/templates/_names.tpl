@@ -1,4 +1,4 @@
-{{/* Names, labels, references. Names have at most 40 characters, so that what Kubernetes appends to them stays within 63. */}}
+{{/* Names, labels, references. Names have at most 40 characters, so that with the suffixes of Kubernetes they stay within 63. */}}
 
 {{- define "lakeward.short" -}}
 {{- if gt (len .) 40 -}}
@@ -27,14 +27,14 @@
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end }}
 
-{{/* What is fixed for the life of a release: selectors hold these and a component. */}}
+{{/* Selector labels: fixed for the lifetime of a release. */}}
 {{- define "lakeward.selector" -}}
 app.kubernetes.io/name: {{ include "lakeward.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* Of pods: without the chart's version, so that a new chart alone restarts nothing. */}}
+{{/* Labels of pods: without the version of the chart, so that a new chart version alone restarts nothing. */}}
 {{- define "lakeward.podLabels" -}}
 {{ include "lakeward.selector" . }}
 app.kubernetes.io/version: {{ default .root.Chart.AppVersion .root.Values.image.tag | replace "+" "_" | trunc 63 | trimAll "-_." | quote }}
@@ -49,7 +49,7 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimAll "-_." }}
 {{- end }}
 
-{{/* `metadata` of an object. Takes root, component, and as may be: name, namespace, labels, annotations (maps). */}}
+{{/* `metadata` of an object. Takes root, component, optionally: name, namespace, labels, annotations (maps). */}}
 {{- define "lakeward.metadata" -}}
 name: {{ default (include "lakeward.fullname" .root) .name }}
 namespace: {{ default (include "lakeward.namespace" .root) .namespace }}

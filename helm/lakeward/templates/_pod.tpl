@@ -1,6 +1,6 @@
-{{/* What pods of the release have in common. */}}
+{{/* Shared by all pods of the release. */}}
 
-{{/* The Secrets to mount, as a YAML list of name, secret, files (whether processes read them as files, executors too). */}}
+{{/* The Secrets to mount, as a YAML list of name, secret, files (whether processes, executors included, read it as files). */}}
 {{- define "lakeward.secrets" -}}
 {{- with .Values.kafka.security.existingSecret }}
 - {name: kafka-sasl, secret: {{ . | quote }}, files: false}
@@ -28,7 +28,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Takes root, and executor: whether only what executors read. */}}
+{{/* Takes root, and executor: whether only the Secrets that executors read. */}}
 {{- define "lakeward.secretVolumes" -}}
 {{- range include "lakeward.secrets" .root | fromYamlArray }}
 {{- if or .files (not $.executor) }}
@@ -40,7 +40,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Files of Secrets belong to root and the pod's group; without one all users of the container must be let in. */}}
+{{/* Mode of Secret files: they belong to root and the group of the pod; without a group every user must be able to read them. */}}
 {{- define "lakeward.fileMode" -}}
 {{- if hasKey (default dict .Values.podSecurityContext) "fsGroup" }}0440{{ else }}0444{{ end -}}
 {{- end }}
@@ -143,7 +143,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Beginning of every pod's spec. Takes root and token: whether it speaks to the Kubernetes API. */}}
+{{/* Beginning of every pod spec. Takes root and token: whether the pod uses the Kubernetes API. */}}
 {{- define "lakeward.podSpec" -}}
 automountServiceAccountToken: {{ default false .token }}
 enableServiceLinks: false

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that no batch waits for: compaction, expiry, orphans."""
+"""Maintenance in the background: compaction, expiry, orphan files."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replay: records of the quarantine table brought in after a fix, in the right order."""
+"""Replay of quarantined records after a fix, in the correct order."""

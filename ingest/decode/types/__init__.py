@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of columns: from the types of sources to Paimon types, and values of each."""
+"""Types of columns: mapping of source types to Paimon types, and conversion of values."""

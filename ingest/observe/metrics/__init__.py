@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: their catalogue, their instruments, what sets them."""
+"""Metrics: catalogue, instruments, and their updates."""

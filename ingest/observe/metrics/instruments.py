@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue brought to life: counters, histograms and gauges of one registry, and its text.
+"""Counters, histograms and gauges of the catalogue in one registry, and its exposition.
 
-How many series there are is bounded by how many tables have a label value of their own: beyond
+The number of series is bounded by the number of tables with a separate label value: beyond
 `TableNames.most` tables share the value `other`, and with `per_table` = false all share the empty
-one. Counters and histograms of such tables are added up; gauges by the `fold` of their row.
+one. Counters and histograms of such tables are summed, gauges aggregated by their `fold`.
 """
 
 import logging
@@ -25,7 +25,7 @@ __all__ = ["OTHER_TABLES", "Instruments", "TableNames"]
 _LOG = logging.getLogger(__name__)
 
 OTHER_TABLES = "other"
-"""Label value of the tables that are too many."""
+"""Label value of tables beyond the limit."""
 
 Labels = tuple[str, ...]
 Values = Mapping[Labels, float]
@@ -38,32 +38,32 @@ _FOLDS: Mapping[str, Callable[[float, float], float]] = {
 
 
 class TableNames:
-    """Which value the label `table` has; thread-safe.
+    """Values of the label `table`; thread-safe.
 
     Args:
-        per_table: whether tables have values of their own.
-        most: how many; the tables met first.
+        per_table: whether tables have separate values.
+        most: maximum number of such tables, in order of appearance.
     """
 
     def __init__(self, *, per_table: bool = True, most: int = 500) -> None:
         self._per_table = per_table
         self._most = most
         self._known: set[str] = set()
-        self._told = False
+        self._logged = False
         self._lock = threading.Lock()
 
     def label(self, table: str) -> str:
-        """The value of a table."""
+        """Return the label value of a table."""
         if not self._per_table or not table:
             return ""
         with self._lock:
             if table in self._known or len(self._known) < self._most:
                 self._known.add(table)
                 return table
-            told, self._told = self._told, True
-        if not told:
+            logged, self._logged = self._logged, True
+        if not logged:
             _LOG.warning(
-                "more tables than metrics.max.tables: the rest is summed into table=%r",
+                "more tables than metrics.max.tables: the others share table=%r",
                 OTHER_TABLES,
                 extra={"event": "metrics_tables", "limit": self._most, "table": table},
             )
@@ -118,7 +118,7 @@ class Instruments:
         self._child(name, labels).inc(amount)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
-        """Put a value into a histogram."""
+        """Observe a value of a histogram."""
         self._child(name, labels).observe(value)
 
     def _child(self, name: str, labels: Labels) -> Any:
@@ -138,32 +138,32 @@ class Instruments:
             self._gauges[name][labels] = value
 
     def get(self, name: str, *labels: str) -> float | None:
-        """A gauge's value as it was set."""
+        """Return the value of a gauge as it was set."""
         with self._lock:
             return self._gauges[name].get(labels)
 
     def replace(self, name: str, values: Values) -> None:
-        """Set all series of a gauge; others than these are gone."""
+        """Replace all series of a gauge."""
         for labels in sorted(values):
             self._named(self._rows[name], labels)
         with self._lock:
             self._gauges[name] = dict(values)
 
     def before_scrape(self, refresh: Callable[[], None]) -> None:
-        """Call something that sets gauges whenever they are asked for."""
+        """Register a function that sets gauges before each scrape."""
         self._refresh.append(refresh)
 
     def refresh(self) -> None:
-        """Call these now."""
+        """Call the registered functions."""
         for refresh in self._refresh:
             refresh()
 
     def serve_calls(self, name: str, figures: Callable[[], CallFigures]) -> None:
-        """Serve a histogram without buckets of its own from a count of calls."""
+        """Serve a histogram with default buckets from counts of calls."""
         self._calls[name] = figures
 
     def gauge_families(self) -> Iterator[Family]:
-        """All gauges; those without values still announce their help and type."""
+        """Yield all gauges; those without values still have help and type."""
         self.refresh()
         with self._lock:
             gauges = {name: dict(values) for name, values in self._gauges.items()}
@@ -189,7 +189,7 @@ class Instruments:
         return found
 
     def call_families(self) -> Iterator[Family]:
-        """Durations of calls."""
+        """Yield histograms of calls."""
         for name, served in self._calls.items():
             row, figures = self._rows[name], served()
             family = HistogramMetricFamily(PREFIX + name, row.help, labels=row.labels)
@@ -204,7 +204,7 @@ class Instruments:
             yield family
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """The scrape answer: body and content type for an `Accept` header."""
+        """Return body and content type of a scrape for an `Accept` header."""
         self.refresh()  # counters are collected before gauges, which refresh by themselves
         encoder, content_type = exposition.choose_encoder(accept)
         return encoder(_Labelled(self.registry, self._constant)), content_type

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the files of a table lie in a snapshot: how many, how large, how many runs a bucket has."""
+"""File layout of a table in a snapshot: numbers and sizes of files, sorted runs per bucket."""
 
 import dataclasses
 from collections import Counter
@@ -14,26 +14,25 @@ __all__ = ["TableLayout", "layout_of", "levels_of"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TableLayout:
-    """Figures of one snapshot.
+    """File layout of one snapshot.
 
     Attributes:
         files: live data files.
-        bytes: their size [bytes].
-        records: their rows; several may be of one key.
-        buckets: buckets that hold files.
-        partitions: partitions that hold files.
-        runs: sorted runs of each bucket; empty where files are not sorted.
-        level0: files in level 0 of each bucket; empty where there are no levels.
-        levels: (level, files, bytes) over all buckets, lowest first; levels without files are left
-            out.
-        debt_bytes: what a full compaction would move: all that is above the lowest run of its
-            bucket [bytes].
-        snapshot_id: of the snapshot.
-        compaction_trigger: runs from which on a bucket is compacted.
-        stop_trigger: runs from which on writers wait.
-        schema_id: of the snapshot.
-        snapshots: how many are kept.
-        committed_ms: when the snapshot was committed [epoch ms].
+        bytes: size of live data files [bytes].
+        records: rows in live data files; several may have one key.
+        buckets: buckets with live files.
+        partitions: partitions with live files.
+        runs: sorted runs of each bucket; empty if files are not sorted.
+        level0: level-0 files of each bucket; empty without levels.
+        levels: (level, files, bytes) over all buckets, ascending, without empty levels.
+        debt_bytes: bytes that a full compaction would merge: all above the last sorted run of each
+            bucket.
+        snapshot_id: id of the snapshot.
+        compaction_trigger: number of runs that triggers compaction.
+        stop_trigger: number of runs above which writers wait.
+        schema_id: schema of the snapshot.
+        snapshots: number of retained snapshots.
+        committed_ms: commit time of the snapshot [epoch ms].
     """
 
     files: int
@@ -53,8 +52,8 @@ class TableLayout:
     committed_ms: int
 
     def figures(self) -> dict[str, float]:
-        """By name of the metric, without `table_`."""
-        found: dict[str, float] = {
+        """Return values by name of the metric, without `table_`."""
+        figures: dict[str, float] = {
             "files": self.files,
             "bytes": self.bytes,
             "records": self.records,
@@ -65,7 +64,7 @@ class TableLayout:
             "layout_timestamp_seconds": self.committed_ms / 1000,
         }
         if self.runs:
-            found |= {
+            figures |= {
                 "level0_files_max": max(self.level0),
                 "level0_files_avg": sum(self.level0) / len(self.level0),
                 "sorted_runs_max": max(self.runs),
@@ -73,16 +72,16 @@ class TableLayout:
                 "sorted_runs_compaction_trigger": self.compaction_trigger,
                 "sorted_runs_stop_trigger": self.stop_trigger,
             }
-        return found
+        return figures
 
 
 def layout_of(table: TableCore) -> TableLayout | None:
-    """The figures of a table's newest snapshot; None when it has none.
+    """Return the layout of a table's newest snapshot; None if it has none.
 
-    Reads manifests, of which this process holds the ones that it committed; lists nothing.
+    Reads manifests, of which this process caches those that it committed; lists no directory.
 
     Raises:
-        LakewardError, OSError: what is read is damaged, away, or has expired meanwhile.
+        LakewardError, OSError: metadata is corrupt, unavailable, or has expired meanwhile.
     """
     snapshot = table.snapshots.latest()
     if snapshot is None:
@@ -112,7 +111,7 @@ def layout_of(table: TableCore) -> TableLayout | None:
 
 
 def _levels(files: Iterable[DataFileMeta]) -> Counter[int]:
-    """Files by level; every file of level 0 is a run, and so is every further level."""
+    """Count files by level; each level-0 file is a sorted run, and so is each higher level."""
     return Counter(file.level for file in files)
 
 
@@ -126,7 +125,7 @@ def _by_level(files: Iterable[DataFileMeta]) -> tuple[tuple[int, int, int], ...]
 
 
 def _debt(files: Sequence[DataFileMeta]) -> int:
-    """Bytes of a bucket above its lowest run: with level 0 alone, all but the largest file."""
+    """Return the bytes above the last run; with level 0 only, all but the largest file."""
     lowest = max(file.level for file in files)
     if lowest > 0:
         return sum(file.file_size for file in files if file.level < lowest)
@@ -135,7 +134,7 @@ def _debt(files: Sequence[DataFileMeta]) -> int:
 
 
 def levels_of(entries: Sequence[ManifestEntry]) -> list[list[int]]:
-    """[level, files, rows, bytes] of a table's live files, by level."""
+    """Return [level, files, rows, bytes] of live files, by level."""
     by_level: dict[int, list[int]] = {}
     for entry in entries:
         sums = by_level.setdefault(entry.file.level, [entry.file.level, 0, 0, 0])

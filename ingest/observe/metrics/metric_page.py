@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the metrics page; `--check` compares it with the file."""
+"""Generate the reference page of metrics; `--check` compares it with the file."""
 
 import argparse
 import sys
@@ -16,32 +16,31 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/reference/metrics.md"
 
 _HEAD = """# Metrics
 
-Generated from the catalogue in `ingest/observe/metrics/metric_table.py`; `make docs` writes it
-anew.
+Generated from the catalogue in `ingest/observe/metrics/metric_table.py` by `make docs`.
 
-`http://HOST:9108/metrics` has {count} metrics of Lakeward, all with the prefix `{prefix}`, and
+`http://HOST:9108/metrics` serves {count} metrics of Lakeward, all with the prefix `{prefix}`, and
 those of the Python process (`process_*`, `python_gc_*`). Alert rules:
-[alerts/lakeward.yaml](../../deploy/alerts/lakeward.yaml), what to do about them:
-[runbook.md](../operations/runbook.md),
-dashboards: [dashboards/](../../deploy/dashboards).
+[alerts/lakeward.yaml](../../deploy/alerts/lakeward.yaml), with their
+[runbook](../operations/runbook.md); dashboards: [dashboards/](../../deploy/dashboards).
 
-- **Counters count committed work.** Executors serve nothing: figures come back with the work of a
-  task and are added after the commit of its batch. A task that Spark tried again counts once, a
-  replayed batch not at all. Counters begin at 0 with every start: use `rate` and `increase`.
-- **What is not known is absent**, never frozen: watermarks, lag and headroom when the last poll of
-  the source is older than 120 s; freshness of parked tables; figures of a JVM that has not started.
-- **How many series there are is bounded.** `topic` and `partition` are labels of offsets only;
-  nothing carries a bucket, key, offset, file or text of an error. A table has about 80 series.
-  `metrics.max.tables` (500) tables have their own; the rest shares `table="other"`, which the log
-  says once. With `metrics.per.table: false` all tables share the empty name. Counters and
-  histograms of tables that share one are added up, gauges by the column *shared*; `-` = left out.
+- **Counters count committed work.** Only the driver serves metrics: tasks return theirs with their
+  results, and they are added when the batch is committed. A retried task counts once, a replayed
+  batch not at all. Counters start at 0 with every start of the process: use `rate` and `increase`.
+- **Unknown values are absent**, never stale: offsets, lag and headroom if the last poll of the
+  source is older than 120 s; freshness of parked tables; metrics of a JVM that has not started.
+- **The number of series is bounded.** `topic` and `partition` are labels of offsets only; no label
+  contains a bucket, key, offset, file or error text. A table has about 80 series.
+  `metrics.max.tables` (500) tables have their own; the others share `table="other"`, which is
+  logged once. With `metrics.per.table: false` all tables share the empty name. Counters and
+  histograms of tables with a shared name are summed, gauges are aggregated as the column *shared*
+  says; `-` = omitted.
 - `metrics.labels` adds labels to every series. `table` is `database.table`; `{prefix}build_info`
   and `{prefix}config_info` are for joins and always 1.
 """
 
 
 def page() -> str:
-    """The text."""
+    """Return the page."""
     parts = [_HEAD.format(count=len(METRICS), prefix=PREFIX)]
     for title, rows in GROUPS:
         parts.append(f"\n## {title}\n\n" + "".join(_table(rows)))

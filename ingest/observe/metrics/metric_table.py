@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of metrics: name, type, labels, unit, meaning. Nothing else names a metric.
+"""The catalogue of metrics: name, type, labels, unit, help. All metrics are declared here.
 
 Names are without the prefix `lakeward_`. Rules: base units, `_total` on counters,
 `_timestamp_seconds` for times, `topic`/`partition` labels only on offsets, `table` as
 `database.table`; never a bucket, key, offset, file or exception text in a label. This module has
-what is about source and batches; `metric_table_tables` and `metric_table_runtime` have the rest.
+the metrics of source and batches; the others are in `metric_table_tables` and
+`metric_table_runtime`.
 """
 
 from ingest.observe.metrics.metric import (
@@ -25,35 +26,40 @@ _PARTITION = ("topic", "partition")
 _SOURCE = (
     Metric("source_records_total", "counter", "Committed source records.", ("topic",)),
     Metric(
-        "source_bytes_total", "counter", "Committed key and value bytes of records.", unit="bytes"
+        "source_bytes_total",
+        "counter",
+        "Key and value bytes of committed source records.",
+        unit="bytes",
     ),
     Metric(
         "source_committed_offset",
         "gauge",
-        "Next offset to read, per last table commit.",
+        "Next offset to read, as of the last commit of tables.",
         _PARTITION,
         unit="offset",
     ),
-    Metric("source_end_offset", "computed", "High watermark.", _PARTITION, unit="offset"),
-    Metric("source_start_offset", "computed", "Log start.", _PARTITION, unit="offset"),
+    Metric(
+        "source_end_offset", "computed", "End offset (high watermark).", _PARTITION, unit="offset"
+    ),
+    Metric("source_start_offset", "computed", "Log start offset.", _PARTITION, unit="offset"),
     Metric(
         "source_lag_records",
         "computed",
-        "End offset minus committed offset; of a `files` source bytes.",
+        "End offset minus committed offset; bytes for a `files` source.",
         _PARTITION,
     ),
     Metric(
         "source_lag_seconds",
         "computed",
-        "How long the oldest uncommitted record has been seen waiting, without the time that "
-        "settings let it wait (source_wait_seconds); 0 when there is none.",
+        "Time since the oldest uncommitted record was first seen, minus the configured delay "
+        "(source_wait_seconds); 0 if there is none.",
         ("topic",),
         unit="seconds",
     ),
     Metric(
         "source_wait_seconds",
         "computed",
-        "How long records of the topic may wait (freshness, idle.commit); none = they may not.",
+        "Configured delay of the topic (freshness, idle.commit); absent without one.",
         ("topic",),
         unit="seconds",
     ),
@@ -67,26 +73,27 @@ _SOURCE = (
     Metric(
         "source_offsets_poll_timestamp_seconds",
         "gauge",
-        "When the watermarks were polled last; what hangs on them is absent 120 s later.",
+        "Last successful poll of the offsets; metrics that depend on it are absent after 120 s.",
         unit="timestamp",
     ),
-    Metric("source_partitions", "computed", "Partitions known.", ("topic",)),
+    Metric("source_partitions", "computed", "Known partitions.", ("topic",)),
     Metric(
         "source_errors_total",
         "counter",
-        "Polls of the source that failed: transport, or auth (credentials were refused).",
+        "Failed polls of the source: transport, or auth (credentials were refused).",
         ("reason",),
     ),
     Metric(
         "source_skipped_offsets_total",
         "counter",
-        "Offsets lost to retention that the stream went past.",
+        "Offsets that the stream skipped because retention had deleted their records.",
         _PARTITION,
     ),
     Metric(
         "source_clock_skew_seconds",
         "gauge",
-        "How far the newest change of the last batch is ahead of this machine's clock; 0 = not.",
+        "How far the newest change of the last batch is ahead of this machine's clock; 0 = "
+        "not ahead.",
         unit="seconds",
     ),
 )
@@ -101,43 +108,48 @@ _DECODE = (
     Metric(
         "decode_errors_total",
         "counter",
-        "Records that could not be decoded, by kind of error.",
+        "Records that could not be decoded, by class of error.",
         ("topic", "reason"),
     ),
-    Metric("dlq_records_total", "counter", "Records in the quarantine table.", ("topic", "reason")),
+    Metric(
+        "dlq_records_total",
+        "counter",
+        "Records written to the quarantine table.",
+        ("topic", "reason"),
+    ),
     Metric(
         "quarantined_rows_total",
         "counter",
-        "The same by the table that they are for; empty where that is not known.",
+        "Records written to the quarantine table, by target table; empty if it is unknown.",
         ("table", "class"),
     ),
     Metric(
         "bad_records_skipped_total",
         "counter",
-        "Bad records left out because the table's `bad.records` is `skip`.",
+        "Bad records dropped because `bad.records` of the table is `skip`.",
         ("table", "class"),
     ),
     Metric(
         "tables_parked_for_bad_records_total",
         "counter",
-        "Times a table was parked for its share of bad records, or for any (`fail`).",
+        "Times a table was parked because of its ratio of bad records, or of any (`fail`).",
         ("table",),
     ),
     Metric(
         "dlq_sent_total",
         "counter",
-        "Copies of bad records acknowledged by `bad.records.topic`, repeats included.",
+        "Copies of bad records acknowledged by the dead-letter topic, duplicates included.",
     ),
     Metric(
         "ordering_violations_total",
         "counter",
-        "Sampled keys that were seen in two partitions of a topic.",
+        "Sampled keys that occurred in two partitions of a topic.",
         ("topic",),
     ),
     Metric(
         "split_key_updates_total",
         "counter",
-        "Changes of key whose two records were in different batches.",
+        "Key updates whose two records were in different batches.",
         ("topic",),
     ),
 )
@@ -152,7 +164,7 @@ _BATCH = (
     Metric(
         "batch_duration_seconds",
         "histogram",
-        "Whole micro-batch.",
+        "Duration of a micro-batch.",
         (),
         SECONDS_BUCKETS,
         unit="seconds",
@@ -168,20 +180,20 @@ _BATCH = (
     Metric(
         "batch_phase_task_seconds_total",
         "counter",
-        "Time of a part of the job summed over its tasks: consume, decode, sort, merge (rows into "
-        "writers), flush (files written and compacted).",
+        "Task time by step of the job, summed over tasks: consume, decode, sort, merge (rows "
+        "into writers), flush (files written and compacted).",
         ("phase",),
         unit="seconds",
     ),
     Metric(
         "batch_slowest_task_ratio",
         "computed",
-        "Writing time of the slowest bucket of the last batch, of the whole job's wall time.",
+        "Write time of the slowest bucket of the last batch, relative to the wall time of the job.",
         unit="ratio",
     ),
     Metric("batch_records", "histogram", "Source records in a micro-batch.", (), RECORD_BUCKETS),
-    Metric("batch_in_progress", "gauge", "1 while a micro-batch is worked on.", unit="boolean"),
-    Metric("batch_id", "gauge", "Spark's id of the micro-batch that ended last.", unit="id"),
+    Metric("batch_in_progress", "gauge", "1 while a micro-batch is processed.", unit="boolean"),
+    Metric("batch_id", "gauge", "Spark's id of the last completed micro-batch.", unit="id"),
     Metric(
         "batch_start_timestamp_seconds",
         "gauge",
@@ -191,20 +203,20 @@ _BATCH = (
     Metric(
         "last_success_timestamp_seconds",
         "gauge",
-        "End of the last micro-batch, empty ones too.",
+        "End of the last successful micro-batch, empty ones included.",
         unit="timestamp",
     ),
     Metric(
         "trigger_interval_seconds",
         "computed",
-        "`pipeline.trigger.interval`: batches that take longer than this have no pause.",
+        "`pipeline.trigger.interval`: batches that take longer follow each other without a pause.",
         unit="seconds",
     ),
     Metric(
         "query_step_seconds_total",
         "counter",
-        "What Spark says of its batches: triggerExecution, latestOffset, addBatch, walCommit, "
-        "commitOffsets and others.",
+        "Duration of trigger phases as reported by Spark: triggerExecution, latestOffset, "
+        "addBatch, walCommit, commitOffsets and others.",
         ("step",),
         unit="seconds",
     ),
@@ -217,6 +229,6 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     *TABLE_METRICS,
     *RUNTIME_METRICS,
 )
-"""The catalogue in parts, as the page of metrics shows it."""
+"""The catalogue by section of the reference page."""
 
 METRICS: tuple[Metric, ...] = tuple(row for _, rows in GROUPS for row in rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the catalogue of metrics about the process, its machine, Spark, store and registry."""
+"""Metrics of the process, its machine, Spark, the store and the schema registry."""
 
 from ingest.observe.metrics.metric import Metric
 
@@ -23,34 +23,32 @@ _PROCESS = (
     Metric(
         "state",
         "gauge",
-        "What the daemon does: exactly one state is 1.",
+        "State of the daemon: exactly one state is 1.",
         ("state",),
         unit="boolean",
     ),
     Metric(
         "driver_epoch",
         "computed",
-        "How many times the stream was begun to be owned, this time included; stored with it.",
+        "Epoch of the stream: the number of times that a daemon took ownership of it.",
     ),
     Metric(
         "outage",
         "gauge",
-        "1 while batches fail because a system outside is away or a disk is full: it is waited "
-        "for.",
+        "1 while batches fail because a dependency is unavailable or a disk is full, and the "
+        "daemon retries.",
     ),
     Metric(
         "webhook_events_total",
         "counter",
-        "Events for webhooks: sent, failed (given up) or dropped (too many waited).",
+        "Webhook events: sent, failed (retries exhausted) or dropped (queue full).",
         ("outcome",),
     ),
-    Metric(
-        "start_timestamp_seconds", "gauge", "When the process began its work.", unit="timestamp"
-    ),
+    Metric("start_timestamp_seconds", "gauge", "Start time of the process.", unit="timestamp"),
     Metric(
         "query_failures_total",
         "counter",
-        "Times that Spark's query ended with an error; it is started again.",
+        "Failures of the Spark query; it is restarted after each.",
     ),
 )
 
@@ -58,28 +56,26 @@ _SPARK = (
     Metric(
         "executors",
         "computed",
-        "Executors by state: active or dead. In local mode the driver is the one executor.",
+        "Executors by state: active or dead. In local mode the driver is the only executor.",
         ("state",),
     ),
     Metric(
         "task_failures_total",
         "counter",
-        "Tasks that failed, on all executors; Spark tries most of them again.",
+        "Failed tasks on all executors; Spark retries most of them.",
     ),
     Metric(
         "jvm_memory_bytes",
         "computed",
-        "Memory in use in the driver's JVM: heap, nonheap, direct.",
+        "Memory used by the driver's JVM: heap, nonheap, direct.",
         ("area",),
         unit="bytes",
     ),
-    Metric(
-        "jvm_heap_limit_bytes", "computed", "Most heap that the driver's JVM takes.", unit="bytes"
-    ),
+    Metric("jvm_heap_limit_bytes", "computed", "Heap limit of the driver's JVM.", unit="bytes"),
     Metric(
         "jvm_gc_seconds_total",
         "counter",
-        "Time that the driver's JVM spent collecting garbage.",
+        "Time that the driver's JVM spent on garbage collection.",
         unit="seconds",
     ),
 )
@@ -88,62 +84,63 @@ _MACHINE = (
     Metric(
         "resident_memory_bytes",
         "computed",
-        "Resident memory on the driver's machine: driver (this process), jvm, workers (Python "
-        "processes of tasks, together). Pages that processes share count in each.",
+        "Resident memory on the driver's machine: driver (this process), jvm, workers (all "
+        "Python processes of tasks). Shared pages count in each.",
         ("process",),
         unit="bytes",
     ),
     Metric(
         "cpu_seconds_total",
         "counter",
-        "Processor time of the same processes, those that have ended included.",
+        "CPU time of these processes, including exited ones.",
         ("process",),
         unit="seconds",
     ),
     Metric(
         "disk_free_bytes",
         "computed",
-        "Free space where the checkpoint (state), temporary files (tmp) and a local warehouse are.",
+        "Free space on the disks of the checkpoint (state), temporary files (tmp) and a local"
+        " warehouse.",
         ("path",),
         unit="bytes",
     ),
-    Metric("disk_size_bytes", "computed", "Size of these.", ("path",), unit="bytes"),
+    Metric("disk_size_bytes", "computed", "Size of these disks.", ("path",), unit="bytes"),
 )
 
 _STORE = (
     Metric(
         "store_requests_total",
         "counter",
-        "Calls of the store: op get, open, put, put_if_absent, head, list, delete; outcome ok, "
-        "exists (put_if_absent lost), absent, aborted, error. Those of tasks count once their "
-        "batch is committed.",
+        "Calls to the store: op get, open, put, put_if_absent, head, list, delete; outcome "
+        "ok, exists (put_if_absent lost), absent, aborted, error. Calls of tasks are counted "
+        "when their batch is committed.",
         ("op", "outcome"),
     ),
     Metric(
         "store_request_duration_seconds",
         "histogram",
-        "How long these calls took, the client's own retries included.",
+        "Duration of calls to the store, retries of the client included.",
         ("op",),
         unit="seconds",
     ),
     Metric(
         "store_bytes_total",
         "counter",
-        "Bytes of files that were read or written whole; parts read from open files do not count.",
+        "Bytes of whole-file reads and writes; range reads are not counted.",
         ("op",),
         unit="bytes",
     ),
     Metric(
         "registry_requests_total",
         "counter",
-        "Requests to the schema registry: ok, unknown, refused, retry (busy, or no answer), wrong. "
-        "Those of tasks count once their batch is committed.",
+        "Requests to the schema registry: ok, unknown, refused, retry (busy, or no answer), "
+        "wrong. Requests of tasks are counted when their batch is committed.",
         ("outcome",),
     ),
     Metric(
         "registry_request_duration_seconds",
         "histogram",
-        "How long these requests took.",
+        "Duration of requests to the schema registry.",
         unit="seconds",
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the catalogue of metrics about tables: commits, layout, compaction, lookups, schemas."""
+"""Metrics of tables: commits, layout, compaction, lookups, schemas."""
 
 from ingest.observe.metrics.metric import DELAY_BUCKETS, SECONDS_BUCKETS, Metric
 
@@ -11,31 +11,32 @@ _ROWS = (
     Metric(
         "table_rows_written_total",
         "counter",
-        "Rows committed to data files, told when their batch is done in all its tables. Once each, "
-        "whatever its tries; not those of tables that had committed when the process died before.",
+        "Rows committed to data files, counted when the batch is complete in all tables. "
+        "Retries count once; not counted are tables that had committed before the process "
+        "died.",
         ("table", "kind"),
         unit="rows",
     ),
     Metric(
-        "table_changelog_rows_total", "counter", "Rows of committed changelog.", _TABLE, unit="rows"
+        "table_changelog_rows_total", "counter", "Committed changelog rows.", _TABLE, unit="rows"
     ),
     Metric(
         "table_bytes_written_total",
         "counter",
-        "Bytes of committed files, without those of compactions: data, changelog or index.",
+        "Bytes of committed files, compactions excluded: data, changelog or index.",
         ("table", "type"),
         unit="bytes",
     ),
     Metric(
         "table_files_written_total",
         "counter",
-        "Committed files, without those of compactions: data, changelog or index.",
+        "Committed files, compactions excluded: data, changelog or index.",
         ("table", "type"),
     ),
     Metric(
         "table_state",
         "computed",
-        "What becomes of a table's events: exactly one state is 1; alarm on parked.",
+        "State of a table: exactly one state is 1; alert on parked.",
         ("table", "state"),
         unit="boolean",
         fold="sum",
@@ -44,7 +45,7 @@ _ROWS = (
     Metric(
         "table_last_commit_timestamp_seconds",
         "computed",
-        "Last commit.",
+        "Time of the last commit.",
         _TABLE,
         unit="timestamp",
         fold="max",
@@ -52,7 +53,7 @@ _ROWS = (
     Metric(
         "table_source_timestamp_seconds",
         "computed",
-        "Newest source.ts_ms visible.",
+        "Newest visible source.ts_ms.",
         _TABLE,
         unit="timestamp",
         fold="max",
@@ -60,8 +61,8 @@ _ROWS = (
     Metric(
         "table_freshness_seconds",
         "computed",
-        "Age of the newest visible change; 0 while the table's topics are known to have nothing "
-        "newer, absent while it is parked.",
+        "Age of the newest visible change; 0 if the topics of the table have nothing newer, "
+        "absent while it is parked.",
         _TABLE,
         unit="seconds",
         fold="max",
@@ -77,35 +78,35 @@ _ROWS = (
     Metric(
         "table_values_kept_total",
         "counter",
-        "Values that the source did not send because they did not change, kept from older rows.",
+        "Unchanged values that the source did not send, taken from the stored row.",
         _TABLE,
         unit="values",
     ),
     Metric(
         "table_values_lost_total",
         "counter",
-        "Values that the source did not send and that no older row had; null was stored.",
+        "Values that the source did not send and that no stored row had; null was stored.",
         _TABLE,
         unit="values",
     ),
     Metric(
         "table_columns_matched_total",
         "counter",
-        "Columns of events that were matched to a column spelt in another letter case or Unicode "
-        "normal form, once for each batch.",
+        "Columns of events matched to a column with another letter case or Unicode normal "
+        "form, once per batch.",
         _TABLE,
     ),
     Metric(
         "duplicate_events_total",
         "counter",
-        "Rows of tables in the order of the source that were delivered again, or late.",
+        "Rows of tables with `ordering: source` that were delivered again or late.",
         _TABLE,
         unit="rows",
     ),
     Metric(
         "table_bucket_skew_ratio",
         "computed",
-        "Most rows of a bucket over the mean of the buckets that the last batch wrote.",
+        "Rows of the largest bucket relative to the mean of the buckets that the last batch wrote.",
         _TABLE,
         unit="ratio",
         fold="max",
@@ -120,17 +121,17 @@ _LAYOUT = (
     Metric(
         "table_records",
         "computed",
-        "Records in live data files; several may be of one row until they are merged.",
+        "Records in live data files; a row can have several until they are merged.",
         _TABLE,
         unit="records",
         fold="sum",
     ),
-    Metric("table_buckets", "computed", "Buckets that hold files.", _TABLE, fold="sum"),
-    Metric("table_partitions", "computed", "Partitions that hold files.", _TABLE, fold="sum"),
+    Metric("table_buckets", "computed", "Buckets with live files.", _TABLE, fold="sum"),
+    Metric("table_partitions", "computed", "Partitions with live files.", _TABLE, fold="sum"),
     Metric(
         "table_level0_files_max",
         "computed",
-        "Most files in level 0 of a bucket.",
+        "Maximum number of level-0 files of a bucket.",
         _TABLE,
         unit="files",
         fold="max",
@@ -138,7 +139,7 @@ _LAYOUT = (
     Metric(
         "table_level0_files_avg",
         "computed",
-        "Files in level 0, mean over buckets.",
+        "Mean number of level-0 files per bucket.",
         _TABLE,
         unit="files",
         fold="max",
@@ -146,7 +147,8 @@ _LAYOUT = (
     Metric(
         "table_sorted_runs_max",
         "computed",
-        "Most sorted runs in a bucket: each level-0 file and each further level is one.",
+        "Maximum number of sorted runs of a bucket: each level-0 file and each higher level "
+        "is one.",
         _TABLE,
         unit="runs",
         fold="max",
@@ -154,7 +156,7 @@ _LAYOUT = (
     Metric(
         "table_sorted_runs_avg",
         "computed",
-        "Sorted runs, mean over buckets.",
+        "Mean number of sorted runs per bucket.",
         _TABLE,
         unit="runs",
         fold="max",
@@ -162,7 +164,7 @@ _LAYOUT = (
     Metric(
         "table_sorted_runs_compaction_trigger",
         "computed",
-        "Runs from which on a bucket is compacted (`num-sorted-run.compaction-trigger`).",
+        "Number of sorted runs that triggers compaction (`num-sorted-run.compaction-trigger`).",
         _TABLE,
         unit="runs",
         fold="min",
@@ -170,17 +172,18 @@ _LAYOUT = (
     Metric(
         "table_sorted_runs_stop_trigger",
         "computed",
-        "Runs from which on reading and writing a bucket is slow (`num-sorted-run.stop-trigger`).",
+        "Number of sorted runs above which writers wait for compaction "
+        "(`num-sorted-run.stop-trigger`).",
         _TABLE,
         unit="runs",
         fold="min",
     ),
     Metric("table_schema_id", "computed", "Schema of the newest snapshot.", _TABLE, unit="id"),
-    Metric("table_snapshots", "computed", "Snapshots kept.", _TABLE, fold="sum"),
+    Metric("table_snapshots", "computed", "Retained snapshots.", _TABLE, fold="sum"),
     Metric(
         "table_layout_timestamp_seconds",
         "computed",
-        "When the snapshot was committed of which the figures about files are.",
+        "Commit time of the snapshot that the metrics of files describe.",
         _TABLE,
         unit="timestamp",
         fold="min",
@@ -191,28 +194,33 @@ _COMMIT = (
     Metric(
         "commits_total",
         "counter",
-        "Commits: kind append or compact; outcome ok, or conflict (a compaction was dropped).",
+        "Commits: kind append or compact; outcome ok, or conflict (a compaction was discarded).",
         ("table", "kind", "outcome"),
     ),
     Metric(
         "commit_duration_seconds",
         "histogram",
-        "Commit with its retries.",
+        "Duration of a commit, retries included.",
         _TABLE,
         SECONDS_BUCKETS,
         unit="seconds",
     ),
-    Metric("commit_retries_total", "counter", "Lost races for a snapshot id.", ("reason",)),
+    Metric(
+        "commit_retries_total",
+        "counter",
+        "Commit retries after losing the race for a snapshot id.",
+        ("reason",),
+    ),
     Metric(
         "snapshots_expired_total",
         "counter",
-        "Snapshots that the daemon removed because they have had their time.",
+        "Snapshots expired by the daemon.",
         _TABLE,
     ),
     Metric(
         "orphan_files_removed_total",
         "counter",
-        "Files that nothing named and the daemon removed (`maintenance.orphan.clean`).",
+        "Orphan files removed by the daemon (`maintenance.orphan.clean`).",
         _TABLE,
         unit="files",
     ),
@@ -228,28 +236,28 @@ _COMPACTION = (
     Metric(
         "compaction_seconds_total",
         "counter",
-        "Time spent on compacting buckets, over all tasks and the background.",
+        "Time spent on compacting buckets, over all tasks and in the background.",
         ("table", "kind"),
         unit="seconds",
     ),
     Metric(
         "compaction_read_bytes_total",
         "counter",
-        "Bytes of data files that committed compactions replaced.",
+        "Bytes of data files replaced by committed compactions.",
         ("table", "kind"),
         unit="bytes",
     ),
     Metric(
         "compaction_written_bytes_total",
         "counter",
-        "Bytes of data files that committed compactions wrote.",
+        "Bytes of data files written by committed compactions.",
         ("table", "kind"),
         unit="bytes",
     ),
     Metric(
         "compaction_pass_duration_seconds",
         "histogram",
-        "Compaction of a table in the background.",
+        "Duration of the background compaction of a table.",
         ("kind",),
         SECONDS_BUCKETS,
         unit="seconds",
@@ -260,24 +268,24 @@ _COMPACTION = (
         "1 while a table is compacted in the background.",
         unit="boolean",
     ),
-    Metric("compaction_pending", "gauge", "Tables that wait for compaction in the background."),
+    Metric("compaction_pending", "gauge", "Tables waiting for background compaction."),
     Metric(
         "compaction_oldest_pending_seconds",
         "computed",
-        "How long the first of them has waited; 0 = none waits.",
+        "Time that the longest-waiting table has waited; 0 = none is waiting.",
         unit="seconds",
     ),
     Metric(
         "compaction_busy_ratio",
         "computed",
-        "Share of the last 5 minutes in which a table was compacted in the background.",
+        "Share of the last 5 minutes spent on background compaction.",
         unit="ratio",
     ),
 )
 
 _LOOKUP = (
-    Metric("lookup_hits_total", "counter", "Times a local copy of a data file was there."),
-    Metric("lookup_misses_total", "counter", "Times it was built or waited for."),
+    Metric("lookup_hits_total", "counter", "Lookups that found a local copy of a data file."),
+    Metric("lookup_misses_total", "counter", "Lookups that had to build or wait for a local copy."),
     Metric(
         "lookup_built_bytes_total",
         "counter",
@@ -287,13 +295,13 @@ _LOOKUP = (
     Metric(
         "lookup_evicted_files_total",
         "counter",
-        "Local copies removed for want of room or of use.",
+        "Local copies that were evicted because of space or age.",
         unit="files",
     ),
     Metric(
         "lookup_disk_bytes",
         "gauge",
-        "Local copies on disk, of the fullest machine.",
+        "Bytes of local copies on disk, on the machine with the most.",
         unit="bytes",
     ),
 )
@@ -302,7 +310,7 @@ _SCHEMA = (
     Metric(
         "schema_changes_total",
         "counter",
-        "Schema changes that were asked for: applied, ignored, refused or parked.",
+        "Requested schema changes, by decision: applied, ignored, refused or parked.",
         ("table", "change", "decision"),
     ),
 )
@@ -310,7 +318,7 @@ _SCHEMA = (
 TABLE_METRICS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Tables", _ROWS),
     ("Files of tables", _LAYOUT),
-    ("Commits and upkeep", _COMMIT),
+    ("Commits and maintenance", _COMMIT),
     ("Compaction", _COMPACTION),
     ("Lookups", _LOOKUP),
     ("Schemas", _SCHEMA),

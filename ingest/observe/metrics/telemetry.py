@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of one pipeline, on a registry of their own, in the driver's process.
+"""The metrics of one pipeline, on a separate registry, in the driver's process.
 
-Executors never serve or push: they return figures with their results, and `Metrics.record` adds
-them only after the commit, so counters mean *committed* work and a retried task counts once. What
-must not freeze when its source is silent (watermarks, lag, freshness) is worked out at scrape time
-and left out when it is older than `STALE_AFTER_S`. Names and labels are in `metric_table`.
+Executors never serve or push metrics: they return values with their results, and `Metrics.record`
+adds them only after the commit, so counters mean *committed* work and a retried task counts once.
+Values that must not become stale (offsets, lag, freshness) are computed at scrape time and omitted
+when they are older than `STALE_AFTER_S`. Names and labels are in `metric_table`.
 """
 
 import importlib.metadata
 import platform
 import threading
+from collections import deque
 from collections.abc import Collection, Mapping
 
 import prometheus_client
 
-from ingest.observe.busy_time import BusyTime
 from ingest.observe.metrics.batch_counting import count_batch, count_work
 from ingest.observe.metrics.instruments import Instruments, TableNames
 from ingest.observe.metrics.layout_figures import TableLayout
@@ -27,12 +27,56 @@ from storage.table.compaction.compact_table import CompactReport
 
 __all__ = ["PAIMON_FORMAT", "STALE_AFTER_S", "Metrics", "Watermarks", "version_of"]
 
+
+class BusyTime:
+    """Busy time of non-overlapping work; thread-safe.
+
+    Args:
+        clock: clock.
+        window_s: length of the window [s].
+    """
+
+    def __init__(self, clock: Clock, window_s: float = 300.0) -> None:
+        self._clock = clock
+        self._window_s = window_s
+        self._lock = threading.Lock()
+        self._born_s = clock.monotonic_s()
+        self._began_s: float | None = None
+        self._spans: deque[tuple[float, float]] = deque()
+
+    def begin(self) -> None:
+        """Record the start of work."""
+        with self._lock:
+            self._began_s = self._clock.monotonic_s()
+
+    def end(self) -> None:
+        """Record the end of work."""
+        with self._lock:
+            if self._began_s is not None:
+                self._spans.append((self._began_s, self._clock.monotonic_s()))
+                self._began_s = None
+
+    def ratio(self) -> float:
+        """Return the busy share of the window, or of the time since the start if shorter."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            since_s = max(self._born_s, now_s - self._window_s)
+            while self._spans and self._spans[0][1] <= since_s:
+                self._spans.popleft()
+            spans = list(self._spans)
+            if self._began_s is not None:
+                spans.append((self._began_s, now_s))
+            length = now_s - since_s
+            busy = sum(end - max(begin, since_s) for begin, end in spans)
+            return 0.0 if length <= 0 else min(1.0, busy / length)
+
+
 PAIMON_FORMAT = "3"
 """Version of the snapshot and schema files that are written (FORMAT.md §2.1, §3.1)."""
 
 
 def version_of(distribution: str) -> str:
-    """Installed version of a distribution; `unknown` when it runs from a source tree."""
+    """Return the installed version of a distribution; `unknown` in a source tree."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -43,7 +87,7 @@ class Metrics:
     """Every metric of the daemon; thread-safe.
 
     Args:
-        clock: time.
+        clock: clock.
         process: whether `process_*` and `python_gc_*` are exported too.
         tables: values of the label `table`.
         labels: constant labels of every series.
@@ -83,62 +127,62 @@ class Metrics:
         self.set_state("starting")
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """The scrape answer: body and content type for an `Accept` header."""
+        """Return body and content type of a scrape for an `Accept` header."""
         return self.instruments.exposition(accept)
 
     # --- the daemon
 
     def set_build(self, java: str = "") -> None:
-        """Say which versions run; Java's is known once Spark has started."""
+        """Set the versions in use; that of Java is known once Spark has started."""
         versions = (version_of("lakeward"), version_of("pyspark"), platform.python_version())
         self.instruments.replace("build_info", {(*versions, java, PAIMON_FORMAT): 1.0})
 
     def set_config(self, pipeline: str, digest: str, trigger_s: float | None) -> None:
-        """Say which settings are in force."""
+        """Set the settings in force."""
         self.instruments.replace("config_info", {(pipeline, digest): 1})
         if trigger_s is not None:
             self.instruments.set("trigger_interval_seconds", trigger_s)
 
     def set_state(self, state: str) -> None:
         """Enter one of `STATES`."""
-        for each in STATES:
-            self.instruments.set("state", each == state, each)
+        for name in STATES:
+            self.instruments.set("state", name == state, name)
 
     def set_outage(self, waiting: bool) -> None:
-        """Whether a system outside is waited for."""
+        """Set whether the daemon waits for an unavailable dependency."""
         self.instruments.set("outage", waiting)
 
     def set_table_states(self, states: Mapping[str, str]) -> None:
-        """Say which of `TABLE_STATES` each table is in."""
+        """Set the state of each table, one of `TABLE_STATES`."""
         values: dict[tuple[str, ...], float] = {
-            (table, each): float(each == state)
+            (table, name): float(name == state)
             for table, state in states.items()
-            for each in TABLE_STATES
+            for name in TABLE_STATES
         }
         self.instruments.replace("table_state", values)
         self._parked = frozenset(table for table, state in states.items() if state == "parked")
 
     def set_epoch(self, epoch: int) -> None:
-        """Which owner of the stream this process is."""
+        """Set the epoch of the owner."""
         self.instruments.set("driver_epoch", epoch)
 
     def webhook_called(self, outcome: str) -> None:
-        """A webhook was told, was not, or will not be: `sent`, `failed` or `dropped`."""
+        """Count a webhook event: `sent`, `failed` or `dropped`."""
         self.instruments.add("webhook_events_total", 1, outcome)
 
     def query_failed(self) -> None:
-        """Spark's query ended with an error."""
+        """Count a failure of the Spark query."""
         self.instruments.add("query_failures_total", 1)
 
     # --- batches
 
     def batch_started(self) -> None:
-        """A micro-batch began."""
+        """Record the start of a micro-batch."""
         self.instruments.set("batch_in_progress", 1)
         self.instruments.set("batch_start_timestamp_seconds", self._now_s())
 
     def batch_failed(self) -> None:
-        """The micro-batch ended without a report; it will be tried again."""
+        """Record a failed micro-batch, which is retried."""
         self.instruments.set("batch_in_progress", 0)
         self.instruments.add("batches_total", 1, "failed")
 
@@ -146,12 +190,12 @@ class Metrics:
         """Add a finished micro-batch. Call it once per batch, after its commits.
 
         Args:
-            report: of the batch.
-            again: this process tried it before, and failed after some of its commits: a replay
-                that nobody has counted.
+            report: report of the batch.
+            again: whether an earlier attempt of this process failed after some of its commits: a
+                replay that is not counted yet.
 
-        A replay that commits something was not finished by the process that began it, so that
-        process did not count it either.
+        A replay that commits something was not finished by the process that started it, so that
+        process did not count it.
         """
         self.instruments.set("batch_in_progress", 0)
         self.instruments.set("last_success_timestamp_seconds", self._now_s())
@@ -176,22 +220,22 @@ class Metrics:
             self.instruments.set("table_source_timestamp_seconds", newest / 1000, table)
 
     def record_lookup(self, use: LookupUse) -> None:
-        """Add what was done with the local copies of data files."""
+        """Add the use of local copies of data files."""
         self.instruments.add("lookup_hits_total", use.hits)
         self.instruments.add("lookup_misses_total", use.misses)
         self.instruments.add("lookup_built_bytes_total", use.built_bytes)
         self.instruments.add("lookup_evicted_files_total", use.evicted_files)
         self.instruments.set("lookup_disk_bytes", use.disk_bytes)
 
-    # --- upkeep
+    # --- maintenance
 
     def compaction_started(self) -> None:
-        """A table is being compacted in the background."""
+        """Record the start of a background compaction."""
         self.instruments.set("compaction_in_progress", 1)
         self._busy.begin()
 
     def compaction_ended(self, table: str, kind: str, report: CompactReport | None) -> None:
-        """Add a background compaction; None: it failed as a whole."""
+        """Record a background compaction; None: it failed as a whole."""
         into = self.instruments
         into.set("compaction_in_progress", 0)
         self._busy.end()
@@ -209,33 +253,33 @@ class Metrics:
         into.add("table_changelog_rows_total", report.changelog_rows, table)
 
     def compaction_waits(self, since_s: Mapping[str, float]) -> None:
-        """Say which tables wait for the background, each since when [monotonic s]."""
+        """Set the tables that wait for background compaction, and since when [monotonic s]."""
         self._waiting_since_s = dict(since_s)
         self.instruments.set("compaction_pending", len(since_s))
 
     def upkeep_done(self, table: str, *, snapshots: int = 0, orphans: int = 0) -> None:
-        """Add snapshots that expired, and files removed that nothing named."""
+        """Add expired snapshots and removed orphan files."""
         self.instruments.add("snapshots_expired_total", snapshots, table)
         self.instruments.add("orphan_files_removed_total", orphans, table)
 
     def record_layout(self, table: str, layout: TableLayout) -> None:
-        """Take how a table's files lie in its newest snapshot."""
+        """Set the file layout of a table's newest snapshot."""
         for name, value in layout.figures().items():
             self.instruments.set(f"table_{name}", value, table)
         self._layouts[table] = layout
 
     def layouts(self) -> dict[str, TableLayout]:
-        """What `record_layout` was told last of each table."""
+        """Return the last layout of each table."""
         return self._layouts.copy()
 
     # --- source
 
     def source_error(self, reason: str) -> None:
-        """A poll of the source failed: `transport` or `auth`."""
+        """Count a failed poll of the source: `transport` or `auth`."""
         self.instruments.add("source_errors_total", 1, reason)
 
     def record_committed(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Take the next offsets to read; also at the start, so that lag is right at once."""
+        """Record the next offsets to read; also at the start, so that lag is correct."""
         self._source.reached(offsets)
         for topic, parts in offsets.items():
             for partition, offset in parts.items():
@@ -244,26 +288,26 @@ class Metrics:
     def record_watermarks(
         self, watermarks: Watermarks, silent: Collection[tuple[str, int]] = frozenset()
     ) -> None:
-        """Take the result of a successful poll of the source; see `SourceWatch.polled`."""
+        """Record the result of a successful poll of the source; see `SourceWatch.polled`."""
         self.instruments.set("source_offsets_poll_timestamp_seconds", self._now_s())
         self._source.polled(watermarks, silent)
 
     def set_waits(self, waits: Mapping[str, float]) -> None:
-        """Say how long records of a topic may wait [s]: until then they are not late."""
+        """Set the configured delay of topics [s]; until then records are not late."""
         self._source.set_waits(waits)
 
     def set_feeds(self, feeds: Mapping[str, Collection[str]]) -> None:
-        """Say from which topics each table comes; of others any topic may be."""
+        """Set the topics of each table; other tables may have any topic."""
         self._feeds = feeds
 
     def lag(self) -> dict[tuple[str, int], int]:
-        """Records behind, per (topic, partition); empty while no recent poll says."""
+        """Return the lag in records by (topic, partition); empty without a recent poll."""
         return self._source.lag()
 
     def freshness_s(self) -> dict[str, float]:
-        """Per table the age of its newest change; 0 while its topics have nothing newer [s].
+        """Return the age of the newest change by table; 0 if its topics have nothing newer [s].
 
-        Records that may wait are nothing newer yet. Of parked tables nothing is known.
+        Records within the configured delay are not newer. Parked tables have no freshness.
         """
         if not self._source.ever_polled:
             return {}
@@ -297,7 +341,7 @@ class Metrics:
         oldest_s = self._clock.monotonic_s() - min(waiting) if waiting else 0.0
         into.set("compaction_oldest_pending_seconds", oldest_s)
         into.set("compaction_busy_ratio", self._busy.ratio())
-        with self._lock:  # around the look, too: of two scrapes at once one would count backwards
+        with self._lock:  # covers now(): concurrent scrapes must not count backwards
             now = TaskUse.now().plus(self._tasks_use)
             new = TaskUse(
                 now.store.since(self._counted_use.store),

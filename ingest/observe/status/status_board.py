@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon says about itself: state, readiness conditions, batches, tables, offsets.
+"""Status of the daemon: state, readiness conditions, batches, tables, offsets.
 
-The daemon's threads write, the HTTP threads read; every method takes one lock and returns copies.
-Everything is bounded: the last batches, errors, schema changes and requests, one entry a table and
-a partition. It begins anew with the process; what lasts is in the tables. `status-api.md` says what
-the document means.
+The daemon's threads write and the HTTP threads read; every method takes one lock and returns
+copies. Everything is bounded: the last batches, errors, schema changes and requests, one entry per
+table and partition. The status starts empty with the process; durable state is in the tables.
+`status-api.md` documents the fields.
 """
 
 import datetime
@@ -26,10 +26,10 @@ from storage.errors import InternalError
 __all__ = ["API_VERSION", "CONDITIONS", "StatusBoard", "iso"]
 
 API_VERSION = 1
-"""Of the document: a new number when a member goes or changes its meaning, none for new ones."""
+"""Version of the document: incremented when a field is removed or changes its meaning."""
 
 CONDITIONS = ("configuration", "owner", "session", "source", "last_batch")
-"""Readiness conditions; all but `last_batch` are false until the daemon says otherwise."""
+"""Readiness conditions; all except `last_batch` are initially false."""
 
 _HEARTBEAT_S = 600.0
 _HEARTBEAT_BATCHES = 10.0
@@ -41,7 +41,7 @@ _REMEMBERED_REQUESTS = 20
 
 
 def iso(time_ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds."""
+    """Format a time as RFC 3339 in UTC with milliseconds."""
     moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -50,8 +50,8 @@ class StatusBoard:
     """See the module.
 
     Args:
-        pipeline: the pipeline's name.
-        clock: time.
+        pipeline: name of the pipeline.
+        clock: clock.
     """
 
     def __init__(self, pipeline: str, clock: Clock | None = None) -> None:
@@ -95,44 +95,44 @@ class StatusBoard:
             self._state = state
 
     def set_condition(self, name: str, ok: bool, reason: str = "") -> None:
-        """Say whether a readiness condition holds, and why not."""
+        """Set a readiness condition, with the reason if it is false."""
         with self._lock:
             self._conditions[name] = (ok, reason)
 
     def set_fact(self, name: str, value: object) -> None:
-        """Show one more thing under `facts`, such as the warehouse or the epoch."""
+        """Set a field of `facts`, such as the warehouse or the epoch."""
         with self._lock:
             self._facts[name] = value
 
     def set_settings(
         self, lines: Sequence[tuple[str, str, str]], trigger_interval_s: float
     ) -> None:
-        """Show the settings in force: key, value without secrets, origin."""
+        """Set the settings in force: key, redacted value, origin."""
         with self._lock:
             self._lines = tuple(lines)
             self._rate_s = max(RATE_S, 2 * trigger_interval_s)
             self._facts["trigger_interval_s"] = trigger_interval_s
 
     def settings(self) -> dict[str, Any]:
-        """The settings in force."""
+        """Return the settings in force."""
         with self._lock:
             rows = [{"key": key, "value": value, "from": by} for key, value, by in self._lines]
             return {"pipeline": self._pipeline, "settings": rows}
 
     def set_paused(self, pause: Pause | None) -> None:
-        """Say whether a person has paused the stream."""
+        """Set whether the stream is paused."""
         with self._lock:
             self._paused = None
             if pause is not None:
                 self._paused = {"reason": pause.reason, "since": iso(pause.since_ms)}
 
     def watch_engine(self, alive: Callable[[], bool]) -> None:
-        """Have liveness ask whether the engine's process lives; the call must return at once."""
+        """Set the liveness check of the JVM process; the call must return immediately."""
         with self._lock:
             self._alive = alive
 
     def answered(self, answer: Answer) -> None:
-        """A request was done or refused."""
+        """Record that a request was completed or refused."""
         facts = {"kind": answer.kind, "state": answer.state, "text": answer.text}
         facts |= {"id": answer.id, "hint": answer.hint, "at": iso(answer.at_ms)}
         with self._lock:
@@ -141,17 +141,17 @@ class StatusBoard:
                 self._reload = facts
 
     def beat(self) -> None:
-        """The main loop is alive."""
+        """Record that the main loop is alive."""
         with self._lock:
             self._beat_s = self._clock.monotonic_s()
 
     @property
     def sample_due(self) -> bool:
-        """Whether it is time for a sample."""
+        """Whether the next sample is due."""
         return self.history.due(self._clock.monotonic_s())
 
     def sample(self, lag: float | None, freshness_s: Mapping[str, float]) -> None:
-        """Take a sample for the charts."""
+        """Add a sample to the charts."""
         now_s = self._clock.monotonic_s()
         with self._lock:
             rates = self._tables.mark(now_s, self._rate_s)
@@ -168,7 +168,7 @@ class StatusBoard:
         values = {
             "lag_records": lag,
             "freshness_s": max(
-                (each for name, each in freshness_s.items() if name not in parked), default=None
+                (age_s for name, age_s in freshness_s.items() if name not in parked), default=None
             ),
             "records_per_s": records,
             "rows_per_s": sum(rates.values()),
@@ -176,12 +176,12 @@ class StatusBoard:
         self.history.add(now_s, values, tables)
 
     def batch_started(self, batch_id: int) -> None:
-        """A micro-batch began."""
+        """Record the start of a micro-batch."""
         with self._lock:
             self._batch |= {"in_progress": True, "current": batch_id, "started_at": self._now()}
 
     def record(self, report: BatchReport) -> None:
-        """A micro-batch ended well."""
+        """Record a successful micro-batch."""
         with self._lock:
             self._durations.append(report.duration_s)
             self._conditions["last_batch"] = (True, "")
@@ -199,7 +199,7 @@ class StatusBoard:
             }
             self._batch = {"in_progress": False, "done": self._batch["done"] + 1, "last": last}
             if report.events or not self._batches or self._batches[-1]["events"]:
-                self._batches.append(last)  # of empty ones in a row the first
+                self._batches.append(last)  # only the first of consecutive empty ones
             if report.outcome != "replayed":
                 self._records += report.events
             for topic, offsets in report.end_offsets.items():
@@ -208,24 +208,24 @@ class StatusBoard:
             self._record_changes(report)
 
     def _record_changes(self, report: BatchReport) -> None:
-        for table, said in report.schema_verdicts:
+        for table, decision in report.schema_verdicts:
             self._changes.append(
                 {
                     "table": table,
-                    "change": said.kind.value,
-                    "text": said.text,
-                    "outcome": said.outcome.value,
+                    "change": decision.kind.value,
+                    "text": decision.text,
+                    "outcome": decision.outcome.value,
                     "at": self._now(),
                 }
             )
 
     def set_table_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Say what becomes of the events of tables: `state`, and of a parked one why."""
+        """Set the states of tables, with the reason of parked ones."""
         with self._lock:
             self._tables.set_states(states)
 
     def failed(self, error: BaseException) -> None:
-        """Remember an error; the next good batch makes the pipeline ready again."""
+        """Record an error; the next successful batch restores readiness."""
         with self._lock:
             message = str(error).split("\n", maxsplit=1)[0]
             self._batch["in_progress"] = False
@@ -235,7 +235,7 @@ class StatusBoard:
             )
 
     def health(self) -> tuple[bool, dict[str, Any]]:
-        """Whether a restart would not help, and why."""
+        """Return whether the process is alive, with details."""
         with self._lock:
             limit = max(_HEARTBEAT_S, _HEARTBEAT_BATCHES * max(self._durations, default=0.0))
             age = self._clock.monotonic_s() - self._beat_s
@@ -247,13 +247,13 @@ class StatusBoard:
                 "engine_alive": engine,
             }
             if age > limit:
-                document["reason"] = "the main loop has stopped"
+                document["reason"] = "the main loop is stuck"
             elif not engine:
-                document["reason"] = "the engine's process (JVM) has ended"
+                document["reason"] = "the JVM has exited"
             return document["healthy"], document
 
     def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the pipeline does its work, and every condition with its reason."""
+        """Return whether the pipeline is processing data, and every condition with its reason."""
         with self._lock:
             reasons = self._reasons()
             document = {
@@ -278,7 +278,7 @@ class StatusBoard:
         }
 
     def document(self) -> dict[str, Any]:
-        """Everything, as plain values for JSON."""
+        """Return the whole status as plain values for JSON."""
         with self._lock:
             reasons = self._reasons()
             return {
@@ -308,7 +308,7 @@ class StatusBoard:
             }
 
     def set_offsets(self, offsets: Mapping[str, Mapping[str, int]]) -> None:
-        """Show where the stream starts, before its first batch."""
+        """Set the start offsets of the stream, before its first batch."""
         with self._lock:
             for topic, parts in offsets.items():
                 self._offsets.setdefault(topic, {}).update(parts)

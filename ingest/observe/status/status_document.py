@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`/api/status`: what the board knows with what the metrics know, bounded. See status-api.md."""
+"""The bounded document of `/api/status`, from status board and metrics. See status-api.md."""
 
 import sys
 from collections.abc import Mapping
@@ -9,22 +9,22 @@ from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.observe.status.status_board import StatusBoard
 
-__all__ = ["MOST_TABLES", "status_document", "table_document"]
+__all__ = ["MAX_TABLES", "status_document", "table_document"]
 
-MOST_TABLES = 2000
-"""Tables in the document; what needs a look and what is busy comes first."""
+MAX_TABLES = 2000
+"""Maximum number of tables in the document; parked and busy ones come first."""
 
 
 def status_document(
-    board: StatusBoard, metrics: Metrics, more: Mapping[str, Any], *, most: int = MOST_TABLES
+    board: StatusBoard, metrics: Metrics, more: Mapping[str, Any], *, most: int = MAX_TABLES
 ) -> dict[str, Any]:
-    """The whole document.
+    """Return the document.
 
     Args:
-        board: what the daemon says.
+        board: status of the daemon.
         metrics: freshness and lag.
-        more: further members.
-        most: tables at most.
+        more: further fields.
+        most: maximum number of tables.
     """
     document = board.document()
     tables: dict[str, dict[str, Any]] = document["tables"]
@@ -58,12 +58,12 @@ def status_document(
 
 
 def table_document(board: StatusBoard, metrics: Metrics, table: str) -> dict[str, Any] | None:
-    """What is known of one table; None = nothing."""
+    """Return the status of one table; None = unknown table."""
     document = status_document(board, metrics, {}, most=sys.maxsize)
     facts = document["tables"].get(table)
     if facts is None:
         return None
-    changes = [each for each in document["schema_changes"] if each["table"] == table]
+    changes = [change for change in document["schema_changes"] if change["table"] == table]
     return {
         "api": document["api"],
         "pipeline": document["pipeline"],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last hour of a few figures, in memory, for the small charts of the status page.
+"""In-memory history of the last hour, for the charts of the status page.
 
-One sample every `EVERY_S`; a sample that nobody took in time is a gap, not a straight line. Memory
-is bounded: about 6 kB a table, for at most `MOST_TABLES` of them. Thread-safe.
+One sample every `EVERY_S`; a missed sample is a gap. Memory is bounded: about 6 kB per table, for
+at most `MAX_TABLES` tables. Thread-safe.
 """
 
 import math
@@ -11,25 +11,25 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["EVERY_S", "KEPT", "MOST_TABLES", "History"]
+__all__ = ["EVERY_S", "KEPT", "MAX_TABLES", "History"]
 
 EVERY_S = 10.0
-"""Between two samples [s]."""
+"""Interval of samples [s]."""
 
 KEPT = 360
-"""Samples kept: an hour."""
+"""Number of samples: an hour."""
 
-MOST_TABLES = 1000
-"""Tables with a history of their own; later ones have none."""
+MAX_TABLES = 1000
+"""Maximum number of tables with a history."""
 
 SPARK_POINTS = 20
-"""Points of the chart in a table's line."""
+"""Points of the chart in the row of a table."""
 
 _UNKNOWN = math.nan
 
 
 class _Ring:
-    """The last `KEPT` values by number of sample; NaN = not known."""
+    """The last `KEPT` values by sample number; NaN = unknown."""
 
     __slots__ = ("values",)
 
@@ -40,16 +40,16 @@ class _Ring:
         self.values[number % KEPT] = value
 
     def last(self, newest: int) -> list[float]:
-        """Oldest first."""
-        cut = (newest + 1) % KEPT
-        return [*self.values[cut:], *self.values[:cut]]
+        """Return the values, oldest first."""
+        oldest = (newest + 1) % KEPT
+        return [*self.values[oldest:], *self.values[:oldest]]
 
 
 class History:
     """See the module.
 
     Args:
-        now_s: monotonic time at which it begins [s].
+        now_s: monotonic start time [s].
     """
 
     def __init__(self, now_s: float) -> None:
@@ -60,7 +60,7 @@ class History:
         self._tables: dict[str, dict[str, _Ring]] = {}
 
     def due(self, now_s: float) -> bool:
-        """Whether it is time for a sample."""
+        """Return whether the next sample is due."""
         return self._number(now_s) > self._newest
 
     def add(
@@ -69,38 +69,38 @@ class History:
         values: Mapping[str, float | None],
         tables: Mapping[str, Mapping[str, float | None]],
     ) -> None:
-        """Take a sample; what is not named is not known at this time.
+        """Add a sample; series that are not in it are unknown at this time.
 
         Args:
             now_s: monotonic time [s].
-            values: by name.
-            tables: by table, then by name.
+            values: values by name.
+            tables: values by table and name.
         """
         number = self._number(now_s)
         with self._lock:
             rings = [*self._series.values()]
-            rings += [ring for each in self._tables.values() for ring in each.values()]
+            rings += [ring for series in self._tables.values() for ring in series.values()]
             for missed in range(max(self._newest + 1, number - KEPT + 1), number + 1):
                 for ring in rings:
                     ring.put(missed, _UNKNOWN)
             self._newest = max(number, self._newest)
             _put(self._series, number, values)
             for table, facts in tables.items():
-                if table in self._tables or len(self._tables) < MOST_TABLES:
+                if table in self._tables or len(self._tables) < MAX_TABLES:
                     _put(self._tables.setdefault(table, {}), number, facts)
 
     def document(self) -> dict[str, Any]:
-        """The last hour, oldest first; null = not known."""
+        """Return the last hour, oldest first; null = unknown."""
         with self._lock:
             return self._shown(self._series)
 
     def of_table(self, table: str) -> dict[str, Any]:
-        """The same of a table."""
+        """Return the last hour of a table."""
         with self._lock:
             return self._shown(self._tables.get(table, {}))
 
     def sparks(self, name: str) -> dict[str, list[float | None]]:
-        """One series of every table in `SPARK_POINTS` means, oldest first."""
+        """Return one series of every table as `SPARK_POINTS` means, oldest first."""
         with self._lock:
             return {
                 table: _means(rings[name].last(self._newest))
@@ -113,7 +113,7 @@ class History:
         shown: dict[str, Any] = {"every_s": EVERY_S}
         for name, ring in series.items():
             values = ring.last(self._newest)[KEPT - count :]
-            shown[name] = [None if math.isnan(each) else _short(each) for each in values]
+            shown[name] = [None if math.isnan(value) else _short(value) for value in values]
         return shown
 
     def _number(self, now_s: float) -> int:
@@ -132,11 +132,11 @@ def _means(values: list[float]) -> list[float | None]:
     size = len(values) // SPARK_POINTS
     means: list[float | None] = []
     for start in range(0, size * SPARK_POINTS, size):
-        known = [each for each in values[start : start + size] if not math.isnan(each)]
+        known = [value for value in values[start : start + size] if not math.isnan(value)]
         means.append(_short(sum(known) / len(known)) if known else None)
     return means
 
 
 def _short(value: float) -> float:
-    """Three digits are enough for a chart."""
+    """Round to three digits, which is enough for a chart."""
     return float(f"{value:.3g}") if abs(value) < 1000 else float(round(value))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the status page says of each table, gathered from the reports of batches.
+"""Status of each table, collected from the reports of batches.
 
 Not thread-safe: `status_board` holds its lock around every call.
 """
@@ -13,11 +13,11 @@ from ingest.pipeline.batch_report import BatchReport
 __all__ = ["BAD_TABLES", "RATE_S", "TableFacts"]
 
 RATE_S = 60.0
-"""Rates are means over at least so long [s]; over two triggers when these are longer."""
+"""Rates are means over at least this period [s], or over two trigger intervals if longer."""
 
 BAD_TABLES = 1_000
-"""Names of tables under which quarantined records are counted; those of others count as "not
-known". A damaged record can name anything."""
+"""Maximum number of table names by which quarantined records are counted; others count as unknown.
+A corrupt record can contain any name."""
 
 _PARKED = ("reason", "by", "parked_at")
 
@@ -32,7 +32,7 @@ class TableFacts:
         self._classes: dict[str, int] = {}
 
     def record(self, report: BatchReport, now: str) -> None:
-        """Add a batch that ended at `now` (ISO)."""
+        """Add a batch that was completed at `now` (RFC 3339)."""
         for table, kinds in report.rows_by_table.items():
             self._of(table)["rows"] += sum(kinds.values())
         for table, snapshot_id in report.snapshots.items():
@@ -62,7 +62,7 @@ class TableFacts:
                 self._classes[name] = self._classes.get(name, 0) + count
 
     def set_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Say what becomes of the events of tables."""
+        """Set the states of tables."""
         for table, state in states.items():
             facts = self._of(table)
             for name in _PARKED:
@@ -70,7 +70,7 @@ class TableFacts:
             facts.update(state)
 
     def mark(self, now_s: float, over_s: float) -> dict[str, float]:
-        """Rows per second of each table over the last `over_s` [s]; call it every few seconds."""
+        """Return rows per second of each table over the last `over_s` [s]; call it periodically."""
         rates: dict[str, float] = {}
         for table, facts in self._facts.items():
             marks = self._marks.setdefault(table, deque(maxlen=400))
@@ -83,15 +83,15 @@ class TableFacts:
         return rates
 
     def parked(self) -> set[str]:
-        """Tables that are parked: their freshness says nothing about the stream."""
+        """Return parked tables: their freshness is not that of the stream."""
         return {name for name, facts in self._facts.items() if facts.get("state") == "parked"}
 
     def document(self) -> dict[str, dict[str, Any]]:
-        """All tables."""
+        """Return all tables."""
         return {table: dict(facts) for table, facts in self._facts.items()}
 
     def quarantine(self) -> dict[str, Any]:
-        """Records in quarantine since the process started."""
+        """Return counts of quarantined records since the start of the process."""
         return {
             "records": sum(self._classes.values()),
             "by_class": dict(self._classes),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that cannot become rows: their classes, their table, their copies, their limits."""
+"""Bad records: error classes, queries, copies, limits."""

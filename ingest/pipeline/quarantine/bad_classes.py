@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every class of error that a bad record may have: what it means, and what to do about it.
+"""Error classes of bad records, with their meaning and what to do.
 
-`lakeward quarantine show` prints them; `docs/guides/quarantine.md` has the same table for people.
+`lakeward quarantine show` prints them; `docs/guides/quarantine.md` has the same table.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ __all__ = ["BAD_CLASSES", "BadClass", "bad_class"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BadClass:
-    """One class.
+    """One error class.
 
     Attributes:
         meaning: what is wrong with the record.
@@ -27,85 +27,85 @@ _REPLAY = "then `lakeward quarantine replay`"
 
 BAD_CLASSES: Mapping[str, BadClass] = {
     "json": BadClass(
-        "Key or value is no JSON, or not UTF-8.",
-        "Nothing in Lakeward can mend it: find who writes it (another producer in the topic?); "
-        "`lakeward quarantine drop` when it is known to be rubbish.",
+        "Key or value is not JSON, or not UTF-8.",
+        "Find its producer (a foreign one in the topic?); Lakeward cannot repair such records. "
+        "`lakeward quarantine drop` if they are not needed.",
     ),
     "avro": BadClass(
-        "The bytes do not follow the schema that they name.",
-        "Check `source.schema.registry.*` and the converter of the connector; if the framing was "
-        f"set wrongly: mend it, `lakeward reload`, {_REPLAY}.",
+        "The bytes do not match the schema that they reference.",
+        "Check `source.schema.registry.*` and the converter of the connector. If the framing was "
+        f"configured wrongly: correct it, `lakeward reload`, {_REPLAY}.",
     ),
     "schema_id": BadClass(
-        "The schema registry has no schema of this id.",
-        f"Register it again (restore the registry's topic), {_REPLAY}.",
+        "The schema registry has no schema with this id.",
+        f"Register it again (restore the topic of the registry), {_REPLAY}.",
     ),
     "envelope": BadClass(
-        "Valid, but no event of the format that `source.format` names; the text says what it looks "
+        "Valid JSON or Avro, but not an event of `source.format`; the error says what it looks "
         "like.",
-        "Check `source.format` and the transforms of the connector; leave other topics out with "
+        "Check `source.format` and the transforms of the connector; exclude other topics with "
         "`source.topics.exclude`.",
     ),
     "type": BadClass(
-        "A value does not fit the type of its column; the text shows all three.",
-        "Widen the column, or choose another type for it with `sink.type.mapping`, "
-        f"{_REPLAY}; a wrong value is mended at the source.",
+        "A value does not fit the type of its column; the error shows all three.",
+        "Widen the column, or choose another type with `sink.type.mapping`, "
+        f"{_REPLAY}; correct a wrong value in the source.",
     ),
     "unrepresentable": BadClass(
-        "No column of that type can hold the value; the error names the word to choose.",
-        f"Add the word to `sink.type.mapping`, `lakeward reload`, {_REPLAY}.",
+        "No column of that type can hold the value; the error names the type mapping to choose.",
+        f"Add it to `sink.type.mapping`, `lakeward reload`, {_REPLAY}.",
     ),
     "schema": BadClass(
-        "A column that the table lacks and may not get, or the table could not be made; the text "
-        "says why.",
+        "The table lacks a column that may not be added, or the table could not be created; the "
+        "error says why.",
         "Add the column, or allow the change (`pipeline.schema.change.behavior`, "
         f"`sink.include.schema.changes`), {_REPLAY}.",
     ),
     "no_primary_key": BadClass(
-        "Neither the record's key nor the settings name a primary key, or it has a column that the "
-        "row lacks.",
+        "Neither the key of the record nor the settings define a primary key, or it has a column "
+        "that the row lacks.",
         f"Set `tables[].primary.key`, restart the daemon, {_REPLAY}.",
     ),
     "primary_key_changed": BadClass(
-        "The record's key has other columns than the table's primary key.",
-        "The source's key changed: route the source to a new table with the new key, "
+        "The key of the record has other columns than the primary key of the table.",
+        "The key changed in the source: route the source table to a new table with the new key, "
         f"`lakeward reload`, {_REPLAY}.",
     ),
     "source_table_conflict": BadClass(
-        "The target is filled from another source table.",
-        f"Add a `route` that sends one of them elsewhere, `lakeward reload`, {_REPLAY}.",
+        "The target table belongs to another source table.",
+        f"Add a `route` that sends one of them to another table, `lakeward reload`, {_REPLAY}.",
     ),
     "table_name": BadClass(
-        "The table format forbids the name of the target, or Lakeward's own table has it.",
-        "Send the source table to another table with a rule of `route` (with the first rule comes "
-        "a last one for all others: `{source-table: '.*', sink-table: '${source.db}.<>'}`); for "
-        "forbidden names `sink.names.sanitize: true` does it, too; `lakeward reload`, "
-        f"{_REPLAY}.",
+        "The table format forbids the name of the target, or it is the name of one of Lakeward's "
+        "own tables.",
+        "Send the source table to another table with a rule of `route` (then add a last rule for "
+        "all others: `{source-table: '.*', sink-table: '${source.db}.<>'}`), or, for forbidden "
+        f"names, set `sink.names.sanitize: true`; `lakeward reload`, {_REPLAY}.",
     ),
     "unavailable_value": BadClass(
-        "A large value that PostgreSQL did not send, and the table may not keep the older one.",
-        f"`toast: keep` or `null` for the table, `lakeward reload`, {_REPLAY}; or REPLICA IDENTITY "
-        "FULL at the source for what comes.",
+        "PostgreSQL did not send a large value (TOAST), and the table may not keep the stored one.",
+        f"`toast: keep` or `null` for the table, `lakeward reload`, {_REPLAY}; or set REPLICA "
+        "IDENTITY FULL in the source for later events.",
     ),
     "before_image": BadClass(
-        "The event lacks old values that the table's key or partition is computed from.",
-        "REPLICA IDENTITY FULL (PostgreSQL) or binlog_row_image=FULL (MySQL) at the source; what "
-        "is here needs a new snapshot of the table.",
+        "The event lacks old values from which the key or partition of the table is computed.",
+        "Set REPLICA IDENTITY FULL (PostgreSQL) or binlog_row_image=FULL (MySQL) in the source; "
+        "rows of quarantined events need a new snapshot of the table.",
     ),
     "transform": BadClass(
         "A filter or computed column of the table fails on this row.",
-        f"Mend the expression in `tables[]`, `lakeward reload`, {_REPLAY}.",
+        f"Correct the expression in `tables[]`, `lakeward reload`, {_REPLAY}.",
     ),
     "internal": BadClass(
-        "Lakeward raised an error that it does not foresee for this record: a bug.",
-        "Report it with the error's text; after an upgrade that mends it: "
+        "Processing the record raised an unexpected error: a bug.",
+        "Report it with the text of the error; after an upgrade that fixes it: "
         "`lakeward quarantine replay`.",
     ),
 }
 
-_UNKNOWN = BadClass("A class of another version.", "See the error itself.")
+_UNKNOWN = BadClass("A class of another version of Lakeward.", "See the error.")
 
 
 def bad_class(name: str) -> BadClass:
-    """What is known of a class; of an unknown one that it is."""
+    """Return the explanation of a class, also of an unknown one."""
     return BAD_CLASSES.get(name, _UNKNOWN)

@@ -225,7 +225,7 @@ class DeadLetters:
         return RetryableError(
             "bad records could not be copied to `bad.records.topic`",
             detail=detail,
-            hint="see that the topic exists and takes messages; the batch is tried again",
+            hint="check that the topic exists and accepts messages; the batch is retried",
             topic=self._topic,
         )
 
@@ -251,10 +251,10 @@ def copied(
     commits: Collection[str],
 ) -> int:
     """Send what a batch quarantined, in this attempt or an earlier one; how many copies."""
-    held = book.quarantine
-    if letters is None or not (held in commits or held in plan.skip):
+    quarantine = book.quarantine
+    if letters is None or not (quarantine in commits or quarantine in plan.skip):
         return 0
-    return letters.copy(book.table(held), plan.batch_id, span)
+    return letters.copy(book.table(quarantine), plan.batch_id, span)
 
 
 def _size(letter: DeadLetter) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which records of the quarantine table are meant, and their rows.
+"""Filters on the quarantine table, and the selected rows.
 
-The choice travels in requests as plain values. Everything is done by column: the table may hold
+A filter is passed in requests as plain values. Rows are processed by column: the table may have
 millions of rows.
 """
 
@@ -30,7 +30,7 @@ from storage.table.table import FileStoreTable
 __all__ = ["GROUP_COLUMNS", "UNKNOWN", "Choice", "chosen", "counted"]
 
 UNKNOWN = "unknown"
-"""As name of a table: records of which it is not known for which table they are."""
+"""Name that selects records with an unknown target table."""
 
 GROUP_COLUMNS = ("topic", "table", "class", "state", "records", "first", "last", "example")
 """Columns of `counted`."""
@@ -38,16 +38,16 @@ GROUP_COLUMNS = ("topic", "table", "class", "state", "records", "first", "last",
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Conditions that all must hold; None = any.
+    """Conditions, combined with AND; None = any.
 
     Attributes:
         topic: source topic.
         partition: source partition.
         offset: source offset.
-        table: `database.table` that the record is for, or `UNKNOWN`.
+        table: target table `database.table`, or `UNKNOWN`.
         error_class: see `ingest.pipeline.quarantine.bad_classes`.
         state: `new` or `replayed`.
-        since_ms: put into quarantine at this time or later [epoch ms].
+        since_ms: quarantined at this time or later [epoch ms].
     """
 
     topic: str | None = None
@@ -59,26 +59,26 @@ class Choice:
     since_ms: int | None = None
 
     def to_values(self) -> dict[str, Any]:
-        """Plain values; those that say nothing are left out."""
+        """Return plain values without None."""
         return {
             name: value for name, value in dataclasses.asdict(self).items() if value is not None
         }
 
     @staticmethod
     def of_values(values: Mapping[str, Any]) -> "Choice":
-        """Inverse of `to_values`.
+        """Decode the values of `to_values`.
 
         Raises:
-            InvalidRequestError: something else was given.
+            InvalidRequestError: the values are invalid.
         """
         kinds = {"partition": int, "offset": int, "since_ms": int}
         for name, value in values.items():
             if name not in Choice.__dataclass_fields__ or type(value) is not kinds.get(name, str):
-                raise InvalidRequestError("not a choice of bad records", argument=name)
+                raise InvalidRequestError("invalid filter of bad records", argument=name)
         return Choice(**values)
 
     def predicate(self) -> Predicate | None:
-        """The conditions on the quarantine table."""
+        """Return the predicate on the quarantine table."""
         parts: list[Predicate] = [
             Compare(Op.EQ, column, value)
             for column, value in (
@@ -108,23 +108,24 @@ def chosen(
     but_for: Collection[str] = (),
     most: tuple[int, int] | None = None,
 ) -> pa.Table:
-    """Rows of the quarantine table, in the order of its key.
+    """Return rows of the quarantine table, in the order of its key.
 
     Args:
-        table: the newest version of the quarantine table.
-        choice: which.
-        columns: those wanted; None = all.
-        offsets: only records at one of these source offsets.
-        but_for: leave out records for these tables.
-        most: about how many rows, and bytes, at most.
+        table: latest version of the quarantine table.
+        choice: filter.
+        columns: columns to read; None = all.
+        offsets: only records at these source offsets.
+        but_for: target tables to exclude.
+        most: approximate limits of rows and bytes.
 
     Raises:
-        InvalidRequestError: the table was made by an earlier version, and no daemon started since.
+        InvalidRequestError: the table was created by an earlier version, and no daemon of this
+            version has started since.
     """
     if "target" not in table.schema.field_names:
         raise InvalidRequestError(
-            "the quarantine table is of an earlier version",
-            hint="the daemon adds the columns that are missing when it starts",
+            "the quarantine table was created by an earlier version",
+            hint="start the daemon: it adds the missing columns",
         )
     parts = list(conjuncts(choice.predicate()))
     if offsets is not None:
@@ -146,10 +147,10 @@ def chosen(
 
 
 def counted(rows: pa.Table) -> pa.Table:
-    """Counts of rows by topic, table, class and state, most records first.
+    """Count rows by topic, table, class and state, in descending order.
 
     Args:
-        rows: with these columns, and `ingested_at`, `error`.
+        rows: rows with these columns, `ingested_at` and `error`.
 
     Returns:
         `GROUP_COLUMNS`; `first` and `last` are times of quarantine, `example` is one error.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of a record as text for people, decoded as far as they can be without a schema."""
+"""Format the bytes of a record as text, decoded as far as possible without a schema."""
 
 import json
 import struct
@@ -13,11 +13,11 @@ _SHOWN_TEXT = 20_000
 
 
 def record_text(data: bytes | None, *, whole: bool = False) -> tuple[str, str]:
-    """What the bytes are, and their text.
+    """Return the kind of the bytes, and their text.
 
     Args:
         data: key or value of a record.
-        whole: whether long ones are shown to the end.
+        whole: whether to show long values in full.
 
     Returns:
         (kind, text); the kind is `none`, `empty`, `json`, `avro, schema id N`, `text` or `bytes`.
@@ -51,7 +51,7 @@ def _rest(count: int, what: str) -> str:
 
 
 def hex_dump(data: bytes) -> str:
-    """Lines of 16 bytes: position, hexadecimal, and what can be printed."""
+    """Format lines of 16 bytes: offset, hexadecimal, printable characters."""
     lines = []
     for at in range(0, len(data), 16):
         part = data[at : at + 16]

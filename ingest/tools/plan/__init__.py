@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pipeline would make of its source, before it runs: `lakeward plan`."""
+"""`lakeward plan`: preview of a pipeline from sampled records."""

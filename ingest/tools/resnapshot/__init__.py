@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request a new snapshot of Debezium, and follow it."""
+"""Requests for Debezium snapshots, and their progress."""

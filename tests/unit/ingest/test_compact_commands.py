@@ -144,7 +144,7 @@ def test_nothing_chosen_is_a_wrong_command_line(capsys, warehouse):
     with pytest.raises(SystemExit) as raised:
         compact(capsys, warehouse)
     assert raised.value.code == ExitCode.USAGE
-    assert "name tables" in capsys.readouterr().err
+    assert "specify tables" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def progress(done=3, **changes):
 def test_progress_in_one_line():
     assert progress_text("shop.orders", progress()) == (
         "shop.orders  3/12 buckets  1 MB of 4 MB  25,000 rows  files 48 → 30  1:05  3:15 left"
-        "  1 dropped"
+        "  1 discarded"
     )
 
 

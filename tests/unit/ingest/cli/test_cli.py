@@ -98,7 +98,7 @@ def test_validate_check_fails_with_the_code_of_the_first_failure(config, capsys,
 
 def test_missing_configuration_file(capsys, tmp_path):
     assert cli.main(["run", "-c", str(tmp_path / "none.yaml")]) == 78
-    assert "no such configuration file" in capsys.readouterr().err
+    assert "configuration file does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,10 @@ def test_environment_variables_reach_them(load):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (AVRO, "events in Avro need a schema registry"),
+        (AVRO, "Avro events need a schema registry"),
         (KAFKA + "  format: upsert-avro\n", "set `source.schema.registry.url`"),
-        (KAFKA + "  schema.registry.url: http://r\n", "not for the format debezium-json"),
-        (KAFKA + "  avro.schema.id.bytes: 4\n", "not for the format debezium-json"),
+        (KAFKA + "  schema.registry.url: http://r\n", "does not apply to the format debezium-json"),
+        (KAFKA + "  avro.schema.id.bytes: 4\n", "does not apply to the format debezium-json"),
         (AVRO + "  schema.registry: {url: r:8081}\n", "not the address of a schema registry"),
         (AVRO + "  schema.registry: {url: 'http://r', basic.auth: alone}\n", "user:password"),
         (
@@ -112,7 +112,7 @@ def test_environment_variables_reach_them(load):
         (
             "source: {type: files, path: a, format: debezium-avro}\n"
             "sink: {warehouse: w}\npipeline: {name: p}\n",
-            "come from Kafka only",
+            "supported from Kafka only",
         ),
     ],
 )

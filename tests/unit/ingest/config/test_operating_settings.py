@@ -74,7 +74,7 @@ def test_tasks_do_not_get_them(given):
         ("alerts: {webhook: {urls: ['ftp://s3cret']}}", "http://"),
         ("alerts: {webhook: {urls: ['https:///s3cret']}}", "http://"),
         ("alerts: {events: [table_parked, tea]}", "not `tea`"),
-        ("alerts: {quarantine: {records: 0}}", "at least 1"),
+        ("alerts: {quarantine: {records: 0}}", "an integer from 1"),
     ],
 )
 def test_what_they_cannot_be_is_said_without_the_value(given, text, wanted):
@@ -91,7 +91,7 @@ def test_a_reload_takes_them_and_the_endpoint_obeys_at_once(given, tmp_path):
     assert changed(old, new) == ["control", "alerts"]
     observer = Observer(old, ManualClock(), lambda: [("pipeline.name", "shop", "file")])
     files = RequestFiles(LocalFileIO(durable=False), str(tmp_path / "lake"), "shop")
-    observer.let_control(files, drain=lambda: None, hurry=lambda: None)
+    observer.let_control(files, drain=lambda: None, wake=lambda: None)
 
     def status(url):
         with urllib.request.urlopen(f"{url}/api/status") as answer:

@@ -109,7 +109,7 @@ def test_a_parked_table_is_told_once_and_its_resume_too(alerts, receiver):
     assert parked["text"] == "[shop] s.a is parked: a file is lost"
     assert (parked["version"], parked["pipeline"]) == (1, "shop")
     assert parked["at"] == "2023-11-14T22:13:20.000Z"
-    assert (resumed["event"], resumed["text"]) == ("table_resumed", "[shop] s.a is written again")
+    assert (resumed["event"], resumed["text"]) == ("table_resumed", "[shop] s.a is resumed")
 
 
 def test_schema_changes_are_told_but_not_those_that_settings_ignore(alerts, receiver):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ingest.observe.control import LOCKED_S, TRIES, Control
+from ingest.observe.control import LOCKED_S, MAX_ATTEMPTS, Control
 from ingest.observe.http_server import HttpServer
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.observe.status.status_board import StatusBoard
@@ -35,7 +35,7 @@ def drained():
 
 @pytest.fixture
 def control(files, clock, drained):
-    return Control(TOKEN, files, drain=drained.set, hurry=lambda: None, clock=clock)
+    return Control(TOKEN, files, drain=drained.set, wake=lambda: None, clock=clock)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_wrong_tokens_lock_an_address_out_for_a_while_and_no_other(control, file
         headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
         return int(control.call("/api/pause", headers, b"", address).status)
 
-    assert [call("wrong", "10.0.0.1") for _ in range(TRIES)] == [401] * TRIES
+    assert [call("wrong", "10.0.0.1") for _ in range(MAX_ATTEMPTS)] == [401] * MAX_ATTEMPTS
     assert call(TOKEN, "10.0.0.1") == 429, "the right one tells nothing now"
     assert call(TOKEN, "10.0.0.2") == 202
     clock.advance(int(LOCKED_S * 1000))

@@ -106,7 +106,7 @@ def test_health_depends_on_the_heartbeat_alone(get, board, clock):
     clock.advance(601_000)
     status, _, body = get("/healthz")
     assert status == 503
-    assert json.loads(body)["reason"] == "the main loop has stopped"
+    assert json.loads(body)["reason"] == "the main loop is stuck"
     board.beat()
     assert get("/healthz")[0] == 200
 

@@ -57,7 +57,7 @@ def broker():
 
 @pytest.fixture
 def mirror(broker, monkeypatch):
-    monkeypatch.setattr(offset_mirror, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(offset_mirror, "_RETRY_S", 0.01)
     source = KafkaSourceSettings(
         bootstrap_servers="b:9092", topics=("t",), properties={"group.id": "mine"}
     )
@@ -66,7 +66,7 @@ def mirror(broker, monkeypatch):
 
 def test_a_batch_does_not_wait_and_the_newest_offsets_count(broker, mirror):
     for offset in range(1000):
-        mirror.tell({"t": {"0": offset, "1": 2 * offset}})
+        mirror.commit({"t": {"0": offset, "1": 2 * offset}})
     broker.open.set()
     mirror.close()
     assert len(broker.commits) <= 3
@@ -78,8 +78,8 @@ def test_a_batch_does_not_wait_and_the_newest_offsets_count(broker, mirror):
 def test_what_failed_is_tried_again_without_newer_ones_going_back(broker, mirror):
     broker.failures = 3
     broker.open.set()
-    mirror.tell({"t": {"0": 5, "1": 7}})
-    mirror.tell({"t": {"0": 6}})
+    mirror.commit({"t": {"0": 5, "1": 7}})
+    mirror.commit({"t": {"0": 6}})
     for _ in range(500):
         if broker.commits:
             break
@@ -94,7 +94,7 @@ def test_what_failed_is_tried_again_without_newer_ones_going_back(broker, mirror
 def test_a_partition_that_was_refused_is_tried_again(broker, mirror):
     broker.refused = {1}
     broker.open.set()
-    mirror.tell({"t": {"0": 5, "1": 7}})
+    mirror.commit({"t": {"0": 5, "1": 7}})
     for _ in range(500):
         if len(broker.commits) == 2:
             break
@@ -104,14 +104,14 @@ def test_a_partition_that_was_refused_is_tried_again(broker, mirror):
 
 
 def test_nothing_to_tell_connects_nowhere(broker, mirror):
-    mirror.tell({})
+    mirror.commit({})
     mirror.close()
     assert broker.config is None
 
 
 def test_an_end_is_not_held_up_by_a_broker_that_is_away(broker, mirror, monkeypatch):
     monkeypatch.setattr(offset_mirror, "_CLOSE_S", 0.05)
-    mirror.tell({"t": {"0": 1}})
+    mirror.commit({"t": {"0": 1}})
     mirror.close()
     assert broker.commits == []
     broker.open.set()
@@ -125,8 +125,8 @@ def test_a_client_of_the_group_sees_them():
     broker = next(iter(cluster.list_topics(timeout=10).brokers.values()))
     address = f"{broker.host}:{broker.port}"
     mirror = OffsetMirror(KafkaSourceSettings(bootstrap_servers=address, topics=("t",)), "lag")
-    mirror.tell({"t": {"0": 3, "1": 8}})
-    mirror.tell({"t": {"0": 5}})
+    mirror.commit({"t": {"0": 3, "1": 8}})
+    mirror.commit({"t": {"0": 5}})
     mirror.close()
     other = Consumer({"bootstrap.servers": address, "group.id": "lag"})
     places = [TopicPartition("t", partition) for partition in (0, 1)]

@@ -139,7 +139,7 @@ class World:
         if crash:
             return None
         plan = BatchPlan(batch_id=identifier, identifier=identifier, time_ms=7)
-        told = self.history.untold(plan, verdicts)
+        told = self.history.unrecorded(plan, verdicts)
         if told:
             self.history.write(plan, told, {})
         self.batches += 1

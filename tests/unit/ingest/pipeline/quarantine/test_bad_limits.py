@@ -7,9 +7,8 @@ import pytest
 
 from ingest.daemon.configuration import load_settings
 from ingest.decode.events import BadRecord
-from ingest.pipeline.quarantine.bad_counts import BadCounts
 from ingest.pipeline.quarantine.bad_limits import RATIO_COUNTS_FROM, over_limit
-from ingest.pipeline.range_report import RangeReport, TableTotals
+from ingest.pipeline.range_report import BadCounts, RangeReport, TableTotals
 from tests.unit.ingest.simulated_stream import BATCH, QUARANTINE, SimulatedStream, event
 
 RULES = """

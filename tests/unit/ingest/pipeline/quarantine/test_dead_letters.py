@@ -177,7 +177,7 @@ def test_only_a_topic_that_can_work_is_taken(tmp_path):
         )
         return load_settings(path)
 
-    with pytest.raises(InvalidOptionError, match="this source has none"):
+    with pytest.raises(InvalidOptionError, match="requires a Kafka source"):
         settings(f"{{type: files, path: {tmp_path}}}")
     with pytest.raises(InvalidOptionError, match="the source reads"):
         settings("{type: kafka, bootstrap.servers: 'k:1', topics.pattern: 'shop[.].*'}")

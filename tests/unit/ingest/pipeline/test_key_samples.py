@@ -3,7 +3,7 @@
 
 import pickle
 
-from ingest.pipeline.key_places import KeyPlaces, KeySketch
+from ingest.pipeline.key_samples import KeySamples, KeyTracker
 from ingest.source.records import RawBatch
 from tests.unit.ingest.debezium_events import decoder, dumps, message, schema
 
@@ -29,14 +29,14 @@ class Headers:
 
 
 def seen(*batches):
-    places = KeyPlaces()
+    places = KeySamples()
     for batch in batches:
-        places.look(batch)
+        places.sample(batch)
     return pickle.loads(pickle.dumps(places))
 
 
 def merged(*parts):
-    whole = KeyPlaces()
+    whole = KeySamples()
     for part in parts:
         whole.add(part)
     return whole
@@ -45,7 +45,7 @@ def merged(*parts):
 def test_a_key_in_two_partitions_of_one_task_of_two_tasks_or_of_two_batches():
     one, two = raw([1, 2, 3]), raw([4, 3], partition=1)
     for batches in ([seen(one, two)], [merged(seen(one), seen(two))], [seen(one), seen(two)]):
-        sketch = KeySketch()
+        sketch = KeyTracker()
         found = [sketch.take(batch)[0] for batch in batches]
         assert not any(found[:-1])
         (violation,) = found[-1]["t"]
@@ -53,20 +53,20 @@ def test_a_key_in_two_partitions_of_one_task_of_two_tasks_or_of_two_batches():
 
 
 def test_each_move_is_told_once():
-    sketch = KeySketch()
+    sketch = KeyTracker()
     told = [sketch.take(seen(raw([7], partition=n)))[0] for n in (0, 1, 1, 1, 0)]
     assert [len(found.get("t", ())) for found in told] == [0, 1, 0, 0, 1]
 
 
 def test_keys_of_other_topics_and_records_without_keys_are_no_violation():
-    sketch = KeySketch()
+    sketch = KeyTracker()
     nameless = RawBatch("t", 1, [0], [None], [b"{}"])
     found, _ = sketch.take(seen(raw([1]), raw([1], topic="u", partition=1), nameless))
     assert found == {}
 
 
 def test_memory_is_bounded_and_systematic_moves_are_found():
-    sketch = KeySketch()
+    sketch = KeyTracker()
     for start in range(0, 60_000, 5_000):
         sketch.take(seen(raw(range(start, start + 5_000))))
         assert len(sketch._seen.places["t"]) <= 2_048
@@ -86,9 +86,9 @@ def halves():
     new_half = raw([2], values=[new], partition=1)
 
     def moves(*batches, moving=("t",)):
-        places = KeyPlaces()
+        places = KeySamples()
         for batch in batches:
-            places.look_for_moves(batch, table.decode(batch).changes, moving)
+            places.record_key_updates(batch, table.decode(batch).changes, moving)
         return places
 
     return old_half, new_half, moves
@@ -96,7 +96,7 @@ def halves():
 
 def test_changes_of_key_whose_halves_are_apart_are_counted():
     old_half, new_half, moves = halves()
-    sketch = KeySketch()
+    sketch = KeyTracker()
     assert sketch.take(moves(old_half, moving=()))[1] == {}  # the topic is not known yet
     assert sketch.moving == {"t"}
     assert sketch.take(merged(moves(new_half), moves(old_half)))[1] == {}
@@ -109,6 +109,6 @@ def test_headers_that_are_no_json_are_not_judged():
     old_half = raw(
         [1], values=old_half.values, headers={0: [("__debezium.newkey", b"Struct{id=2}")]}
     )
-    sketch = KeySketch()
+    sketch = KeyTracker()
     sketch.moving.add("t")
     assert sketch.take(moves(old_half))[1] == {}

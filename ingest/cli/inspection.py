@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`lakeward table show|scan|files|snapshots`: read one table, and change nothing.
+"""`lakeward table show|scan|files|snapshots`: the read-only commands on one table.
 
-Tables are named as Paimon names them: `db.t`, `db.t$branch_b`, `db.t$files`, `db.t$branch_b$files`,
+Tables are named as in Paimon: `db.t`, `db.t$branch_b`, `db.t$files`, `db.t$branch_b$files`,
 `sys.all_table_options`.
 """
 
@@ -41,14 +41,14 @@ from storage.table.table import FileStoreTable
 __all__ = ["files", "scan", "show", "snapshots"]
 
 CATALOG_PREFIX = "sys."
-"""Begins the names of system tables of a whole catalog."""
+"""Prefix of the names of the catalog's system tables."""
 
 _BRANCH = "branch_"
 
 _SCAN = f"""\
-Print rows of a snapshot, merged; or of a system table.
+Print the merged rows of a snapshot, or the rows of a system table.
 
-Deleted rows are not among them. TABLE may also be a system table:
+Deleted rows are not printed. TABLE may also be a system table:
 {", ".join(f"TABLE${name}" for name in SYSTEM_TABLES)};
 {", ".join(f"{CATALOG_PREFIX}{name}" for name in CATALOG_TABLES)}."""
 
@@ -63,7 +63,7 @@ Examples:
   lakeward table scan /data/warehouse sys.all_table_options --filter "key = 'bucket'"
 """
 
-_SNAPSHOT = option("--snapshot", COUNT, "default: the newest")
+_SNAPSHOT = option("--snapshot", COUNT, "snapshot id (default: the newest)")
 
 
 def _limit(text: str) -> Decorator:
@@ -75,10 +75,10 @@ class ScanRequest:
     """What a scan reads.
 
     Attributes:
-        name: of the table.
-        columns: in this order; None: all.
-        predicate: of the rows to read; None: all.
-        options: of reading, such as those of time travel.
+        name: table or system table.
+        columns: columns in this order; None: all.
+        predicate: filter on rows; None: all rows.
+        options: dynamic table options, such as those of time travel.
     """
 
     name: str
@@ -90,7 +90,7 @@ class ScanRequest:
 def read_scan(
     catalog: FileSystemCatalog, request: ScanRequest
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """The columns, and the rows batch by batch.
+    """Return the columns, and the rows as batches.
 
     Raises:
         NotFoundError: there is no such table, system table, branch or snapshot.
@@ -99,19 +99,19 @@ def read_scan(
     """
     if request.name.startswith(CATALOG_PREFIX):
         rows = catalog_system_table(catalog, request.name.removeprefix(CATALOG_PREFIX))
-        return _whole(rows, request)
+        return _select(rows, request)
     base, system = _split(request.name)
     table = catalog.table(base)
     if request.options:
         table = table.with_options(request.options)
     if system is not None:
-        return _whole(system_table(table, system), request)
+        return _select(system_table(table, system), request)
     scan = table.scan(request.predicate, request.columns)
     return scan.schema.names, (batch for split in scan.plan() for batch in scan.read(split))
 
 
 def _split(name: str) -> tuple[str, str | None]:
-    """The name of a table or branch, and of the system table."""
+    """Split a name into that of a table or branch, and that of a system table."""
     parts = name.split("$")
     base = parts[0]
     if len(parts) > 1 and parts[1].startswith(_BRANCH):
@@ -124,8 +124,8 @@ def _split(name: str) -> tuple[str, str | None]:
     return base, parts[1] if len(parts) == 2 else None
 
 
-def _whole(rows: pa.Table, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    """Some rows and columns of a table that is in memory."""
+def _select(rows: pa.Table, request: ScanRequest) -> tuple[list[str], Iterator[pa.RecordBatch]]:
+    """Apply the filter and the projection to a table in memory."""
     columns = list(request.columns or rows.column_names)
     unknown = sorted(set(columns) - set(rows.column_names))
     if unknown:
@@ -242,7 +242,7 @@ def _file_row(table: FileStoreTable, entry: ManifestEntry, *, raw: bool) -> list
 
 
 def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:
-    """A key for people: the value itself when the key is one column."""
+    """Decode a key for display: the value itself if the key is one column."""
     fields = table.schemas.read(file.schema_id).key_fields
     if not fields:
         return None
@@ -252,7 +252,7 @@ def _key(table: FileStoreTable, file: DataFileMeta, framed: bytes) -> Any:
 
 @command(
     "snapshots",
-    "List the snapshots that can be read.",
+    "List the available snapshots.",
     ONE_TABLE,
     _limit("newest N"),
     examples="Examples:\n  lakeward table snapshots /data/warehouse shop.orders --limit 0\n",
@@ -278,20 +278,20 @@ def snapshots(arguments: Arguments) -> int:
     _SCAN,
     ONE_TABLE,
     _SNAPSHOT,
-    option("--tag", "NAME", "the snapshot that this tag keeps"),
+    option("--tag", "NAME", "the snapshot of this tag"),
     option(
-        "--timestamp", MOMENT_MS, "the newest snapshot of this time, ISO 8601 (UTC without a zone)"
+        "--timestamp", MOMENT_MS, "the newest snapshot at this time, ISO 8601 (UTC without a zone)"
     ),
     option(
         "--option",
         PAIR,
-        "a reading option, such as incremental-between=3,7 or scan.watermark=1700000000000",
+        "a dynamic table option, such as incremental-between=3,7 or scan.watermark=1700000000000",
         multiple=True,
     ),
     option("--columns", NAMES, "only these columns, in this order", default=()),
-    option("--filter", "TEXT", "such as \"id > 5 and name = 'x'\""),
-    _limit("rows at most"),
-    flag("--csv", "comma-separated values with a head line"),
+    option("--filter", "TEXT", "only rows that match, such as \"id > 5 and name = 'x'\""),
+    _limit("maximum number of rows"),
+    flag("--csv", "print comma-separated values with a header line"),
     examples=_SCAN_EXAMPLES,
 )
 def scan(arguments: Arguments) -> int:
@@ -315,7 +315,7 @@ def scan(arguments: Arguments) -> int:
 
 
 def _rows(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[Any]]:
-    """Rows for printing, at most `limit` (0 = all); stops reading when it has enough."""
+    """Yield at most `limit` rows (0 = all); reads no batch beyond them."""
     rows = itertools.chain.from_iterable(rows_of(batch) for batch in batches)
     return itertools.islice(rows, limit or None)
 
@@ -332,6 +332,6 @@ def _print_rows(arguments: Arguments, columns: list[str], rows: Iterator[list[An
         return 0
     shown = list(rows)
     print(aligned(columns, shown))
-    more = arguments.limit and len(shown) == arguments.limit
-    print(f"({len(shown)} rows{', maybe more: see --limit' if more else ''})")
+    limited = arguments.limit and len(shown) == arguments.limit
+    print(f"({len(shown)} rows{', possibly more: see --limit' if limited else ''})")
     return 0

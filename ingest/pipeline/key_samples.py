@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what order by arrival rests on: a key stays in its partition, a change of key in a batch.
+"""Checks of what arrival order assumes: keys stay in their partition, key updates in one batch.
 
-Two checks, both samples or rare records, so that they cost next to nothing:
+Two checks, on samples or rare records, so that they cost almost nothing:
 
-* Of every raw batch some keys are hashed. Tasks report those with the smallest hashes, the driver
-  remembers the smallest of every topic, so that all look at the same keys. One that turns up in two
-  partitions is a violation: its changes are not in the order of the source any more.
-* A change of key is two records, of the old and of the new key, mostly in two partitions. Debezium
-  names the other half in a header. Deletes are always asked for it; the keys of rows that appear
-  only in topics where changes of key were seen (`BatchPlan.moving`). A delete whose other half is
-  not in its batch was split: for a moment the table has neither row.
+* Some keys of every raw batch are hashed. Tasks report those with the smallest hashes, and the
+  driver remembers the smallest of every topic, so that all sample the same keys. A key that occurs
+  in two partitions is a violation: its changes are not in the order of the source.
+* A key update is two records, of the old and of the new key, mostly in two partitions. Debezium
+  names the other one in a header. Deletes are always checked for it; keys of new rows only in
+  topics with known key updates (`BatchPlan.moving`). A delete whose other half is not in its batch
+  was split: until the next batch the table has neither row.
 """
 
 import dataclasses
@@ -23,30 +23,30 @@ from ingest.decode.events import OFFSET_COLUMN, ChangeBatch
 from ingest.source.records import RawBatch
 from storage.format.types.types import VALUE_KIND, RowKind
 
-__all__ = ["KeyPlaces", "KeySketch", "Moved"]
+__all__ = ["KeySamples", "KeyTracker", "KeyUpdates"]
 
 _SAMPLE = 50
-"""Keys hashed of one raw batch: half a percent of the time that decoding it takes."""
+"""Hashed keys per raw batch: half a percent of the time of decoding it."""
 
 _LEAST, _MOST, _ALL = 32, 1_024, 200_000
-"""Keys remembered of one topic, at least and at most, and of all topics: some 100 bytes each."""
+"""Remembered keys: minimum and maximum per topic, and of all topics; about 100 bytes each."""
 
 _TOPICS = 5_000
-"""Topics looked after; those that come later are not."""
+"""Maximum number of checked topics; later ones are not checked."""
 
 _NEW_KEY = "__debezium.newkey"
 _MOVES = 10_000
-"""Changes of key looked at in one task and topic."""
+"""Maximum number of key updates that are checked per task and topic."""
 
 
 @dataclasses.dataclass(slots=True)
-class Moved:
-    """Changes of key in one topic.
+class KeyUpdates:
+    """Key updates in one topic.
 
     Attributes:
         deleted: hashes of the new keys that deletes name.
-        created: hashes of keys of new rows; empty where nobody asked.
-        full: whether there were too many to look at all of them.
+        created: hashes of keys of new rows; empty if they were not requested.
+        full: whether there were too many to check all of them.
     """
 
     deleted: set[int] = dataclasses.field(default_factory=set)
@@ -59,22 +59,22 @@ def _hash(key: bytes) -> int:
 
 
 @dataclasses.dataclass(slots=True)
-class KeyPlaces:
-    """What one task saw, or all of them.
+class KeySamples:
+    """Samples of one task, or of several.
 
     Attributes:
-        places: by topic, the partition of each sampled key, by its hash.
-        bars: by topic the largest hash that is remembered, once there are enough.
-        violations: by topic, (hash, partition, other partition).
-        moved: by topic.
+        places: partition of each sampled key by its hash, by topic.
+        bars: largest remembered hash by topic, once there are enough.
+        violations: (hash, partition, other partition), by topic.
+        moved: key updates by topic.
     """
 
     places: dict[str, dict[int, int]] = dataclasses.field(default_factory=dict)
     bars: dict[str, int] = dataclasses.field(default_factory=dict)
     violations: dict[str, set[tuple[int, int, int]]] = dataclasses.field(default_factory=dict)
-    moved: dict[str, Moved] = dataclasses.field(default_factory=dict)
+    moved: dict[str, KeyUpdates] = dataclasses.field(default_factory=dict)
 
-    def look(self, raw: RawBatch) -> None:
+    def sample(self, raw: RawBatch) -> None:
         """Sample the keys of some records."""
         count = len(raw)
         keys = [raw.keys[at] for at in range(0, count, max(1, count // _SAMPLE))]
@@ -101,10 +101,10 @@ class KeyPlaces:
             self.places[topic] = {key: known[key] for key in kept}
             self.bars[topic] = kept[-1]
 
-    def look_for_moves(
+    def record_key_updates(
         self, raw: RawBatch, changes: Iterable[ChangeBatch], moving: Iterable[str]
     ) -> None:
-        """Note the halves of changes of key among the rows of some records."""
+        """Record the halves of key updates among the rows of some records."""
         wanted = raw.topic in moving
         for change in changes:
             kinds = change.rows.column(VALUE_KIND).to_numpy()
@@ -114,13 +114,13 @@ class KeyPlaces:
             if wanted:
                 self._created(raw, _places(raw, change, kinds == int(RowKind.INSERT)))
 
-    def _of(self, topic: str) -> Moved:
-        return self.moved.setdefault(topic, Moved())
+    def _of(self, topic: str) -> KeyUpdates:
+        return self.moved.setdefault(topic, KeyUpdates())
 
     def _deleted(self, raw: RawBatch, places: Iterable[int]) -> None:
         for at in places:
             for name, key in raw.headers(at):
-                # other converters of headers write what no key looks like
+                # other header converters write values that cannot be keys
                 if name == _NEW_KEY and key[:1] == b"{":
                     moved = self._of(raw.topic)
                     if len(moved.deleted) < _MOVES:
@@ -133,8 +133,8 @@ class KeyPlaces:
         if not moved.full:
             moved.created.update(map(_hash, keys))
 
-    def add(self, other: "KeyPlaces") -> None:
-        """Add what another task saw."""
+    def add(self, other: "KeySamples") -> None:
+        """Add the samples of another task."""
         for topic, found in other.places.items():
             self._take(topic, found)
         for topic, violations in other.violations.items():
@@ -152,30 +152,32 @@ def _places(raw: RawBatch, change: ChangeBatch, chosen: np.ndarray) -> list[int]
     return found
 
 
-class KeySketch:
-    """The driver's memory of sampled keys and of topics with changes of key.
+class KeyTracker:
+    """State of the driver: sampled keys, and topics with key updates.
 
     Attributes:
-        moving: topics in which changes of key were seen.
+        moving: topics in which key updates occurred.
     """
 
     def __init__(self) -> None:
-        self._seen = KeyPlaces()
+        self._seen = KeySamples()
         self.moving: set[str] = set()
 
-    def take(self, found: KeyPlaces) -> tuple[dict[str, set[tuple[int, int, int]]], dict[str, int]]:
-        """Take in what the tasks of a batch saw.
+    def take(
+        self, samples: KeySamples
+    ) -> tuple[dict[str, set[tuple[int, int, int]]], dict[str, int]]:
+        """Add the samples of the tasks of a batch.
 
         Returns:
-            Violations by topic that are new: (hash of the key, partition, other partition); and by
-            topic how many changes of key had their other half outside of the batch.
+            New violations by topic: (hash of the key, partition, other partition); and by topic the
+            number of key updates whose other half is not in the batch.
         """
-        self._seen.add(KeyPlaces(found.places, violations=found.violations))
+        self._seen.add(KeySamples(samples.places, violations=samples.violations))
         violations, self._seen.violations = self._seen.violations, {}
         split = {
             topic: len(moved.deleted - moved.created)
-            for topic, moved in found.moved.items()
+            for topic, moved in samples.moved.items()
             if topic in self.moving and not moved.full and moved.deleted - moved.created
         }
-        self.moving |= {topic for topic, moved in found.moved.items() if moved.deleted}
+        self.moving |= {topic for topic, moved in samples.moved.items() if moved.deleted}
         return violations, split
