@@ -222,9 +222,9 @@ class _Decoding:
                 if self._fresh.of(shape).fate is not Fate.ROWS or shape.plan is not layouts.plan:
                     break  # the typed path learns layouts of the new plan
                 indices = rows.rows + rows.first
-                some = [positions[index] for index in indices.tolist()]
-                if len(rows) == len(positions):
-                    some = positions
+                some = positions
+                if len(rows) < len(positions):
+                    some = [positions[index] for index in indices.tolist()]
                 ops, stamps = rows.ops, rows.stamps
                 placeholder = self._decoder.placeholder
                 converted = convert_columns(layouts.plan, len(rows), rows.column, placeholder)

@@ -124,12 +124,15 @@ class Layouts:
 
     Attributes:
         plan: see Args.
+        wires: how the scan reads each column.
+        spans: what the last walk noted, as `scan.scan` says.
+        numbers: see `spans`.
     """
 
     def __init__(self, plan: RowPlan) -> None:
         self.plan = plan
         codecs = [column.codec for column in plan.columns]
-        self._wires = [Wire.TOKEN if codec is None else scanned_as(codec) for codec in codecs]
+        self.wires = [Wire.TOKEN if codec is None else scanned_as(codec) for codec in codecs]
         self._old_keys = {number: len(codecs) + at for at, number in enumerate(plan.key)}
         self._op = len(codecs) + len(plan.key)
         self._stamp = self._op + 1
@@ -139,8 +142,8 @@ class Layouts:
         self._pause = 0
         self._missed = 0
         self._patience = _LEAST_LEARNED
-        self._spans = np.empty((self._stamp + 1, 2, 0), np.int32)
-        self._numbers = np.empty((self._stamp + 1, 0), np.int64)
+        self.spans = np.empty((self._stamp + 1, 2, 0), np.int32)
+        self.numbers = np.empty((self._stamp + 1, 0), np.int64)
 
     # --- learning
 
@@ -216,7 +219,7 @@ class Layouts:
         for name, member in members.items():
             number = plan.index.get(name)
             if number is not None and plan.columns[number].codec is not None:
-                values.append((member, self._wires[number], number))
+                values.append((member, self.wires[number], number))
             elif name in plan.target.ignored and number is None:
                 values.append((member, ANY, 0))
             elif text[member.start : member.end] != NULL:
@@ -231,7 +234,7 @@ class Layouts:
         if not keys.keys() <= members.keys():
             raise _NoLayoutError
         return [
-            (member, self._wires[keys[name]], self._old_keys[keys[name]])
+            (member, self.wires[keys[name]], self._old_keys[keys[name]])
             if name in keys
             else (member, ANY, 0)
             for name, member in members.items()
@@ -275,7 +278,11 @@ class Layouts:
         if self._pause or not self._layouts:
             self._pause = max(0, self._pause - 1)
             return
-        events: list[bytes] = [values[at] for at in positions]  # type: ignore[misc]
+        events: Sequence[Any] = (
+            values[positions.start : positions.stop]
+            if isinstance(positions, range)
+            else [values[at] for at in positions]
+        )
         sizes = np.fromiter(map(len, events), np.int64, len(events))
         ends = np.cumsum(sizes)
         at = taken = 0
@@ -295,10 +302,10 @@ class Layouts:
         self, scan: Any, events: Sequence[bytes], starts: np.ndarray, first: int
     ) -> "WalkedRows":
         count = len(events)
-        if self._numbers.shape[1] < count:
+        if self.numbers.shape[1] < count:
             slots = self._stamp + 1
-            self._spans = np.empty((slots, 2, count), np.int32)
-            self._numbers = np.empty((slots, count), np.int64)
+            self.spans = np.empty((slots, 2, count), np.int32)
+            self.numbers = np.empty((slots, count), np.int64)
         joined = b"".join((*events, bytes(PADDING)))
         data = np.frombuffer(joined, np.uint8)
         found = np.empty(count, np.int32)
@@ -311,14 +318,12 @@ class Layouts:
             layouts,
             self._keys,
             self._op,
-            self._spans,
-            self._numbers,
+            self.spans,
+            self.numbers,
             found,
         )
-        rows = np.flatnonzero((found >= 0) & (self._numbers[self._stamp, :count] >= 0))
-        return WalkedRows(
-            self.plan, scan, joined, rows, first, self._spans, self._numbers, self._wires
-        )
+        rows = np.flatnonzero((found >= 0) & (self.numbers[self._stamp, :count] >= 0))
+        return WalkedRows(self, scan, joined, rows, first, len(rows) < count)
 
 
 _Value = tuple[_Member | None, int, int]
@@ -347,24 +352,22 @@ class WalkedRows:
 
     def __init__(
         self,
-        plan: RowPlan,
+        layouts: Layouts,
         scan: Any,
         joined: bytes,
         rows: np.ndarray,
         first: int,
-        spans: np.ndarray,
-        numbers: np.ndarray,
-        wires: Sequence[Wire],
+        gaps: bool,
     ) -> None:
-        self._plan = plan
+        self._plan = layouts.plan
+        self._wires = layouts.wires
+        self._spans, self._numbers = layouts.spans, layouts.numbers
         self._scan = scan
         self._joined = joined
         self._data = np.frombuffer(joined, np.uint8)
         self.rows = rows
         self.first = first
-        self._spans = spans
-        self._numbers = numbers
-        self._wires = wires
+        self._some = rows if gaps else slice(len(rows))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -373,13 +376,13 @@ class WalkedRows:
     def ops(self) -> str:
         """`c r u d`, one per row."""
         op = len(self._plan.columns) + len(self._plan.key)
-        return self._numbers[op, self.rows].astype(np.uint8).tobytes().decode()
+        return self._numbers[op, self._some].astype(np.uint8).tobytes().decode()
 
     @property
     def stamps(self) -> np.ndarray:
         """`source.ts_ms` [epoch ms] of those rows that have one, -1 of the others."""
-        begins = self._spans[-1, 0, self.rows]
-        return np.where(begins > 0, self._numbers[-1, self.rows], -1)
+        begins = self._spans[-1, 0, self._some]
+        return np.where(begins > 0, self._numbers[-1, self._some], -1)
 
     def column(self, number: int, codec: Codec, refused: set[int]) -> pa.Array:
         """A column of the plan; `row_batches.ColumnOf`."""
@@ -391,19 +394,19 @@ class WalkedRows:
         return convert_column(codec, self._values(number, refused), refused)
 
     def _array(self, number: int) -> pa.Array:
-        wire, rows = self._wires[number], self.rows
+        wire, rows, some = self._wires[number], self.rows, self._some
         begins, ends = self._spans[number]
         numbers = self._numbers[number]
-        valid = begins[rows] > 0
+        valid = begins[some] > 0
         bitmap = None if valid.all() else _bitmap(valid)
         if wire is Wire.INTEGER:
-            buffers = [bitmap, pa.py_buffer(numbers[rows])]
+            buffers = [bitmap, pa.py_buffer(np.array(numbers[some]))]
             return pa.Array.from_buffers(pa.int64(), len(rows), buffers)
         if wire is Wire.BOOLEAN:
-            truths = _bitmap(numbers[rows] != 0)
+            truths = _bitmap(numbers[some] != 0)
             return pa.Array.from_buffers(pa.bool_(), len(rows), [bitmap, truths])
         offsets = np.empty(len(rows) + 1, np.int32)
-        size = int(ends[rows].sum(dtype=np.int64) - begins[rows].sum(dtype=np.int64))
+        size = int(ends[some].sum(dtype=np.int64) - begins[some].sum(dtype=np.int64))
         out = np.empty(size + PADDING, np.uint8)
         if wire is Wire.BASE64:
             size = self._scan.copy_base64(self._data, rows, begins, ends, offsets, out)
@@ -414,14 +417,14 @@ class WalkedRows:
         type_ = pa.binary() if wire is Wire.BASE64 else pa.string()
         buffers = [bitmap, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
         array = pa.Array.from_buffers(type_, len(rows), buffers)
-        if wire is Wire.TEXT and (numbers[rows] & _WIDE).any():
+        if wire is Wire.TEXT and (numbers[some] & _WIDE).any():
             array.validate(full=True)  # UTF-8
         return array
 
     def _values(self, number: int, refused: set[int]) -> list[Any]:
         """Values as the typed path has them, None where one has another type."""
         decode = msgspec.json.Decoder(member_type(self._plan.columns[number])).decode
-        begins, ends = self._spans[number][:, self.rows].tolist()
+        begins, ends = self._spans[number][:, self._some].tolist()
         quote = 1 if self._wires[number] in (Wire.TEXT, Wire.BASE64) else 0
         values: list[Any] = []
         for row, begin, end in zip(itertools.count(), begins, ends, strict=False):

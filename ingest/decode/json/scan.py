@@ -63,8 +63,12 @@ _MOST_DIGITS, _MOST_NUMBER, _MOST_DEPTH = 18, 40, 30
 _ESCAPES = 1
 _WIDE = 2
 
+_ONE, _THREE = np.uint64(1), np.uint64(3)
 _ONES = np.uint64(0x0101010101010101)
 _HIGH = np.uint64(0x8080808080808080)
+_ZEROS = _ONES * np.uint64(_ZERO)
+_NO_DIGIT = _ONES * np.uint64(0x7F - 9)
+_POWERS = np.array([10**count for count in range(9)], np.int64)
 _QUOTES = _ONES * np.uint64(_QUOTE)
 _BACKSLASHES = _ONES * np.uint64(_BACKSLASH)
 _SPACES = _ONES * np.uint64(32)
@@ -98,7 +102,17 @@ def _put_word(typing, data, at, word):  # type: ignore[no-untyped-def]
     return types.none(data, types.int64, types.uint64), generate
 
 
-@njit
+@intrinsic
+def _trailing_zeros(typing, word):  # type: ignore[no-untyped-def]
+    """Bits below the lowest one that is set."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
+@njit(forceinline=True)
 def _same(data, at, texts, text_at, size):  # type: ignore[no-untyped-def]
     k = 0
     while k + 8 <= size:
@@ -111,7 +125,7 @@ def _same(data, at, texts, text_at, size):  # type: ignore[no-untyped-def]
     return (differ << np.uint64(64 - 8 * (size - k))) == 0
 
 
-@njit
+@njit(forceinline=True)
 def _blank(data, at, end):  # type: ignore[no-untyped-def]
     """The position behind white space."""
     while at < end and data[at] <= 32 and data[at] in (32, 9, 10, 13):
@@ -119,7 +133,7 @@ def _blank(data, at, end):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit
+@njit(forceinline=True)
 def _is_word(data, at, end, word):  # type: ignore[no-untyped-def]
     """Whether `null` or `true` is here, as a number of 4 bytes."""
     return at + 4 <= end and (_word(data, at) & np.uint64(0xFFFFFFFF)) == word
@@ -130,7 +144,7 @@ _TRUE = np.uint64(int.from_bytes(b"true", "little"))
 _FALS = np.uint64(int.from_bytes(b"fals", "little"))
 
 
-@njit
+@njit(forceinline=True)
 def _is_false(data, at, end):  # type: ignore[no-untyped-def]
     return at + 5 <= end and _is_word(data, at, end, _FALS) and data[at + 4] == 101
 
@@ -175,36 +189,49 @@ def _text_end(data, at, end):  # type: ignore[no-untyped-def]
     flags = np.int64(0)
     beyond = np.uint64(0)
     while at < end:
-        while at + 8 <= end:
-            word = _word(data, at)
-            quotes, slashes = word ^ _QUOTES, word ^ _BACKSLASHES
-            odd = ((quotes - _ONES) & ~quotes) | ((slashes - _ONES) & ~slashes)
-            if (odd | ((word - _SPACES) & ~word)) & _HIGH:
-                break
+        word = _word(data, at)
+        quotes, slashes = word ^ _QUOTES, word ^ _BACKSLASHES
+        odd = ((quotes - _ONES) & ~quotes) | ((slashes - _ONES) & ~slashes)
+        odd = (odd | ((word - _SPACES) & ~word)) & _HIGH
+        if odd == 0:
             beyond |= word
             at += 8
-        for _ in range(8):
-            if at >= end:
-                return -1, flags
-            byte = data[at]
-            if byte == _QUOTE:
-                if beyond & _HIGH:
-                    flags |= _WIDE
-                return at, flags
-            if byte < 32:
-                return -1, flags
-            if byte == _BACKSLASH:
-                at = _escape_end(data, at, end)
-                flags |= _ESCAPES
-                if at < 0:
-                    return -1, flags
-                continue
-            beyond |= np.uint64(byte)
-            at += 1
+            continue
+        # marks above the lowest one may be wrong, the bytes below it are plain
+        lowest = _trailing_zeros(odd)
+        beyond |= word & ((_ONE << lowest) - _ONE)
+        at += np.int64(lowest >> _THREE)
+        if at >= end:
+            return -1, flags
+        if data[at] == _QUOTE:
+            return at, flags | (_WIDE if beyond & _HIGH else 0)
+        if data[at] != _BACKSLASH:
+            return -1, flags
+        at = _escape_end(data, at, end)
+        flags |= _ESCAPES
+        if at < 0:
+            return -1, flags
     return -1, flags
 
 
-@njit
+@njit(forceinline=True)
+def _digit_count(word):  # type: ignore[no-untyped-def]
+    """How many of eight bytes are digits before the first that is none."""
+    digits = word ^ _ZEROS
+    odd = ((digits + _NO_DIGIT) | digits) & _HIGH
+    return np.int64(8) if odd == 0 else np.int64(_trailing_zeros(odd) >> _THREE)
+
+
+@njit(forceinline=True)
+def _digit_value(word, count):  # type: ignore[no-untyped-def]
+    """The number of the first 1 to 8 bytes, which are digits: pairs, fours, eights."""
+    value = (word ^ _ZEROS) << np.uint64(64 - 8 * count)
+    value = ((value * np.uint64(2_561)) >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    value = ((value * np.uint64(6_553_601)) >> np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    return np.int64((value * np.uint64(42_949_672_960_001)) >> np.uint64(32))
+
+
+@njit(forceinline=True)
 def _integer(data, at, end):  # type: ignore[no-untyped-def]
     """(position behind it or -1, number) of an integer that surely fits 64 bits."""
     minus = at < end and data[at] == _MINUS
@@ -212,22 +239,30 @@ def _integer(data, at, end):  # type: ignore[no-untyped-def]
         at += 1
     first = at
     number = np.int64(0)
-    while at < end and _ZERO <= data[at] <= _NINE:
-        number = number * 10 + (np.int64(data[at]) - _ZERO)
-        at += 1
+    while at < end:
+        word = _word(data, at)
+        count = _digit_count(word)
+        at += count
         if at - first > _MOST_DIGITS:
             return -1, number
+        if count:
+            number = number * _POWERS[count] + _digit_value(word, count)
+        if count < 8:
+            break
     digits = at - first
-    if digits == 0 or (data[first] == _ZERO and (digits > 1 or minus)):
+    if at > end or digits == 0 or (data[first] == _ZERO and (digits > 1 or minus)):
         return -1, number
     return at, -number if minus else number
 
 
-@njit
+@njit(forceinline=True)
 def _digits_end(data, at, end):  # type: ignore[no-untyped-def]
-    while at < end and _ZERO <= data[at] <= _NINE:
-        at += 1
-    return at
+    while at < end:
+        count = _digit_count(_word(data, at))
+        at += count
+        if count < 8:
+            break
+    return min(at, end)
 
 
 @njit
@@ -260,7 +295,7 @@ def _number_end(data, at, end):  # type: ignore[no-untyped-def]
     return -1 if negative_zero or at - start > _MOST_NUMBER else at
 
 
-@njit
+@njit(forceinline=True)
 def _scalar_end(data, at, end):  # type: ignore[no-untyped-def]
     """The position behind a value that is no object or array, or -1."""
     if data[at] == _QUOTE:
@@ -271,7 +306,7 @@ def _scalar_end(data, at, end):  # type: ignore[no-untyped-def]
     return at + 5 if _is_false(data, at, end) else _number_end(data, at, end)
 
 
-@njit
+@njit(forceinline=True)
 def _name_end(data, at, end):  # type: ignore[no-untyped-def]
     """The position of the value behind a member's name and colon, or -1."""
     if at >= end or data[at] != _QUOTE:
@@ -324,7 +359,7 @@ def _value_end(data, at, end):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit
+@njit(forceinline=True)
 def _column(data, at, end, kind, slot, event, spans, numbers):  # type: ignore[no-untyped-def]
     """Note the value of a column; the position behind it, or -1."""
     start = at
@@ -358,7 +393,7 @@ def _column(data, at, end, kind, slot, event, spans, numbers):  # type: ignore[n
     return at
 
 
-@njit
+@njit(forceinline=True)
 def _walk(data, at, end, event, texts, steps, step, spans, numbers):  # type: ignore[no-untyped-def]
     """Whether an event has a layout; notes its values if so, and some of them if not."""
     while True:
@@ -370,7 +405,8 @@ def _walk(data, at, end, event, texts, steps, step, spans, numbers):  # type: ig
         if kind == END:
             return at == end
         if kind == ANY:
-            at = _value_end(data, at, end)
+            nested = at >= end or data[at] in (123, 91)
+            at = _value_end(data, at, end) if nested else _scalar_end(data, at, end)
         elif kind == OP:
             if at + 3 > end or data[at] != _QUOTE or data[at + 2] != _QUOTE:
                 return False
@@ -386,7 +422,7 @@ def _walk(data, at, end, event, texts, steps, step, spans, numbers):  # type: ig
         step += 1
 
 
-@njit
+@njit(forceinline=True)
 def _is_allowed(op, ops):  # type: ignore[no-untyped-def]
     if op == 99:
         return ops & 1
@@ -397,7 +433,7 @@ def _is_allowed(op, ops):  # type: ignore[no-untyped-def]
     return ops & 8 if op == 100 else 0
 
 
-@njit
+@njit(forceinline=True)
 def _keeps_key(data, event, keys, spans):  # type: ignore[no-untyped-def]
     """Whether the key before and after are surely the same, and known."""
     for k in range(len(keys)):
@@ -538,7 +574,7 @@ def copy_texts(data, rows, begins, ends, flags, offsets, out):  # type: ignore[n
     return to
 
 
-@njit
+@njit(forceinline=True)
 def _six_bits(byte):  # type: ignore[no-untyped-def]
     if 65 <= byte <= 90:
         return np.int64(byte) - 65
@@ -551,7 +587,7 @@ def _six_bits(byte):  # type: ignore[no-untyped-def]
     return np.int64(63) if byte == 47 else np.int64(-1)
 
 
-@njit
+@njit(forceinline=True)
 def _put_base64(data, at, end, out, to):  # type: ignore[no-untyped-def]
     """Write what a base64 text stands for; the position behind it, or -1."""
     if (end - at) % 4:
