@@ -131,7 +131,7 @@ def cached(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         before = config.CACHE_LOCATOR_CLASSES
         config.CACHE_LOCATOR_CLASSES = f"{_MODULE}.CompleteCache"
         try:
-            made: Callable[..., Any] = njit([signature], cache=True)(function)
+            made: Callable[..., Any] = njit([signature], cache=True, _nrt=False)(function)
         finally:
             config.CACHE_LOCATOR_CLASSES = before
         return made

@@ -74,6 +74,11 @@ _BACKSLASHES = _ONES * np.uint64(_BACKSLASH)
 _SPACES = _ONES * np.uint64(32)
 
 
+# without reference counts, which would cost more than the work
+_leaf = njit(_nrt=False)
+_leaf_inline = njit(_nrt=False, forceinline=True)
+
+
 @intrinsic
 def _word(typing, data, at):  # type: ignore[no-untyped-def]
     """Eight bytes of an array from any position."""
@@ -112,7 +117,7 @@ def _trailing_zeros(typing, word):  # type: ignore[no-untyped-def]
     return types.uint64(types.uint64), generate
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _same(data, at, texts, text_at, size):  # type: ignore[no-untyped-def]
     k = 0
     while k + 8 <= size:
@@ -125,7 +130,7 @@ def _same(data, at, texts, text_at, size):  # type: ignore[no-untyped-def]
     return (differ << np.uint64(64 - 8 * (size - k))) == 0
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _blank(data, at, end):  # type: ignore[no-untyped-def]
     """The position behind white space."""
     while at < end and data[at] <= 32 and data[at] in (32, 9, 10, 13):
@@ -133,7 +138,7 @@ def _blank(data, at, end):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _is_word(data, at, end, word):  # type: ignore[no-untyped-def]
     """Whether `null` or `true` is here, as a number of 4 bytes."""
     return at + 4 <= end and (_word(data, at) & np.uint64(0xFFFFFFFF)) == word
@@ -144,12 +149,12 @@ _TRUE = np.uint64(int.from_bytes(b"true", "little"))
 _FALS = np.uint64(int.from_bytes(b"fals", "little"))
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _is_false(data, at, end):  # type: ignore[no-untyped-def]
     return at + 5 <= end and _is_word(data, at, end, _FALS) and data[at + 4] == 101
 
 
-@njit
+@_leaf
 def _hexadecimal(data, at):  # type: ignore[no-untyped-def]
     """The number of four hexadecimal digits; -1 where they are none."""
     number = np.int64(0)
@@ -165,7 +170,7 @@ def _hexadecimal(data, at):  # type: ignore[no-untyped-def]
     return number
 
 
-@njit
+@_leaf
 def _escape_end(data, at, end):  # type: ignore[no-untyped-def]
     """The position behind an escape that starts here, -1 where it is none (a lone surrogate)."""
     if at + 2 > end:
@@ -183,7 +188,7 @@ def _escape_end(data, at, end):  # type: ignore[no-untyped-def]
     return at + 12 if 0xDC00 <= _hexadecimal(data, at + 8) <= 0xDFFF else -1
 
 
-@njit
+@_leaf
 def _text_end(data, at, end):  # type: ignore[no-untyped-def]
     """(position of the closing quote or -1, flags) of a text whose opening quote is before `at`."""
     flags = np.int64(0)
@@ -214,7 +219,7 @@ def _text_end(data, at, end):  # type: ignore[no-untyped-def]
     return -1, flags
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _digit_count(word):  # type: ignore[no-untyped-def]
     """How many of eight bytes are digits before the first that is none."""
     digits = word ^ _ZEROS
@@ -222,7 +227,7 @@ def _digit_count(word):  # type: ignore[no-untyped-def]
     return np.int64(8) if odd == 0 else np.int64(_trailing_zeros(odd) >> _THREE)
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _digit_value(word, count):  # type: ignore[no-untyped-def]
     """The number of the first 1 to 8 bytes, which are digits: pairs, fours, eights."""
     value = (word ^ _ZEROS) << np.uint64(64 - 8 * count)
@@ -231,7 +236,7 @@ def _digit_value(word, count):  # type: ignore[no-untyped-def]
     return np.int64((value * np.uint64(42_949_672_960_001)) >> np.uint64(32))
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _integer(data, at, end):  # type: ignore[no-untyped-def]
     """(position behind it or -1, number) of an integer that surely fits 64 bits."""
     minus = at < end and data[at] == _MINUS
@@ -255,7 +260,7 @@ def _integer(data, at, end):  # type: ignore[no-untyped-def]
     return at, -number if minus else number
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _digits_end(data, at, end):  # type: ignore[no-untyped-def]
     while at < end:
         count = _digit_count(_word(data, at))
@@ -265,7 +270,7 @@ def _digits_end(data, at, end):  # type: ignore[no-untyped-def]
     return min(at, end)
 
 
-@njit
+@_leaf
 def _number_end(data, at, end):  # type: ignore[no-untyped-def]
     """The position behind a number, or -1; numbers near a double's limits and -0 are not taken."""
     start = at
@@ -295,7 +300,7 @@ def _number_end(data, at, end):  # type: ignore[no-untyped-def]
     return -1 if negative_zero or at - start > _MOST_NUMBER else at
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _scalar_end(data, at, end):  # type: ignore[no-untyped-def]
     """The position behind a value that is no object or array, or -1."""
     if data[at] == _QUOTE:
@@ -306,7 +311,7 @@ def _scalar_end(data, at, end):  # type: ignore[no-untyped-def]
     return at + 5 if _is_false(data, at, end) else _number_end(data, at, end)
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _name_end(data, at, end):  # type: ignore[no-untyped-def]
     """The position of the value behind a member's name and colon, or -1."""
     if at >= end or data[at] != _QUOTE:
@@ -318,7 +323,7 @@ def _name_end(data, at, end):  # type: ignore[no-untyped-def]
     return _blank(data, at + 1, end) if at < end and data[at] == _COLON else -1
 
 
-@njit
+@_leaf
 def _value_end(data, at, end):  # type: ignore[no-untyped-def]
     """The position behind any value, or -1.
 
@@ -359,7 +364,7 @@ def _value_end(data, at, end):  # type: ignore[no-untyped-def]
     return -1
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _column(data, at, end, kind, slot, event, spans, numbers):  # type: ignore[no-untyped-def]
     """Note the value of a column; the position behind it, or -1."""
     start = at
@@ -393,7 +398,7 @@ def _column(data, at, end, kind, slot, event, spans, numbers):  # type: ignore[n
     return at
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _walk(data, at, end, event, texts, steps, step, spans, numbers):  # type: ignore[no-untyped-def]
     """Whether an event has a layout; notes its values if so, and some of them if not."""
     while True:
@@ -422,7 +427,7 @@ def _walk(data, at, end, event, texts, steps, step, spans, numbers):  # type: ig
         step += 1
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _is_allowed(op, ops):  # type: ignore[no-untyped-def]
     if op == 99:
         return ops & 1
@@ -433,7 +438,7 @@ def _is_allowed(op, ops):  # type: ignore[no-untyped-def]
     return ops & 8 if op == 100 else 0
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _keeps_key(data, event, keys, spans):  # type: ignore[no-untyped-def]
     """Whether the key before and after are surely the same, and known."""
     for k in range(len(keys)):
@@ -491,7 +496,7 @@ def scan(data, starts, texts, steps, layouts, keys, op_slot, spans, numbers, fou
             break
 
 
-@njit
+@_leaf
 def _put_character(out, at, code):  # type: ignore[no-untyped-def]
     if code < 0x80:
         out[at] = code
@@ -511,7 +516,7 @@ def _put_character(out, at, code):  # type: ignore[no-untyped-def]
     return at + 2
 
 
-@njit
+@_leaf
 def _put_escaped(data, at, end, out, to):  # type: ignore[no-untyped-def]
     """Write a checked text without its escapes; the position behind it."""
     while at < end:
@@ -574,7 +579,7 @@ def copy_texts(data, rows, begins, ends, flags, offsets, out):  # type: ignore[n
     return to
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _six_bits(byte):  # type: ignore[no-untyped-def]
     if 65 <= byte <= 90:
         return np.int64(byte) - 65
@@ -587,7 +592,7 @@ def _six_bits(byte):  # type: ignore[no-untyped-def]
     return np.int64(63) if byte == 47 else np.int64(-1)
 
 
-@njit(forceinline=True)
+@_leaf_inline
 def _put_base64(data, at, end, out, to):  # type: ignore[no-untyped-def]
     """Write what a base64 text stands for; the position behind it, or -1."""
     if (end - at) % 4:
