@@ -2,9 +2,9 @@
 """Debezium JSON, with and without schema block, to change batches.
 
 Events whose layout is known are walked by compiled code (`layout`). The typed path decodes payloads
-of a known shape with generated msgspec structs and converts whole columns, too; of what it takes
-layouts are learned. What it refuses is routed (another table, another schema block, a heartbeat, ...) and, if
-it still does not decode, goes alone through the reference path, which has the last word.
+of a known shape with generated msgspec structs and converts whole columns, too; layouts are learned
+of what it takes. What it refuses is routed (another table, another schema block, a heartbeat, ...)
+and, if it still does not decode, goes alone through the reference path, which has the last word.
 
 Error classes of bad records: `json` (not JSON), `envelope` (no event we know), `type` (a value does
 not fit its column), `unrepresentable` (no column of that type holds the value; the message names

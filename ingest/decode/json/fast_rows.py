@@ -147,9 +147,7 @@ def stamps_of(events: Sequence[Any]) -> list[int | None]:
     return list(map(_STAMP_OF, events))
 
 
-def _key_changes(
-    plan: RowPlan, events: Sequence[Any], ops: str, rows: Sequence[Any]
-) -> list[int]:
+def _key_changes(plan: RowPlan, events: Sequence[Any], ops: str, rows: Sequence[Any]) -> list[int]:
     """Updates of the key, or without the old key where the target needs it."""
     key_of, single = plan.key_of, len(plan.key) == 1
     required = bool(plan.target.needs_before)

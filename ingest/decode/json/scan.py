@@ -39,7 +39,8 @@ __all__ = ["CompleteCache", "copy_base64", "copy_texts", "scan"]
 INTEGER, TEXT, BASE64 = int(Wire.INTEGER), int(Wire.TEXT), int(Wire.BASE64)
 NUMBER, TOKEN = int(Wire.NUMBER), int(Wire.TOKEN)
 
-class CompleteCache(InTreeCacheLocator):  # type: ignore[misc]
+
+class CompleteCache(InTreeCacheLocator):
     """Where numba keeps the functions: of `compiled`, which knows what they depend on."""
 
     def get_cache_path(self) -> str:
@@ -80,10 +81,10 @@ _leaf_inline = njit(_nrt=False, forceinline=True)
 
 
 @intrinsic
-def _word(typing, data, at):  # type: ignore[no-untyped-def]
+def _word(typing, data, at):
     """Eight bytes of an array from any position."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         pointer = builder.gep(array.data, [arguments[1]])
         value = builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()))
@@ -94,10 +95,10 @@ def _word(typing, data, at):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _put_word(typing, data, at, word):  # type: ignore[no-untyped-def]
+def _put_word(typing, data, at, word):
     """Write eight bytes of an array at any position."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         pointer = builder.gep(array.data, [arguments[1]])
         target = builder.bitcast(pointer, ir.IntType(64).as_pointer())
@@ -108,17 +109,17 @@ def _put_word(typing, data, at, word):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
-def _trailing_zeros(typing, word):  # type: ignore[no-untyped-def]
+def _trailing_zeros(typing, word):
     """Bits below the lowest one that is set."""
 
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), generate
 
 
 @_leaf_inline
-def _same(data, at, texts, text_at, size):  # type: ignore[no-untyped-def]
+def _same(data, at, texts, text_at, size):
     k = 0
     while k + 8 <= size:
         if _word(data, at + k) != _word(texts, text_at + k):
@@ -131,7 +132,7 @@ def _same(data, at, texts, text_at, size):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _blank(data, at, end):  # type: ignore[no-untyped-def]
+def _blank(data, at, end):
     """The position behind white space."""
     while at < end and data[at] <= 32 and data[at] in (32, 9, 10, 13):
         at += 1
@@ -139,7 +140,7 @@ def _blank(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _is_word(data, at, end, word):  # type: ignore[no-untyped-def]
+def _is_word(data, at, end, word):
     """Whether `null` or `true` is here, as a number of 4 bytes."""
     return at + 4 <= end and (_word(data, at) & np.uint64(0xFFFFFFFF)) == word
 
@@ -150,12 +151,12 @@ _FALS = np.uint64(int.from_bytes(b"fals", "little"))
 
 
 @_leaf_inline
-def _is_false(data, at, end):  # type: ignore[no-untyped-def]
+def _is_false(data, at, end):
     return at + 5 <= end and _is_word(data, at, end, _FALS) and data[at + 4] == 101
 
 
 @_leaf
-def _hexadecimal(data, at):  # type: ignore[no-untyped-def]
+def _hexadecimal(data, at):
     """The number of four hexadecimal digits; -1 where they are none."""
     number = np.int64(0)
     for k in range(4):
@@ -171,7 +172,7 @@ def _hexadecimal(data, at):  # type: ignore[no-untyped-def]
 
 
 @_leaf
-def _escape_end(data, at, end):  # type: ignore[no-untyped-def]
+def _escape_end(data, at, end):
     """The position behind an escape that starts here, -1 where it is none (a lone surrogate)."""
     if at + 2 > end:
         return -1
@@ -189,7 +190,7 @@ def _escape_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf
-def _text_end(data, at, end):  # type: ignore[no-untyped-def]
+def _text_end(data, at, end):
     """(position of the closing quote or -1, flags) of a text whose opening quote is before `at`."""
     flags = np.int64(0)
     beyond = np.uint64(0)
@@ -220,7 +221,7 @@ def _text_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _digit_count(word):  # type: ignore[no-untyped-def]
+def _digit_count(word):
     """How many of eight bytes are digits before the first that is none."""
     digits = word ^ _ZEROS
     odd = ((digits + _NO_DIGIT) | digits) & _HIGH
@@ -228,7 +229,7 @@ def _digit_count(word):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _digit_value(word, count):  # type: ignore[no-untyped-def]
+def _digit_value(word, count):
     """The number of the first 1 to 8 bytes, which are digits: pairs, fours, eights."""
     value = (word ^ _ZEROS) << np.uint64(64 - 8 * count)
     value = ((value * np.uint64(2_561)) >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
@@ -237,7 +238,7 @@ def _digit_value(word, count):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _integer(data, at, end):  # type: ignore[no-untyped-def]
+def _integer(data, at, end):
     """(position behind it or -1, number) of an integer that surely fits 64 bits."""
     minus = at < end and data[at] == _MINUS
     if minus:
@@ -261,7 +262,7 @@ def _integer(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _digits_end(data, at, end):  # type: ignore[no-untyped-def]
+def _digits_end(data, at, end):
     while at < end:
         count = _digit_count(_word(data, at))
         at += count
@@ -271,7 +272,7 @@ def _digits_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf
-def _number_end(data, at, end):  # type: ignore[no-untyped-def]
+def _number_end(data, at, end):
     """The position behind a number, or -1; numbers near a double's limits and -0 are not taken."""
     start = at
     if at < end and data[at] == _MINUS:
@@ -301,7 +302,7 @@ def _number_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _scalar_end(data, at, end):  # type: ignore[no-untyped-def]
+def _scalar_end(data, at, end):
     """The position behind a value that is no object or array, or -1."""
     if data[at] == _QUOTE:
         at, _ = _text_end(data, at + 1, end)
@@ -312,7 +313,7 @@ def _scalar_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _name_end(data, at, end):  # type: ignore[no-untyped-def]
+def _name_end(data, at, end):
     """The position of the value behind a member's name and colon, or -1."""
     if at >= end or data[at] != _QUOTE:
         return -1
@@ -324,7 +325,7 @@ def _name_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf
-def _value_end(data, at, end):  # type: ignore[no-untyped-def]
+def _value_end(data, at, end):  # noqa: C901 - one loop, as there is no recursion
     """The position behind any value, or -1.
 
     No recursion: numba does not load recursive functions from its cache.
@@ -365,7 +366,7 @@ def _value_end(data, at, end):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _column(data, at, end, kind, slot, event, spans, numbers):  # type: ignore[no-untyped-def]
+def _column(data, at, end, kind, slot, event, spans, numbers):
     """Note the value of a column; the position behind it, or -1."""
     start = at
     number = np.int64(0)
@@ -399,7 +400,7 @@ def _column(data, at, end, kind, slot, event, spans, numbers):  # type: ignore[n
 
 
 @_leaf_inline
-def _walk(data, at, end, event, texts, steps, step, spans, numbers):  # type: ignore[no-untyped-def]
+def _walk(data, at, end, event, texts, steps, step, spans, numbers):
     """Whether an event has a layout; notes its values if so, and some of them if not."""
     while True:
         size = steps[step, _TEXT_SIZE]
@@ -428,7 +429,7 @@ def _walk(data, at, end, event, texts, steps, step, spans, numbers):  # type: ig
 
 
 @_leaf_inline
-def _is_allowed(op, ops):  # type: ignore[no-untyped-def]
+def _is_allowed(op, ops):
     if op == 99:
         return ops & 1
     if op == 114:
@@ -439,7 +440,7 @@ def _is_allowed(op, ops):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _keeps_key(data, event, keys, spans):  # type: ignore[no-untyped-def]
+def _keeps_key(data, event, keys, spans):
     """Whether the key before and after are surely the same, and known."""
     for k in range(len(keys)):
         new, old = keys[k, 0], keys[k, 1]
@@ -460,7 +461,7 @@ _SPANS, _OFFSETS = types.int32[:, :, ::1], types.int32[::1]
 @cached(
     types.void(_BYTES, _INTS, _BYTES, _TABLE, _TABLE, _TABLE, types.int64, _SPANS, _TABLE, _OFFSETS)
 )
-def scan(data, starts, texts, steps, layouts, keys, op_slot, spans, numbers, found):  # type: ignore[no-untyped-def]
+def scan(data, starts, texts, steps, layouts, keys, op_slot, spans, numbers, found):
     """Find the layout of each event and the values in it.
 
     Args:
@@ -497,7 +498,7 @@ def scan(data, starts, texts, steps, layouts, keys, op_slot, spans, numbers, fou
 
 
 @_leaf
-def _put_character(out, at, code):  # type: ignore[no-untyped-def]
+def _put_character(out, at, code):
     if code < 0x80:
         out[at] = code
         return at + 1
@@ -517,7 +518,7 @@ def _put_character(out, at, code):  # type: ignore[no-untyped-def]
 
 
 @_leaf
-def _put_escaped(data, at, end, out, to):  # type: ignore[no-untyped-def]
+def _put_escaped(data, at, end, out, to):
     """Write a checked text without its escapes; the position behind it."""
     while at < end:
         byte = data[at]
@@ -551,7 +552,7 @@ def _put_escaped(data, at, end, out, to):  # type: ignore[no-untyped-def]
 
 
 @cached(types.int64(_BYTES, _INTS, _OFFSETS, _OFFSETS, _INTS, _OFFSETS, _OUT))
-def copy_texts(data, rows, begins, ends, flags, offsets, out):  # type: ignore[no-untyped-def]
+def copy_texts(data, rows, begins, ends, flags, offsets, out):
     """Texts one behind the other, escapes resolved; returns their size.
 
     Args:
@@ -580,7 +581,7 @@ def copy_texts(data, rows, begins, ends, flags, offsets, out):  # type: ignore[n
 
 
 @_leaf_inline
-def _six_bits(byte):  # type: ignore[no-untyped-def]
+def _six_bits(byte):
     if 65 <= byte <= 90:
         return np.int64(byte) - 65
     if 97 <= byte <= 122:
@@ -593,7 +594,7 @@ def _six_bits(byte):  # type: ignore[no-untyped-def]
 
 
 @_leaf_inline
-def _put_base64(data, at, end, out, to):  # type: ignore[no-untyped-def]
+def _put_base64(data, at, end, out, to):
     """Write what a base64 text stands for; the position behind it, or -1."""
     if (end - at) % 4:
         return -1
@@ -616,7 +617,7 @@ def _put_base64(data, at, end, out, to):  # type: ignore[no-untyped-def]
 
 
 @cached(types.int64(_BYTES, _INTS, _OFFSETS, _OFFSETS, _OFFSETS, _OUT))
-def copy_base64(data, rows, begins, ends, offsets, out):  # type: ignore[no-untyped-def]
+def copy_base64(data, rows, begins, ends, offsets, out):
     """As `copy_texts`, of base64 texts what they stand for; -1 where one is not base64."""
     to = np.int64(0)
     for k in range(len(rows)):

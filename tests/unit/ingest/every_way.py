@@ -57,7 +57,7 @@ def by_reference() -> Iterator[None]:
     """Every row event goes alone through the reference path."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(debezium_json, "decode_all", _none))
-        stack.enter_context(mock.patch.object(debezium_json, "scanner", lambda _: None))
+        stack.enter_context(mock.patch.object(debezium_json, "scanner", return_value=None))
         lanes = mock.patch.object(writer_schemas.EnvelopeLanes, "of", return_value=None)
         stack.enter_context(lanes)
         yield

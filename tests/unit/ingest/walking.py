@@ -32,7 +32,7 @@ def walking() -> Iterator[None]:
     """Layouts are learned from single events and nothing makes decoders stop walking."""
     scan = compiled_scan()
     with (
-        mock.patch.object(debezium_json, "scanner", lambda _: scan),
+        mock.patch.object(debezium_json, "scanner", return_value=scan),
         mock.patch.object(debezium_json, "_FIRST_CHUNK", 3),
         mock.patch.object(layout, "_LEAST_LEARNED", 1),
         mock.patch.object(layout, "_SAMPLES", 1_000),
