@@ -7,7 +7,8 @@ Spark starts it as `python -m ingest.daemon.worker_daemon WORKER_MODULE` (settin
 * takes Spark's zip archives off the path when pyspark is installed beside them: modules in a zip
   are compiled again in every process (0.9 s of CPU against 0.2 s);
 * logs as the daemon does (`ingest.logs.configure_child_logging`);
-* imports what the tasks need, so that a forked worker has it already;
+* imports what the tasks need, so that a forked worker has it already, compiled functions
+  included;
 * freezes these objects out of the garbage collector, which pyspark runs in full after every task
   (37 ms each with these imports; the workers' CPU per million events fell by a sixth), and lets it
   run rarely within a task, whose objects have no cycles (0.5 s of CPU per million events).
@@ -22,6 +23,7 @@ import runpy
 import sys
 
 from ingest import logs
+from ingest.decode.json import compiled
 
 __all__ = ["main"]
 
@@ -40,6 +42,7 @@ def main() -> None:
     logs.configure_child_logging()
     for module in ("ingest.pipeline.spark_source", "ingest.pipeline.reduce_side"):
         importlib.import_module(module)
+    compiled.prepare()
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 10, 10)

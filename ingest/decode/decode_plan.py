@@ -28,7 +28,7 @@ from ingest.decode.types.semantic_types import Codec, Kind
 from ingest.decode.types.token_values import NULL
 from storage.format.types.types import DataType
 
-__all__ = ["PlanColumn", "RowPlan", "is_plain_name", "make_plan"]
+__all__ = ["PlanColumn", "RowPlan", "is_plain_name", "make_plan", "member_type"]
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 _NAMES = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -127,7 +127,7 @@ class RowPlan:
         )
 
     def _row_struct(self) -> type[msgspec.Struct]:
-        members = [(f"f{i}", _member_type(column), None) for i, column in enumerate(self.columns)]
+        members = [(f"f{i}", member_type(column), None) for i, column in enumerate(self.columns)]
         names = {f"f{i}": self._struct_name(column.member) for i, column in enumerate(self.columns)}
         for i, name in enumerate(filter(is_plain_name, self.null_only)):
             members.append((f"n{i}", None, None))
@@ -139,7 +139,7 @@ class RowPlan:
         return msgspec.defstruct("Row", members, rename=names, forbid_unknown_fields=True, gc=False)
 
     def _key_struct(self) -> type[msgspec.Struct]:
-        members = [(f"f{i}", _member_type(self.columns[i]), None) for i in self.key]
+        members = [(f"f{i}", member_type(self.columns[i]), None) for i in self.key]
         names = {f"f{i}": self._struct_name(self.columns[i].member) for i in self.key}
         return msgspec.defstruct("Key", members, rename=names, gc=False)
 
@@ -217,7 +217,8 @@ def _no_key(_: Any) -> tuple[()]:
     return ()
 
 
-def _member_type(column: PlanColumn) -> Any:
+def member_type(column: PlanColumn) -> Any:
+    """What msgspec decodes a column's values to."""
     if column.codec is None or not is_plain_name(column.member):
         return None
     wire = wire_type(column.codec)

@@ -299,6 +299,7 @@ class DecodeResult:
             because of a delta. Every record is counted once or is in `bad`.
         matched: (table, member of events, column) where rows were decoded from a member that is
             spelt otherwise than the column.
+        walked: records that became rows by the compiled scan (`ingest.decode.json.layout`).
     """
 
     changes: list[ChangeBatch]
@@ -306,3 +307,4 @@ class DecodeResult:
     deltas: list[SchemaDelta]
     counts: dict[str, int]
     matched: frozenset[tuple[str, str, str]] = frozenset()
+    walked: int = 0

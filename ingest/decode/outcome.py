@@ -83,6 +83,9 @@ class Outcome:
 
     Args:
         raw: the batch.
+
+    Attributes:
+        walked: records that became rows by the compiled scan.
     """
 
     def __init__(self, raw: RawBatch) -> None:
@@ -93,6 +96,7 @@ class Outcome:
         self._by_id: dict[int, tuple[Target, TargetRows]] = {}
         """The same, found without hashing a schema of many columns."""
         self._matched: set[tuple[str, str, str]] = set()
+        self.walked = 0
         self._withheld: dict[int, tuple[Shape, list[int]]] = {}
 
     def count(self, name: str, records: int = 1) -> None:
@@ -218,4 +222,5 @@ class Outcome:
             deltas=deltas,
             counts=dict(+self._counts),
             matched=frozenset(self._matched),
+            walked=self.walked,
         )

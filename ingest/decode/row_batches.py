@@ -7,7 +7,7 @@ path.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,26 @@ from ingest.decode.types.unavailable import Placeholder
 from storage.errors import InternalError
 from storage.format.types.types import VALUE_KIND, RowKind
 
-__all__ = ["ConvertedRows", "TargetRows", "convert_marked", "joined_rows", "new_rows_lacking"]
+__all__ = [
+    "ColumnOf",
+    "ConvertedRows",
+    "TargetRows",
+    "convert_column",
+    "convert_columns",
+    "convert_marked",
+    "joined_rows",
+    "new_rows_lacking",
+]
+
+ColumnOf = Callable[[int, Codec, set[int]], pa.Array]
+"""(number of a column, its codec, out: rows whose value did not convert) to the column."""
 
 _MARKS = pa.field(UNAVAILABLE_COLUMN, pa.list_(pa.int32()))
 
-_KIND_OF_OP = {
-    "c": int(RowKind.INSERT),
-    "r": int(RowKind.INSERT),
-    "u": int(RowKind.UPDATE_AFTER),
-    "d": int(RowKind.DELETE),
-}
+_KIND_OF_OP = bytes.maketrans(
+    b"crud",
+    bytes((RowKind.INSERT, RowKind.INSERT, RowKind.UPDATE_AFTER, RowKind.DELETE)),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,19 +79,30 @@ def convert_marked(plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder)
         rows: row structs.
         placeholder: of unavailable values.
     """
+
+    def column_of(number: int, codec: Codec, refused: set[int]) -> pa.Array:
+        return convert_column(codec, list(map(plan.getters[number], rows)), refused)
+
+    return convert_columns(plan, len(rows), column_of, placeholder)
+
+
+def convert_columns(
+    plan: RowPlan, count: int, column_of: ColumnOf, placeholder: Placeholder
+) -> ConvertedRows:
+    """As `convert_marked`, of so many rows whose columns come from a function."""
     toast = plan.target.toast
     arrays: list[pa.Array] = []
     refused: set[int] = set()
     unavailable: dict[int, np.ndarray] = {}
-    for number, (column, getter) in enumerate(zip(plan.columns, plan.getters, strict=True)):
+    for number, column in enumerate(plan.columns):
         if column.codec is None:
-            arrays.append(pa.nulls(len(rows), _null_type(plan, column)))
+            arrays.append(pa.nulls(count, _null_type(plan, column)))
             refused.update(_missing(column, arrays[-1]))
             continue
-        array = _convert_column(column.codec, list(map(getter, rows)), refused)
+        array = column_of(number, column.codec, refused)
         suspects = placeholder.suspects(column.codec, array)
         if suspects is not None:
-            mask = np.zeros(len(rows), bool)
+            mask = np.zeros(count, bool)
             if toast is not Toast.FAIL and column.type.nullable:
                 exact = placeholder.exact(column.codec, array, suspects)
                 mask = exact.to_numpy(zero_copy_only=False)
@@ -95,7 +116,7 @@ def convert_marked(plan: RowPlan, rows: Sequence[Any], placeholder: Placeholder)
     return ConvertedRows(arrays, np.array(sorted(refused), np.int64), unavailable)
 
 
-def new_rows_lacking(ops: Sequence[str], unavailable: Mapping[int, np.ndarray]) -> list[int]:
+def new_rows_lacking(ops: str, unavailable: Mapping[int, np.ndarray]) -> list[int]:
     """Rows that are new and lack a value, so that there is no older row to take it from.
 
     Args:
@@ -122,7 +143,8 @@ def _missing(column: PlanColumn, array: pa.Array) -> list[int]:
     return found
 
 
-def _convert_column(codec: Codec, values: list[Any], refused: set[int]) -> pa.Array:
+def convert_column(codec: Codec, values: list[Any], refused: set[int]) -> pa.Array:
+    """A column with null for values that do not convert, whose rows are added to `refused`."""
     try:
         return convert(codec, values)
     except CONVERSION_ERRORS:
@@ -160,9 +182,9 @@ class TargetRows:
     def add_columns(
         self,
         columns: Sequence[pa.Array],
-        ops: Sequence[str],
+        ops: str,
         offsets: Sequence[int],
-        stamps: Sequence[int | None],
+        stamps: Sequence[int | None] | np.ndarray,
         refused: np.ndarray,
         unavailable: Mapping[int, np.ndarray] | None = None,
     ) -> None:
@@ -172,11 +194,11 @@ class TargetRows:
             columns: in schema order.
             ops: `c r u d`, one per row.
             offsets: ascending.
-            stamps: `source.ts_ms` [epoch ms].
+            stamps: `source.ts_ms` [epoch ms]; in an array -1 stands for None.
             refused: indices of rows to leave out.
             unavailable: see `ConvertedRows`.
         """
-        kinds = np.frombuffer(bytes(map(_KIND_OF_OP.__getitem__, ops)), np.int8)
+        kinds = np.frombuffer(ops.encode().translate(_KIND_OF_OP), np.int8)
         arrays = [*columns, pa.array(kinds), pa.array(offsets, pa.int64())]
         fields = list(self._arrow)
         if unavailable and self._target.toast is Toast.KEEP:
@@ -187,7 +209,10 @@ class TargetRows:
             keep[refused] = False
             mask = pa.array(keep)
             arrays = [array.filter(mask) for array in arrays]
-            stamps = [stamp for stamp, kept in zip(stamps, keep.tolist(), strict=True) if kept]
+            if isinstance(stamps, np.ndarray):
+                stamps = stamps[keep]
+            else:
+                stamps = [stamp for stamp, kept in zip(stamps, keep.tolist(), strict=True) if kept]
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)))
         self._note(stamps)
 
@@ -206,7 +231,12 @@ class TargetRows:
         self._singles.append((offset, row))
         self._note([row.source_ts_ms])
 
-    def _note(self, stamps: Sequence[int | None]) -> None:
+    def _note(self, stamps: Sequence[int | None] | np.ndarray) -> None:
+        if isinstance(stamps, np.ndarray):
+            stamps = stamps[stamps >= 0]
+            if len(stamps):
+                self._stamps += [int(stamps.min()), int(stamps.max())]
+            return
         known = [stamp for stamp in stamps if stamp is not None] if None in stamps else stamps
         if known:
             self._stamps += [min(known), max(known)]  # type: ignore[type-var,list-item]

@@ -67,6 +67,7 @@ class BatchReport:
         outcome: `committed`, `empty`, `replayed` or `failed`.
         events: records read from the source.
         records: the same by topic.
+        walked: those of them that the compiled scan decoded, by topic.
         bytes: payload bytes read.
         rows_by_table: per table rows by kind (`insert`, `update_after`, `delete`…).
         counts: decoder counts (`op.c`, `tombstone`, `heartbeat`…) by topic.
@@ -116,6 +117,7 @@ class BatchReport:
     events: int = 0
     records: Mapping[str, int] = dataclasses.field(default_factory=dict)
     bytes: int = 0
+    walked: Mapping[str, int] = dataclasses.field(default_factory=dict)
     rows_by_table: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
     bad_by_topic: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)

@@ -120,6 +120,7 @@ def summary(
         outcome="replayed" if plan.skip else outcome_name,
         events=report.records.total(),
         records=report.records,
+        walked=report.walked,
         bytes=report.bytes,
         rows_by_table=rows,
         counts=report.counts,

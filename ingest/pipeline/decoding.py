@@ -218,7 +218,7 @@ class Decoding:
         counts = Counter(result.counts)
         counts.subtract(self._decoder.operation(raw.topic, record) for record in refused)
         bad = sorted([*result.bad, *refused], key=lambda record: record.offset)
-        return DecodeResult(changes, bad, deltas, dict(+counts), result.matched)
+        return DecodeResult(changes, bad, deltas, dict(+counts), result.matched, result.walked)
 
     def operation(self, topic: str, record: BadRecord) -> str:
         """The name under which a record that gave rows was counted."""

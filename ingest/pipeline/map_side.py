@@ -203,6 +203,7 @@ class MapSide:
     def _take(self, raw: RawBatch, result: DecodeResult) -> None:
         counts = self.report.counts.setdefault(raw.topic, Counter())
         counts.update(result.counts)
+        self.report.walked[raw.topic] += result.walked
         self.report.deltas += [
             dataclasses.replace(delta, partition=raw.partition)
             for delta in result.deltas

@@ -128,6 +128,7 @@ class RangeReport:
         ranges: (topic, partition, start, end) read, end exclusive.
         records: read, by topic.
         bytes: key and value bytes read.
+        walked: records that became rows by the compiled scan, by topic.
         counts: decoder counts by topic.
         bad: quarantined records by topic and error class.
         bad_records: bad records by the table they are for.
@@ -147,6 +148,7 @@ class RangeReport:
     ranges: list[Range] = dataclasses.field(default_factory=list)
     records: Counter[str] = dataclasses.field(default_factory=Counter)
     bytes: int = 0
+    walked: Counter[str] = dataclasses.field(default_factory=Counter)
     counts: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
     bad: dict[str, Counter[str]] = dataclasses.field(default_factory=dict)
     bad_records: BadCounts = dataclasses.field(default_factory=BadCounts)
@@ -192,6 +194,7 @@ class BatchTotals:
         mine = self.report
         mine.ranges += report.ranges
         mine.records += report.records
+        mine.walked += report.walked
         mine.bytes += report.bytes
         mine.deltas += report.deltas
         mine.ddl += report.ddl

@@ -3,13 +3,11 @@
 
 import base64
 import json
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.decode.json import debezium_json
 from ingest.decode.types.type_mapping import TypeMapping
 from tests.property.awkward_values import AWKWARD
 from tests.unit.ingest.debezium_events import (
@@ -21,6 +19,8 @@ from tests.unit.ingest.debezium_events import (
     event,
     schema,
 )
+from tests.unit.ingest.every_way import by_reference
+from tests.unit.ingest.walking import walking
 
 INTEGERS = st.one_of(st.integers(-130, 130), st.integers(-(2**70), 2**70)).map(str)
 ZONES = st.sampled_from(["Z", "z", "", "+02:00", "-0030", "+05", "+25:00", "+02:60", "+00:00:10"])
@@ -119,12 +119,12 @@ def decoded(table, options, evolvable, values, calls):
 
 
 def assert_paths_agree(table, options, evolvable, values):
-    fast = decoded(table, options, evolvable, values, 2)
-    with mock.patch.object(
-        debezium_json._Decoding, "_columns", lambda self, shape, places, payloads: list(places)
-    ):
+    typed = decoded(table, options, evolvable, values, 2)
+    with walking():
+        walked = decoded(table, options, evolvable, values, 3)
+    with by_reference():
         (slow,) = decoded(table, options, evolvable, values, 1)
-    for result in fast:
+    for result in typed + walked:
         assert [(c.target, c.schema_id) for c in result.changes] == [
             (c.target, c.schema_id) for c in slow.changes
         ]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debezium JSON, with and without schema block, to change batches.
 
-The fast path decodes payloads of a known shape with generated msgspec structs and converts whole
-columns. What it refuses is routed (another table, another schema block, a heartbeat, ...) and, if
-it still does not decode, goes alone through the reference path, which has the last word.
+Events whose layout is known are walked by compiled code (`layout`). The typed path decodes payloads
+of a known shape with generated msgspec structs and converts whole columns, too; layouts are learned
+of what it takes. What it refuses is routed (another table, another schema block, a heartbeat, ...)
+and, if it still does not decode, goes alone through the reference path, which has the last word.
 
 Error classes of bad records: `json` (not JSON), `envelope` (no event we know), `type` (a value does
 not fit its column), `unrepresentable` (no column of that type holds the value; the message names
@@ -23,8 +24,10 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import numpy as np
 
+from ingest.decode.decode_plan import RowPlan
 from ingest.decode.dialects.debezium_origin import EnvelopeOrigins
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
+from ingest.decode.json.compiled import scanner
 from ingest.decode.json.fast_rows import (
     cut_payloads,
     decode_all,
@@ -48,7 +51,12 @@ from ingest.decode.key_check import operation
 from ingest.decode.key_moves import KeyMoves, OldKeys
 from ingest.decode.origin import AskedOrigins
 from ingest.decode.outcome import Outcome
-from ingest.decode.row_batches import convert_marked, new_rows_lacking
+from ingest.decode.row_batches import (
+    ConvertedRows,
+    convert_columns,
+    convert_marked,
+    new_rows_lacking,
+)
 from ingest.decode.shapes import Fate, FreshShapes, Shape
 from ingest.decode.topic_state import TopicState
 from ingest.decode.types.semantic_types import ProducerFacts
@@ -61,6 +69,12 @@ __all__ = ["DebeziumJsonDecoder", "DebeziumOptions"]
 
 _CHUNK = 2_000
 """Events whose structs are alive at once: 1,000-5,000 measured best (PEERS.md §3), by cache."""
+
+_WALKED_CHUNK = 8_000
+"""Events that are walked at once."""
+
+_FIRST_CHUNK = 200
+"""Events of a new topic that are decoded by the typed path, so that layouts can be learned."""
 
 
 def _no_keys(_: str) -> tuple[str, ...]:
@@ -175,11 +189,16 @@ class _Decoding:
         self._fresh = fresh
         self._raw = raw
         self._outcome = Outcome(raw)
+        self._scan = scanner(len(raw))
 
     def run(self) -> DecodeResult:
-        values = self._raw.values
-        for start in range(0, len(values), _CHUNK):
-            self._chunk(start, min(start + _CHUNK, len(values)))
+        start, end = 0, len(self._raw.values)
+        while start < end:
+            size = _CHUNK
+            if self._scan is not None:
+                size = _WALKED_CHUNK if self._state.walked else _FIRST_CHUNK
+            self._chunk(start, min(start + size, end))
+            start += size
         return self._outcome.finish()
 
     def _chunk(self, start: int, end: int) -> None:
@@ -188,6 +207,38 @@ class _Decoding:
         if None in values:
             positions = [at for at in positions if self._raw.values[at] is not None]
             self._outcome.count("tombstone", end - start - len(positions))
+        if self._scan is not None:
+            positions = self._walk(positions)
+        for at in range(0, len(positions), _CHUNK):
+            self._typed(positions[at : at + _CHUNK])
+
+    def _walk(self, positions: Sequence[int]) -> Sequence[int]:
+        """Take events whose layout is known; returns the positions of the others, ascending."""
+        for shape, layouts in list(self._state.walked):
+            taken = np.zeros(len(positions), bool)
+            for rows in layouts.walk(self._scan, self._raw.values, positions):
+                if not len(rows):
+                    continue
+                if self._fresh.of(shape).fate is not Fate.ROWS or shape.plan is not layouts.plan:
+                    break  # the typed path learns layouts of the new plan
+                indices = rows.rows + rows.first
+                some = positions
+                if len(rows) < len(positions):
+                    some = [positions[index] for index in indices.tolist()]
+                ops, stamps = rows.ops, rows.stamps
+                placeholder = self._decoder.placeholder
+                converted = convert_columns(layouts.plan, len(rows), rows.column, placeholder)
+                refused = self._add(layouts.plan, some, ops, stamps, converted)
+                taken[indices] = True
+                taken[indices[refused]] = False
+            if taken.any():
+                self._outcome.walked += int(taken.sum())
+                positions = [positions[index] for index in np.flatnonzero(~taken).tolist()]
+            if not positions:
+                break
+        return positions
+
+    def _typed(self, positions: Sequence[int]) -> None:
         current = self._state.current
         if current is not None and self._fresh.of(current).fate is Fate.ROWS:
             positions = self._columns(
@@ -263,7 +314,7 @@ class _Decoding:
     def _columns(
         self, shape: Shape, positions: Sequence[int], payloads: Iterable[bytes | None]
     ) -> list[int]:
-        """The fast path. Returns the positions that it does not take, ascending."""
+        """The typed path. Returns the positions that it does not take, ascending."""
         plan = shape.plan
         if plan is None:
             raise InternalError("a shape without plan")
@@ -282,28 +333,38 @@ class _Decoding:
             return left
         ops, rows, odd = row_images(plan, events, payloads)
         converted = convert_marked(plan, rows, self._decoder.placeholder)
-        odd += new_rows_lacking(ops, converted.unavailable)
-        refused = converted.refused
-        if odd:
-            refused = np.union1d(refused, np.array(odd, np.int64))
-        offsets = self._outcome.offsets(positions)
-        stamps = stamps_of(events)
-        self._outcome.rows_of(plan).add_columns(
-            converted.columns, ops, offsets, stamps, refused, converted.unavailable
-        )
-        self._count_ops(ops, refused)
+        refused = self._add(plan, positions, ops, stamps_of(events), converted, odd)
+        if self._scan is not None:
+            taken = np.delete(np.array(positions), refused).tolist()
+            self._state.layouts(shape, plan).learn(self._raw.values, taken, shape.prefix)
         if len(refused):
             left = sorted(left + [positions[index] for index in refused.tolist()])
         return left
 
-    def _count_ops(self, ops: Sequence[str], refused: np.ndarray) -> None:
+    def _add(
+        self,
+        plan: RowPlan,
+        positions: Sequence[int],
+        ops: str,
+        stamps: Sequence[int | None] | np.ndarray,
+        converted: ConvertedRows,
+        odd: Sequence[int] = (),
+    ) -> np.ndarray:
+        """Add rows, one for each position; returns the indices of those that are left out."""
+        odd = [*odd, *new_rows_lacking(ops, converted.unavailable)]
+        refused = converted.refused
+        if odd:
+            refused = np.union1d(refused, np.array(odd, np.int64))
+        offsets = self._outcome.offsets(positions)
+        rows = self._outcome.rows_of(plan)
+        rows.add_columns(converted.columns, ops, offsets, stamps, refused, converted.unavailable)
         if len(refused):
-            gone = set(refused.tolist())
-            ops = [op for index, op in enumerate(ops) if index not in gone]
+            ops = np.delete(np.frombuffer(ops.encode(), np.uint8), refused).tobytes().decode()
         for op in "cudr":
             count = ops.count(op)
             if count:
                 self._outcome.count(f"op.{op}", count)
+        return refused
 
     def _single(self, shape: Shape, at: int, payload: bytes) -> None:
         """The reference path."""

@@ -253,7 +253,7 @@ class _Decoding:
         converted = convert_marked(plan, rows, self._placeholder)
         unavailable = _united(converted.unavailable, self._unsent(plan, images))
         odd.update(owners[index] for index in converted.refused.tolist())
-        ops = [image.op for image in images]
+        ops = "".join(image.op for image in images)
         odd.update(owners[index] for index in new_rows_lacking(ops, unavailable))
         left_out = np.flatnonzero(np.isin(owners, list(odd))) if odd else np.empty(0, np.int64)
         self._outcome.rows_of(plan).add_columns(

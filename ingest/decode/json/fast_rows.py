@@ -125,9 +125,9 @@ def decode_all(
 
 def row_images(
     plan: RowPlan, events: Sequence[Any], payloads: Sequence[bytes | None]
-) -> tuple[list[str], list[Any], list[int]]:
+) -> tuple[str, list[Any], list[int]]:
     """Ops, row images (`before` of deletes), and indices that need the reference path."""
-    ops = list(map(_OP_OF, events))
+    ops = "".join(map(_OP_OF, events))
     rows = list(map(_AFTER_OF, events))
     if "d" in ops:
         for index in [index for index, op in enumerate(ops) if op == "d"]:
@@ -147,9 +147,7 @@ def stamps_of(events: Sequence[Any]) -> list[int | None]:
     return list(map(_STAMP_OF, events))
 
 
-def _key_changes(
-    plan: RowPlan, events: Sequence[Any], ops: Sequence[str], rows: Sequence[Any]
-) -> list[int]:
+def _key_changes(plan: RowPlan, events: Sequence[Any], ops: str, rows: Sequence[Any]) -> list[int]:
     """Updates of the key, or without the old key where the target needs it."""
     key_of, single = plan.key_of, len(plan.key) == 1
     required = bool(plan.target.needs_before)

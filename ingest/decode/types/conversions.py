@@ -17,7 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.decode.json.compiled import Wire
 from ingest.decode.types.decimal_columns import (
+    arrow_array,
     decimals_from_bytes,
     decimals_from_text,
     plain_digits,
@@ -25,7 +27,7 @@ from ingest.decode.types.decimal_columns import (
     unscaled_digits,
     whole_digits,
 )
-from ingest.decode.types.exact_numbers import exact_numbers
+from ingest.decode.types.exact_numbers import exact_floats, exact_numbers
 from ingest.decode.types.loose_columns import (
     LOOSE_WIRE,
     bytes_of_latin1,
@@ -52,6 +54,7 @@ from storage.format.types.types import MAX_LENGTH, AtomicType
 __all__ = [
     "CONVERSION_ERRORS",
     "convert",
+    "scanned_as",
     "wire_type",
 ]
 
@@ -124,12 +127,35 @@ def wire_type(codec: Codec) -> Any:
     return _WIRE[codec.kind]
 
 
-def convert(codec: Codec, values: Sequence[Any]) -> pa.Array:
+_SCANNED = {
+    **dict.fromkeys((Kind.INTEGER, Kind.INTEGER_OR_BITS, Kind.EPOCH, Kind.DAYS), Wire.INTEGER),
+    **dict.fromkeys((Kind.TIME, Kind.TIME_MICROS), Wire.INTEGER),
+    **dict.fromkeys((Kind.FLOAT, Kind.SINGLE, Kind.NUMBER), Wire.NUMBER),
+    **dict.fromkeys((Kind.TEXT, Kind.TEXT_OR_JSON, Kind.TEXT_OR_STRUCT), Wire.TEXT),
+    **dict.fromkeys((Kind.TEXT_OR_ANY, Kind.UTF8, Kind.DECIMAL_TEXT), Wire.TEXT),
+    **dict.fromkeys((Kind.ZONED, Kind.ISO_DATE, Kind.ISO_TIME, Kind.ISO_TIMESTAMP), Wire.TEXT),
+    Kind.BASE64: Wire.BASE64,
+    Kind.BOOLEAN: Wire.BOOLEAN,
+}
+
+
+def scanned_as(codec: Codec) -> Wire:
+    """How the compiled scan reads a column's values; `convert` takes arrays of all but tokens."""
+    arrow = codec.arrow
+    if codec.kind is Kind.DECIMAL_BYTES and codec.scale <= _WHOLE.precision:
+        return Wire.BASE64 if pa.types.is_decimal(arrow) else Wire.TOKEN
+    if codec.kind in (Kind.DECIMAL_NUMBER, Kind.DECIMAL_PLAIN) and not codec.unsigned:
+        return Wire.NUMBER if pa.types.is_decimal(arrow) else Wire.TOKEN
+    return _SCANNED.get(codec.kind, Wire.TOKEN)
+
+
+def convert(codec: Codec, values: Sequence[Any] | pa.Array) -> pa.Array:
     """One column.
 
     Args:
         codec: of the column.
-        values: as `wire_type` says, None for null.
+        values: as `wire_type` says, None for null; or an array of what `scanned_as` says: int64,
+            bool, string, of base64 what it stands for, of numbers their texts.
 
     Returns:
         An array of `codec.arrow`, as long as `values`.
@@ -148,23 +174,28 @@ def _all(mask: pa.Array) -> bool:
 
 
 def _plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return pa.array(values, codec.arrow)
+    return arrow_array(values, codec.arrow)
 
 
 def _integer(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    numbers = pa.array(values, codec.arrow)
+    numbers = arrow_array(values, codec.arrow)
     if codec.unsigned:
         require(_all(pc.greater_equal(numbers, 0)), "an unsigned number beyond 63 bits")
     return numbers
 
 
 def _float(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    doubles = pa.array(values, pa.float64())
+    doubles = arrow_array(values, pa.float64())
     return doubles if codec.arrow == pa.float64() else _rounded(doubles)
 
 
+def _number(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    exact = exact_floats if isinstance(values, pa.Array) else exact_numbers
+    return exact(values, codec.arrow)
+
+
 def _single(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return _rounded(pa.array(values, pa.float64())).cast(codec.arrow)
+    return _rounded(arrow_array(values, pa.float64())).cast(codec.arrow)
 
 
 def _rounded(doubles: pa.Array) -> pa.Array:
@@ -181,7 +212,7 @@ def _limited_text(codec: Codec, texts: pa.Array) -> pa.Array:
 
 
 def _text(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return _limited_text(codec, pa.array(values, pa.string()))
+    return _limited_text(codec, arrow_array(values, pa.string()))
 
 
 def _tokens_to(read: Callable[[bytes], str | None]) -> Callable[[Codec, Sequence[Any]], pa.Array]:
@@ -208,7 +239,7 @@ def _base64_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 
 def _utf8(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return _limited_bytes(codec, pa.array(values, pa.string()).cast(pa.binary()))
+    return _limited_bytes(codec, arrow_array(values, pa.string()).cast(pa.binary()))
 
 
 def _as_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
@@ -226,7 +257,7 @@ def _limited_bytes(codec: Codec, values: pa.Array) -> pa.Array:
 
 
 def _bytes(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return _limited_bytes(codec, pa.array(values, pa.binary()))
+    return _limited_bytes(codec, arrow_array(values, pa.binary()))
 
 
 def _hex(codec: Codec, values: Sequence[Any]) -> pa.Array:
@@ -267,10 +298,12 @@ def _decimal_bytes(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 
 def _decimal_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    return decimals_from_text(pa.array(values, pa.string()), codec.arrow)
+    return decimals_from_text(arrow_array(values, pa.string()), codec.arrow)
 
 
 def _decimal_plain(codec: Codec, values: Sequence[Any]) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return decimals_from_text(values, codec.arrow)
     tokens = [None if v is None else bytes(v) for v in values]
     if b"null" in tokens:
         tokens = [None if token == b"null" else token for token in tokens]
@@ -329,7 +362,7 @@ _CONVERTERS: dict[Kind, Callable[[Codec, Sequence[Any]], pa.Array]] = {
     Kind.INTEGER: _integer,
     Kind.BOOLEAN: _plain,
     Kind.FLOAT: _float,
-    Kind.NUMBER: lambda codec, values: exact_numbers(values, codec.arrow),
+    Kind.NUMBER: _number,
     Kind.SINGLE: _single,
     Kind.TEXT: _text,
     Kind.TEXT_OR_JSON: _text,

@@ -7,6 +7,7 @@ closed here (see the comments).
 
 import decimal
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ __all__ = [
     "DECIMAL_CONTEXT",
     "MAX_SCALE",
     "ConversionError",
+    "arrow_array",
     "decimals_from_bytes",
     "decimals_from_text",
     "plain_digits",
@@ -46,8 +48,24 @@ def require(condition: bool, what: str) -> None:
         raise ConversionError(what)
 
 
+def arrow_array(values: Sequence[Any] | pa.Array, type_: pa.DataType) -> pa.Array:
+    """An array of Python values, or of the scan's integers, texts and bytes.
+
+    Raises:
+        pa.ArrowInvalid, pa.ArrowTypeError, OverflowError: a value does not fit.
+    """
+    if isinstance(values, pa.Array):
+        if values.type == type_:
+            return values
+        integers = pa.types.is_integer(values.type) and pa.types.is_integer(type_)
+        if integers or (pa.types.is_string(values.type) and pa.types.is_floating(type_)):
+            return values.cast(type_)
+        values = values.to_pylist()  # casts of other types would take more than a list does
+    return pa.array(values, type_)
+
+
 def decimals_from_bytes(
-    values: Sequence[bytes | None], scale: int, target: pa.Decimal128Type
+    values: Sequence[bytes | None] | pa.Array, scale: int, target: pa.Decimal128Type
 ) -> pa.Array:
     """Decimals from big-endian two's complement unscaled numbers.
 
@@ -61,7 +79,7 @@ def decimals_from_bytes(
 
     Cost: about 0.1 us a value.
     """
-    numbers = pa.array(values, pa.binary())
+    numbers = arrow_array(values, pa.binary())
     if numbers.null_count == len(numbers):
         return pa.nulls(len(numbers), target)  # whatever the scale is
     words = _signed_words(numbers)

@@ -103,7 +103,7 @@ def _loosely(token: bytes) -> Any:
 
 
 def _int_column(codec: Codec, token: bytes, _: Placeholder) -> int:
-    number = _fitting_integer(codec, integer_of(token))
+    number: int = _fitting_integer(codec, integer_of(token))
     if codec.unsigned and number < 0:
         raise UnrepresentableError(
             f"{number + 2**64} of an unsigned column is out of the range of BIGINT; "
@@ -112,7 +112,9 @@ def _int_column(codec: Codec, token: bytes, _: Placeholder) -> int:
     return number
 
 
-def _fitting_integer(codec: Codec, number: int) -> int:
+def _fitting_integer(codec: Codec, number: int) -> Any:
+    if pa.types.is_decimal(codec.arrow):
+        return _exact(codec, decimal.Decimal(number))
     half = 1 << (codec.arrow.bit_width - 1)
     return in_range(number, -half, half - 1, str(codec.arrow))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.types.decimal_columns import require
+from ingest.decode.types.decimal_columns import arrow_array, require
 from ingest.decode.types.infinities import (
     DAYS,
     EPOCHS,
@@ -55,12 +55,12 @@ def _all(mask: pa.Array) -> bool:
 
 
 def _days(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    numbers, signs = without_infinities(pa.array(values, pa.int32()), DAYS, codec.infinity)
+    numbers, signs = without_infinities(arrow_array(values, pa.int32()), DAYS, codec.infinity)
     return with_bounds(numbers.view(codec.arrow), signs)
 
 
 def _time(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    numbers = pa.array(values, pa.int64())
+    numbers = arrow_array(values, pa.int64())
     per_ms = PER_UNIT[codec.unit]
     in_day = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, _DAY_MS * per_ms))
     require(_all(in_day), "outside of a day")
@@ -68,7 +68,7 @@ def _time(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 
 def _time_micros(codec: Codec, values: Sequence[Any]) -> pa.Array:
-    numbers = pa.array(values, pa.int64())
+    numbers = arrow_array(values, pa.int64())
     factor, divisor = MICROS_PER[codec.unit]
     if divisor == 1:
         return pc.multiply_checked(numbers, factor)
@@ -85,7 +85,7 @@ def _time_text(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 def _epoch(codec: Codec, values: Sequence[Any]) -> pa.Array:
     arrow = codec.arrow
-    sent = pa.array(values, pa.int64())
+    sent = arrow_array(values, pa.int64())
     numbers, signs = without_infinities(sent, EPOCHS[codec.unit], codec.infinity)
     instants = numbers.view(pa.timestamp(codec.unit, tz=arrow.tz))
     return with_bounds(instants if codec.unit == arrow.unit else instants.cast(arrow), signs)
@@ -93,7 +93,7 @@ def _epoch(codec: Codec, values: Sequence[Any]) -> pa.Array:
 
 def _zoned(codec: Codec, values: Sequence[Any]) -> pa.Array:
     # Arrow refuses a text without offset when the type has a zone, and more digits than it holds
-    texts, signs = texts_without_infinities(pa.array(values, pa.string()), codec.infinity)
+    texts, signs = texts_without_infinities(arrow_array(values, pa.string()), codec.infinity)
     return with_bounds(_parsed(codec, texts), signs)
 
 
@@ -117,7 +117,7 @@ def cut_pattern(unit: str) -> tuple[str, str]:
 
 
 def _without_z(values: Sequence[Any]) -> pa.Array:
-    texts = pa.array(values, pa.string())
+    texts = arrow_array(values, pa.string())
     return pc.if_else(pc.ends_with(texts, "Z"), pc.utf8_slice_codeunits(texts, 0, -1), texts)
 
 

@@ -45,6 +45,8 @@ def _count_source(into: Instruments, report: BatchReport) -> None:
             into.add("dlq_records_total", count, topic, reason)
     for topic, count in report.records.items():
         into.add("source_records_total", count, topic)
+    for topic, count in report.walked.items():
+        into.add("decode_walked_records_total", count, topic)
     for topic, found in report.ordering_violations.items():
         into.add("ordering_violations_total", len(found), topic)
     for topic, count in report.split_key_updates.items():

@@ -118,6 +118,13 @@ _DECODE = (
         ("topic", "reason"),
     ),
     Metric(
+        "decode_walked_records_total",
+        "counter",
+        "Committed records that the compiled scan decoded; the rest of `decode_records_total` took "
+        "more CPU.",
+        ("topic",),
+    ),
+    Metric(
         "quarantined_rows_total",
         "counter",
         "Records written to the quarantine table, by target table; empty if it is unknown.",

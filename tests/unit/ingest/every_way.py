@@ -21,6 +21,7 @@ from storage.format.metadata.schema import TableSchema
 from tests.unit.ingest.avro_events import SOURCE as AVRO_SOURCE
 from tests.unit.ingest.avro_events import Schemas, Writer, envelope
 from tests.unit.ingest.debezium_events import TOPIC, connect_block, dumps, event
+from tests.unit.ingest.walking import walking
 
 __all__ = ["BARE", "EveryWay", "avro_row", "avro_type", "by_columns", "by_reference", "stored"]
 
@@ -38,8 +39,12 @@ def _refused(*_: Any) -> Any:
 
 @contextlib.contextmanager
 def by_columns(*, strictly: bool = False) -> Iterator[None]:
-    """Even few Avro messages are decoded in step; `strictly`: nothing else may happen."""
+    """Few Avro messages are decoded in step, too, and few JSON events walked.
+
+    `strictly`: nothing else may happen.
+    """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(walking())
         for module in (avro_lanes, debezium_avro):
             stack.enter_context(mock.patch.object(module, "LEAST_MESSAGES", 1))
         if strictly:
@@ -52,6 +57,7 @@ def by_reference() -> Iterator[None]:
     """Every row event goes alone through the reference path."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(debezium_json, "decode_all", _none))
+        stack.enter_context(mock.patch.object(debezium_json, "scanner", return_value=None))
         lanes = mock.patch.object(writer_schemas.EnvelopeLanes, "of", return_value=None)
         stack.enter_context(lanes)
         yield

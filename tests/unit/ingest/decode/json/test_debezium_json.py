@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import decimal
 import json
 
 import pytest
@@ -453,3 +454,14 @@ def test_many_chunks_and_bad_ones_in_between():
         10 + 2 * n for n in range(5_000) if n % 700 == 3 and n % 50
     ]
     assert result.counts == {"op.c": len(expected), "tombstone": 100}
+
+
+def test_bits_that_a_decimal_column_does_not_hold_are_bad():
+    bits = connect_field("v", "bytes", "io.debezium.data.Bits", parameters={"length": "9"})
+    block = connect_block(connect_field("id", "int64"), bits)
+    values = [with_block(block, event("c", None, {"id": 1, "v": v})) for v in ("AQ==", "abcdefgh")]
+    result = decoder(schema(("id", "BIGINT"), ("v", "DECIMAL(9,2)")), evolvable=False).decode(
+        batch(*values)
+    )
+    assert [row["v"] for row in rows(result)] == [decimal.Decimal("1.00")]
+    assert classes(result) == ["type"]

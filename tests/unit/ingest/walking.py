@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compiled scan in tests: made once for the machine, and used from the first events on."""
+
+import contextlib
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from ingest.decode.json import compiled, debezium_json, layout
+
+__all__ = ["compiled_scan", "walking"]
+
+
+@functools.cache
+def compiled_scan() -> Any:
+    """The functions, compiled where the cache does not have them."""
+    if compiled.load() is None:
+        pytest.importorskip("numba")
+        subprocess.run([sys.executable, "-m", compiled.__name__], check=True)
+    found = compiled.load()
+    assert found is not None
+    return found
+
+
+@contextlib.contextmanager
+def walking() -> Iterator[None]:
+    """Layouts are learned from single events and nothing makes decoders stop walking."""
+    scan = compiled_scan()
+    with (
+        mock.patch.object(debezium_json, "scanner", return_value=scan),
+        mock.patch.object(debezium_json, "_FIRST_CHUNK", 3),
+        mock.patch.object(layout, "_LEAST_LEARNED", 1),
+        mock.patch.object(layout, "_SAMPLES", 1_000),
+        mock.patch.object(layout, "_PAUSE", 0),
+    ):
+        yield
