@@ -18,6 +18,7 @@ from ingest.state.parking import Parking
 from ingest.tools.verify import at_rest, repair
 from storage.clock import SystemClock
 from storage.io.local import LocalFileIO
+from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.unit.ingest.tools.verify.kit import Pair
 
@@ -278,6 +279,28 @@ def test_a_commit_between_read_and_commit_starts_over(pair, capsys, monkeypatch)
     assert pair.rows() == [*rows(range(20)), (60, "late", 1)]  # no candidate; the next run has it
     assert pair.run(capsys, "--repair")[1]["extra"] == 1
     assert pair.rows() == rows(range(20))
+
+
+def test_a_commit_between_the_rows_and_their_compaction(pair, capsys, monkeypatch):
+    """Once the rows are published their files stay, whatever becomes of the compaction."""
+    table = broken(pair, options={"bucket": "1", "deletion-vectors.enabled": "true"})
+    check = repair.Repair._check
+    calls = []
+
+    def late(self, user, base, require_rest, latest):
+        calls.append(latest.id)
+        if len(calls) == 2:
+            pair.put(table, [(60, "late", 1)])
+            latest = table.latest_snapshot()
+        check(self, user, base, require_rest, latest)
+
+    monkeypatch.setattr(repair.Repair, "_check", late)
+    code, found = pair.run(capsys, "--repair")
+    assert code == 0, found
+    assert len(found["repair"]["snapshots"]) == 1
+    assert len(calls) >= 2
+    assert pair.rows() == [*rows(range(20)), (60, "late", 1)]
+    check_table(table)
 
 
 def test_the_source_changes_between_the_reads(pair, capsys, monkeypatch):
