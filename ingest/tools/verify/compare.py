@@ -129,15 +129,15 @@ class Comparison:
         complete: whether these are all of them; False = the search was ended at the limit.
     """
 
-    source_rows: int
-    lake_rows: int
-    source_checksum: str
-    lake_checksum: str
-    ranges: int
-    ranges_differing: int
-    candidates: pa.Table
-    kinds: tuple[Kind, ...]
-    complete: bool
+    source_rows: int = 0
+    lake_rows: int = 0
+    source_checksum: str = ""
+    lake_checksum: str = ""
+    ranges: int = 0
+    ranges_differing: int = 0
+    candidates: pa.Table = dataclasses.field(default_factory=lambda: pa.table({}))
+    kinds: tuple[Kind, ...] = ()
+    complete: bool = True
 
 
 def compare(
@@ -267,7 +267,7 @@ def _candidates(
         keys = [key for key, kind in found.items() if (kind is Kind.EXTRA) is extra]
         parts.append(first_rows(tables[side], np.array(keys, np.uint64)))
     rows = pa.concat_tables(parts).select([*columns.key_names, UNFIT, KEY_HASH])
-    return rows, tuple(found[key] for key in rows.column(KEY_HASH).to_pylist())
+    return rows, tuple(found[key] for key in np.asarray(rows.column(KEY_HASH)).tolist())
 
 
 def first_rows(table: pa.Table, keys: Hashes) -> pa.Table:

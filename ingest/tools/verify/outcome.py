@@ -3,55 +3,17 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ingest.errors import ExitCode, exit_code_of
-from ingest.observe.text_table import plain
 from ingest.tools.verify.columns import LeftOut
-from ingest.tools.verify.compare import Kind
+from ingest.tools.verify.compare import Comparison, Kind
+from ingest.tools.verify.recheck import Confirmed
 
-__all__ = ["Example", "RepairReport", "TableOutcome", "exit_code"]
+__all__ = ["RepairReport", "TableOutcome", "exit_code"]
 
-_LONGEST = 120
-_WORDS = {Kind.MISSING: "missing", Kind.EXTRA: "extra", Kind.DIFFERENT: "different"}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Example:
-    """One key that differs.
-
-    Attributes:
-        kind: how.
-        key: values by column.
-        differences: of `DIFFERENT`: column, value in the source, value in the lake.
-    """
-
-    kind: Kind
-    key: Mapping[str, Any]
-    differences: tuple[tuple[str, Any, Any], ...] = ()
-
-    @property
-    def line(self) -> str:
-        """For people."""
-        text = ", ".join(f"{name} = {_short(value)}" for name, value in self.key.items())
-        if self.differences:
-            each = [
-                f"{name}: source {_short(one)}, lake {_short(two)}"
-                for name, one, two in self.differences
-            ]
-            text += "  " + "; ".join(each)
-        return text
-
-    def document(self) -> dict[str, Any]:
-        """As plain values."""
-        values: dict[str, Any] = {"kind": _WORDS[self.kind], "key": plain(self.key)}
-        if self.differences:
-            values["columns"] = {
-                name: {"source": plain(one), "lake": plain(two)}
-                for name, one, two in self.differences
-            }
-        return values
+_RANGES = "of the key's hash"
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -99,19 +61,8 @@ class TableOutcome:
         table: `database.table`.
         source: what it was compared with.
         snapshot: the lake's snapshot that was read first.
-        source_rows: rows of the source.
-        lake_rows: rows of the lake.
-        source_checksum: of all rows.
-        lake_checksum: of all rows.
-        ranges: how many there were.
-        range_kind: of what they are ranges.
-        ranges_differing: how many differed.
-        counts: confirmed keys by kind.
-        unfit: those of them whose key the lake's types cannot hold.
-        moving: keys that changed in the source whenever they were read.
-        settled: keys that differed at first and were equal when read again.
-        complete: whether all keys that differ were found.
-        examples: the first of each kind.
+        comparison: of one read of each side.
+        confirmed: what remained when keys were read again.
         left_out: columns that were not compared.
         notes: what else a reader should know.
         position: where the source's log ended when the lake was waited for.
@@ -124,19 +75,8 @@ class TableOutcome:
     table: str
     source: str = ""
     snapshot: int | None = None
-    source_rows: int = 0
-    lake_rows: int = 0
-    source_checksum: str = ""
-    lake_checksum: str = ""
-    ranges: int = 0
-    range_kind: str = "of the key's hash"
-    ranges_differing: int = 0
-    counts: dict[Kind, int] = dataclasses.field(default_factory=dict)
-    unfit: int = 0
-    moving: int = 0
-    settled: int = 0
-    complete: bool = True
-    examples: tuple[Example, ...] = ()
+    comparison: Comparison = dataclasses.field(default_factory=Comparison)
+    confirmed: Confirmed = dataclasses.field(default_factory=Confirmed)
     left_out: tuple[LeftOut, ...] = ()
     notes: list[str] = dataclasses.field(default_factory=list)
     position: str | None = None
@@ -152,11 +92,11 @@ class TableOutcome:
             return "failed"
         if self.skipped:
             return "skipped"
-        if any(self.counts.values()) and not self._repaired:
+        if any(self.confirmed.counts.values()) and not self._repaired:
             return "different"
-        if self._repaired and self.complete and not self.moving:
-            return "repaired"
-        return "equal" if not self.moving and self.complete else "moving"
+        if not self.comparison.complete or self.confirmed.moving:
+            return "moving"
+        return "repaired" if self._repaired else "equal"
 
     @property
     def _repaired(self) -> bool:
@@ -164,27 +104,28 @@ class TableOutcome:
         repair = self.repair
         if repair is None or repair.dry_run or repair.unrepaired:
             return False
-        return not self.unfit
+        return not self.confirmed.unfit
 
     def document(self) -> dict[str, Any]:
         """As plain values."""
+        comparison, confirmed = self.comparison, self.confirmed
         repair = {} if self.repair is None else {"repair": self.repair.document()}
         return {
             "table": self.table,
             "source": self.source,
             "outcome": self.outcome,
             "snapshot": self.snapshot,
-            "source_rows": self.source_rows,
-            "lake_rows": self.lake_rows,
-            "source_checksum": self.source_checksum,
-            "lake_checksum": self.lake_checksum,
-            "ranges": self.ranges,
-            "ranges_differing": self.ranges_differing,
-            **{word: self.counts.get(kind, 0) for kind, word in _WORDS.items()},
-            "moving": self.moving,
-            "settled": self.settled,
-            "complete": self.complete,
-            "examples": [each.document() for each in self.examples],
+            "source_rows": comparison.source_rows,
+            "lake_rows": comparison.lake_rows,
+            "source_checksum": comparison.source_checksum,
+            "lake_checksum": comparison.lake_checksum,
+            "ranges": comparison.ranges,
+            "ranges_differing": comparison.ranges_differing,
+            **{kind.name.lower(): confirmed.counts.get(kind, 0) for kind in Kind},
+            "moving": confirmed.moving,
+            "settled": confirmed.settled,
+            "complete": comparison.complete,
+            "examples": [each.document() for each in confirmed.examples],
             "not_compared": {each.column: each.reason for each in self.left_out},
             "notes": self.notes,
             "position": self.position,
@@ -203,51 +144,49 @@ class TableOutcome:
             yield f"{self.table}: skipped: {self.skipped}"
             return
         yield f"{self.table}: {self.outcome} ({self.source})"
+        found = self.comparison
         snapshot = "" if self.snapshot is None else f" (snapshot {self.snapshot})"
         yield (
-            f"  rows       {self.source_rows:,} in the source, "
-            f"{self.lake_rows:,} in the lake{snapshot}"
+            f"  rows       {found.source_rows:,} in the source, "
+            f"{found.lake_rows:,} in the lake{snapshot}"
         )
-        if self.source_checksum == self.lake_checksum:
-            yield f"  checksum   {self.source_checksum}"
+        if found.source_checksum == found.lake_checksum:
+            yield f"  checksum   {found.source_checksum}"
         else:
-            yield f"  checksum   source {self.source_checksum}, lake {self.lake_checksum}"
-        yield f"  ranges     {self.ranges:,} {self.range_kind}, {self.ranges_differing:,} differ"
+            yield f"  checksum   source {found.source_checksum}, lake {found.lake_checksum}"
+        yield f"  ranges     {found.ranges:,} {_RANGES}, {found.ranges_differing:,} differ"
         yield from self._keys()
         for each in self.left_out:
             yield f"  not compared  {each.column}: {each.reason}"
         for note in self.notes:
             yield f"  note       {note}"
-        for kind in Kind:
-            shown = [each for each in self.examples if each.kind is kind]
-            if shown:
-                yield f"  {kind.value}:"
-                yield from (f"    {each.line}" for each in shown)
-                rest = self.counts.get(kind, 0) - len(shown)
-                if rest > 0:
-                    yield f"    … and {rest:,} more"
-        rate = max(self.source_rows, self.lake_rows) / self.seconds if self.seconds else 0
+        yield from self._examples()
+        rate = max(found.source_rows, found.lake_rows) / self.seconds if self.seconds else 0
         yield f"  took       {self.seconds:.1f} s, {rate:,.0f} rows/s"
 
     def _keys(self) -> Iterable[str]:
-        parts = [f"{self.counts.get(kind, 0):,} {kind.value}" for kind in Kind]
-        least = "" if self.complete else "at least "
+        found = self.confirmed
+        parts = [f"{found.counts.get(kind, 0):,} {kind.value}" for kind in Kind]
+        least = "" if self.comparison.complete else "at least "
         yield f"  keys       {least}{', '.join(parts)}"
         if self.repair is not None:
             yield from self.repair.lines()
-        if self.settled:
-            yield f"  settled    {self.settled:,} keys differed at first, and not when read again"
-        if self.moving:
-            yield f"  moving     {self.moving:,} keys changed in the source whenever they were read"
+        if found.settled:
+            yield f"  settled    {found.settled:,} keys differed at first, and not when read again"
+        if found.moving:
+            yield (
+                f"  moving     {found.moving:,} keys changed in the source whenever they were read"
+            )
 
-
-def _short(value: object) -> str:
-    text = "NULL" if value is None else repr(plain(value)) if _quoted(value) else str(plain(value))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
-
-
-def _quoted(value: object) -> bool:
-    return isinstance(value, str | bytes)
+    def _examples(self) -> Iterable[str]:
+        for kind in Kind:
+            shown = [each for each in self.confirmed.examples if each.kind is kind]
+            if shown:
+                yield f"  {kind.value}:"
+                yield from (f"    {each.line}" for each in shown)
+                rest = self.confirmed.counts.get(kind, 0) - len(shown)
+                if rest > 0:
+                    yield f"    … and {rest:,} more"
 
 
 def exit_code(outcomes: Iterable[TableOutcome]) -> int:

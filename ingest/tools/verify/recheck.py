@@ -8,13 +8,14 @@ next round; after the last one it is *moving*.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingest.observe.text_table import plain
 from ingest.tools.verify.columns import Columns
 from ingest.tools.verify.compare import (
     KEY_HASH,
@@ -28,11 +29,48 @@ from ingest.tools.verify.compare import (
 )
 from ingest.tools.verify.hashes import column_hashes
 from ingest.tools.verify.lake import TableSide
-from ingest.tools.verify.outcome import Example
 
-__all__ = ["Confirmed", "confirm", "rows_of_keys"]
+__all__ = ["Confirmed", "Example", "confirm", "rows_of_keys"]
 
 HIDDEN = "***"
+_LONGEST = 120
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Example:
+    """One key that differs.
+
+    Attributes:
+        kind: how.
+        key: values by column.
+        differences: of `DIFFERENT`: column, value in the source, value in the lake.
+    """
+
+    kind: Kind
+    key: Mapping[str, Any]
+    differences: tuple[tuple[str, Any, Any], ...] = ()
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        text = ", ".join(f"{name} = {_short(value)}" for name, value in self.key.items())
+        if self.differences:
+            each = [
+                f"{name}: source {_short(one)}, lake {_short(two)}"
+                for name, one, two in self.differences
+            ]
+            text += "  " + "; ".join(each)
+        return text
+
+    def document(self) -> dict[str, Any]:
+        """As plain values."""
+        values: dict[str, Any] = {"kind": self.kind.name.lower(), "key": plain(self.key)}
+        if self.differences:
+            values["columns"] = {
+                name: {"source": plain(one), "lake": plain(two)}
+                for name, one, two in self.differences
+            }
+        return values
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +88,7 @@ class Confirmed:
         kinds: how keys differ, by the hash of the key.
     """
 
-    counts: dict[Kind, int]
+    counts: dict[Kind, int] = dataclasses.field(default_factory=dict)
     moving: int = 0
     settled: int = 0
     unfit: int = 0
@@ -236,3 +274,12 @@ class _Examples:
 
 def _unfit(row: pa.Table) -> dict[str, str]:
     return dict(row.column(UNFIT)[0].as_py() or ())
+
+
+def _short(value: object) -> str:
+    text = "NULL" if value is None else repr(plain(value)) if _quoted(value) else str(plain(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+
+
+def _quoted(value: object) -> bool:
+    return isinstance(value, str | bytes)

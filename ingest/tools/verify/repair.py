@@ -272,16 +272,19 @@ class Repair:
     ) -> None:
         """Refuse to publish on a snapshot that others wrote after the lake was read.
 
+        Where the rows are published already, and only their compaction is to follow, all is well.
+
         Raises:
-            CommitConflictError: they did.
+            CommitConflictError: they did; nothing was committed.
         """
         newest = 0 if latest is None else latest.id
-        for number in range((base or 0) + 1, newest + 1):
-            snapshot = self._table.snapshots.read(number)
-            writes = snapshot.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
-            if writes and snapshot.commit_user != user:
+        since = [self._table.snapshots.read(i) for i in range((base or 0) + 1, newest + 1)]
+        if any(each.commit_user == user for each in since):
+            return
+        for each in since:
+            if each.commit_kind in (CommitKind.APPEND, CommitKind.OVERWRITE):
                 raise CommitConflictError(
-                    "the table was written meanwhile", table=self._name, snapshot=number
+                    "the table was written meanwhile", table=self._name, snapshot=each.id
                 )
         require_rest()
 

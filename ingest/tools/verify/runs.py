@@ -231,11 +231,7 @@ class _Comparison:
                 rows_per_range=request.page_rows,
                 limit=request.limit,
             )
-            outcome.source_rows, outcome.lake_rows = comparison.source_rows, comparison.lake_rows
-            outcome.source_checksum = comparison.source_checksum
-            outcome.lake_checksum = comparison.lake_checksum
-            outcome.ranges = comparison.ranges
-            outcome.ranges_differing = comparison.ranges_differing
+            outcome.comparison = comparison
             if comparison.ranges_differing:
                 self._confirm(source, lake, columns, comparison, waited)
 
@@ -258,11 +254,7 @@ class _Comparison:
             shown=request.shown,
             masked=request.mask,
         )
-        outcome.counts = confirmed.counts
-        outcome.moving, outcome.settled = confirmed.moving, confirmed.settled
-        outcome.unfit = confirmed.unfit
-        outcome.complete = comparison.complete
-        outcome.examples = confirmed.examples
+        outcome.confirmed = confirmed
         if not request.rechecks:
             outcome.notes.append("keys that differ were not read again (--rechecks 0)")
         if request.repair and confirmed.kinds:

@@ -34,13 +34,14 @@ class Pair:
         rows: Iterable[Sequence[Any]] = (),
         *,
         keys: Sequence[str] = ("id",),
+        partitions: Sequence[str] = (),
         name: str = "shop.t",
         options: dict[str, str] | None = None,
     ) -> Any:
         schema = new_schema(
             [(column, parse_type(text)) for column, text in columns],
             primary_keys=keys,
-            partition_keys=(),
+            partition_keys=partitions,
             options={"bucket": "2" if keys else "-1", **(options or {})},
             now_ms=0,
         )

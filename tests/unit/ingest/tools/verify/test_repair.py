@@ -11,12 +11,14 @@ import pytest
 from ingest.cli import main as cli
 from ingest.daemon.configuration import load_settings
 from ingest.errors import ExitCode
+from ingest.source.position.ordered_tables import POSITION_COLUMNS
 from ingest.state.lease import Lease
 from ingest.state.ownership import Owner
 from ingest.state.parking import Parking
 from ingest.tools.verify import at_rest, repair
 from storage.clock import SystemClock
 from storage.io.local import LocalFileIO
+from storage.testing.invariants import check_table
 from tests.changelog_kit import changes_of
 from tests.unit.ingest.tools.verify.kit import Pair
 
@@ -137,6 +139,38 @@ def test_a_computed_partition_moves_the_row(pair, capsys):
     assert pair.rows() == [(i, f"name {i}", i, i % 3) for i in range(6)]
 
 
+def test_a_row_in_another_partition_is_moved(pair, capsys):
+    """The partition column is not in the key: an index says where the row is."""
+    columns = (*COLUMNS, ("part", "STRING"))
+    made = [(i, f"name {i}", i, f"p{i % 2}") for i in range(6)]
+    options = {"bucket": "-1"}
+    table = pair.lake(columns, made, partitions=("part",), options=options)
+    pair.put(table, [(4, "name 4", 4, "p1"), (7, "surplus", 7, "p0")])
+    pair.put(table, [made[2]], kind="-D")
+    create = "CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, amount INTEGER, part TEXT)"
+    pair.source(create, rows=made)
+    code, found = pair.run(capsys, "--repair")
+    assert code == 0, found
+    assert pair.rows() == made
+
+
+def test_tables_in_the_order_of_the_source(pair, capsys):
+    """A repaired row keeps its position, so a later event wins and an earlier one loses."""
+    positions = [(name, "BIGINT") for name in POSITION_COLUMNS[:2]]
+    options = {"sequence.field": ",".join(name for name, _ in positions)}
+    table = pair.lake(
+        (*COLUMNS, *positions), [(*row, 0, 100) for row in rows(range(5))], options=options
+    )
+    pair.put(table, [(2, "wrong", 2, 0, 100), (9, "surplus", 9, 0, 100)])
+    pair.source(CREATE, rows=rows(range(6)))
+    code, found = pair.run(capsys, "--repair")
+    assert code == 0, found
+    assert [row[:3] for row in pair.rows()] == rows(range(6))
+    assert [row[4] for row in pair.rows()] == [100] * 5 + [None]
+    pair.put(table, [(2, "earlier", 2, 0, 99), (3, "later", 3, 0, 101), (5, "event", 5, 0, 1)])
+    assert [row[1] for row in pair.rows()][2:6] == ["name 2", "later", "name 4", "event"]
+
+
 def test_a_row_of_a_later_order_is_said_to_stay(pair, capsys):
     table = pair.lake(COLUMNS, rows(range(5)), options={"sequence.field": "amount"})
     pair.put(table, [(1, "ahead", 100), (2, "same", 2)])
@@ -245,6 +279,28 @@ def test_a_commit_between_read_and_commit_starts_over(pair, capsys, monkeypatch)
     assert pair.rows() == [*rows(range(20)), (60, "late", 1)]  # no candidate; the next run has it
     assert pair.run(capsys, "--repair")[1]["extra"] == 1
     assert pair.rows() == rows(range(20))
+
+
+def test_a_commit_between_the_rows_and_their_compaction(pair, capsys, monkeypatch):
+    """Once the rows are published their files stay, whatever becomes of the compaction."""
+    table = broken(pair, options={"bucket": "1", "deletion-vectors.enabled": "true"})
+    check = repair.Repair._check
+    calls = []
+
+    def late(self, user, base, require_rest, latest):
+        calls.append(latest.id)
+        if len(calls) == 2:
+            pair.put(table, [(60, "late", 1)])
+            latest = table.latest_snapshot()
+        check(self, user, base, require_rest, latest)
+
+    monkeypatch.setattr(repair.Repair, "_check", late)
+    code, found = pair.run(capsys, "--repair")
+    assert code == 0, found
+    assert len(found["repair"]["snapshots"]) == 1
+    assert len(calls) >= 2
+    assert pair.rows() == [*rows(range(20)), (60, "late", 1)]
+    check_table(table)
 
 
 def test_the_source_changes_between_the_reads(pair, capsys, monkeypatch):

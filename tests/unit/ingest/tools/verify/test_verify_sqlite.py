@@ -475,7 +475,7 @@ def test_soft_deletes_masks_and_computed_columns_of_the_pipeline(pair, tmp_path)
         clock=ManualClock(),
     )
     database.close()
-    assert (found.outcome, found.lake_rows) == ("equal", 6)
+    assert (found.outcome, found.comparison.lake_rows) == ("equal", 6)
     assert {each.column: each.reason for each in found.left_out} == {
         "name": "masked by the pipeline",
         "twice": "computed by the pipeline",
