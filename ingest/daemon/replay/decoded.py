@@ -29,7 +29,7 @@ __all__ = ["Bounds", "Decoded", "PartRows", "Reader", "decoded"]
 
 _ROUNDS = 6
 
-Place = tuple[str, int]
+SourcePartition = tuple[str, int]
 """Topic and partition."""
 
 Reader = Callable[[str, int, int, int], Iterable[RawBatch]]
@@ -76,7 +76,7 @@ class PartRows:
 
 @dataclasses.dataclass(slots=True)
 class Decoded:
-    """What became of the chosen records.
+    """The outcome of the chosen records.
 
     Attributes:
         plan: what they were decoded with.
@@ -176,20 +176,20 @@ class _Run:
     found: Decoded
 
     def run(self, chosen: Sequence[Kept]) -> Decoded:
-        by_place: dict[Place, list[Kept]] = {}
+        by_source: dict[SourcePartition, list[Kept]] = {}
         for record in chosen:
-            by_place.setdefault((record.topic, record.partition), []).append(record)
-        for place in sorted(by_place):
-            self._partition(place, by_place[place])
+            by_source.setdefault((record.topic, record.partition), []).append(record)
+        for source in sorted(by_source):
+            self._partition(source, by_source[source])
         return self.found
 
-    def _partition(self, place: Place, chosen: Sequence[Kept]) -> None:
+    def _partition(self, source: SourcePartition, chosen: Sequence[Kept]) -> None:
         offsets = pa.array([record.offset for record in chosen], pa.int64())
         tables: dict[str, KeyedRows] = {}
 
         def rows_of(name: str) -> KeyedRows:
             if name not in tables:
-                end = self.bounds.end(name, *place)
+                end = self.bounds.end(name, *source)
                 table = self.book.table(name)
                 tables[name] = KeyedRows(table, offsets, end, alone=self.alone)
             return tables[name]
@@ -197,27 +197,27 @@ class _Run:
         kept = self._decode(raw_of(chosen))
         for change in kept.changes:
             rows_of(change.target).take_kept(change.rows)
-        self._note(place, kept, {record.offset for record in chosen})
-        seen, unreadable = self._later(place, chosen, rows_of)
-        blocked = self._blocked(place, chosen, unreadable)
+        self._note(source, kept, {record.offset for record in chosen})
+        seen, unreadable = self._later(source, chosen, rows_of)
+        blocked = self._blocked(source, chosen, unreadable)
         moving = {name for name, rows in tables.items() if rows.moves}
         blocked |= {
             record.offset
             for record in chosen
-            if self.found.tables.get((*place, record.offset)) in moving
+            if self.found.tables.get((*source, record.offset)) in moving
         }
         if blocked:
             for offset in blocked:
-                del self.found.tables[*place, offset]
-                self.found.blocked.add((*place, offset))
+                del self.found.tables[*source, offset]
+                self.found.blocked.add((*source, offset))
             left = [record for record in chosen if record.offset not in blocked]
             if left:
-                self._partition(place, left)
+                self._partition(source, left)
             return
         for name, rows in tables.items():
             found = rows.rows(seen)
             if found is not None:
-                self.found.rows.setdefault(name, []).append(PartRows(*place, found))
+                self.found.rows.setdefault(name, []).append(PartRows(*source, found))
 
     def _decode(self, raw: RawBatch) -> DecodeResult:
         """Decode records; those that an earlier attempt could not write are bad."""
@@ -240,32 +240,32 @@ class _Run:
         return dataclasses.replace(result, changes=changes, bad=bad)
 
     def _later(
-        self, place: Place, chosen: Sequence[Kept], rows_of: Callable[[str], KeyedRows]
+        self, source: SourcePartition, chosen: Sequence[Kept], rows_of: Callable[[str], KeyedRows]
     ) -> tuple[set[int], list[BadRecord]]:
         """Read the source: offsets of chosen records that it has, and what else is bad."""
         seen: set[int] = set()
         unreadable: list[BadRecord] = []
-        last = self.bounds.last(*place)
+        last = self.bounds.last(*source)
         if self.alone or chosen[0].offset >= last:
             return seen, unreadable
         mine = {record.offset for record in chosen}
-        for raw in checked(self.read(*place, chosen[0].offset, last), chosen, seen):
+        for raw in checked(self.read(*source, chosen[0].offset, last), chosen, seen):
             result = self._decode(raw)
             for change in result.changes:
                 rows_of(change.target).take(change.rows)
-            self._note(place, result, mine & set(raw.offsets))
+            self._note(source, result, mine & set(raw.offsets))
             unreadable += [bad for bad in result.bad if bad.offset not in mine]
         return seen, unreadable
 
     def _blocked(
-        self, place: Place, chosen: Sequence[Kept], unreadable: Sequence[BadRecord]
+        self, source: SourcePartition, chosen: Sequence[Kept], unreadable: Sequence[BadRecord]
     ) -> set[int]:
         """Offsets of good chosen records that a later record of the same key forbids."""
         last: dict[bytes, int] = {}
         nameless = -1
         for record in unreadable:
-            end = self.bounds.end(record.target, *place)
-            if (*place, record.offset) in self.waiting or record.offset >= end:
+            end = self.bounds.end(record.target, *source)
+            if (*source, record.offset) in self.waiting or record.offset >= end:
                 continue
             if record.key is None:
                 nameless = max(nameless, record.offset)
@@ -274,7 +274,7 @@ class _Run:
         any_key = max([nameless, *last.values()])
         blocked = set()
         for kept in chosen:
-            name = self.found.tables.get((*place, kept.offset))
+            name = self.found.tables.get((*source, kept.offset))
             if name is None or not applies_again(self.book.table(name)):
                 continue
             known = nameless if kept.key is None else last.get(same_key(kept.key), nameless)
@@ -282,20 +282,20 @@ class _Run:
                 blocked.add(kept.offset)
         return blocked
 
-    def _note(self, place: Place, result: DecodeResult, mine: Collection[int]) -> None:
+    def _note(self, source: SourcePartition, result: DecodeResult, mine: Collection[int]) -> None:
         """Note the outcome of chosen records; the source's copy of a record is decoded last."""
         found = self.found
         for offset in mine:
-            found.bad.pop((*place, offset), None)
-            found.tables.pop((*place, offset), None)
+            found.bad.pop((*source, offset), None)
+            found.tables.pop((*source, offset), None)
         for record in result.bad:
             if record.offset in mine:
-                found.bad[*place, record.offset] = record
+                found.bad[*source, record.offset] = record
         for change in result.changes:
-            end = self.bounds.end(change.target, *place)
+            end = self.bounds.end(change.target, *source)
             for offset in set(change.rows.column(OFFSET_COLUMN).to_pylist()) & set(mine):
                 if offset < end:
-                    found.tables[*place, offset] = change.target
+                    found.tables[*source, offset] = change.target
                 else:
-                    found.later.add((*place, offset))
+                    found.later.add((*source, offset))
         found.deltas += result.deltas

@@ -38,7 +38,7 @@ __all__ = [
     "write_rows",
 ]
 
-Place = tuple[str, int, int]
+Position = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
@@ -52,7 +52,7 @@ class Ledger:
     """
 
     identifiers: Mapping[str, int]
-    records: Mapping[str, tuple[Place, ...]]
+    records: Mapping[str, tuple[Position, ...]]
 
 
 def ledger_file(file_io: FileIO, warehouse: str, stream: str) -> StateFile[Ledger]:

@@ -57,7 +57,7 @@ _MOST = (20_000, 256 << 20)
 
 _REPORT_EVERY_S = 2.0
 
-Place = tuple[str, int, int]
+Position = tuple[str, int, int]
 
 
 def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
@@ -70,12 +70,13 @@ def replay(pipeline: Pipeline, arguments: Mapping[str, Any]) -> Outcome:
     rows = work.pick(choice)
     found = work.decode(rows, alone=alone, change=not dry)
     if dry:
-        return _outcome(found, _places(rows), dry=True)
+        return _outcome(found, _positions(rows), dry=True)
     written = work.write(found)
     while unwritable := [each for one in written.values() for each in one.unwritable]:
         work.discard(written)
-        known = (*found.plan.unwritable, *unwritable)
+        known, changes = (*found.plan.unwritable, *unwritable), found.changes
         found = work.decode(rows, alone=alone, change=True, unwritable=known)
+        found.changes[:0] = changes
         written = work.write(found)
     return work.apply(found, rows, written)
 
@@ -120,7 +121,7 @@ class _Replay:
         ledger = self._ledger.read()
         if ledger is None:
             return
-        done: set[Place] = set()
+        done: set[Position] = set()
         for name, identifier in ledger.identifiers.items():
             with contextlib.suppress(KeyError):  # a missing table has nothing
                 table = self._book.table(name).latest()
@@ -172,9 +173,9 @@ class _Replay:
             unwritable=unwritable,
         )
 
-    def _waiting(self) -> set[Place]:
+    def _waiting(self) -> set[Position]:
         columns = ("topic", "partition", "offset", "state")
-        return set(_places(chosen(self.quarantine(), Choice(state=NEW), columns)))
+        return set(_positions(chosen(self.quarantine(), Choice(state=NEW), columns)))
 
     def _read(self, topic: str, partition: int, start: int, end: int) -> Iterator[RawBatch]:
         source = self._pipeline.settings.source
@@ -186,8 +187,8 @@ class _Replay:
                 )
             if len(raw) and time.monotonic() - self._reported_s >= _REPORT_EVERY_S:
                 self._reported_s = time.monotonic()
-                place = f"{topic}-{partition}"
-                self._pipeline.progress(f"reading {place}: {raw.offsets[-1]} of {start}..{end}")
+                position = f"{topic}-{partition}"
+                self._pipeline.progress(f"reading {position}: {raw.offsets[-1]} of {start}..{end}")
 
     def write(self, found: Decoded) -> dict[str, Written]:
         """Write the rows of every table, without a commit."""
@@ -205,16 +206,16 @@ class _Replay:
 
     def apply(self, found: Decoded, rows: pa.Table, written: Mapping[str, Written]) -> Outcome:
         """Commit, mark, and say what happened."""
-        places = _places(rows)
-        records: dict[str, list[Place]] = {name: [] for name in found.rows}
-        for place, name in sorted(found.tables.items()):
-            records[name].append(place)
+        positions = _positions(rows)
+        records: dict[str, list[Position]] = {name: [] for name in found.rows}
+        for position, name in sorted(found.tables.items()):
+            records[name].append(position)
         identifiers = {name: self._identifier(name) for name in sorted(found.rows)}
         if identifiers:
             self._ledger.write(Ledger(identifiers, {n: tuple(p) for n, p in records.items()}))
         for name, identifier in identifiers.items():
             self._commit(name, written[name], identifier)
-        done = _without_rows(found, places)
+        done = _without_rows(found, positions)
         if self._book.parking.parked():
             done = set()  # they may be for a parked table
         self._mark(rows, {*found.tables, *done}, found.bad)
@@ -223,7 +224,7 @@ class _Replay:
         for table, change in found.changes:
             facts = {"event": "schema_change", "table": table, "change": change}
             _LOG.info("schema changed", extra=facts)
-        return _outcome(found, places, dry=False)
+        return _outcome(found, positions, dry=False)
 
     def _write(self, name: str, table: FileStoreTable, parts: Sequence[PartRows]) -> Written:
         identifier = self._identifier(name)
@@ -240,16 +241,16 @@ class _Replay:
         return max(self._now_ms, newest + 1)
 
     def _mark(
-        self, rows: pa.Table, done: Collection[Place], bad: Mapping[Place, BadRecord]
+        self, rows: pa.Table, done: Collection[Position], bad: Mapping[Position, BadRecord]
     ) -> None:
         """Set the state of records, and the error of those that fail again."""
         now = datetime.datetime.fromtimestamp(self._now_ms / 1000, datetime.UTC)
         marked = []
-        for place, row in zip(_places(rows), rows.to_pylist(), strict=True):
-            if place in done:
+        for position, row in zip(_positions(rows), rows.to_pylist(), strict=True):
+            if position in done:
                 marked.append(row | {"state": REPLAYED, "replayed_at": now})
-            elif place in bad:
-                error = bad[place]
+            elif position in bad:
+                error = bad[position]
                 new = {"error_class": error.error_class, "error": error.error}
                 marked.append(row | new | {"target": error.target or row["target"]})
         if marked:
@@ -265,26 +266,26 @@ class _Replay:
         self._commit(name, written, self._identifier(name))
 
 
-def _places(rows: pa.Table) -> list[Place]:
+def _positions(rows: pa.Table) -> list[Position]:
     names = ("topic", "partition", "offset")
     columns = [rows.column(name).to_pylist() for name in names]
     return list(zip(*columns, strict=True))
 
 
-def _without_rows(found: Decoded, places: Collection[Place]) -> set[Place]:
+def _without_rows(found: Decoded, positions: Collection[Position]) -> set[Position]:
     """Records that are good and give no row: filtered out, or of no table."""
     if found.deltas:
         return set()  # they wait for a schema change
-    return {*places} - {*found.tables} - {*found.bad} - found.later - found.blocked
+    return {*positions} - {*found.tables} - {*found.bad} - found.later - found.blocked
 
 
-def _outcome(found: Decoded, places: Sequence[Place], *, dry: bool) -> Outcome:
+def _outcome(found: Decoded, positions: Sequence[Position], *, dry: bool) -> Outcome:
     tables = Counter(found.tables.values())
     classes = Counter(record.error_class for record in found.bad.values())
-    rest = _without_rows(found, places)
+    rest = _without_rows(found, positions)
     by_table = ", ".join(f"{count} to {name}" for name, count in sorted(tables.items()))
     verb = "would be brought in" if dry else "brought in"
-    text = f"{len(found.tables)} of {len(places)} records {verb}"
+    text = f"{len(found.tables)} of {len(positions)} records {verb}"
     text += f" ({by_table})" if by_table else ""
     if found.bad:
         kinds = ", ".join(f"{count} {name}" for name, count in classes.most_common())
@@ -300,7 +301,7 @@ def _outcome(found: Decoded, places: Sequence[Place], *, dry: bool) -> Outcome:
     if rest:
         text += f"; {len(rest)} give no row now"
     result = {
-        "chosen": len(places),
+        "chosen": len(positions),
         "replayed": len(found.tables),
         "tables": dict(tables),
         "bad": dict(classes),

@@ -52,7 +52,7 @@ def test_it_is_told_and_its_end_awaited(processes):
     assert child.returncode == 0
 
 
-def test_retry_ends(processes, monkeypatch):
+def test_waiting_ends(processes, monkeypatch):
     process(processes, 9, "java", BACKEND)
     told = []
     monkeypatch.setattr("os.kill", lambda pid, number: told.append((pid, number)))
