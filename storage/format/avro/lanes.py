@@ -64,7 +64,7 @@ class LaneDecoder:
         count: number of indexes.
 
     Raises:
-        OddDataError: an item of a list may be empty, so that items cannot be distinguished by position.
+        OddDataError: an item of a list may be empty, so that positions do not distinguish items.
     """
 
     def __init__(

@@ -50,8 +50,8 @@ _CACHED_RECORDS = 200_000
 """Bound of each cache [records]. A decoded entry takes 1-2 kB, so about 300 MB when full."""
 
 _UNUSED_S = 300.0
-"""Files without use for so long are dropped [s]: a stream that runs for weeks makes new manifests with
-every commit and has no use for the old ones."""
+"""Files without use for so long are dropped [s]: a stream that runs for weeks makes new manifests
+with every commit and has no use for the old ones."""
 
 _Record = TypeVar("_Record")
 
