@@ -4,8 +4,8 @@
 Other engines put `Double.toString` and `Float.toString` into paths, and no metadata holds the
 path, so a reader must arrive at the same text. Up to Java 18 the digits are not always the
 shortest that distinguish a number from its neighbours; newer versions write about one number in
-fifty shorter. The engines mostly run on the older ones, which are followed here to the last digit: by
-their guess of the first digit and their registers. Compared with Java 17 on 240,000 numbers.
+fifty shorter. The engines mostly run on the older ones, which are followed here to the last digit:
+by their guess of the first digit and their registers. Compared with Java 17 on 240,000 numbers.
 Control plane: exact integers, some 10 microseconds a value.
 """
 
