@@ -5,8 +5,8 @@ Source: FORMAT.md §11.5. There is no rename, and none is used: `put_if_absent` 
 put, and the store decides which of several writers it grants. Its answer may be lost, or the
 client may have repeated a request that had gone through and been refused as "taken" because of
 its own first attempt. So every such put carries a fresh token as metadata of the object: a refused
-writer reads the object's token and knows for certain whose it is. An answer that cannot be had at all
-is `StorageUnavailableError`.
+writer reads the object's token and knows for certain whose it is. Without any answer it
+is a `StorageUnavailableError`.
 
 An object is visible when it is complete, so outputs need no temporary names. Directories do not
 exist: one is there while something is below it.
