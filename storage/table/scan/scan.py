@@ -101,7 +101,7 @@ class Split:
 
     @property
     def live_row_count(self) -> int | None:
-        """Rows that a read without a filter gives; None when only reading can tell."""
+        """Rows that a read without a filter gives; None when only reading can find out."""
         unknown = any(vector.cardinality is None for _, vector in self.deletion_vectors)
         if unknown or not self.raw or any(file.delete_row_count for file in self.files):
             return None
