@@ -31,7 +31,7 @@ from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.append_compact import merge_packs
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
-from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.read.missing_files import explain_missing_files
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import delete_uncommitted
 from storage.table.write.append_write import BucketDeletions
@@ -486,7 +486,7 @@ def _compacted(table: FileStoreTable, work: BucketWork, *, full: bool) -> Commit
     if snapshot is None:
         return None
     newest = _with_buckets(table.latest(), work.total_buckets)
-    with diagnosing_missing_files(newest, snapshot.id):
+    with explain_missing_files(newest, snapshot.id):
         if work.pack is not None:
             return _packed(newest, snapshot, work, work.pack)
         writer = open_bucket(newest, work.partition, work.bucket, snapshot, compaction=True)

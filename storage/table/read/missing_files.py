@@ -14,11 +14,11 @@ from storage.errors import CorruptDataError, LakewardError, NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 
-__all__ = ["diagnosing_missing_files"]
+__all__ = ["explain_missing_files"]
 
 
 @contextlib.contextmanager
-def diagnosing_missing_files(table: TableCore, snapshot_id: int) -> Iterator[None]:
+def explain_missing_files(table: TableCore, snapshot_id: int) -> Iterator[None]:
     """Say of files found missing inside the context what that means.
 
     Args:
