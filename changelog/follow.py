@@ -17,7 +17,7 @@ from changelog.starting import Beginning, first_scan
 from storage.errors import DataLossError, NotFoundError
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.table.core import TableCore
-from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.scan import ChangeSplit, Split, TableScan
 
@@ -128,7 +128,7 @@ class Follower:
                 vectors count.
         """
         keyed = bool(self._table.schema.primary_keys)
-        with diagnosing_missing_files(self._table, snapshot.id):
+        with explain_missing_files(self._table, snapshot.id):
             if self._reads_overwrite(snapshot):
                 scan = self._scan
                 return scan.plan_overwrite(snapshot) if keyed else scan.plan_delta(snapshot)

@@ -38,10 +38,10 @@ def with_stored_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     Raises:
         InvalidRequestError: a text is no kind.
     """
-    place = batch.schema.get_field_index(ROW_KIND)
-    if place < 0:
+    position = batch.schema.get_field_index(ROW_KIND)
+    if position < 0:
         return batch
-    texts = batch.column(place)
+    texts = batch.column(position)
     kinds = pc.index_in(texts, value_set=_texts())
     if kinds.null_count:
         raise InvalidRequestError(
@@ -50,4 +50,4 @@ def with_stored_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
             found=texts.filter(pc.is_null(kinds)).slice(0, 1),
         )
     codes = pa.array(kinds.to_numpy(zero_copy_only=False).astype(np.int8))
-    return batch.set_column(place, VALUE_KIND, codes)
+    return batch.set_column(position, VALUE_KIND, codes)

@@ -50,7 +50,7 @@ class Beginning:
 
 
 class StartingPoint(Protocol):
-    """Decides how a stream begins; asked again while it cannot tell."""
+    """Decides how a stream begins; called again while it cannot."""
 
     def __call__(self) -> Beginning | None:
         """How it begins; None while the table has no snapshot.
@@ -132,7 +132,7 @@ def from_state(table: TableCore, snapshot_id: int) -> StartingPoint:
 def first_scan(table: TableCore, beginning: Beginning) -> TableScan:
     """The scan of a beginning's state.
 
-    Rows whose changes compaction is still going to tell are left out: they come later.
+    Rows whose changes compaction has still to emit are left out: they come later.
     """
     scan = TableScan(table).with_files_since(beginning.files_since_ms)
     match table.options.changelog_producer:

@@ -184,7 +184,7 @@ class StreamRange:
         """Record the progress of the table's `consumer-id`; nothing without one.
 
         Args:
-            position: everything before it will not be asked for again.
+            position: everything before it will not be read again.
         """
         consumer = self._table.options.consumer_id
         if consumer and position.next_id:

@@ -99,7 +99,7 @@ class _FilterTaker:
 
     While `spark.sql.python.filterPushdown.enabled` is off, which it is unless set, Spark refuses
     every read by a reader whose method `pushFilters` is not Spark's own. While it is on, Spark
-    calls it. A reader is not told which; this is right for both, in every process.
+    calls it. A reader does not know which; this is right for both, in every process.
     """
 
     __func__ = staticmethod(DataSourceReader.pushFilters)

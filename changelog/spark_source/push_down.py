@@ -57,7 +57,7 @@ def pushed_predicate(found: Filter, schema: pa.Schema) -> Predicate | None:
         schema: columns in the form of `storage`.
 
     Returns:
-        None when Spark has to look itself.
+        None when Spark has to filter itself.
     """
     if isinstance(found, Not):
         part = pushed_predicate(found.child, schema)

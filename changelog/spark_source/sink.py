@@ -136,19 +136,19 @@ class RowSink:
 
     def _of_table(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows in the columns of the table, absent ones null, with their kinds."""
-        told = with_stored_kinds(batch)
+        stored = with_stored_kinds(batch)
         names, arrays = [], []
         for field in self._table.schema.arrow_schema:
-            place = told.schema.get_field_index(field.name)
-            if place < 0:
-                column = pa.nulls(told.num_rows, field.type)
+            position = stored.schema.get_field_index(field.name)
+            if position < 0:
+                column = pa.nulls(stored.num_rows, field.type)
             else:
-                column = _in_table(told.column(place), field)
+                column = _in_table(stored.column(position), field)
             names.append(field.name)
             arrays.append(column)
-        if VALUE_KIND in told.schema.names:
+        if VALUE_KIND in stored.schema.names:
             names.append(VALUE_KIND)
-            arrays.append(told.column(VALUE_KIND))
+            arrays.append(stored.column(VALUE_KIND))
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _check_shared(self, files: Sequence[TaskFiles]) -> None:

@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 _Offset = dict[str, int | bool]
 
 _LOOK_EVERY_MS = 200
-"""An idle query without trigger interval asks every 10 ms (measured), which no store likes."""
+"""An idle query without trigger interval polls every 10 ms (measured), too often for a store."""
 
 _HOLD_EVERY_MS = 60_000
 """A consumer that is not written for `consumer.expiration-time` goes; idle streams live on."""
@@ -82,7 +82,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch; `start` when there is nothing to read now.
 
         Raises:
-            DataLossError: the next snapshot has expired, or the table has gone back behind it.
+            DataLossError: the next snapshot has expired, or the table was rolled back before it.
         """
         position = StreamPosition.from_json(start)
         clock = self._view.table.clock
@@ -98,7 +98,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except RetryableError as error:
             if self._drains:
                 raise  # the same offset would say that everything was read
-            _LOG.warning("cannot look for new snapshots", extra={"reason": str(error)})
+            _LOG.warning("cannot poll for new snapshots", extra={"reason": str(error)})
             end = position
         self._looked_ms = clock.now_ms()
         self._idle_at = end if end == position else None
@@ -125,7 +125,7 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield from spark_batches(batch, self._arrow)
 
     def commit(self, end: _Offset) -> None:
-        """A batch is done, and will not be asked for again."""
+        """A batch is done, and will not be read again."""
         self._held = StreamPosition.from_json(end)
         self._range.hold(self._held)
         self._held_ms = self._view.table.clock.now_ms()

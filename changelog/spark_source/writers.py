@@ -33,7 +33,7 @@ _USER_PREFIX = "spark-"
 
 @dataclasses.dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver.
+    """What a task reports to the driver.
 
     Attributes:
         files: that it wrote.
@@ -58,7 +58,7 @@ class CommitName:
     user: str
     identifier: int | None
 
-    def of(self, told: TaskMessage) -> tuple[str, int]:
+    def of(self, report: TaskMessage) -> tuple[str, int]:
         """User and identifier.
 
         Raises:
@@ -66,13 +66,13 @@ class CommitName:
         """
         if self.identifier is not None:
             return self.user, self.identifier
-        if told.query is None or told.batch is None:
+        if report.query is None or report.batch is None:
             raise InvalidOptionError(
                 "a commit is named by its user and its number",
                 hint="give `commit.identifier`, too; only in a `foreachBatch` it is known",
                 user=self.user,
             )
-        return f"{self.user}-{told.query}", told.batch
+        return f"{self.user}-{report.query}", report.batch
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -94,10 +94,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit what all tasks wrote."""
-        told = _told(messages)
-        if told:
-            user, identifier = self._name.of(told[0])
-            self._sink.commit([one.files for one in told], user, identifier)
+        reports = _reported(messages)
+        if reports:
+            user, identifier = self._name.of(reports[0])
+            self._sink.commit([one.files for one in reports], user, identifier)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what tasks wrote before one failed."""
@@ -120,13 +120,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a micro-batch."""
-        told = _told(messages)
-        if not told:
+        reports = _reported(messages)
+        if not reports:
             return
-        query = told[0].query
+        query = reports[0].query
         if query is None:
             raise InternalError("Spark does not say which query writes")
-        self._sink.commit([one.files for one in told], _USER_PREFIX + query, batchId)
+        self._sink.commit([one.files for one in reports], _USER_PREFIX + query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what tasks wrote before one failed."""
@@ -141,11 +141,11 @@ def _written(sink: RowSink, rows: Iterator[pa.RecordBatch]) -> TaskMessage:
     return TaskMessage(sink.write(task, rows), query, None if batch is None else int(batch))
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
+def _reported(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:
     return [one for one in messages if isinstance(one, TaskMessage)]
 
 
 def _remove(sink: RowSink, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Spark also aborts when the commit fails, whose outcome may be unknown: then files stay."""
     if any(one is None for one in messages):
-        sink.remove([one.files for one in _told(messages)])
+        sink.remove([one.files for one in _reported(messages)])

@@ -55,13 +55,13 @@ def merge_runs(
         Non-empty KeyValueBatches, strictly ascending by key across batch borders.
 
     Raises:
-        CorruptDataError: a run goes back in its keys from one batch to the next.
+        CorruptDataError: a run has descending keys from one batch to the next.
 
     Cost: O(n log n) in a window; one gather per column. Windows in which only one run has rows
     are passed on without sorting.
     """
-    for pieces in complete_windows(runs, key_names, window_bytes=window_bytes):
-        merged = merge_rows(pieces, key_names, function, drop_retractions=drop_retractions)
+    for batches in complete_windows(runs, key_names, window_bytes=window_bytes):
+        merged = merge_rows(batches, key_names, function, drop_retractions=drop_retractions)
         if merged.num_rows:
             yield merged
 
@@ -91,7 +91,7 @@ def complete_windows(
         windows before.
 
     Raises:
-        CorruptDataError: a run goes back in its keys from one batch to the next.
+        CorruptDataError: a run has descending keys from one batch to the next.
     """
     cursors = [_Cursor(run, key_names) for run in runs]
     while True:
@@ -101,13 +101,13 @@ def complete_windows(
         cursors = [cursor for cursor in cursors if cursor.batches]
         if not cursors:
             return
-        pieces = _complete_rows(cursors)
-        if pieces:
-            yield pieces
+        batches = _complete_rows(cursors)
+        if batches:
+            yield batches
 
 
 def merge_rows(
-    pieces: Sequence[pa.RecordBatch],
+    batches: Sequence[pa.RecordBatch],
     key_names: Sequence[str],
     function: MergeFunction,
     *,
@@ -116,15 +116,15 @@ def merge_rows(
     """Sort and reduce rows held in memory: a write buffer, or one window of a merge.
 
     Args:
-        pieces: KeyValueBatches of one Arrow schema in any order, at least one.
+        batches: KeyValueBatches of one Arrow schema in any order, at least one.
         key_names: key columns in key order.
         function: reduces the rows of each key.
         drop_retractions: leave out keys whose result is -U or -D.
 
     Returns:
-        One KeyValueBatch, strictly ascending by key; may be empty, may share memory with a piece.
+        One KeyValueBatch, strictly ascending by key; may be empty, may share memory with a batch.
     """
-    batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     groups = in_merge_order(batch, sort_and_group(batch, key_names), function.sequence)
     return reduced(batch, groups, function, key_names).batch(drop_retractions=drop_retractions)
 
@@ -151,9 +151,9 @@ class Outcome:
         if (rows < 0).any():
             rows = rows[rows >= 0]
         if drop_retractions:
-            stays = ~retractions(_numbers(self.rows, VALUE_KIND)[rows])
-            if not stays.all():
-                rows = rows[stays]
+            kept = ~retractions(_numbers(self.rows, VALUE_KIND)[rows])
+            if not kept.all():
+                rows = rows[kept]
         return _gather(self.rows, rows)
 
 
@@ -203,12 +203,12 @@ def _complete_rows(cursors: Sequence["_Cursor"]) -> list[pa.RecordBatch]:
     if not unfinished:
         return [batch for cursor in cursors for batch in cursor.take_all()]
     frontier = min(cursor.last_key for cursor in unfinished)
-    pieces = [batch for cursor in cursors for batch in cursor.take_below(frontier)]
-    if not pieces:
+    batches = [batch for cursor in cursors for batch in cursor.take_below(frontier)]
+    if not batches:
         for cursor in unfinished:
             if cursor.last_key == frontier:
                 cursor.read()
-    return pieces
+    return batches
 
 
 class _Cursor:
@@ -240,7 +240,7 @@ class _Cursor:
             return
         if self.last_key and key_at(batch, self._key_names, 0) < self.last_key:
             raise CorruptDataError(
-                "a sorted run goes back in its keys",
+                "a sorted run has descending keys",
                 hint="rewrite the file that holds this key, or drop it from the table",
                 last_key=self.last_key,
             )

@@ -65,7 +65,7 @@ class MergeTreeWriter:
     Args:
         context: the bucket and its ports.
         restored_files: live files of the bucket, any order.
-        compaction: False: leave compaction to somebody else, as `write-only` does.
+        compaction: False: leave compaction to another job, as `write-only` does.
     """
 
     def __init__(
@@ -142,12 +142,12 @@ class MergeTreeWriter:
         """Write the buffer as level-0 files, then run the compactions that are due."""
         if not self._buffer:
             return
-        pieces, self._buffer, self._buffer_bytes = self._buffer, [], 0
+        batches, self._buffer, self._buffer_bytes = self._buffer, [], 0
         if self._context.options.changelog_producer == "input":
-            files = _write_input_changelog(pieces, self._function.sequence, self._context)
+            files = _write_input_changelog(batches, self._function.sequence, self._context)
             self._new_changelog.extend(files)
         with naming_table(self._context.layout.root):
-            merged = merge_rows(pieces, self._context.key_names, self._function)
+            merged = merge_rows(batches, self._context.key_names, self._function)
         if merged.num_rows == 0:
             return
         writer = self._context.open_writer(0, FileSource.APPEND)
@@ -346,19 +346,19 @@ def _newest_of_last_level(levels: Levels) -> int | None:
 
 
 def _write_input_changelog(
-    pieces: Sequence[pa.RecordBatch], sequence: SequenceOrder | None, context: BucketContext
+    batches: Sequence[pa.RecordBatch], sequence: SequenceOrder | None, context: BucketContext
 ) -> tuple[DataFileMeta, ...]:
     """Write all rows of a buffer, with the kinds they came with.
 
     Args:
-        pieces: KeyValueBatches in arrival order, at least one.
+        batches: KeyValueBatches in arrival order, at least one.
         sequence: user-defined order of the rows of a key; None = arrival.
         context: the bucket.
 
     Returns:
         Changelog files with the rows by key, and those of one key in merge order.
     """
-    batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     groups = in_merge_order(batch, sort_and_group(batch, context.key_names), sequence)
     if groups.order is not None:
         batch = batch.take(pa.array(groups.order))

@@ -27,7 +27,7 @@ from storage.options.options import TableOptions
 __all__ = ["TableCore"]
 
 _LATEST_TRIES = 4
-"""A newest snapshot that expires before it is read means that others commit; look again."""
+"""A newest snapshot that expires before it is read means that others commit; read again."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,9 +107,9 @@ class TableCore:
         return self.layout.data_file(self.partition_path(partition), bucket, name)
 
     def delete_quietly(self, paths: Iterable[str]) -> int:
-        """Remove files nobody refers to. One that cannot be removed stays as an orphan.
+        """Remove unreferenced files. One that cannot be removed stays as an orphan.
 
         Returns:
-            How many were there and are gone.
+            How many existed and were removed.
         """
         return self.file_io.delete_many(paths)

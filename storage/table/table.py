@@ -348,7 +348,7 @@ class FileStoreTable(TableOperations):
         Raises:
             InvalidSchemaChangeError: a change is not allowed.
             CommitConflictError: others changed the schema each time.
-            StorageUnavailableError: it is unknown whether the change was made; look and repeat.
+            StorageUnavailableError: it is unknown whether the change was made; check and repeat.
         """
         for _ in range(_ALTER_TRIES):
             newest = self._newest_schema()

@@ -60,7 +60,7 @@ def replace_tag(
     *,
     time_retained_ms: int | None = None,
 ) -> Tag:
-    """Let an existing tag keep another snapshot. Files that only the old one named stay.
+    """Let an existing tag keep another snapshot. Files that only the old one named are kept.
 
     Raises:
         NotFoundError: there is no such tag or snapshot.

@@ -42,7 +42,7 @@ def diff_sorted(
         kind -U or -D counts as none.
 
     Raises:
-        CorruptDataError: a state goes back in its keys.
+        CorruptDataError: a state has descending keys.
     """
     chosen = ChangeRule(row_deduplicate=True) if rule is None else rule
 

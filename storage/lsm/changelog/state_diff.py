@@ -48,7 +48,7 @@ def side_by_side(
         What `emit` gave, in key order; nothing where it gave no row.
 
     Raises:
-        CorruptDataError: a state goes back in its keys.
+        CorruptDataError: a state has descending keys.
     """
     runs = [_on_side(before, 0), _on_side(after, 1)]
     return merge_runs(runs, key_names, _Compared(emit), window_bytes=window_bytes)

@@ -37,7 +37,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Piece:
+class _Part:
     """What one file has of the keys."""
 
     file: DataFileMeta
@@ -99,21 +99,21 @@ class BucketLookup:
         wanted = keys.select(names)
         left = np.arange(wanted.num_rows)
         searched = SearchedKeys(wanted.columns, types, boot_seed())
-        pieces: list[_Piece] = []
+        parts: list[_Part] = []
         for run in runs:
             if not len(left):
                 break
             missing = np.ones(len(left), np.bool_)
             for file, start, end in self._files_with_keys(wanted, run.files):
-                piece = self._search(file, searched.between(start, end), values=values)
-                if piece is not None:
-                    missing[piece.keys + start] = False
-                    pieces.append(dataclasses.replace(piece, keys=left[piece.keys + start]))
+                part = self._search(file, searched.between(start, end), values=values)
+                if part is not None:
+                    missing[part.keys + start] = False
+                    parts.append(dataclasses.replace(part, keys=left[part.keys + start]))
             if not missing.all():
                 rest = np.flatnonzero(missing)
                 wanted, left = wanted.take(pa.array(rest)), left[rest]
                 searched = searched.only(rest)
-        return self._found(pieces, values=values)
+        return self._found(parts, values=values)
 
     def release(self, files: Iterable[DataFileMeta]) -> None:
         """See `KeyLookup`."""
@@ -141,7 +141,7 @@ class BucketLookup:
                 result.append((file, start, end))
         return result
 
-    def _search(self, file: DataFileMeta, keys: SearchedKeys, *, values: bool) -> _Piece | None:
+    def _search(self, file: DataFileMeta, keys: SearchedKeys, *, values: bool) -> _Part | None:
         """What a file has of some keys, numbered from 0; None for nothing."""
         copy = self._copy_of(file)
         numbers, positions = copy.find(keys)
@@ -151,7 +151,7 @@ class BucketLookup:
             numbers, positions = numbers[alive], positions[alive]
         if not len(numbers):
             return None
-        return _Piece(file, numbers, positions, copy.rows(positions) if values else [])
+        return _Part(file, numbers, positions, copy.rows(positions) if values else [])
 
     def _copy_of(self, file: DataFileMeta) -> LocalCopy:
         return self.store.copy_of(self.table, self._source_of(file), self.limits)
@@ -165,14 +165,14 @@ class BucketLookup:
             self.schema,
         )
 
-    def _found(self, pieces: Sequence[_Piece], *, values: bool) -> Found:
+    def _found(self, parts: Sequence[_Part], *, values: bool) -> Found:
         """All that was found, in the order of the keys."""
         schema = key_value_schema(self.schema)
-        numbers = _joined([piece.keys for piece in pieces])
-        positions = _joined([piece.positions for piece in pieces])
-        counts = [len(piece.keys) for piece in pieces]
-        file_of = np.repeat(np.arange(len(pieces), dtype=np.int32), counts)
-        batches = [batch for piece in pieces for batch in piece.rows]
+        numbers = _joined([part.keys for part in parts])
+        positions = _joined([part.positions for part in parts])
+        counts = [len(part.keys) for part in parts]
+        file_of = np.repeat(np.arange(len(parts), dtype=np.int32), counts)
+        batches = [batch for part in parts for batch in part.rows]
         rows = None
         if values:
             rows = pa.concat_batches(batches) if batches else _no_rows(schema)
@@ -180,7 +180,7 @@ class BucketLookup:
             order = np.argsort(numbers)
             numbers, positions, file_of = numbers[order], positions[order], file_of[order]
             rows = None if rows is None else rows.take(pa.array(order))
-        return Found(numbers, rows, tuple(piece.file for piece in pieces), file_of, positions)
+        return Found(numbers, rows, tuple(part.file for part in parts), file_of, positions)
 
 
 def _alive(deleted: Bitmap, positions: _Numbers) -> npt.NDArray[np.bool_]:

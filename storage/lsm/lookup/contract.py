@@ -80,5 +80,5 @@ class DeletedRows(Protocol):
     def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Write what changed since the last call: the new index files, and those they replace.
 
-        The changes count as made: the next call tells only of later ones.
+        The changes count as made: the next call gives only later ones.
         """

@@ -2,11 +2,11 @@
 """The local copies of data files that lookups search: one directory for all processes of a machine.
 
     <directory>/<hash of the table's path>/<name>.copy       a whole copy, see `local_copy`
-    <directory>/<hash of the table's path>/<name>.building   being written by whoever has it locked
+    <directory>/<hash of the table's path>/<name>.building   being written by the holder of its lock
 
 Files of other names are left alone. All can be made again from the table, so whatever is missing or
-damaged is. The modification time of a copy says until when it stays; every use moves it on. The
-lock on a file under construction ends with its process, and whoever waits for it finds the copy, or
+damaged is. The modification time of a copy says until when it is kept; every use prolongs that. The
+lock on a file under construction ends with its process, and the next holder finds the copy, or
 builds it.
 
 Open copies are mapped into memory, and count as resident while they are: a process closes those
@@ -45,7 +45,7 @@ _RELEASED_MS = 30_000
 """How long the copy of a replaced file stays: its compaction may lose the race to commit."""
 
 _ATTEMPTS = 3
-"""Builds of one copy: the disk may be full of others, or somebody remove the directory."""
+"""Builds of one copy: the disk may be full of others, or the directory removed."""
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -98,7 +98,7 @@ class _Stored:
 class LookupStore:
     """See the module. Safe for threads, and for any number of processes on one directory.
 
-    A copy that is open stays readable when its file is removed, by whomever.
+    A copy that is open stays readable when its file is removed, by any process.
 
     Args:
         directory: is made when the first copy is; only its owner can read it.
@@ -140,7 +140,7 @@ class LookupStore:
         return copy
 
     def release(self, table: str, sources: Iterable[CopySource]) -> None:
-        """Let the copies of some data files go soon, unless somebody uses them again.
+        """Let the copies of some data files go soon, unless they are used again.
 
         Args:
             table: path of the table.
@@ -235,7 +235,7 @@ class LookupStore:
             copy = self._opened(path, source, limits)
         if copy is None:
             raise StorageUnavailableError(
-                "a local copy of a data file is gone or damaged right after it was made",
+                "a local copy of a data file is missing or damaged right after it was made",
                 hint="nothing else may use the directory",
                 path=path,
             )
@@ -243,7 +243,7 @@ class LookupStore:
 
     @contextlib.contextmanager
     def _turn_to_build(self, path: pathlib.Path) -> Iterator[pathlib.Path]:
-        """Hold the lock on the unfinished file of a copy; wait for whoever has it."""
+        """Hold the lock on the unfinished file of a copy; wait for its holder."""
         unfinished = path.with_suffix(_BUILDING)
         while True:
             descriptor = self._create(unfinished)
@@ -340,7 +340,7 @@ def _names(path: pathlib.Path, descriptor: int) -> bool:
 
 
 def _remove_abandoned(unfinished: pathlib.Path) -> None:
-    """Remove an unfinished copy unless somebody is at work on it."""
+    """Remove an unfinished copy unless a process holds its lock."""
     try:
         descriptor = os.open(unfinished, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -371,7 +371,7 @@ def process_store() -> LookupStore:
     The directory is that of `LAKEWARD_LOOKUP_DIRECTORY`, or one below the system's temporary one.
 
     Raises:
-        InvalidRequestError: the directory below the temporary one belongs to somebody else.
+        InvalidRequestError: the directory below the temporary one belongs to another user.
     """
     return _store_of(os.environ.get(DIRECTORY_VARIABLE) or _usual_directory(), os.getpid())
 

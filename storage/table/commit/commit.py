@@ -8,15 +8,15 @@ Protocol of `FileStoreCommit.commit` (SEMANTICS.md §F, FORMAT.md §11.5):
    dropped, because its inputs are files of the replay.
 2. Publish the APPEND snapshot (§ `Publisher`): conflict check, manifests, create-if-absent of
    `snapshot-(L+1)`; a lost race starts over with the new L, and with the question of step 1.
-3. Publish the COMPACT snapshot the same way. If its files conflict with somebody else's, the
+3. Publish the COMPACT snapshot the same way. If its files conflict with another writer's, the
    compaction is dropped and its files deleted; the append stays.
 
 What makes it safe:
 
 * Data files are deleted only where it is certain that no snapshot names them. While the outcome
   of a publication is unknown nothing is deleted at all.
-* A process that dies between two lines leaves files nobody names, or an APPEND without its
-  COMPACT; both are legal, and step 1 tells the replay.
+* A process that dies between two lines leaves files that no snapshot names, or an APPEND without
+  its COMPACT; both are legal, and step 1 recognises the replay.
 """
 
 import dataclasses

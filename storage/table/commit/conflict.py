@@ -2,7 +2,7 @@
 """What may not be committed together. Pure.
 
 Source: SEMANTICS.md §F.3. Appends never conflict with each other; what conflicts are file
-removals (compactions, overwrites) whose files somebody else removed, and key ranges that would
+removals (compactions, overwrites) whose files another writer removed, and key ranges that would
 overlap inside one level above 0.
 """
 
@@ -78,8 +78,8 @@ def check_vectors(
 ) -> None:
     """Check that deletion vectors and the data files they are of stay together.
 
-    A vector that somebody adds to a file must not get lost because the file is compacted at the
-    same time, and a file must not be compacted away under a new vector.
+    A vector that another writer adds to a file must not be lost because the file is compacted at
+    the same time, and a file must not be compacted away under a new vector.
 
     Args:
         live: as for `check_conflicts`.

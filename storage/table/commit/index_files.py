@@ -59,7 +59,7 @@ def index_entries(table: TableCore, snapshot: Snapshot | None) -> tuple[IndexMan
     """All index files of a snapshot, of types unknown to this version too.
 
     Raises:
-        FileNotFoundError: the index manifest is gone, as after expiry.
+        FileNotFoundError: the index manifest is missing, as after expiry.
         CorruptDataError: it is damaged.
     """
     if snapshot is None or snapshot.index_manifest is None:
@@ -106,7 +106,7 @@ def read_hash_index(
     """The key hashes of a dynamic bucket, in file order.
 
     Raises:
-        FileNotFoundError: it is gone, as after expiry.
+        FileNotFoundError: it is missing, as after expiry.
         CorruptDataError: it is cut short, or has another number of hashes than recorded.
     """
     path = index_path(table, partition, bucket, file)

@@ -172,7 +172,7 @@ def live_state(table: TableCore, snapshot: Snapshot) -> LiveState:
     """Everything live in a snapshot.
 
     Raises:
-        FileNotFoundError: its manifests are gone, as after expiry.
+        FileNotFoundError: its manifests are missing, as after expiry.
         CorruptDataError: a manifest is damaged, or adds a file twice.
     """
     key = _key(table, snapshot)

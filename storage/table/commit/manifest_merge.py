@@ -80,7 +80,7 @@ def merge_manifests(
         among them that were written now.
 
     Raises:
-        FileNotFoundError: a manifest is gone: the snapshot expired meanwhile.
+        FileNotFoundError: a manifest is missing: the snapshot expired meanwhile.
     """
     if wants_full(metas, policy):
         return _full(metas, store, policy)

@@ -11,7 +11,7 @@ Protocol of one attempt, given the newest snapshot L (FORMAT.md §11.5):
 3. `before_publish(L)`, then create-if-absent of `snapshot-(L+1)`;
 4. find out what happened:
    * created: the id must still follow L. A writer that slept while others committed *and* expiry
-     removed the early ids could create an id anew behind everybody's back; so the attempt counts
+     removed the early ids could create an id anew unnoticed; so the attempt counts
      only while L is there, or when the next snapshot builds on ours (`_follows`). Only then is
      LATEST written;
    * the id was taken: read it. It may be ours (an answer got lost inside the store's client);
@@ -238,7 +238,7 @@ class Publisher:
         except (FileNotFoundError, NotFoundError) as error:
             if not self._moved_on(latest):
                 raise CorruptDataError(
-                    "the newest snapshot names a file that is gone",
+                    "the newest snapshot names a missing file",
                     detail=str(error),
                     table=self._table.layout.root,
                     snapshot=None if latest is None else latest.id,

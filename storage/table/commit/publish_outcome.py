@@ -89,7 +89,7 @@ class Outcome:
 
         Expiry removes ids from below. While the snapshot that ours builds on is there, no id
         above it has been removed, so ours was free because it had never been. A rollback removes
-        ids from above, so an older id that is left while that snapshot is gone tells of one.
+        ids from above, so an older id that is left while that snapshot is missing shows one.
         """
         snapshots = self._table.snapshots
         if latest is not None and snapshots.read_again(latest.id) == latest:
@@ -112,7 +112,7 @@ class Outcome:
         return False
 
     def _builds_on(self, successor_id: int, snapshot: Snapshot) -> bool:
-        """Whether the base of a snapshot is the state of ours: nobody else made these files."""
+        """Whether the base of a snapshot is the state of ours: no other writer made these files."""
         store = self._table.manifests
         try:
             successor = self._table.snapshots.read_again(successor_id)
@@ -123,14 +123,14 @@ class Outcome:
             ours = {entry.identity for entry in live_state(self._table, snapshot).entries()}
             index = {entry.file.file_name for entry in index_entries(self._table, snapshot)}
             later = {entry.file.file_name for entry in index_entries(self._table, successor)}
-        except FileNotFoundError as error:  # both have expired meanwhile: the history will tell
+        except FileNotFoundError as error:  # both have expired meanwhile: the history decides
             raise StorageUnavailableError(
                 "a snapshot expired right after it was published",
                 table=self._table.layout.root,
                 snapshot=snapshot.id,
             ) from error
         if before == ours and index and index.isdisjoint(later):
-            raise StorageUnavailableError(  # replaced, or made by another: the history will tell
+            raise StorageUnavailableError(  # replaced, or made by another: the history decides
                 "a snapshot expired right after it was published",
                 table=self._table.layout.root,
                 snapshot=snapshot.id,
@@ -139,7 +139,7 @@ class Outcome:
 
 
 def back_off(table: TableCore, number: int) -> None:
-    """Back off before attempt `number`: doubling, with jitter so that rivals part."""
+    """Back off before attempt `number`: doubling, with jitter so that competing writers part."""
     options = table.options
     longest = min(
         options.commit_min_retry_wait_ms * 2 ** (number - 1), options.commit_max_retry_wait_ms

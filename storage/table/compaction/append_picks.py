@@ -33,7 +33,7 @@ def pick_ordered(
         target_size: bytes in a window at which it moves on.
 
     Returns:
-        The files to merge, none when nothing is due, and the files to look at next time.
+        The files to merge, none when nothing is due, and the files to consider next time.
     """
     window: list[DataFileMeta] = []
     least_files = max(_LEAST_PACK, least_files)

@@ -115,11 +115,11 @@ def plan_compaction(table: TableCore, request: CompactRequest) -> CompactionPlan
     if request.idle_ms is not None:
         covered = _idle(table, covered, request.idle_ms)
     work = [
-        piece
+        work_item
         for entries in covered.values()
-        for piece in _work(table, mode, snapshot, entries, full=request.full)
+        for work_item in _work(table, mode, snapshot, entries, full=request.full)
     ]
-    work.sort(key=lambda piece: (-piece.taken_size, piece.partition, piece.bucket))
+    work.sort(key=lambda work_item: (-work_item.taken_size, work_item.partition, work_item.bucket))
     return CompactionPlan(
         snapshot_id=snapshot.id,
         work=tuple(work),

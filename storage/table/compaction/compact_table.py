@@ -31,7 +31,7 @@ from storage.table.commit.commit import CommitResult, FileStoreCommit
 from storage.table.commit.live_files import live_entries
 from storage.table.compaction.append_compact import merge_packs
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest, plan_compaction
-from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.read.missing_files import explain_missing_files
 from storage.table.table import FileStoreTable
 from storage.table.uncommitted import delete_uncommitted
 from storage.table.write.append_write import BucketDeletions
@@ -82,7 +82,7 @@ class CompactProgress:
     """How far a compaction is.
 
     Attributes:
-        buckets: pieces of work planned.
+        buckets: planned.
         done: of these committed, found to need nothing, or given up.
         size: planned input [bytes].
         done_size: of this worked off [bytes].
@@ -114,12 +114,12 @@ class CompactReport:
 
     Attributes:
         buckets: buckets covered by the request.
-        planned: pieces of work planned.
-        compacted: pieces whose compaction was committed.
-        unchanged: pieces that turned out to need nothing.
+        planned: buckets to compact.
+        compacted: buckets whose compaction was committed.
+        unchanged: buckets that turned out to need nothing.
         dropped: compactions that lost a race and were made again or given up.
-        lost: pieces that were given up, because every try lost a race.
-        skipped: pieces not begun because a stop was asked for.
+        lost: buckets that were given up, because every attempt lost a race.
+        skipped: buckets not begun because a stop was requested.
         failures: buckets that could not be compacted.
         snapshots: ids of the snapshots made.
         files_before: live files of the buckets covered, at the start.
@@ -127,7 +127,7 @@ class CompactReport:
         read_bytes: input of the committed compactions [bytes].
         written_bytes: their output [bytes].
         changelog_rows: rows of the changelog they made.
-        bucket_seconds: time of all pieces, also of those that were dropped [s].
+        bucket_seconds: time of all buckets, also of those that were dropped [s].
         seconds: wall time [s].
     """
 
@@ -189,7 +189,7 @@ class CompactReport:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was asked for is done."""
+        """Whether everything requested is done."""
         return not (self.lost or self.skipped or self.failures)
 
 
@@ -201,7 +201,7 @@ class _Task:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """What became of one piece of work.
+    """The result of compacting one bucket.
 
     Attributes:
         message: to commit; None when there is nothing to.
@@ -232,8 +232,8 @@ def compact_table(
         executor: carries out the buckets: threads, or processes (the table pickles).
         parallelism: buckets in work at a time; memory grows with it.
         user_prefix: begins the names of the commit users; each commit has a user of its own.
-        on_progress: called after every finished piece and every commit.
-        stopping: asked now and then; once it says yes no bucket is begun any more, those in work
+        on_progress: called after every finished bucket and every commit.
+        stopping: polled; once it says yes no bucket is begun any more, those in work
             are finished and committed.
 
     Returns:
@@ -349,7 +349,7 @@ class _Job:
         return idle or waited >= _GROUP_S or len(self._ready) >= _GROUP_BUCKETS
 
     def _next_group(self) -> list[tuple[_Task, CommitMessage]]:
-        """Taken from what is ready: all at their first try, then each that lost before."""
+        """Taken from what is ready: all at their first attempt, then each that lost before."""
         group = [one for one in self._ready if one[0].tries == 1]
         rest = [one for one in self._ready if one[0].tries > 1]
         self._ready = rest if group else rest[1:]
@@ -398,7 +398,7 @@ class _Job:
         return any((file.level, file.file_name) not in live for file in before)
 
     def _drop(self, lost: Iterable[tuple[_Task, CommitMessage]], *, deleted: bool = False) -> None:
-        """Compactions that lost: their files go, their buckets get another try."""
+        """Compactions that lost: their files go, their buckets get another attempt."""
         lost = tuple(lost)
         if not deleted:
             delete_uncommitted(self._table, [message for _, message in lost])
@@ -486,7 +486,7 @@ def _compacted(table: FileStoreTable, work: BucketWork, *, full: bool) -> Commit
     if snapshot is None:
         return None
     newest = _with_buckets(table.latest(), work.total_buckets)
-    with diagnosing_missing_files(newest, snapshot.id):
+    with explain_missing_files(newest, snapshot.id):
         if work.pack is not None:
             return _packed(newest, snapshot, work, work.pack)
         writer = open_bucket(newest, work.partition, work.bucket, snapshot, compaction=True)

@@ -57,7 +57,7 @@ def rewrite_file_index(
         table: the table, with the options that say which indexes are wanted.
         partition: values of some partition columns; None = the whole table.
         rebuild: build all wanted indexes anew, as after a change of their settings.
-        on_progress: called with files looked at, and files to look at.
+        on_progress: called with files examined, and files to examine.
 
     Returns:
         What became of the commit; None when no file lacks an index.

@@ -21,7 +21,7 @@ Codes = npt.NDArray[np.uint64]
 
 _WORD_BITS = 64
 _MOST_BITS = 16
-"""Bits of one column's number: the sample tells no more ranges apart."""
+"""Bits of one column's number: the sample distinguishes no more ranges."""
 
 
 class SortOrder(enum.Enum):

@@ -132,7 +132,7 @@ def sort_table(
         order: how.
         request: which partitions; None: all.
         on_progress: called after every partition; it counts as one bucket.
-        stopping: asked before every partition.
+        stopping: polled before every partition.
 
     Returns:
         What was done. A partition that lost each race is counted as lost.

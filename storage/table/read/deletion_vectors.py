@@ -68,7 +68,7 @@ def deletion_files(
     """Gives the deletion vectors of a bucket in a snapshot, by data file name.
 
     Raises:
-        FileNotFoundError: the index manifest is gone, as after expiry.
+        FileNotFoundError: the index manifest is missing, as after expiry.
         CorruptDataError: it is damaged, or names two vectors of one data file.
     """
     grouped = index_files(table, snapshot, IndexType.DELETION_VECTORS)
@@ -103,7 +103,7 @@ def load_vectors(file_io: FileIO, files: Mapping[str, DeletionFile]) -> dict[str
         files: by data file name.
 
     Raises:
-        FileNotFoundError: an index file is gone, as after expiry.
+        FileNotFoundError: an index file is missing, as after expiry.
         CorruptDataError: a vector is damaged, or holds another number of rows than recorded.
     """
     loaded: dict[str, Bitmap] = {}
@@ -151,7 +151,7 @@ class VectorChange:
     """Index files for an increment of a commit message; both empty when nothing changed.
 
     Attributes:
-        new: written; whoever does not commit them removes them.
+        new: written; the caller removes them unless it commits them.
         deleted: the live ones that they replace. The commit fails when others replaced them.
     """
 
@@ -231,7 +231,7 @@ class BucketVectors:
     def changes(self) -> tuple[tuple[IndexFileMeta, ...], tuple[IndexFileMeta, ...]]:
         """Write what changed since the last call: the new index files, and those they replace.
 
-        The changes count as made: the next call tells only of later ones. A bucket that had an
+        The changes count as made: the next call gives only later ones. A bucket that had an
         index file and has no vectors any more gets a file without vectors where one file stands
         for the bucket (Java's readers and writers expect one).
         """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What it means that a file is gone which a snapshot names.
+"""The diagnosis of a missing file that a snapshot names.
 
-Source: FORMAT.md §11.6. Expiry removes the files of old snapshots while somebody may be reading
+Source: FORMAT.md §11.6. Expiry removes the files of old snapshots while readers may use
 them, and the snapshots themselves last. So of a snapshot that is not there any more a missing file
 says that it expired, and of the newest one, which never expires, that the table is damaged. Of
 one between it says either; then the missing file's own error is all that is known.
@@ -14,11 +14,11 @@ from storage.errors import CorruptDataError, LakewardError, NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.core import TableCore
 
-__all__ = ["diagnosing_missing_files"]
+__all__ = ["explain_missing_files"]
 
 
 @contextlib.contextmanager
-def diagnosing_missing_files(table: TableCore, snapshot_id: int) -> Iterator[None]:
+def explain_missing_files(table: TableCore, snapshot_id: int) -> Iterator[None]:
     """Say of files found missing inside the context what that means.
 
     Args:
@@ -27,19 +27,21 @@ def diagnosing_missing_files(table: TableCore, snapshot_id: int) -> Iterator[Non
 
     Raises:
         CorruptDataError: a file is missing of the newest snapshot; names both.
-        NotFoundError: the snapshot has expired, or was taken back.
+        NotFoundError: the snapshot has expired, or was rolled back.
         FileNotFoundError: neither is known.
     """
     try:
         yield
     except FileNotFoundError as error:
-        verdict = _verdict(table, snapshot_id, error)
-        if verdict is None:
+        diagnosis = _diagnosis(table, snapshot_id, error)
+        if diagnosis is None:
             raise
-        raise verdict from error
+        raise diagnosis from error
 
 
-def _verdict(table: TableCore, snapshot_id: int, error: FileNotFoundError) -> LakewardError | None:
+def _diagnosis(
+    table: TableCore, snapshot_id: int, error: FileNotFoundError
+) -> LakewardError | None:
     snapshots = table.snapshots
     newest = snapshots.latest_id()
     if not _unchanged(table, snapshot_id):
@@ -54,9 +56,9 @@ def _verdict(table: TableCore, snapshot_id: int, error: FileNotFoundError) -> La
         return None
     context = {} if error.filename is None else {"path": error.filename}
     return CorruptDataError(
-        "the newest snapshot names a file that is gone",
+        "the newest snapshot names a missing file",
         detail=str(error),
-        hint="bring the file back, or roll back to a snapshot that does not name it",
+        hint="restore the file, or roll back to a snapshot that does not name it",
         **context,
         snapshot=snapshot_id,
         table=table.layout.root,

@@ -45,7 +45,7 @@ from storage.lsm.upper_rows import merge_inputs
 from storage.options.options import require_readable
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, selections
-from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.file_index import FileIndexFilter
 from storage.table.scan.predicate import And, Predicate, columns_of, conjuncts, mask
 from storage.table.scan.prune import Range, could_match
@@ -183,7 +183,7 @@ class TableRead:
             batches, inserts = self._state(split), not self._retractions
         else:
             batches, inserts = self._changes(split), False
-        with diagnosing_missing_files(self._table, split.snapshot_id):
+        with explain_missing_files(self._table, split.snapshot_id):
             for batch in batches:
                 rows = self._finish(batch, inserts=inserts)
                 if rows.num_rows:

@@ -118,10 +118,10 @@ def _merged(
         if partition is not None and split.partition != partition:
             continue
         for batch in read.to_batches(split):
-            chosen, places = _common(keys, batch.select(names), names)
+            chosen, positions = _common(keys, batch.select(names), names)
             if len(chosen):
                 numbers.append(chosen)
-                parts.append(batch.take(pa.array(places)))
+                parts.append(batch.take(pa.array(positions)))
     if not parts:
         return _nothing(table)
     chosen, rows = np.concatenate(numbers), pa.concat_batches(parts)
@@ -130,7 +130,7 @@ def _merged(
 
 
 def _key_range(keys: pa.RecordBatch) -> Predicate | None:
-    """Where the keys lie, for those types that files can be told apart by."""
+    """Where the keys lie, for those types by which files can be pruned."""
     first = keys.column(0)
     if not keys.num_rows or not (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
         return None

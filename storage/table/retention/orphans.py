@@ -124,7 +124,7 @@ def _layouts(table: TableCore, branch: str) -> list[TableLayout]:
     if not ids:
         raise CorruptDataError(
             f"Branch {branch} has no schemas. Orphan files cleaning aborted.",
-            hint="look at the branch, and drop it if it is not wanted",
+            hint="inspect the branch, and drop it if it is not wanted",
             table=layout.root,
             branch=branch,
         )
@@ -196,7 +196,7 @@ def _incomplete(table: TableCore, snapshot: Snapshot, error: FileNotFoundError) 
     return CorruptDataError(
         "a snapshot names a file that is missing, so nothing may be removed",
         detail=str(error),
-        hint="bring the file back, or roll back to a snapshot that is whole",
+        hint="restore the file, or roll back to a snapshot that is whole",
         snapshot=snapshot.id,
         table=table.layout.root,
     )

@@ -2,7 +2,7 @@
 """What a filter says about a data file by its file index: nothing, no row, or which rows.
 
 Source: SEMANTICS.md §J, FORMAT.md §10. Every answer holds all rows that make the filter true, so
-whoever uses it still applies the filter. Where leaving out rows is sound is decided by `scan` and
+the caller still applies the filter. Where leaving out rows is sound is decided by `scan` and
 `read`: never where another version of a row might be merged with it.
 """
 

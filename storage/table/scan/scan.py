@@ -44,7 +44,7 @@ from storage.table.commit.live_files import (
 )
 from storage.table.core import TableCore
 from storage.table.read.deletion_vectors import DeletionFile, deletion_files
-from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.read.missing_files import explain_missing_files
 from storage.table.scan.incremental import chosen_changes, is_incremental
 from storage.table.scan.predicate import And, Compare, Op, Predicate, conjuncts
 from storage.table.scan.scan_pruning import Pruning
@@ -101,7 +101,7 @@ class Split:
 
     @property
     def live_row_count(self) -> int | None:
-        """Rows that a read without a filter gives; None when only reading can tell."""
+        """Rows that a read without a filter gives; None when only reading can find out."""
         unknown = any(vector.cardinality is None for _, vector in self.deletion_vectors)
         if unknown or not self.raw or any(file.delete_row_count for file in self.files):
             return None
@@ -265,7 +265,7 @@ class TableScan:
             scan = self if since_ms is None else self.with_files_since(since_ms)
         if snapshot is None:
             return Plan(snapshot_id=None, splits=())
-        with diagnosing_missing_files(self.table, snapshot.id):
+        with explain_missing_files(self.table, snapshot.id):
             return scan._plan(snapshot)
 
     def splits(self) -> tuple[Split, ...] | tuple[ChangeSplit, ...]:

@@ -179,7 +179,7 @@ def _either(table: TableCore, snapshot_id: int, earliest: int) -> Snapshot:
 
 
 def _since(table: TableCore, time_ms: int) -> Snapshot | None:
-    """The first snapshot committed at or after a time; None where the history does not tell."""
+    """The first snapshot committed at or after a time; None where the history does not say."""
     ids = table.snapshots.ids()
     if not ids or table.snapshots.read(ids[0]).time_ms >= time_ms:
         return None

@@ -31,7 +31,7 @@ from storage.table.inspect.system.columns import (
     shown_snapshot,
 )
 from storage.table.inspect.system.texts import field_text, key_text, map_text, partition_text
-from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.read.missing_files import explain_missing_files
 
 __all__ = ["buckets_table", "file_key_ranges_table", "files_table", "partitions_table"]
 
@@ -139,7 +139,7 @@ def _entries(table: TableCore) -> list[ManifestEntry]:
 def _live(table: TableCore, snapshot: Snapshot | None) -> list[ManifestEntry]:
     if snapshot is None:
         return []
-    with diagnosing_missing_files(table, snapshot.id):
+    with explain_missing_files(table, snapshot.id):
         buckets = live_state(table, snapshot).buckets
     return [entry for bucket in sorted(buckets) for entry in buckets[bucket]]
 

@@ -17,7 +17,7 @@ from storage.table.core import TableCore
 from storage.table.inspect.statistics import read_statistics
 from storage.table.inspect.system.columns import INT, LONG, TEXT, columns, shown_snapshot
 from storage.table.inspect.system.texts import partition_text
-from storage.table.read.missing_files import diagnosing_missing_files
+from storage.table.read.missing_files import explain_missing_files
 
 __all__ = ["aggregation_fields_table", "manifests_table", "statistics_table", "table_indexes_table"]
 
@@ -74,7 +74,7 @@ def manifests_table(table: TableCore) -> pa.Table:
     rows = []
     snapshot = shown_snapshot(table)
     if snapshot is not None:
-        with diagnosing_missing_files(table, snapshot.id):
+        with explain_missing_files(table, snapshot.id):
             metas = list(itertools.chain(*table.manifests.read_lists(snapshot.lists)))
         for meta in metas:
             stats = meta.partition_stats
@@ -96,7 +96,7 @@ def table_indexes_table(table: TableCore) -> pa.Table:
     rows = []
     snapshot = shown_snapshot(table)
     if snapshot is not None:
-        with diagnosing_missing_files(table, snapshot.id):
+        with explain_missing_files(table, snapshot.id):
             entries = index_entries(table, snapshot)
         for entry in entries:
             vectors = entry.file.deletion_vectors
