@@ -176,11 +176,11 @@ def truncated(width: int, type_: AtomicType) -> Kernel:
 # --- integers --------------------------------------------------------------------------------
 
 
-def _integers(checked: Callable[..., Any], exact: Callable[..., Any], result: AtomicType) -> Kernel:
+def _integers(fast: Callable[..., Any], exact: Callable[..., Any], result: AtomicType) -> Kernel:
     """A kernel of integers, of which those that overflow fail.
 
     Args:
-        checked: raises when one overflows.
+        fast: raises when one overflows.
         exact: the same for unscaled 256-bit decimals.
         result: type of operands and result.
     """
@@ -189,7 +189,7 @@ def _integers(checked: Callable[..., Any], exact: Callable[..., Any], result: At
     def kernel(*values: Values) -> Values | Partial:
         same = [value.cast(wanted) for value in values]
         try:
-            return checked(*same)
+            return fast(*same)
         except pa.ArrowInvalid:
             numbers = exact(*(_unscaled(value, 0) for value in same))
         return narrowed(numbers, wanted, _OVERFLOW)

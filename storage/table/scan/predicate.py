@@ -276,7 +276,12 @@ def _compare(op: Op, column: pa.Array, literal: Any, name: str) -> pa.BooleanArr
         scalar = literal_scalar(literal, column.type)
         if scalar is None:  # not a value of the column's type: compare where both fit
             column, scalar = _widened(column, literal)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        decimal.InvalidOperation,  # more digits than the widest decimal has
+    ) as error:
         raise InvalidRequestError(
             "a filter compares a column with a value of another type",
             detail=str(error),

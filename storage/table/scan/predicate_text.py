@@ -34,6 +34,8 @@ from storage.table.scan.predicate import (
 
 __all__ = ["as_predicate", "parse_predicate"]
 
+_MOST_DIGITS = 76
+"""Of an int: the widest decimal has as many."""
 _OPS = {op.value: op for op in Op}
 _MIRRORED = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE}
 
@@ -114,7 +116,8 @@ class _Converter:
                 return bytes.fromhex(node.text)
             case LiteralKind.NUMBER:
                 number = decimal.Decimal(node.text)
-                return int(number) if node.text.removeprefix("-").isdigit() else number
+                whole = node.text.removeprefix("-").isdigit()
+                return int(number) if whole and len(node.text) <= _MOST_DIGITS else number
             case _:
                 return node.text
 
