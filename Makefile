@@ -19,7 +19,7 @@ SOAK ?= steady races
 # subprocesses of tests (daemons, Spark's Python workers) must not compile the sources each time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup peers check format test test-all bench soak fuzz drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
+.PHONY: help setup peers check format test-tools test test-all bench soak fuzz drills dashboards screenshots demo quickstart docs image-tools image-check image-root sbom helm-tools helm-check clean
 
 help: ## list these words
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -80,6 +80,8 @@ check: setup ## formatting, lint, types, import contracts, generated pages
 format: setup ## rewrite the sources in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+test-tools: $(PEERS)/.ready $(JAVA_PEER) image-tools # what tests use, or are skipped without
 
 test: setup $(PEERS)/.ready $(JAVA_PEER) ## what CI runs: unit, golden, conformance, short property, crash and end-to-end runs
 	$(BIN)/python -m pytest -m "not full" -n $(JOBS) $(PYTEST_ARGS)

@@ -49,7 +49,7 @@ CANAL = [
 @pytest.mark.parametrize(
     ("name", "topic", "lines", "expected"),
     [
-        ("debezium-flat", "shop.app.users", FLAT, [("1", "c")]),
+        pytest.param("debezium-flat", "shop.app.users", FLAT, [("1", "c")], marks=pytest.mark.full),
         ("canal-json", "anything", CANAL, [("1", "a", "12345678.90"), ("3", "b", "0.10")]),
     ],
 )

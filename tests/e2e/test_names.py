@@ -62,6 +62,7 @@ def test_sources_named_like_our_tables_stop_no_run_and_mix_with_nothing(spark, t
     assert catalog.list_tables("shop") == ["good"]
 
 
+@pytest.mark.full
 def test_a_column_that_changes_its_case_between_runs_is_one_column(spark, tmp_path):
     config = files_config(tmp_path)
     first = [line("shop", "t", {"ID": 1, "NAME": "a"}), line("shop", "t", {"ID": 2, "name": "b"})]
@@ -78,6 +79,7 @@ def test_a_column_that_changes_its_case_between_runs_is_one_column(spark, tmp_pa
     assert rows(tmp_path, "lakeward._quarantine") == []
 
 
+@pytest.mark.full
 def test_forbidden_names_are_replaced_when_asked_and_never_mix(spark, tmp_path):
     config = files_config(tmp_path)
     config.write_text(config.read_text() + "\nsink.names.sanitize: true\n")

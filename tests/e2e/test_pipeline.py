@@ -80,6 +80,7 @@ def assert_peers_agree(warehouse):
             assert theirs.cast(ours.schema).equals(ours), (peer, name)
 
 
+@pytest.mark.full
 def test_a_second_run_goes_on_where_the_first_ended(kafka_broker, spark, tmp_path):
     stream = ShopStream(kafka_broker, seed=11)
     stream.snapshot(200)

@@ -10,7 +10,7 @@ from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import drain
 from tests.e2e.test_routing import config, event, write_topics
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 NAMES = ['say "hi"', "back\\slash", "line\nfeed", "tab\t"]
 
