@@ -130,7 +130,7 @@ def test_a_checkpoint_that_is_wrong_is_thrown_away_and_nothing_is_lost_or_double
     monkeypatch.setattr(daemon, "run", lambda settings, **more: 0)
     code, out, _ = lakeward(capsys, "run", "-c", tmp_path / "shop.yaml", "--recover-offsets")
     assert code == 0
-    assert "the checkpoint starts here now" in out
+    assert "the new checkpoint starts at these offsets" in out
     made = CheckpointState.load(tmp_path / "checkpoint")
     assert made.generation == 1
     assert made.initial == {"a": {"0": 10}, "b": {"0": 15}}
