@@ -112,7 +112,7 @@ def test_recovered_offsets_are_shown_and_nothing_changes_in_a_dry_run(stream, tm
     )
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
-    assert lines[0] == ["topic", "partition", "start", "table", "holds", "up", "to"]
+    assert lines[0] == ["topic", "partition", "start", "table", "complete", "up", "to"]
     assert ["a", "0", "15"] in lines
     assert ["shop.orders", "10"] in lines
     assert ["shop.items", "15"] in lines
