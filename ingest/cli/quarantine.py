@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingest.cli.commands import Arguments, combine, command, flag, group, option, positional
-from ingest.cli.parameters import CONFIGURATION, JSON, POSITIVE, resolved
+from ingest.cli.parameters import CONFIGURATION, JSON, POSITIVE, emit, resolved
 from ingest.cli.pipeline import WAITING, send_request
 from ingest.config.setting_kinds import duration
-from ingest.observe.text_table import aligned, json_line, rows_of
+from ingest.observe.text_table import json_line, rows_of
 from storage.clock import SystemClock
 from storage.errors import InvalidRequestError, NotFoundError
 
@@ -118,16 +118,9 @@ def ls(arguments: Arguments) -> int:
     columns = ["topic", "target", "error_class", "state", "ingested_at", "error"]
     groups = counted(_rows(arguments, _choice(arguments), columns))
     rows = rows_of(groups)
-    if arguments.json:
-        for row in rows:
-            print(json_line(dict(zip(GROUP_COLUMNS, row, strict=True))))
-        return 0
-    if not rows:
-        print("no bad records")
-        return 0
-    shown = [[*row[:5], _moment(row[5]), _moment(row[6]), row[7]] for row in rows]
-    print(aligned(GROUP_COLUMNS, shown))
-    return 0
+    if not arguments.json:
+        rows = [[*row[:5], _moment(row[5]), _moment(row[6]), row[7]] for row in rows]
+    return emit(arguments, GROUP_COLUMNS, rows, "no bad records")
 
 
 def _moment(value: datetime.datetime) -> str:

@@ -15,7 +15,7 @@ __all__ = ["summary"]
 
 
 class CompactionFigures:
-    """What tasks wrote, and what became of their compactions, per table; `add` every result.
+    """Written files and outcomes of compactions per table; `add` every result.
 
     Args:
         commits: what was committed, by table.
@@ -32,7 +32,7 @@ class CompactionFigures:
         self.seconds: dict[str, float] = {}
 
     def add(self, result: BucketResult) -> None:
-        """Take in what one task did for a table."""
+        """Add the result of one task for a table."""
         for message in result.messages:
             self._add(result.table, message)
         if any(not message.compact.empty for message in result.messages):
@@ -65,7 +65,7 @@ class CompactionFigures:
 
 
 def bucket_skew(results: Iterable[BucketResult]) -> dict[str, float]:
-    """Most rows of a bucket over the mean of the buckets, per table."""
+    """Return the rows of the largest bucket relative to the mean of the buckets, by table."""
     rows: dict[str, list[int]] = {}
     for result in results:
         if count := sum(result.rows.values()):
@@ -74,7 +74,7 @@ def bucket_skew(results: Iterable[BucketResult]) -> dict[str, float]:
 
 
 def summed(counts: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Positive sums by name."""
+    """Return positive sums by name."""
     total: Counter[str] = Counter()
     for name, count in counts:
         total[name] += count
@@ -90,7 +90,7 @@ def summary(
     seconds: float,
     phases: Mapping[str, float],
 ) -> BatchReport:
-    """The report of a batch.
+    """Build the report of a batch.
 
     Args:
         plan: of its first run.
@@ -169,7 +169,7 @@ def summary(
 
 
 def _retries(done: CommitResult) -> int:
-    """Publications that lost a race, or a dropped compaction's: those that made a snapshot not."""
+    """Count attempts that lost a race, those of discarded compactions included."""
     made = [
         each for each in (done.append_snapshot_id, done.compact_snapshot_id) if each is not None
     ]
@@ -177,7 +177,7 @@ def _retries(done: CommitResult) -> int:
 
 
 def _task_seconds(outcome: JobOutcome) -> dict[str, float]:
-    """Time of the parts of a job, summed over tasks [s]."""
+    """Return the time of the steps of a job, summed over tasks [s]."""
     finish = sum(result.finish_seconds for result in outcome.results)
     return {
         **outcome.report.seconds,

@@ -54,7 +54,7 @@ CHUNK_SPARK_SCHEMA = (
 
 
 class ChunkKind(enum.IntEnum):
-    """What a chunk carries."""
+    """Kind of the content of a chunk."""
 
     CHANGES = 0
     REPORT = 1
@@ -93,7 +93,7 @@ class Chunk:
 
 
 def ipc_bytes(batch: pa.RecordBatch) -> pa.Buffer:
-    """One record batch as an Arrow IPC stream."""
+    """Encode a record batch as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -101,13 +101,13 @@ def ipc_bytes(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def ipc_batch(payload: pa.Buffer | bytes) -> pa.RecordBatch:
-    """The record batch of an Arrow IPC stream, zero copy over `payload`."""
+    """Decode the record batch of an Arrow IPC stream, zero-copy over `payload`."""
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_next_batch()
 
 
 def encode_chunk(chunk: Chunk) -> pa.RecordBatch:
-    """A chunk as a one-row batch of `CHUNK_ARROW_SCHEMA`."""
+    """Return a chunk as a one-row batch of `CHUNK_ARROW_SCHEMA`."""
     size = len(chunk.payload)
     buffer = chunk.payload if isinstance(chunk.payload, pa.Buffer) else pa.py_buffer(chunk.payload)
     offsets = pa.array([0, size], pa.int32()).buffers()[1]
@@ -130,12 +130,12 @@ def encode_chunk(chunk: Chunk) -> pa.RecordBatch:
 
 
 def encode_report(report: RangeReport) -> pa.RecordBatch:
-    """A source task's report as a one-row batch."""
+    """Return the report of a source task as a one-row batch."""
     return encode_chunk(Chunk(kind=ChunkKind.REPORT, payload=pickle.dumps(report, 5)))
 
 
 def chunks_of(batch: pa.RecordBatch) -> Iterator[Chunk]:
-    """The chunks of a batch that Spark delivered; payloads stay views into the batch.
+    """Return the chunks of a batch from Spark; payloads stay views into the batch.
 
     Control plane: one object per chunk of megabytes, not per row.
     """

@@ -57,7 +57,7 @@ __all__ = ["Decoding", "decoding_of"]
 
 
 def source_part(schema: TableSchema, constant: Collection[str]) -> TableSchema:
-    """The schema without columns that do not come from events."""
+    """Return the schema without columns that do not come from events."""
     if not constant:
         return schema
     return dataclasses.replace(
@@ -69,7 +69,7 @@ def source_part(schema: TableSchema, constant: Collection[str]) -> TableSchema:
 
 
 def constants_refused(schema: TableSchema, target: Target) -> str:
-    """Why a table cannot take the constant columns of a source table; "" when it can."""
+    """Return why a table cannot have the constant columns of a source table; "" if it can."""
     for name, _ in target.constants:
         if name not in schema.field_names:
             return f"the table has no column {name}, which the route adds: route to another table"
@@ -110,7 +110,7 @@ _BY_VALUES = (".aggregate-function", ".sequence-group")
 
 @functools.lru_cache(maxsize=2)
 def decoding_of(settings_json: str) -> "Decoding":
-    """The process's decoder of a pipeline."""
+    """Return the cached decoder of a pipeline in this process."""
     return Decoding(Settings.from_json(settings_json))
 
 
@@ -143,7 +143,7 @@ class Decoding:
         self._decoder = self._new_decoder()
 
     def use(self, plan: BatchPlan) -> None:
-        """Resolve targets by this plan from now on."""
+        """Use another plan for targets and schemas."""
         self._plan = plan
         self._resolved = {}
         self._targets = {}
@@ -159,7 +159,7 @@ class Decoding:
 
     @property
     def targets(self) -> Mapping[str, Target]:
-        """By table what rows were decoded for since `use`; of several sources the last one's."""
+        """Targets of rows decoded since `use`, by table; of several sources that of the last one."""
         return self._targets
 
     @property
@@ -167,7 +167,7 @@ class Decoding:
         return self.settings.events.ordering == SOURCE
 
     def decode(self, raw: RawBatch) -> DecodeResult:
-        """Decode records of one topic; what a record holds makes it bad at most.
+        """Decode records of one topic; the content of a record can only make that record bad.
 
         Raises:
             Exception: an error that is no record's (`ingest.errors.blames_record`).
@@ -221,11 +221,11 @@ class Decoding:
         return DecodeResult(changes, bad, deltas, dict(+counts), result.matched, result.walked)
 
     def operation(self, topic: str, record: BadRecord) -> str:
-        """The name under which a record that gave rows was counted."""
+        """Return the name under which a record with rows was counted."""
         return self._decoder.operation(topic, record)
 
     def ddl(self, raw: RawBatch) -> list[TableDdl]:
-        """Statements in records of the schema change topic, about tables that are wanted."""
+        """Return statements of the schema change topic on selected tables."""
         if raw.topic != self.settings.events.schema_change_topic:
             return []
         found: list[TableDdl] = []
@@ -276,7 +276,7 @@ class Decoding:
         return {} if target is None or target.schema is None else target.schema.options
 
     def _key_of_source(self, name: str) -> tuple[str, ...]:
-        """The primary key, if the table took it from the records' keys; else empty."""
+        """Return the primary key if the table took it from the keys of records; else empty."""
         target = self._targets.get(name)
         if target is None or target.schema is None or self.settings.primary_key(name):
             return ()
@@ -286,7 +286,7 @@ class Decoding:
     def _transformed(
         self, raw: RawBatch, change: ChangeBatch
     ) -> tuple[ChangeBatch | None, list[BadRecord]]:
-        """The change batch with the columns that do not come from events, and without bad rows."""
+        """Add columns that do not come from events, and drop bad rows."""
         transform = self._transforms[change.target]
         change = self._placed(raw, change)
         if change.constants:
@@ -294,7 +294,7 @@ class Decoding:
         return transform.apply(raw, change, 0 if self._plan is None else self._plan.time_ms)
 
     def _owed(self, raw: RawBatch, change: ChangeBatch) -> list[SchemaDelta]:
-        """Asks for columns that the pipeline makes and the table lacks."""
+        """Request columns that the pipeline adds and the table lacks."""
         target = self._targets[change.target]
         if not self._transforms[change.target].lacks or not target.evolvable:
             return []
@@ -302,7 +302,7 @@ class Decoding:
         return [SchemaDelta(change.target, source, raw.topic, (), (), raw.offsets[0], target.owner)]
 
     def _with_kinds(self, raw: RawBatch, deltas: Sequence[SchemaDelta]) -> list[SchemaDelta]:
-        """The deltas with the kind of position that their records have."""
+        """Return the deltas with the kind of position of their records."""
         found = []
         for delta in deltas:
             place = bisect.bisect_left(raw.offsets, delta.offset)
@@ -312,7 +312,7 @@ class Decoding:
         return found
 
     def _placed(self, raw: RawBatch, change: ChangeBatch) -> ChangeBatch:
-        """The change batch with the columns of positions, where the table has them."""
+        """Add the columns of positions, if the table has them."""
         if self.positions is None:
             return change
         return self.positions.placed(raw, change, self._transforms[change.target].decode_schema)
@@ -395,7 +395,7 @@ class Decoding:
 
 
 def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
-    """Columns whose values in a delete change what it does (`Target.needs_values`)."""
+    """Return columns whose values determine the effect of a delete (`Target.needs_values`)."""
     options = TableOptions.from_strings(schema.options)
     subtracts = any(key.endswith(_BY_VALUES) for key in schema.options)
     if subtracts or options.merge_engine in ("aggregation", "first-row"):
@@ -405,7 +405,7 @@ def _needed_by_deletes(schema: TableSchema) -> frozenset[str]:
 
 
 def _refused(destination: Destination) -> Target:
-    """The target of rows that may not be written; of no table where it is one of our own."""
+    """Return the target of rows that may not be written; without a table if it is our own."""
     return Target(
         "" if destination.own else destination.table,
         None,
@@ -416,7 +416,7 @@ def _refused(destination: Destination) -> Target:
 
 
 def _unowned(schema: TableSchema, destination: Destination) -> str:
-    """Why a table that exists takes no rows under a name that was replaced; "" = it does.
+    """Return why an existing table takes no rows under a sanitized name; "" if it does.
 
     Several names may be replaced by one: only a table that names its source table takes one.
     """
@@ -437,7 +437,7 @@ def _names_refused(schema: TableSchema) -> str:
 
 
 def _finds_old_rows(schema: TableSchema) -> bool:
-    """Whether a row can take values from the row of its old key (`Target.finds_old_rows`)."""
+    """Return whether a row can take values of its old key's row (`Target.finds_old_rows`)."""
     options = TableOptions.from_strings(schema.options)
     newest_wins = options.merge_engine == "deduplicate" and not options.sequence_field
     kinds = options.rowkind_field is None and not options.ignore_delete

@@ -123,7 +123,7 @@ class MapSide:
         self._gathered_bytes = 0
 
     def read(self, piece: SourceRange, batches: Iterable[RawBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode one range and cut it into chunks."""
+        """Decode one range and split it into chunks."""
         started = time.perf_counter()
         self.report.ranges.append((piece.topic, piece.partition, piece.start, piece.end))
         for raw in batches:
@@ -145,7 +145,7 @@ class MapSide:
         yield from self._cut(piece)
 
     def note_positions(self) -> None:
-        """Put into the report what is known of positions after the last range."""
+        """Report the positions after the last range."""
         positions = self._decoding.positions
         if positions is None:
             return
@@ -155,7 +155,7 @@ class MapSide:
             totals.repeated = positions.repeated[name]
 
     def _look(self, raw: RawBatch, result: DecodeResult) -> None:
-        """Check what the order of the rows rests on."""
+        """Check the assumptions of arrival order (`key_samples`)."""
         keys = self.report.keys
         if not self._by_source:
             keys.sample(raw)
@@ -168,7 +168,7 @@ class MapSide:
                 self.report.truncates.append(event)
 
     def _emptied(self, piece: SourceRange, raw: RawBatch) -> Iterator[pa.RecordBatch]:
-        """Deletes of what tables hold that are emptied at one of these records.
+        """Yield deletes of the rows of tables that are truncated at one of these records.
 
         In chunks of their own: what follows begins at a larger offset, so it comes after them.
         """
@@ -182,7 +182,7 @@ class MapSide:
     def _deleted(
         self, piece: SourceRange, topic: str, name: str, deletes: Iterable[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Deletes of what a table holds, in chunks of their own."""
+        """Yield deletes of all rows of a table, in separate chunks."""
         self.report.tables.setdefault(name, TableTotals()).add(0, topic, None, None)
         try:
             for rows in deletes:
@@ -232,7 +232,7 @@ class MapSide:
         self._gather(change.target, rows)
 
     def _writable(self, raw: RawBatch, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows without those that an earlier run could not write, which are bad records."""
+        """Drop rows that an earlier run could not write: they are bad records."""
         known = self._plan.unwritable_in(table, raw.topic, raw.partition)
         if not known:
             return rows
@@ -276,7 +276,7 @@ class MapSide:
         self._gather(self._quarantine, rows)
 
     def _counted_bad(self, raw: RawBatch, records: Sequence[BadRecord]) -> list[BadRecord]:
-        """Those that belong into quarantine."""
+        """Return the records that go to quarantine."""
         plan, counts = self._plan, self.report.bad_records
         place = (raw.topic, raw.partition)
         kept = []
@@ -339,7 +339,7 @@ def _unplaceable(
     piece: SourceRange,
     error: Exception,
 ) -> list[Unwritable]:
-    """The records whose rows cannot be cut by the tasks that write them."""
+    """Return records whose rows cannot be assigned to tasks."""
 
     def attempt(low: int, high: int) -> None:
         list(split_rows(rows.slice(low, high - low), table))
@@ -353,14 +353,14 @@ def _unplaceable(
 
 
 def _from_offset(raw: RawBatch, floor: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows that a table does not hold yet."""
+    """Return the rows that a table does not have yet."""
     if floor <= raw.offsets[0]:
         return rows
     return rows.filter(pc.greater_equal(rows.column(OFFSET_COLUMN), floor))
 
 
 def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces of about `CHUNK_TARGET_BYTES`.
+    """Split into pieces of about `CHUNK_TARGET_BYTES`.
 
     Where keys were combined their order is free; elsewhere the first offsets of the pieces tell it,
     and rows of one record stay together.
@@ -382,7 +382,7 @@ def slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def split_rows(
     rows: pa.RecordBatch, table: FileStoreTable
 ) -> Iterator[tuple[bytes, int, pa.RecordBatch]]:
-    """Cut change rows by the task that writes them and combine each key's changes.
+    """Group change rows by the task that writes them, and combine the changes of each key.
 
     Args:
         rows: change rows in source order.
@@ -417,7 +417,7 @@ def _kept_kinds(rows: pa.RecordBatch, table: FileStoreTable) -> pa.RecordBatch:
 def _combined(
     rows: pa.RecordBatch, indices: np.ndarray | None, keys: Sequence[str]
 ) -> pa.RecordBatch:
-    """The last change of every key, sorted by key; one gather of the whole rows."""
+    """Return the last change of every key, sorted by key, with one gather of all columns."""
     key_rows = rows.select(list(keys))
     if indices is not None:
         key_rows = key_rows.take(pa.array(indices))

@@ -44,7 +44,7 @@ class Moves:
     retracts: npt.NDArray[np.bool_]
 
     def ordered(self, order: _Numbers | None) -> "Moves":
-        """The same after rows were put into another order."""
+        """Return the moves after a reordering of the rows."""
         if order is None or not len(self.rows):
             return self
         places = np.empty(len(order), np.int64)
@@ -54,7 +54,7 @@ class Moves:
     def redirected(
         self, source: _Numbers, group: _Numbers, lacking: _Numbers
     ) -> tuple[_Numbers, _Numbers]:
-        """Where the rows, and those that take values from them, have a value from.
+        """Return the row from which each row, and rows that depend on it, take a value.
 
         Args:
             source: per row the row of its key that has the value; -1: the stored one. A moved row
@@ -82,7 +82,7 @@ class Moves:
         return source, groups
 
     def needless(self, group: _Numbers) -> npt.NDArray[np.bool_]:
-        """Deletes of old keys that another delete right before did already."""
+        """Return deletes of old keys that repeat the previous delete."""
         found = np.zeros(len(group), bool)
         for delete in self.deletes.tolist():
             before = delete - 1
@@ -93,7 +93,7 @@ class Moves:
 
 
 def taken_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]:
-    """Take the moves out of the marks.
+    """Extract the moves from the marks.
 
     Args:
         rows: in source order.
@@ -119,7 +119,7 @@ def taken_moves(rows: pa.RecordBatch, marks: pa.Array) -> tuple[pa.Array, Moves]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Restored:
-    """Rows with their values back.
+    """Return rows with restored values.
 
     Attributes:
         rows: without `UNAVAILABLE_COLUMN`; each key's rows in their order.
@@ -138,7 +138,7 @@ def restored(
     partition: bytes | None,
     bucket: int | None,
 ) -> Restored:
-    """Put missing values back, and leave out rows that are for held ones alone (`HELD_ONLY`).
+    """Restore missing values, and drop rows that apply only to stored ones (`HELD_ONLY`).
 
     Args:
         batches: change rows of one bucket, of one partition or of one table, in source order.
@@ -173,7 +173,7 @@ def restored(
 
 
 def _held_marks(marks: pa.Array) -> pa.Array | None:
-    """The marks without values that are missing; None when none are left."""
+    """Return the marks without those of missing values; None if none are left."""
     held = np.zeros(len(marks), bool)
     held[pc.list_parent_indices(marks).to_numpy()[_ids(marks) == HELD_ONLY]] = True
     if not held.any():
@@ -241,7 +241,7 @@ class _Restoring:
         return Restored([rows], found, lost)
 
     def _holders(self) -> _Numbers | None:
-        """Per row the last row of its key up to it that is not for held rows alone.
+        """Return for each row the last row of its key up to it that is not `HELD_ONLY`.
 
         -1: none of this batch. None when no row is for held rows alone.
         """
@@ -254,7 +254,7 @@ class _Restoring:
         return np.where(last >= self._starts[self.group], last, -1)
 
     def _held(self, holders: _Numbers, older: "_Older") -> npt.NDArray[np.bool_]:
-        """Rows that are for any row, or whose key has one when they come."""
+        """Return rows that apply to any row, or whose key has a row at that point."""
         kinds = self._rows.column(VALUE_KIND).to_numpy()
         retracts = np.isin(kinds, [kind.value for kind in RowKind if kind.retracts])
         free = holders == np.arange(len(holders))
@@ -263,7 +263,7 @@ class _Restoring:
         return held
 
     def _sources(self, number: int) -> _Numbers:
-        """Per row the row of its key that has the value of a column; -1: none of this batch."""
+        """Return for each row the row of its key with a value; -1: none in this batch."""
         count = self._rows.num_rows
         marked = np.zeros(count, bool)
         marked[self._marked[self._ids == number]] = True
@@ -273,13 +273,13 @@ class _Restoring:
         return np.where(last >= self._starts[self.group], last, -1)
 
     def keys_of(self, groups: _Numbers) -> pa.RecordBatch:
-        """Key columns of some groups."""
+        """Return the key columns of groups."""
         return self._rows.select(self._keys).take(pa.array(self._starts[groups]))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Older:
-    """Rows that the table holds for some groups.
+    """Stored rows of the table for groups of keys.
 
     Attributes:
         groups: numbers, ascending.
@@ -307,7 +307,7 @@ class _Older:
         return _Older(groups[found.keys], found.rows, first)
 
     def fill(self, source: _Numbers, group: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
-        """The sources, with stored rows where the batch has none; and where nobody has one."""
+        """Return the sources, with stored rows where the batch has none, and missing ones."""
         if not len(self.groups):
             return source, source < 0
         at = np.minimum(np.searchsorted(self.groups, group), len(self.groups) - 1)
@@ -315,11 +315,11 @@ class _Older:
         return np.where(source < 0, self.first + at, source), (source < 0) & ~stored
 
     def has(self, group: _Numbers) -> npt.NDArray[np.bool_]:
-        """Whether the table holds a row of each one's group."""
+        """Return whether the table has a row of each group."""
         return np.isin(group, self.groups)
 
     def after(self, column: pa.Array, name: str) -> pa.Array:
-        """A column of the batch with that of the stored rows behind it."""
+        """Append the column of the stored rows to a column of the batch."""
         if self.rows is None or not self.rows.num_rows:
             return column
         return pa.concat_arrays([column, self.rows.column(name).cast(column.type)])

@@ -93,7 +93,7 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         LakewardCdcReader.__init__(self, state["_options"])
 
     def initialOffset(self) -> OffsetJson:
-        """The concrete offsets that the daemon wrote down when it made the checkpoint."""
+        """Return the offsets that the daemon stored when it created the checkpoint."""
         path = self._checkpoint / _STATE_FILE
         try:
             return normalize(json.loads(path.read_bytes())["initial"])
@@ -101,11 +101,11 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InternalError("the checkpoint has no initial offsets", path=path) from error
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The row limit; Spark knows only one limit, so that of bytes is applied below."""
+        """Return the row limit; Spark supports one limit, so that of bytes is applied below."""
         return ReadMaxRows(self._settings.max_records)
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
-        """End of the next batch; `start` when there is nothing or the daemon drains."""
+        """Return the end of the next batch; `start` if there is nothing, or the daemon drains."""
         if draining(self._checkpoint):
             self._offered = start
             return start
@@ -121,7 +121,7 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offered
 
     def reportLatestOffset(self) -> OffsetJson | None:
-        """How far the source could go; for progress reports."""
+        """Return the newest offsets of the source, for progress reports."""
         return None if self._offered is None else self._source().available(self._offered)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -130,14 +130,14 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source().freeze()
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
-        """Tasks of a batch, possibly none."""
+        """Return the input partitions of a batch, possibly none."""
         tasks = self._source().plan(start, end)
         if self._by_source:
             tasks = whole_partitions(tasks)
         return [CdcPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Chunks of one task."""
+        """Yield the chunks of one task."""
         if not isinstance(partition, CdcPartition):
             raise InternalError("not a partition of this source", partition=partition)
         return map_task(partition.ranges, self._settings, self._options)

@@ -59,7 +59,7 @@ class TaskPositions:
         self.repeated: Counter[str] = Counter()
 
     def placed(self, raw: RawBatch, change: ChangeBatch, schema: TableSchema) -> ChangeBatch:
-        """The change batch with the columns of positions where the table has them.
+        """Add the columns of positions to a change batch, if the table has them.
 
         Args:
             raw: the records.
@@ -83,7 +83,7 @@ class TaskPositions:
         return _with_columns(change, schema, pieces, order)
 
     def memory(self) -> Callable[[], None]:
-        """What is known now, as a function that goes back to it."""
+        """Return a function that restores the current state."""
         tracks = {place: (track, track.highest) for place, track in self._tracks.items()}
         epochs, highest, repeated = dict(self._epochs), dict(self.highest), self.repeated.copy()
 
@@ -121,7 +121,7 @@ class TaskPositions:
         self.highest[table] = merged_positions(self.highest.get(table, {}), newer)
 
     def deltas(self) -> list[SchemaDelta]:
-        """Asks for the epochs that were found to begin."""
+        """Request the epochs that begin in this batch."""
         if self._plan.run >= _EPOCH_RUNS:
             if self._epochs:
                 _LOG.warning(

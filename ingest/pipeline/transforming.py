@@ -31,7 +31,7 @@ ERROR_CLASS = "transform"
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class TableTransform:
-    """What becomes of the rows of one table under one of its schemas. Make it with `of`.
+    """The transform of the rows of one table under one of its schemas. Create it with `of`.
 
     Attributes:
         decode_schema: what rows are decoded with, constant columns included.
@@ -86,7 +86,7 @@ class TableTransform:
 
     @property
     def plain(self) -> bool:
-        """Whether rows come out as they went in."""
+        """Whether rows are not changed."""
         return self._rows is None and not self.refusal
 
     def apply(
@@ -120,7 +120,7 @@ class TableTransform:
 
 
 def _check_recipe(recipe: str | None, rule: TransformRule, schema: TableSchema, zone: str) -> None:
-    """Refuse rules by which keys are made otherwise than when the table was."""
+    """Refuse rules that change how keys of the table are computed."""
     if recipe is None:
         return
     made, now = json.loads(recipe), key_recipe(rule, schema.primary_keys, zone)
@@ -169,7 +169,7 @@ def _bad(raw: RawBatch, target: str, reasons: dict[int, str]) -> list[BadRecord]
 
 
 def _text(error: InvalidRequestError) -> str:
-    """The whole error in a line."""
+    """Format the error as one line."""
     parts = [error.message, error.detail, error.hint]
     facts = [f"{key}={value}" for key, value in error.context.items()]
     return "; ".join(filter(None, [*parts, *facts]))

@@ -244,9 +244,9 @@ def test_rules_come_from_the_configuration_and_survive_json(load):
     ("text", "message"),
     [
         ("route: {a: b}", "must be a list"),
-        ("route: [{sink-table: a.b}]", "needs `source-table`"),
+        ("route: [{sink-table: a.b}]", "requires `source-table`"),
         ("route: [{source-table: a, sink-tabel: b}]", "did you mean `sink-table`"),
-        ("route: [{source-table: a, sink-table: b, shard: {value: x}}]", "needs a column"),
+        ("route: [{source-table: a, sink-table: b, shard: {value: x}}]", "requires a column"),
         (
             "route: [{source-table: a, sink-table: b, shard: {column: s, in.primary.key: false}}]",
             "overwrite each other",

@@ -112,7 +112,7 @@ def test_recovered_offsets_are_shown_and_nothing_changes_in_a_dry_run(stream, tm
     )
     assert code == 0
     lines = [line.split() for line in out.splitlines()]
-    assert lines[0] == ["topic", "partition", "start", "table", "holds", "up", "to"]
+    assert lines[0] == ["topic", "partition", "start", "table", "complete", "up", "to"]
     assert ["a", "0", "15"] in lines
     assert ["shop.orders", "10"] in lines
     assert ["shop.items", "15"] in lines
@@ -130,7 +130,7 @@ def test_a_checkpoint_that_is_wrong_is_thrown_away_and_nothing_is_lost_or_double
     monkeypatch.setattr(daemon, "run", lambda settings, **more: 0)
     code, out, _ = lakeward(capsys, "run", "-c", tmp_path / "shop.yaml", "--recover-offsets")
     assert code == 0
-    assert "the checkpoint starts here now" in out
+    assert "the new checkpoint starts at these offsets" in out
     made = CheckpointState.load(tmp_path / "checkpoint")
     assert made.generation == 1
     assert made.initial == {"a": {"0": 10}, "b": {"0": 15}}

@@ -363,7 +363,7 @@ def test_words_are_checked():
         "to-nullable",
         "tinyint1-not-bool",
     }
-    with pytest.raises(InvalidOptionError, match="no type mapping") as raised:
+    with pytest.raises(InvalidOptionError, match="unknown type mapping") as raised:
         TypeMapping.of(["tinyint-not-bool"])
     assert "tinyint1-not-bool" in str(raised.value)
     with pytest.raises(InvalidOptionError, match="contradict"):
