@@ -159,7 +159,7 @@ class Decoding:
 
     @property
     def targets(self) -> Mapping[str, Target]:
-        """Targets of rows decoded since `use`, by table; of several sources the last one."""
+        """Targets of rows decoded since `use`, by table; the last one of several sources."""
         return self._targets
 
     @property
