@@ -8,6 +8,8 @@ worker process, like the decoder.
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from ingest.config.choices import DEBEZIUM_AVRO, DEBEZIUM_JSON, UPSERT_AVRO
 from ingest.config.registry_settings import AvroSettings
 from ingest.config.settings import Settings
@@ -21,16 +23,57 @@ from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.decode.json.envelope_decoder import EnvelopeDecoder
 from ingest.decode.json.envelopes import DialectOptions
+from ingest.decode.json.schema_block import split_message
 from ingest.decode.key_check import KeyColumns, json_keys
 from ingest.decode.origin import OriginReader
 from ingest.decode.registry.client import SchemaRegistry
 from ingest.decode.schema_change_events import JsonValue, plain_value
-from ingest.decode.truncate_events import truncated_table
 from ingest.decode.types.type_mapping import TypeMapping
 from ingest.source.records import RawBatch
 from storage.errors import InternalError
 
-__all__ = ["FormatDecoder", "PrimaryKeys", "debezium_options", "decoder_of", "json_values"]
+__all__ = [
+    "FormatDecoder",
+    "PrimaryKeys",
+    "debezium_options",
+    "decoder_of",
+    "json_values",
+    "truncated_table",
+]
+
+
+class _Origin(msgspec.Struct, gc=False):
+    name: str | None = None
+    db: str | None = None
+    schema: str | None = None
+    table: str | None = None
+
+
+class _Truncate(msgspec.Struct, gc=False):
+    op: str
+    source: _Origin
+
+
+_TRUNCATE = msgspec.json.Decoder(_Truncate)
+
+
+def truncated_table(value: bytes | None) -> SourceTable | None:
+    """The table that an event says was truncated; None of any other message.
+
+    Args:
+        value: a record's value as JSON, with or without a schema block.
+    """
+    if value is None:
+        return None
+    try:
+        event = _TRUNCATE.decode(split_message(value).payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    origin = event.source
+    if event.op not in ("t", "T") or not origin.table:
+        return None
+    return SourceTable(origin.db or "", origin.schema or "", origin.table, origin.name or "")
+
 
 PrimaryKeys = Callable[[str], Sequence[str]]
 """Of a table `database.table` the configured key columns of the source; () = the Kafka key's."""

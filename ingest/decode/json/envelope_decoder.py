@@ -15,17 +15,18 @@ Error classes of bad records: as `debezium_json`.
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from ingest.decode.decode_plan import RowPlan
-from ingest.decode.dialects.origin import DialectOrigins
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable, Toast
 from ingest.decode.json.envelopes import Dialect, DialectOptions, Event, Image, members_of
 from ingest.decode.json.fast_rows import decode_all, is_value
+from ingest.decode.json.member_columns import MemberReader, metadata_column
 from ingest.decode.json.schema_block import split_message
 from ingest.decode.json.single_event import (
     EventRefusedError,
@@ -48,6 +49,49 @@ from ingest.source.records import RawBatch
 from storage.errors import InternalError
 
 __all__ = ["EnvelopeDecoder"]
+
+_NAMED: Mapping[str, Callable[[Event], str | None]] = {
+    "op": lambda event: event.images[0].op,
+    "server": lambda event: event.source.server or None,
+    "database": lambda event: event.source.database or None,
+    "schema": lambda event: event.source.schema or None,
+    "table": lambda event: event.source.table,
+}
+
+
+class DialectOrigins:
+    """See the module; an `origin.OriginReader`.
+
+    Args:
+        dialect: of the format.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._readers: dict[tuple[str, ...], MemberReader] = {}
+
+    def __call__(
+        self, raw: RawBatch, places: Sequence[int], names: Collection[str]
+    ) -> Mapping[str, pa.Array]:
+        """See `origin.OriginReader`."""
+        wanted = tuple(name for name in names if name not in _NAMED)
+        if wanted not in self._readers:
+            self._readers[wanted] = MemberReader(self._dialect.members, wanted)
+        cut = self._dialect.metadata_text
+        messages = [
+            None if (value := raw.values[at]) is None else cut(raw.topic, value) for at in places
+        ]
+        found = self._readers[wanted].columns(messages)
+        named = [name for name in names if name in _NAMED]
+        if named:
+            read = self._dialect.read
+            events = [read(raw.topic, raw.keys[at], raw.values[at]) for at in places]
+            for name in named:
+                get = _NAMED[name]
+                values = [get(event) if isinstance(event, Event) else None for event in events]
+                found[name] = metadata_column(name, values)
+        return found
+
 
 _CHUNK = 2_000
 """Events whose structs are alive at once, as for Debezium's."""

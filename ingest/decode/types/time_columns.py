@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dates, times and timestamps by the column: the temporal part of `conversions`.
 
-The counterpart for single values is `reference_times`; the two agree on every value that this
+The counterpart for single values is `reference`; the two agree on every value that this
 module takes.
 """
 

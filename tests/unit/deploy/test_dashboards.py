@@ -21,6 +21,7 @@ DEBUG_ONLY = {
     "lakeward_batch_in_progress": "LakewardBatchStuck",
     "lakeward_batch_start_timestamp_seconds": "LakewardBatchStuck",
     "lakeward_config_info": "for joins, and LakewardTwoDaemons",
+    "lakeward_decode_walked_records_total": "against decode_records_total: do layouts hold?",
     "lakeward_dlq_sent_total": "against dlq_records_total: are copies complete?",
     "lakeward_driver_epoch": "which of two daemons is the owner",
     "lakeward_ordering_violations_total": "a warning in the log names the topic",

@@ -12,12 +12,12 @@ from collections import defaultdict
 import orjson
 import pytest
 
+from ingest.decode.decoders import truncated_table
 from ingest.decode.dialects.canal import CanalJson
 from ingest.decode.dialects.dms import DmsJson
 from ingest.decode.dialects.ogg import OggJson
 from ingest.decode.events import SourceTable
 from ingest.decode.json.envelopes import DialectOptions
-from ingest.decode.truncate_events import truncated_table
 from ingest.errors import TruncateStopError
 from ingest.pipeline import map_side
 from ingest.pipeline.deletions.truncates import Cut
