@@ -29,7 +29,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	-$(BIN)/python -m ingest.decode.json.compiled
+	-$(BIN)/python -m ingest.compiled.loading
 	@touch $@
 
 $(PEERS)/.ready: tests/interop/requirements-peers.txt

@@ -23,7 +23,7 @@ from tests.unit.ingest.table_pipeline import TablePipeline
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("ingest", "storage", "changelog")
 _INGEST = (
-    "errors config source decode transform schema state pipeline observe kubernetes daemon"
+    "errors compiled config source decode transform schema state pipeline observe kubernetes daemon"
     " tools cli"
 )
 LAYERS = {"ingest": _INGEST.split(), "storage": ["io", "format", "lsm", "table"]}

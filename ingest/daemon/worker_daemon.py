@@ -23,7 +23,7 @@ import runpy
 import sys
 
 from ingest import logs
-from ingest.decode.json import compiled
+from ingest.compiled import loading
 
 __all__ = ["main"]
 
@@ -42,7 +42,7 @@ def main() -> None:
     logs.configure_child_logging()
     for module in ("ingest.pipeline.spark_source", "ingest.pipeline.reduce_side"):
         importlib.import_module(module)
-    compiled.prepare()
+    loading.prepare()
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 10, 10)

@@ -13,9 +13,11 @@ They trust the addresses; `ingest.source.native_messages` is the only caller.
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from ingest.compiled.cache import cached
 
 __all__ = ["copy", "measure", "release"]
 
@@ -65,7 +67,7 @@ def _call(typing, function, argument):
     return types.none(types.int64, types.int64), generate
 
 
-@njit("int64(uint64[::1], int64[:, ::1])", cache=True)
+@cached("int64(uint64[::1], int64[:, ::1])")
 def measure(messages, table):
     """Fill `table`, whose rows are: offset, value at, value size, key at, key size, error.
 
@@ -95,7 +97,7 @@ def measure(messages, table):
     return used + _PADDING
 
 
-@njit("void(uint64[::1], int64[:, ::1], uint8[::1])", cache=True)
+@cached("void(uint64[::1], int64[:, ::1], uint8[::1])")
 def copy(messages, table, buffer):
     """Copy values and keys to where `table` says."""
     base = np.int64(buffer.ctypes.data)
@@ -109,7 +111,7 @@ def copy(messages, table, buffer):
             _copy_bytes(base + table[_KEY_AT, i], _word(message + _KEY), table[_KEY_SIZE, i])
 
 
-@njit("void(uint64[::1], int64)", cache=True)
+@cached("void(uint64[::1], int64)")
 def release(messages, destroy):
     """`rd_kafka_message_destroy` (whose address is `destroy`) for each message."""
     for i in range(len(messages)):

@@ -18,7 +18,6 @@ pointer to the client is the first member of confluent-kafka's object; that is n
 import ctypes
 import dataclasses
 import functools
-import importlib
 import logging
 import weakref
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Consumer, KafkaError
 
+from ingest.compiled.loading import MEMORY, loaded
 from ingest.source.records import Payloads, RecordExtras
 from storage.errors import InternalError
 
@@ -101,22 +101,14 @@ def _library() -> _Library | None:
         return None
 
 
-@functools.cache
-def _compiled() -> Any:
-    """The compiled functions; None where numba is not installed."""
-    try:
-        return importlib.import_module("ingest.source.message_memory")
-    except ImportError:
-        return None
-
-
 def open_queue(client: Consumer, topic: str, partition: int) -> "PartitionQueue | None":
     """The queue of one partition; to be called before the partition is assigned.
 
     Returns:
-        None where the library or the compiler is not at hand.
+        None where the library is not of a tested version, or this process has not loaded the
+        compiled functions.
     """
-    compiled = _compiled()
+    compiled = loaded(MEMORY)
     library = _library()
     if compiled is None or library is None:
         return None

@@ -31,15 +31,16 @@ class RecordExtras(Protocol):
 
 
 class Payloads(Sequence[bytes | None]):
-    """Contents of records in one buffer; a record's bytes are made when they are asked for.
+    """Contents of records, one behind the other in a buffer; bytes are made when asked for.
 
     Attributes:
-        buffer: uint8; at least 16 bytes follow the last content, so that words may be read.
-        starts: int64, where each content begins in `buffer`.
+        buffer: uint8, read-only; at least 16 bytes follow the last content, so that words may be
+            read at any of its bytes.
+        starts: int64, where each content begins in `buffer`; that of a null is where it would.
         sizes: int64, its length [bytes]; -1 for null.
     """
 
-    __slots__ = ("_view", "buffer", "sizes", "starts")
+    __slots__ = ("buffer", "sizes", "starts")
 
     def __init__(
         self,
@@ -47,10 +48,21 @@ class Payloads(Sequence[bytes | None]):
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
     ) -> None:
+        buffer.flags.writeable = False
         self.buffer = buffer
         self.starts = starts
         self.sizes = sizes
-        self._view = buffer.data
+
+    @classmethod
+    def of(cls, contents: Sequence[bytes | memoryview | None]) -> "Payloads":
+        """Contents that are Python objects, copied into a buffer."""
+        count = len(contents)
+        sizes = np.fromiter(
+            (-1 if content is None else len(content) for content in contents), np.int64, count
+        )
+        lengths = np.maximum(sizes, 0)
+        buffer = b"".join([*(content for content in contents if content), _PADDING])
+        return cls(np.frombuffer(buffer, np.uint8), np.cumsum(lengths) - lengths, sizes)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -64,33 +76,29 @@ class Payloads(Sequence[bytes | None]):
     def __getitem__(self, at: int | slice) -> "bytes | Payloads | None":
         if isinstance(at, slice):
             return Payloads(self.buffer, self.starts[at], self.sizes[at])
-        size = int(self.sizes[at])
-        start = int(self.starts[at])
-        return None if size < 0 else bytes(self._view[start : start + size])
+        content = self._view(int(self.starts[at]), int(self.sizes[at]))
+        return None if content is None else bytes(content)
 
-    @classmethod
-    def of(cls, contents: Sequence[bytes | None]) -> "Payloads":
-        """Contents that are Python objects, copied into a buffer."""
-        count = len(contents)
-        sizes = np.fromiter(
-            (-1 if content is None else len(content) for content in contents), np.int64, count
-        )
-        ends = np.cumsum(np.maximum(sizes, 0))
-        buffer = b"".join([*filter(None, contents), _PADDING])
-        return cls(np.frombuffer(buffer, np.uint8), ends - np.maximum(sizes, 0), sizes)
+    def some(self, rows: Sequence[int]) -> "Payloads":
+        """Copy some of the contents, by ascending row index."""
+        starts, sizes = self.starts[rows].tolist(), self.sizes[rows].tolist()
+        return Payloads.of([self._view(*span) for span in zip(starts, sizes, strict=True)])
+
+    def to_list(self) -> list[bytes | None]:
+        """All contents."""
+        view = self.buffer.data
+        return [
+            None if size < 0 else bytes(view[start : start + size])
+            for start, size in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
+        ]
 
     @property
     def nbytes(self) -> int:
         """Length of all contents [bytes]."""
         return int(np.maximum(self.sizes, 0).sum())
 
-    def to_list(self) -> list[bytes | None]:
-        """All contents."""
-        view = self._view
-        return [
-            None if size < 0 else bytes(view[start : start + size])
-            for start, size in zip(self.starts.tolist(), self.sizes.tolist(), strict=True)
-        ]
+    def _view(self, start: int, size: int) -> memoryview | None:
+        return None if size < 0 else self.buffer.data[start : start + size]
 
 
 class RawBatch:
@@ -173,6 +181,13 @@ class RawBatch:
         if self._payloads is not None:
             return self._payloads.nbytes
         return sum(map(len, filter(None, self._values or ())))
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether a value is null."""
+        if self._payloads is not None:
+            return bool((self._payloads.sizes < 0).any())
+        return None in (self._values or ())
 
     def __len__(self) -> int:
         return len(self.offsets)

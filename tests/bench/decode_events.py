@@ -21,15 +21,19 @@ from unittest import mock
 
 import numpy as np
 
+from ingest.compiled import loading
 from ingest.decode.events import SourceTable, Target
-from ingest.decode.json import compiled, debezium_json
+from ingest.decode.json import debezium_json
 from ingest.decode.json.debezium_json import DebeziumJsonDecoder, DebeziumOptions
 from ingest.source.records import RawBatch
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.type_text import parse_type
 
 BATCH = 5_000
-_SCANNERS = {"typed": lambda _: None, "walked": lambda _: compiled.load()}
+_SCANNERS = {
+    "typed": lambda _: None,
+    "walked": lambda _: loading.load() and loading.loaded(loading.SCAN),
+}
 COLUMNS = (
     ("id", "BIGINT", "int64", None),
     ("user_id", "BIGINT", "int64", None),

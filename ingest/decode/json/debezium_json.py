@@ -27,7 +27,6 @@ import numpy as np
 from ingest.decode.decode_plan import RowPlan
 from ingest.decode.dialects.debezium_origin import EnvelopeOrigins
 from ingest.decode.events import BadRecord, DecodeResult, Resolver, SourceTable
-from ingest.decode.json.compiled import scanner
 from ingest.decode.json.fast_rows import (
     cut_payloads,
     decode_all,
@@ -36,6 +35,7 @@ from ingest.decode.json.fast_rows import (
     row_images,
     stamps_of,
 )
+from ingest.decode.json.scanning import scanner
 from ingest.decode.json.schema_block import SchemaBlock, split_message
 from ingest.decode.json.single_event import (
     EventRefusedError,
@@ -192,7 +192,7 @@ class _Decoding:
         self._scan = scanner(len(raw))
 
     def run(self) -> DecodeResult:
-        start, end = 0, len(self._raw.values)
+        start, end = 0, len(self._raw)
         while start < end:
             size = _CHUNK
             if self._scan is not None:
@@ -203,8 +203,7 @@ class _Decoding:
 
     def _chunk(self, start: int, end: int) -> None:
         positions: Sequence[int] = range(start, end)
-        values = self._raw.values[start:end]
-        if None in values:
+        if self._raw.has_nulls:
             positions = [at for at in positions if self._raw.values[at] is not None]
             self._outcome.count("tombstone", end - start - len(positions))
         if self._scan is not None:
@@ -216,7 +215,7 @@ class _Decoding:
         """Take events whose layout is known; returns the positions of the others, ascending."""
         for shape, layouts in list(self._state.walked):
             taken = np.zeros(len(positions), bool)
-            for rows in layouts.walk(self._scan, self._raw.values, positions):
+            for rows in layouts.walk(self._scan, self._raw.payloads, positions):
                 if not len(rows):
                     continue
                 if self._fresh.of(shape).fate is not Fate.ROWS or shape.plan is not layouts.plan:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.decode.decode_plan import RowPlan, member_type
-from ingest.decode.json.compiled import (
+from ingest.decode.json.scanning import (
     ABSENT,
     ANY,
     END,
@@ -40,6 +40,7 @@ from ingest.decode.row_batches import convert_column
 from ingest.decode.types.conversions import CONVERSION_ERRORS, convert, scanned_as
 from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.token_values import NULL
+from ingest.source.records import Payloads
 
 __all__ = ["Layouts", "WalkedRows"]
 
@@ -266,48 +267,43 @@ class Layouts:
     # --- walking
 
     def walk(
-        self, scan: Any, values: Sequence[bytes | None], positions: Sequence[int]
+        self, scan: Any, payloads: Payloads, positions: Sequence[int]
     ) -> "Iterator[WalkedRows]":
         """Find the values of events that have one of the layouts.
 
         Args:
             scan: the compiled functions.
-            values: of a raw batch.
+            payloads: values of a raw batch.
             positions: of events among them, none of which is null.
         """
         if self._pause or not self._layouts:
             self._pause = max(0, self._pause - 1)
             return
-        events: Sequence[Any] = (
-            values[positions.start : positions.stop]
+        events = (
+            payloads[positions.start : positions.stop]
             if isinstance(positions, range)
-            else [values[at] for at in positions]
+            else payloads.some(positions)
         )
-        sizes = np.fromiter(map(len, events), np.int64, len(events))
-        ends = np.cumsum(sizes)
+        ends = events.starts + events.sizes
         at = taken = 0
         while at < len(events):
-            before = int(ends[at] - sizes[at])
+            before = int(events.starts[at])
             to = max(int(np.searchsorted(ends, before + _MOST_BYTES, "right")), at + 1)
-            if sizes[at] <= _MOST_BYTES:
-                starts = np.concatenate(([0], ends[at:to] - before))
-                rows = self._walked(scan, events[at:to], starts, at)
+            if events.sizes[at] <= _MOST_BYTES:
+                starts = np.append(events.starts[at:to], ends[to - 1]) - before
+                rows = self._walked(scan, events.buffer[before:], starts, at)
                 taken += len(rows)
                 yield rows
             at = to
         if taken * 8 < len(events):
             self._pause = _PAUSE
 
-    def _walked(
-        self, scan: Any, events: Sequence[bytes], starts: np.ndarray, first: int
-    ) -> "WalkedRows":
-        count = len(events)
+    def _walked(self, scan: Any, data: np.ndarray, starts: np.ndarray, first: int) -> "WalkedRows":
+        count = len(starts) - 1
         if self.numbers.shape[1] < count:
             slots = self._stamp + 1
             self.spans = np.empty((slots, 2, count), np.int32)
             self.numbers = np.empty((slots, count), np.int64)
-        joined = b"".join((*events, bytes(PADDING)))
-        data = np.frombuffer(joined, np.uint8)
         found = np.empty(count, np.int32)
         texts, steps, layouts = self._tables
         scan.scan(
@@ -323,7 +319,7 @@ class Layouts:
             found,
         )
         rows = np.flatnonzero((found >= 0) & (self.numbers[self._stamp, :count] >= 0))
-        return WalkedRows(self, scan, joined, rows, first, len(rows) < count)
+        return WalkedRows(self, scan, data, rows, first, len(rows) < count)
 
 
 _Value = tuple[_Member | None, int, int]
@@ -354,7 +350,7 @@ class WalkedRows:
         self,
         layouts: Layouts,
         scan: Any,
-        joined: bytes,
+        data: np.ndarray,
         rows: np.ndarray,
         first: int,
         gaps: bool,
@@ -363,8 +359,7 @@ class WalkedRows:
         self._wires = layouts.wires
         self._spans, self._numbers = layouts.spans, layouts.numbers
         self._scan = scan
-        self._joined = joined
-        self._data = np.frombuffer(joined, np.uint8)
+        self._data = data
         self.rows = rows
         self.first = first
         self._some = rows if gaps else slice(len(rows))
@@ -426,12 +421,13 @@ class WalkedRows:
         decode = msgspec.json.Decoder(member_type(self._plan.columns[number])).decode
         begins, ends = self._spans[number][:, self._some].tolist()
         quote = 1 if self._wires[number] in (Wire.TEXT, Wire.BASE64) else 0
+        data = self._data.data
         values: list[Any] = []
         for row, begin, end in zip(itertools.count(), begins, ends, strict=False):
             value = None
             if begin:
                 try:
-                    value = decode(self._joined[begin - quote : end + quote])
+                    value = decode(data[begin - quote : end + quote])
                 except _PARSE_ERRORS:
                     refused.add(row)
             values.append(value)

@@ -2,7 +2,7 @@
 """The compiled scan: where the values of events are whose constant text is known.
 
 Importing this module imports numba and loads its functions from the cache, or compiles them; that
-is for `compiled` to decide. `layout` says what the steps of a layout are and learns them.
+is for `ingest.compiled.loading` to decide. `layout` defines the steps of a layout and learns them.
 
 Nothing here trusts an event: every constant text is compared byte by byte, every value is checked
 against JSON's grammar, and what is not understood at once (an integer of more than 18 digits, a
@@ -10,15 +10,13 @@ lone surrogate, white space where the layout has none) makes the event another p
 read beyond an event's end, words of 8 bytes excepted, for which buffers end with `PADDING`.
 """
 
-from typing import Any
-
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core.caching import InTreeCacheLocator
 from numba.extending import intrinsic
 
-from ingest.decode.json.compiled import (
+from ingest.compiled.cache import cached
+from ingest.decode.json.scanning import (
     ABSENT,
     ANY,
     END,
@@ -27,34 +25,13 @@ from ingest.decode.json.compiled import (
     OP,
     OPS,
     Wire,
-    cached,
-    folder,
-    is_complete,
-    stamp,
 )
 
-__all__ = ["CompleteCache", "copy_base64", "copy_texts", "scan"]
+__all__ = ["copy_base64", "copy_texts", "scan"]
 
 # as `_column` reads values
 INTEGER, TEXT, BASE64 = int(Wire.INTEGER), int(Wire.TEXT), int(Wire.BASE64)
 NUMBER, TOKEN = int(Wire.NUMBER), int(Wire.TOKEN)
-
-
-class CompleteCache(InTreeCacheLocator):
-    """Where numba keeps the functions: of `compiled`, which knows what they depend on."""
-
-    def get_cache_path(self) -> str:
-        """Its folder."""
-        return str(folder())
-
-    def get_source_stamp(self) -> Any:
-        """What a cached function must have been made from."""
-        return stamp()
-
-    def ensure_cache_path(self) -> None:
-        """A complete cache need not be writable."""
-        if not is_complete():
-            super().ensure_cache_path()
 
 
 _TEXT_AT, _TEXT_SIZE, _KIND, _SLOT = range(4)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.decode.json.compiled import Wire
+from ingest.decode.json.scanning import Wire
 from ingest.decode.types.decimal_columns import (
     arrow_array,
     decimals_from_bytes,

@@ -11,7 +11,8 @@ from unittest import mock
 
 import pytest
 
-from ingest.decode.json import compiled, debezium_json, layout
+from ingest.compiled import loading
+from ingest.decode.json import debezium_json, layout
 
 __all__ = ["compiled_scan", "walking"]
 
@@ -19,12 +20,11 @@ __all__ = ["compiled_scan", "walking"]
 @functools.cache
 def compiled_scan() -> Any:
     """The functions, compiled where the cache does not have them."""
-    if compiled.load() is None:
+    if not loading.load():
         pytest.importorskip("numba")
-        subprocess.run([sys.executable, "-m", compiled.__name__], check=True)
-    found = compiled.load()
-    assert found is not None
-    return found
+        subprocess.run([sys.executable, "-m", loading.__name__], check=True)
+    assert loading.load()
+    return loading.loaded(loading.SCAN)
 
 
 @contextlib.contextmanager

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
-from ingest.decode.json import compiled
+from ingest.compiled import loading
+from ingest.decode.json import scanning
 from tests.unit.ingest.walking import compiled_scan
 
-_LOADED = "from ingest.decode.json import compiled; print(compiled.load() is not None)"
+_LOADED = "from ingest.compiled import loading; print(loading.load())"
 
 
 def run(code, **environment):
@@ -29,7 +30,7 @@ def run(code, **environment):
 def copied(tmp_path):
     """A copy of the cache."""
     compiled_scan()
-    for path in compiled.folder().glob("scan[.-]*"):
+    for path in loading.folder().iterdir():
         if path.suffix in (".nbi", ".nbc", ".ready"):
             shutil.copy2(path, tmp_path)
     return tmp_path
@@ -60,17 +61,17 @@ def test_without_numba_there_is_nothing_to_load():
         "def lacking(name):\n"
         "    if name == 'numba': raise m.PackageNotFoundError(name)\n"
         "    return version(name)\n"
-        "m.version = lacking\n" + _LOADED + "\ncompiled.prepare()"
+        "m.version = lacking\n" + _LOADED + "\nloading.prepare()"
     )
     assert run(code) == ["False"]
 
 
 def test_many_events_load_what_the_cache_has(monkeypatch):
     compiled_scan()
-    monkeypatch.setattr(compiled._State, "scan", None)
-    monkeypatch.setattr(compiled._State, "events", 0)
-    assert compiled.scanner(49_999) is None
-    assert compiled.scanner(1) is not None
+    monkeypatch.setattr(loading._State, "modules", {})
+    monkeypatch.setattr(scanning._Seen, "events", 0)
+    assert scanning.scanner(49_999) is None
+    assert scanning.scanner(1) is not None
 
 
 def test_commands_and_workers_import_no_numba():
