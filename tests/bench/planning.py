@@ -6,11 +6,12 @@ were really written: ten columns with statistics. Then a plan of many manifests 
 every request takes 20 ms, as object stores do.
 """
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from storage.format.metadata.file_meta import ManifestEntry
 from storage.format.metadata.manifest import ManifestFileMeta
@@ -186,7 +187,7 @@ def _table(catalog: FileSystemCatalog, files: int, target: int, *, sort: bool) -
     base, base_size = store.write_list(_manifests(store, entries, target))
     delta, delta_size = store.write_list([])
     table.snapshots.publish(
-        dataclasses.replace(
+        replace(
             snapshot,
             id=snapshot.id + 1,
             base_manifest_list=base,
@@ -214,8 +215,9 @@ def _many(entries: list[ManifestEntry], files: int) -> list[ManifestEntry]:
     if len(entries) != _BUCKETS:
         raise RuntimeError(f"{len(entries)} files in {_BUCKETS} buckets")
     return [
-        dataclasses.replace(
-            entry, file=dataclasses.replace(entry.file, file_name=f"data-{number:036d}-0.parquet")
+        replace(
+            entry,
+            file=replace(entry.file, file_name=f"data-{number:036d}-0.parquet"),
         )
         for number, entry in enumerate(itertools.islice(itertools.cycle(entries), files))
     ]

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frozen values that describe data files and one writer's contribution to a commit.
 
-Source: FORMAT.md §4.2, §4.4, §4.8. Bytes of these values are made in `manifest` and
-`index_manifest`.
+Source: FORMAT.md §4.2, §4.4, §4.8. What a manifest holds is a struct whose fields declare their
+Avro names and types, in the order of the record (see `records`).
 """
 
 import dataclasses
 import enum
+from typing import Annotated, Any
+
+import msgspec
+
+from storage.format.avro.schema import optional_field, required_field
+from storage.format.metadata.records import NULLABLE, Avro, Long, avro_name
 
 __all__ = [
     "EMPTY_ROW",
@@ -29,6 +35,9 @@ EMPTY_ROW = bytes(12)
 """The framed BinaryRow of arity 0: partition of an unpartitioned table, key of an append file."""
 
 
+_TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
+
+
 class FileKind(enum.IntEnum):
     """`_KIND` of a manifest entry."""
 
@@ -43,8 +52,7 @@ class FileSource(enum.IntEnum):
     COMPACT = 1
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SimpleStats:
+class SimpleStats(msgspec.Struct, frozen=True, rename=avro_name):
     """Column statistics of a file or of the partitions in a manifest.
 
     Attributes:
@@ -55,14 +63,13 @@ class SimpleStats:
 
     min_values: bytes
     max_values: bytes
-    null_counts: tuple[int | None, ...]
+    null_counts: Annotated[tuple[Long | None, ...], NULLABLE] = ()
 
 
 EMPTY_STATS = SimpleStats(EMPTY_ROW, EMPTY_ROW, ())
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DataFileMeta:
+class DataFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name):
     """One data or changelog file. Field by field the `_FILE` record of FORMAT.md §4.4.
 
     Keys are framed BinaryRows of the trimmed primary key (`EMPTY_ROW` on append tables). Identity
@@ -70,33 +77,34 @@ class DataFileMeta:
     """
 
     file_name: str
-    file_size: int
-    row_count: int
+    file_size: Long
+    row_count: Long
     min_key: bytes
     max_key: bytes
     key_stats: SimpleStats
     value_stats: SimpleStats
-    min_sequence_number: int
-    max_sequence_number: int
-    schema_id: int
+    min_sequence_number: Long
+    max_sequence_number: Long
+    schema_id: Long
     level: int
     extra_files: tuple[str, ...] = ()
-    creation_time_ms: int | None = None
-    delete_row_count: int | None = None
-    embedded_index: bytes | None = None
+    creation_time_ms: Annotated[int, Avro(_TIMESTAMP)] | None = msgspec.field(
+        default=None, name="_CREATION_TIME"
+    )
+    delete_row_count: Long | None = None
+    embedded_index: bytes | None = msgspec.field(default=None, name="_EMBEDDED_FILE_INDEX")
     file_source: int | None = None
     value_stats_cols: tuple[str, ...] | None = None
     external_path: str | None = None
-    first_row_id: int | None = None
+    first_row_id: Long | None = None
     write_cols: tuple[str, ...] | None = None
 
     def at_level(self, level: int) -> "DataFileMeta":
         """The same physical file at another level."""
-        return dataclasses.replace(self, level=level)
+        return msgspec.structs.replace(self, level=level)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestEntry:
+class ManifestEntry(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name):
     """A file added to or removed from a bucket.
 
     Attributes:
@@ -135,8 +143,7 @@ class IndexType(enum.StrEnum):
     DELETION_VECTORS = "DELETION_VECTORS"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionVectorMeta:
+class DeletionVectorMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Where in an index file the deletion vector of one data file lies.
 
     Attributes:
@@ -146,14 +153,27 @@ class DeletionVectorMeta:
         cardinality: number of deleted rows, None when unknown.
     """
 
-    data_file_name: str
-    offset: int
-    length: int
-    cardinality: int | None = None
+    data_file_name: str = msgspec.field(name="f0")
+    offset: int = msgspec.field(name="f1")
+    length: int = msgspec.field(name="f2")
+    cardinality: Long | None = msgspec.field(default=None, name="_CARDINALITY")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class IndexFileMeta:
+_GLOBAL_INDEX = {
+    "type": "record",
+    "name": "record__GLOBAL_INDEX",
+    "fields": [
+        required_field("_ROW_RANGE_START", "long"),
+        required_field("_ROW_RANGE_END", "long"),
+        required_field("_INDEX_FIELD_ID", "int"),
+        optional_field("_EXTRA_FIELD_IDS", {"type": "array", "items": "int"}),
+        optional_field("_INDEX_META", "bytes"),
+        optional_field("_SOURCE_META", "bytes"),
+    ],
+}
+
+
+class IndexFileMeta(msgspec.Struct, frozen=True, kw_only=True, rename=avro_name):
     """One table index file.
 
     Attributes:
@@ -168,11 +188,13 @@ class IndexFileMeta:
 
     index_type: str
     file_name: str
-    file_size: int
-    row_count: int
-    deletion_vectors: tuple[DeletionVectorMeta, ...] | None = None
+    file_size: Long
+    row_count: Long
+    deletion_vectors: tuple[DeletionVectorMeta, ...] | None = msgspec.field(
+        default=None, name="_DELETIONS_VECTORS_RANGES"
+    )
     external_path: str | None = None
-    global_index: object = None
+    global_index: Annotated[Any, Avro(_GLOBAL_INDEX), NULLABLE] = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,58 +6,29 @@ version does not know are kept, with every column. Takes and gives bytes; where 
 `manifest_store`'s business. Source: FORMAT.md §4.8.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from storage.errors import CorruptDataError, FileConflictError
 from storage.format.avro.container import ContainerWriter, read_records
-from storage.format.avro.schema import optional_field, record_text, required_field
+from storage.format.avro.schema import required_field
 from storage.format.metadata.file_meta import (
-    DeletionVectorMeta,
     FileKind,
     IndexFileMeta,
     IndexManifestEntry,
     IndexType,
 )
+from storage.format.metadata.records import from_record, record_fields, record_schema, to_record
 
 __all__ = ["INDEX_SCHEMA", "combine", "decode_index_entries", "encode_index_entries", "removal"]
 
 _VERSION = 1
-_RANGE = {
-    "type": "record",
-    "name": "record__DELETIONS_VECTORS_RANGES",
-    "fields": [
-        required_field("f0", "string"),
-        required_field("f1", "int"),
-        required_field("f2", "int"),
-        optional_field("_CARDINALITY", "long"),
-    ],
-}
-_GLOBAL_INDEX = {
-    "type": "record",
-    "name": "record__GLOBAL_INDEX",
-    "fields": [
-        required_field("_ROW_RANGE_START", "long"),
-        required_field("_ROW_RANGE_END", "long"),
-        required_field("_INDEX_FIELD_ID", "int"),
-        optional_field("_EXTRA_FIELD_IDS", {"type": "array", "items": "int"}),
-        optional_field("_INDEX_META", "bytes"),
-        optional_field("_SOURCE_META", "bytes"),
-    ],
-}
-INDEX_SCHEMA = record_text(
+INDEX_SCHEMA = record_schema(
     [
-        required_field("_VERSION", "int"),
         required_field("_KIND", "int"),
         required_field("_PARTITION", "bytes"),
         required_field("_BUCKET", "int"),
-        required_field("_INDEX_TYPE", "string"),
-        required_field("_FILE_NAME", "string"),
-        required_field("_FILE_SIZE", "long"),
-        required_field("_ROW_COUNT", "long"),
-        optional_field("_DELETIONS_VECTORS_RANGES", {"type": "array", "items": ["null", _RANGE]}),
-        optional_field("_EXTERNAL_PATH", "string"),
-        optional_field("_GLOBAL_INDEX", _GLOBAL_INDEX),
+        *record_fields(IndexFileMeta),
     ]
 )
 """Avro schema text of an index manifest."""
@@ -89,36 +60,16 @@ def decode_index_entries(data: bytes, *, source: str = "") -> tuple[IndexManifes
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
-    file = entry.file
-    ranges = None
-    if file.deletion_vectors is not None:
-        ranges = [
-            {
-                "f0": one.data_file_name,
-                "f1": one.offset,
-                "f2": one.length,
-                "_CARDINALITY": one.cardinality,
-            }
-            for one in file.deletion_vectors
-        ]
     return {
         "_VERSION": _VERSION,
         "_KIND": entry.kind.value,
         "_PARTITION": entry.partition,
         "_BUCKET": entry.bucket,
-        "_INDEX_TYPE": str(file.index_type),
-        "_FILE_NAME": file.file_name,
-        "_FILE_SIZE": file.file_size,
-        "_ROW_COUNT": file.row_count,
-        "_DELETIONS_VECTORS_RANGES": ranges,
-        "_EXTERNAL_PATH": file.external_path,
-        "_GLOBAL_INDEX": file.global_index,
+        **to_record(entry.file),
     }
 
 
-def _entry(
-    record: Mapping[str, Any], shared: dict[bytes, bytes], source: str
-) -> IndexManifestEntry:
+def _entry(record: dict[str, Any], shared: dict[bytes, bytes], source: str) -> IndexManifestEntry:
     version, kind = record.get("_VERSION"), record.get("_KIND")
     if version != _VERSION:
         raise CorruptDataError(
@@ -132,41 +83,16 @@ def _entry(
             found=kind,
         )
     try:
-        partition = record["_PARTITION"]
-        return IndexManifestEntry(
-            kind=FileKind.ADD,
-            partition=shared.setdefault(partition, partition),
-            bucket=record["_BUCKET"],
-            file=IndexFileMeta(
-                index_type=record["_INDEX_TYPE"],
-                file_name=record["_FILE_NAME"],
-                file_size=record["_FILE_SIZE"],
-                row_count=record["_ROW_COUNT"],
-                deletion_vectors=_ranges(record.get("_DELETIONS_VECTORS_RANGES")),
-                external_path=record.get("_EXTERNAL_PATH"),
-                global_index=record.get("_GLOBAL_INDEX"),
-            ),
-        )
+        partition, bucket = record["_PARTITION"], record["_BUCKET"]
     except KeyError as error:
         raise CorruptDataError(
             "an index manifest record lacks a required field", path=source, field=error.args[0]
         ) from error
-
-
-def _ranges(
-    records: Sequence[Mapping[str, Any] | None] | None,
-) -> tuple[DeletionVectorMeta, ...] | None:
-    if records is None:
-        return None
-    return tuple(
-        DeletionVectorMeta(
-            data_file_name=record["f0"],
-            offset=record["f1"],
-            length=record["f2"],
-            cardinality=record.get("_CARDINALITY"),
-        )
-        for record in records
-        if record is not None
+    return IndexManifestEntry(
+        kind=FileKind.ADD,
+        partition=shared.setdefault(partition, partition),
+        bucket=bucket,
+        file=from_record(record, IndexFileMeta, source),
     )
 
 

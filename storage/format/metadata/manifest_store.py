@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from storage.clock import Clock, IdSource, SystemClock
 from storage.errors import CorruptDataError
 from storage.format.avro.container import ContainerWriter, codec_of
@@ -459,8 +461,8 @@ def _without_stats(entry: ManifestEntry) -> ManifestEntry:
     """A DELETE without value statistics, which nobody asks for; identity stays."""
     if entry.kind is FileKind.ADD:
         return entry
-    file = dataclasses.replace(entry.file, value_stats=EMPTY_STATS, value_stats_cols=())
-    return dataclasses.replace(entry, file=file)
+    file = msgspec.structs.replace(entry.file, value_stats=EMPTY_STATS, value_stats_cols=())
+    return msgspec.structs.replace(entry, file=file)
 
 
 def _within(value: object, low: object, high: object, null_count: int | None) -> bool:

@@ -4,10 +4,11 @@
 Source: FORMAT.md §3.1. Where the documents live and which is the newest is in `snapshot_store`.
 """
 
-import dataclasses
 import enum
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from storage.errors import CorruptDataError
 from storage.format.metadata.documents import dump_object, parse_object
@@ -30,9 +31,8 @@ class CommitKind(enum.Enum):
     ANALYZE = "ANALYZE"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """One table version. Attributes mirror the JSON members; None = absent.
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One table version. Attributes mirror the JSON members in their order; None = absent.
 
     Attributes:
         id: the N of `snapshot-N`, from 1, without gaps.
@@ -60,6 +60,8 @@ class Snapshot:
         extra: members that this version does not know, kept on rewriting.
     """
 
+    version: int = CURRENT_VERSION
+    uuid: str | None = None
     id: int
     schema_id: int
     base_manifest_list: str
@@ -72,7 +74,7 @@ class Snapshot:
     commit_user: str
     commit_identifier: int
     commit_kind: CommitKind
-    time_ms: int
+    time_ms: int = msgspec.field(name="timeMillis")
     total_record_count: int
     delta_record_count: int
     changelog_record_count: int | None = None
@@ -80,9 +82,7 @@ class Snapshot:
     statistics: str | None = None
     properties: Mapping[str, str] | None = None
     next_row_id: int | None = None
-    uuid: str | None = None
-    version: int = CURRENT_VERSION
-    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    extra: Mapping[str, Any] = {}
 
     def to_json(self) -> bytes:
         """The bytes of the snapshot file: indented UTF-8 JSON; absent members are left out."""
@@ -101,17 +101,9 @@ class Snapshot:
 
     def members(self) -> dict[str, Any]:
         """The members of the JSON object, unknown ones last."""
-        value: dict[str, Any] = {}
-        for attribute, (member, _, _) in _MEMBERS.items():
-            content = getattr(self, attribute)
-            if isinstance(content, CommitKind):
-                content = content.value
-            elif attribute == "properties" and content is not None:
-                content = dict(content)
-            if content is not None:
-                value[member] = content
-        value.update(self.extra)
-        return value
+        value: dict[str, Any] = msgspec.to_builtins(self)
+        del value["extra"]
+        return {key: part for key, part in value.items() if part is not None} | dict(self.extra)
 
     @classmethod
     def from_json(cls, data: bytes) -> "Snapshot":
@@ -121,59 +113,19 @@ class Snapshot:
             CorruptDataError: the bytes are no snapshot; names the member at fault.
         """
         value = parse_object(data, "snapshot")
-        content: dict[str, Any] = {attribute: _member(value, attribute) for attribute in _MEMBERS}
+        known = {key: value[key] for key in _MEMBERS if value.get(key) is not None}
+        known.setdefault("version", 1)
+        if known.get("watermark") == _NO_WATERMARK:
+            del known["watermark"]
+        extra = {key: value[key] for key in value if key not in _MEMBERS}
         try:
-            content["commit_kind"] = CommitKind(content["commit_kind"])
-        except ValueError as error:
+            return msgspec.convert({**known, "extra": extra}, cls)
+        except msgspec.ValidationError as error:
             raise CorruptDataError(
-                "unknown commit kind in a snapshot file", found=content["commit_kind"]
+                "a member of a snapshot file is missing or wrong", detail=str(error)
             ) from error
-        if content["watermark"] == _NO_WATERMARK:
-            content["watermark"] = None
-        content["extra"] = {key: value[key] for key in value if key not in _KNOWN_KEYS}
-        return cls(**content)
 
 
-_MEMBERS: dict[str, tuple[str, type, bool]] = {
-    # attribute: (member, type, required); in the order they are written
-    "version": ("version", int, False),
-    "uuid": ("uuid", str, False),
-    "id": ("id", int, True),
-    "schema_id": ("schemaId", int, True),
-    "base_manifest_list": ("baseManifestList", str, True),
-    "base_manifest_list_size": ("baseManifestListSize", int, False),
-    "delta_manifest_list": ("deltaManifestList", str, True),
-    "delta_manifest_list_size": ("deltaManifestListSize", int, False),
-    "changelog_manifest_list": ("changelogManifestList", str, False),
-    "changelog_manifest_list_size": ("changelogManifestListSize", int, False),
-    "index_manifest": ("indexManifest", str, False),
-    "commit_user": ("commitUser", str, True),
-    "commit_identifier": ("commitIdentifier", int, True),
-    "commit_kind": ("commitKind", str, True),
-    "time_ms": ("timeMillis", int, True),
-    "total_record_count": ("totalRecordCount", int, True),
-    "delta_record_count": ("deltaRecordCount", int, True),
-    "changelog_record_count": ("changelogRecordCount", int, False),
-    "watermark": ("watermark", int, False),
-    "statistics": ("statistics", str, False),
-    "properties": ("properties", dict, False),
-    "next_row_id": ("nextRowId", int, False),
-}
-_KNOWN_KEYS = frozenset(member for member, _, _ in _MEMBERS.values())
-
-
-def _member(value: Mapping[str, Any], attribute: str) -> object:
-    member, type_, required = _MEMBERS[attribute]
-    content = value.get(member)
-    if content is None:
-        if required:
-            raise CorruptDataError("snapshot file lacks a member", member=member)
-        return 1 if attribute == "version" else None
-    if not isinstance(content, type_):
-        raise CorruptDataError(
-            "member of a snapshot file has the wrong type",
-            member=member,
-            expected=type_.__name__,
-            found=type(content).__name__,
-        )
-    return content
+_MEMBERS = tuple(
+    field.encode_name for field in msgspec.structs.fields(Snapshot) if field.name != "extra"
+)

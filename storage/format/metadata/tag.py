@@ -12,6 +12,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from storage.errors import CorruptDataError
 from storage.format.metadata.documents import dump_object, parse_document, read_document
 from storage.format.metadata.layout import TableLayout
@@ -63,7 +65,7 @@ class Tag:
         created, retained = extra.pop(_CREATED, None), extra.pop(_RETAINED, None)
         return cls(
             name=name,
-            snapshot=dataclasses.replace(snapshot, extra=extra),
+            snapshot=msgspec.structs.replace(snapshot, extra=extra),
             created=None if created is None else _time_of(created),
             time_retained_ms=None if retained is None else _millis(retained),
         )

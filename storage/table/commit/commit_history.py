@@ -12,6 +12,8 @@ snapshots themselves are asked.
 import dataclasses
 from collections.abc import Iterator
 
+import msgspec
+
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
 from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
 from storage.table.core import TableCore
@@ -114,7 +116,7 @@ class CommitHistory:
                 return snapshot
             known = self._known(snapshot)
             if known is not None:
-                standin = dataclasses.replace(
+                standin = msgspec.structs.replace(
                     snapshot, commit_user=self._user, commit_identifier=known
                 )
         return standin

@@ -28,6 +28,8 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from storage.errors import (
     CommitConflictError,
     CorruptDataError,
@@ -259,7 +261,7 @@ class Publisher:
         if changes.removes is None or latest is None:
             return changes.entries
         removed = (
-            dataclasses.replace(entry, kind=FileKind.DELETE)
+            msgspec.structs.replace(entry, kind=FileKind.DELETE)
             for entry in live_state(self._table, latest).entries()
             if changes.removes(entry.partition)
         )

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from storage.format.files.data_file import read_rows
 from storage.format.index.builder import FileIndexBuilder, FileIndexSpec, check_file_indexes
 from storage.format.index.container import encode_container, read_container
@@ -144,13 +146,13 @@ def _indexed(
     old = index_file_of(file)
     extras = tuple(name for name in file.extra_files if name != old)
     if len(data) <= table.options.file_index_threshold:
-        return dataclasses.replace(file, extra_files=extras, embedded_index=data)
+        return msgspec.structs.replace(file, extra_files=extras, embedded_index=data)
     directory = path.rpartition("/")[0]
     name = next_index_name(file.file_name, old)
     while table.file_io.exists(f"{directory}/{name}"):
         name = next_index_name(file.file_name, name)  # of an attempt that was not committed
     table.file_io.write_bytes(f"{directory}/{name}", data)
-    return dataclasses.replace(file, extra_files=(*extras, name), embedded_index=None)
+    return msgspec.structs.replace(file, extra_files=(*extras, name), embedded_index=None)
 
 
 def _path(table: TableCore, entry: ManifestEntry) -> str:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bucket whose rows are looked up, for tests, and what a lookup must find."""
 
-import dataclasses
-
+import msgspec
 import pyarrow as pa
 
 from storage.clock import ManualClock
@@ -60,7 +59,7 @@ def run_of(directory, schema, values, *, level=1, files=1, **arguments):
 
 
 def renamed(meta, name):
-    return dataclasses.replace(meta, file_name=name)
+    return msgspec.structs.replace(meta, file_name=name)
 
 
 def keys_of(schema, values):

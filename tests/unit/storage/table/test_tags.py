@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tags: the file as Java writes it, creating and deleting, and which files go with a tag."""
 
-import dataclasses
 import datetime
 import json
 import pathlib
 
+import msgspec
 import pytest
 
 from storage.errors import CorruptDataError, InvalidRequestError, NotFoundError
@@ -197,7 +197,7 @@ def test_documents_of_newer_versions_keep_their_members() -> None:
     path = GOLDEN / "tags_branch_consumer" / "table" / "snapshot" / "snapshot-1"
     document = {**json.loads(path.read_bytes()), "operation": "WRITE", "logOffsets": {"0": 1}}
     snapshot = Snapshot.from_json(json.dumps(document).encode())
-    changed = dataclasses.replace(snapshot, statistics="s")
+    changed = msgspec.structs.replace(snapshot, statistics="s")
     assert json.loads(changed.to_json()) == {**document, "statistics": "s"}
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Invariants that read rows: what deletion vectors hold, and keys that are seen twice."""
 
-import dataclasses
 import pathlib
 from unittest import mock
 
+import msgspec
 import pytest
 
 from storage.errors import InternalError
@@ -51,8 +51,8 @@ def test_marks_beyond_the_rows_of_the_file_are_told(table: FileStoreTable) -> No
 def test_another_cardinality_than_recorded_is_told(table: FileStoreTable) -> None:
     path, file, name = _index_file(table)
     assert file.deletion_vectors is not None
-    wrong = dataclasses.replace(file.deletion_vectors[0], cardinality=2)
-    other = dataclasses.replace(file, deletion_vectors=(wrong,))
+    wrong = msgspec.structs.replace(file.deletion_vectors[0], cardinality=2)
+    other = msgspec.structs.replace(file, deletion_vectors=(wrong,))
     (text,) = vector_contents(table, path, other, {name: 3})
     assert "another number of rows than recorded" in text
 

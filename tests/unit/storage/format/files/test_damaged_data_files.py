@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from storage.errors import CorruptDataError
@@ -69,7 +70,7 @@ def test_a_file_that_was_cut_is_refused_before_it_is_decoded(written: Written) -
 def test_another_number_of_rows_is_told_where_all_are_read(
     written: Written, more: int, read: Callable[..., Any]
 ) -> None:
-    meta = dataclasses.replace(written.meta, row_count=_ROWS + more)
+    meta = msgspec.structs.replace(written.meta, row_count=_ROWS + more)
     with pytest.raises(CorruptDataError, match="another number of rows") as caught:
         written.rows(read=read, meta=meta)
     assert caught.value.context["path"] == written.path
@@ -84,5 +85,5 @@ def test_a_column_of_the_schema_that_the_file_has_not_is_told(written: Written) 
         written.rows(schema=schema)
     assert caught.value.context["column"] == "w"
     assert written.rows(schema=schema, columns=["v"]) == _ROWS
-    meta = dataclasses.replace(written.meta, write_cols=("k", "v"))
+    meta = msgspec.structs.replace(written.meta, write_cols=("k", "v"))
     assert written.rows(schema=schema, meta=meta) == _ROWS

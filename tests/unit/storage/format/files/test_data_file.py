@@ -7,6 +7,7 @@ import itertools
 import zlib
 from typing import ClassVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -76,7 +77,7 @@ class TestAgainstJava:
             beside = tuple(
                 name.replace(path.name, meta.file_name) for name in entry.file.extra_files
             )
-            assert meta == dataclasses.replace(
+            assert meta == msgspec.structs.replace(
                 entry.file,
                 file_name=meta.file_name,
                 file_size=meta.file_size,

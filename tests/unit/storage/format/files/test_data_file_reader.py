@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data files read faithfully: projection, row groups, old schemas, nanosecond timestamps."""
 
-import dataclasses
 import decimal
 import gc
 import io
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,24 +83,24 @@ class TestReader:
         good = (tmp_path / meta.file_name).read_bytes()
         for damaged in (b"", b"PAR1", good[:-5], good[: len(good) // 2], good[100:]):
             (tmp_path / "bad.parquet").write_bytes(damaged)
-            bad = dataclasses.replace(meta, file_name="bad.parquet")
+            bad = msgspec.structs.replace(meta, file_name="bad.parquet")
             with pytest.raises(CorruptDataError, match=r"bad\.parquet"):
                 read_back(tmp_path, bad, NUMBERS)
 
     def test_a_missing_file_is_file_not_found(self, tmp_path):
         (meta,) = write_all(tmp_path, NUMBERS, numbers(0, 1))
-        gone = dataclasses.replace(meta, file_name="gone.parquet")
+        gone = msgspec.structs.replace(meta, file_name="gone.parquet")
         with pytest.raises(FileNotFoundError):
             read_back(tmp_path, gone, NUMBERS)
 
     def test_the_format_is_told_by_the_name(self, tmp_path):
         (meta,) = write_all(tmp_path, NUMBERS, numbers(0, 1))
         for extension in ("orc", "avro"):
-            other = dataclasses.replace(meta, file_name=f"data-1.{extension}")
+            other = msgspec.structs.replace(meta, file_name=f"data-1.{extension}")
             (tmp_path / other.file_name).write_bytes((tmp_path / meta.file_name).read_bytes())
             with pytest.raises(CorruptDataError):
                 read_back(tmp_path, other, NUMBERS)
-        unknown = dataclasses.replace(meta, file_name="data-1.csv")
+        unknown = msgspec.structs.replace(meta, file_name="data-1.csv")
         with pytest.raises(UnsupportedFeatureError, match="csv"):
             read_back(tmp_path, unknown, NUMBERS)
 
@@ -241,7 +241,7 @@ class TestEvolution:
 
     def test_partial_files_give_null_for_columns_they_do_not_hold(self, tmp_path):
         (meta,) = write_all(tmp_path, NUMBERS, numbers(0, 2))
-        partial = dataclasses.replace(meta, write_cols=("k",))
+        partial = msgspec.structs.replace(meta, write_cols=("k",))
         assert read_back(tmp_path, partial, NUMBERS)["v"].null_count == 2
 
 

@@ -2,7 +2,6 @@
 """Manifest codec against FORMAT.md §4 and files of the Java writer; folding; the store's cache."""
 
 import contextlib
-import dataclasses
 import io
 import json
 import pickle
@@ -10,6 +9,7 @@ import threading
 import zlib
 
 import fastavro
+import msgspec
 import pytest
 
 from storage.clock import ManualClock, RandomIds, SeededIds
@@ -92,7 +92,7 @@ def file_named(name, **changes):
         delete_row_count=0,
         file_source=0,
     )
-    return dataclasses.replace(meta, **changes)
+    return msgspec.structs.replace(meta, **changes)
 
 
 def entry(name, kind=FileKind.ADD, partition=EMPTY_ROW, bucket=0, **changes):
@@ -412,7 +412,7 @@ class TestStore:
         for path in golden.manifests():
             (meta,) = store.write_manifests(decode_entries(path.read_bytes()), 1 << 20)
             java = described[path.name]
-            same = dataclasses.replace(java, file_name=meta.file_name, file_size=meta.file_size)
+            same = msgspec.structs.replace(java, file_name=meta.file_name, file_size=meta.file_size)
             assert meta == same
 
     def test_the_cache_is_bounded_by_records(self):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planning reads no more manifests than pruning leaves; manifests are merged as Java merges."""
 
-import dataclasses
 import itertools
 import pathlib
 import shutil
@@ -9,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from storage.errors import CorruptDataError
 from storage.format.avro.container import ContainerWriter, read_records
@@ -139,7 +139,7 @@ def test_planning_among_ten_thousand_files_decodes_few(tmp_path: pathlib.Path) -
     assert latest is not None
     entries = list(live_state(table, latest).entries())
     many = [
-        dataclasses.replace(one, file=dataclasses.replace(one.file, file_name=f"f-{n}-{place}"))
+        replace(one, file=replace(one.file, file_name=f"f-{n}-{place}"))
         for n in range(100)
         for place, one in enumerate(entries)
     ]
@@ -147,7 +147,7 @@ def test_planning_among_ten_thousand_files_decodes_few(tmp_path: pathlib.Path) -
     base, _ = table.manifests.write_list(metas)
     delta, _ = table.manifests.write_list([])
     table.snapshots.publish(
-        dataclasses.replace(
+        replace(
             latest,
             id=2,
             base_manifest_list=base,

@@ -5,6 +5,8 @@ import contextlib
 import dataclasses
 import pathlib
 
+import msgspec
+
 from storage.io.local import LocalFileIO
 from storage.table.commit.index_files import index_entries
 from storage.table.retention.expire import expire_snapshots
@@ -78,7 +80,7 @@ def test_statistics_go_too(tmp_path: pathlib.Path) -> None:
     for number, name in ((1, "stat-a-0"), (2, "stat-a-0"), (6, "stat-b-0")):
         snapshot = table.snapshots.read(number)
         table.file_io.overwrite_bytes(table.layout.statistics_file(name), b"{}")
-        changed = dataclasses.replace(snapshot, statistics=name)
+        changed = msgspec.structs.replace(snapshot, statistics=name)
         table.file_io.overwrite_bytes(table.layout.snapshot_file(number), changed.to_json())
     expire(reopened(table), 1)
     directory = pathlib.Path(table.layout.statistics_dir)

@@ -2,7 +2,6 @@
 """File indexes of tables: what is asked for, what a filter gets from them, and giving old files
 the indexes they lack."""
 
-import dataclasses
 import datetime as dt
 import decimal
 import pathlib
@@ -10,6 +9,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyroaring
 import pytest
 from hypothesis import given, settings
@@ -424,7 +424,7 @@ def test_an_index_that_is_gone_or_damaged_is_reported(tmp_path: pathlib.Path) ->
 def test_several_indexes_of_one_file_are_reported(tmp_path: pathlib.Path) -> None:
     table = an_indexed_table(tmp_path, SEPARATE)
     path, file = the_file(table)
-    two = dataclasses.replace(file, extra_files=(*file.extra_files, "other.index"))
+    two = msgspec.structs.replace(file, extra_files=(*file.extra_files, "other.index"))
     with pytest.raises(CorruptDataError, match="several"):
         FileIndexFilter(table, parse_predicate("s = 's1'")).selection(path, two)
 

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import dataclasses
 import itertools
 import math
 import pathlib
@@ -7,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,7 +46,7 @@ def test_bounds_of_a_char_may_be_filled_up_with_blanks(
     (file,) = files_of(table)
     types = [parse_type("INT"), parse_type("CHAR(5)")]
     padded = SimpleStats(encode_row([1, low], types), encode_row([1, high], types), (0, 0))
-    file = dataclasses.replace(file, value_stats=padded, value_stats_cols=None)
+    file = msgspec.structs.replace(file, value_stats=padded, value_stats_cols=None)
     pruning = Pruning(table, Compare(Op.EQ, "c", value))
     assert pruning.keeps_by_values(file) is kept
 
@@ -58,7 +58,7 @@ def test_bounds_of_a_char_key_may_be_filled_up_with_blanks(tmp_path: pathlib.Pat
     (file,) = files_of(table)
     padded = encode_row(["ab   "], [parse_type("CHAR(5)")])
     stats = SimpleStats(padded, padded, (0,))
-    file = dataclasses.replace(file, min_key=padded, max_key=padded, key_stats=stats)
+    file = msgspec.structs.replace(file, min_key=padded, max_key=padded, key_stats=stats)
     assert Pruning(table, Compare(Op.EQ, "c", "ab")).keeps_by_key(file)
     assert not Pruning(table, Compare(Op.EQ, "c", "aa")).keeps_by_key(file)
 
