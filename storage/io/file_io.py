@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file system port: everything storage reads or writes goes through `FileIO`.
+"""Access to a file system or object store: all that storage reads and writes goes through it.
 
 Paths are plain strings with `/`; a local path is absolute. The commit primitive is
 `put_if_absent`: of any number of concurrent callers for one path exactly one gets True, and a
 reader sees either nothing or all bytes.
 """
 
+import abc
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import BinaryIO, ClassVar, Protocol, runtime_checkable
+from typing import BinaryIO, ClassVar
 
 import pyarrow as pa
 
@@ -40,9 +41,8 @@ class FileStatus:
     modified_ms: int
 
 
-@runtime_checkable
-class FileIO(Protocol):
-    """Port to a store. Implementations are picklable and hold no open handles.
+class FileIO(abc.ABC):
+    """A file system or object store. Implementations are picklable and hold no open handles.
 
     Attributes:
         distant: whether every request costs tens of milliseconds, so that readers should ask for
@@ -54,6 +54,7 @@ class FileIO(Protocol):
 
     distant: ClassVar[bool] = False
 
+    @abc.abstractmethod
     def read_bytes(self, path: str) -> bytes:
         """The whole file."""
 
@@ -65,21 +66,26 @@ class FileIO(Protocol):
         """
         return (self.read_bytes(path) for path in paths)
 
+    @abc.abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
         """A seekable `pyarrow.NativeFile` for reading (context manager)."""
 
+    @abc.abstractmethod
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A binary sink; leaving the context makes the file durable, an exception removes it.
 
         Parent directories are created. The file must not exist.
         """
 
+    @abc.abstractmethod
     def write_bytes(self, path: str, data: bytes) -> None:
         """Create a new file durably. Parent directories are created."""
 
+    @abc.abstractmethod
     def overwrite_bytes(self, path: str, data: bytes) -> None:
         """Create or replace atomically; for hints and other best-effort files."""
 
+    @abc.abstractmethod
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Publish `data` at `path` unless something is there; the commit primitive.
 
@@ -87,6 +93,7 @@ class FileIO(Protocol):
             True when this call created the file, False when it already existed.
         """
 
+    @abc.abstractmethod
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
 
@@ -94,15 +101,19 @@ class FileIO(Protocol):
         """Whether a file is there; cheaper than `exists` where directories do not exist."""
         return self.exists(path)
 
+    @abc.abstractmethod
     def size(self, path: str) -> int:
         """Size in bytes."""
 
+    @abc.abstractmethod
     def list(self, path: str) -> list[FileStatus]:
         """Entries of one directory, sorted by name; empty when it does not exist."""
 
+    @abc.abstractmethod
     def walk(self, path: str) -> Iterator[FileStatus]:
         """All files below a directory, in path order."""
 
+    @abc.abstractmethod
     def delete(self, path: str) -> bool:
         """Remove a file. False when it was not there."""
 
@@ -121,6 +132,7 @@ class FileIO(Protocol):
                 note_undeleted(path, error)
         return deleted
 
+    @abc.abstractmethod
     def prune(self, path: str) -> None:
         """Remove a directory and those in it, unless they hold files.
 

@@ -8,18 +8,16 @@ where the store is far away, and only those that are not held. Source: FORMAT.md
 """
 
 import collections
-import dataclasses
 import functools
 import itertools
 import struct
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from storage.clock import Clock, IdSource, SystemClock
+from storage.clock import IdSource
 from storage.errors import CorruptDataError
 from storage.format.avro.container import ContainerWriter, codec_of
 from storage.format.metadata.file_meta import (
@@ -43,6 +41,7 @@ from storage.format.metadata.manifest import (
 from storage.format.row.binary_row import decode_row, encode_row
 from storage.format.types.types import DataType
 from storage.io.file_io import FileIO, read_present
+from storage.lru import LruCache
 from storage.options.options import option_value
 
 __all__ = ["ManifestStore", "clear_manifest_cache"]
@@ -57,64 +56,19 @@ every commit and has no use for the old ones."""
 _Record = TypeVar("_Record")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Held(Generic[_Record]):
-    """The records of a file, and when they were asked for last [monotonic s]."""
-
-    records: tuple[_Record, ...]
-    used_s: float
-
-
-class _RecordCache(Generic[_Record]):
-    """Files in the order of their last use, bounded by their records and by time. Thread-safe."""
-
-    def __init__(self, limit: int, clock: Clock | None = None) -> None:
-        self._limit = limit
-        self._clock = clock or SystemClock()
-        self._held = 0
-        self._files: collections.OrderedDict[str, _Held[_Record]] = collections.OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, path: str) -> tuple[_Record, ...] | None:
-        with self._lock:
-            held = self._files.pop(path, None)
-            if held is None:
-                return None
-            self._files[path] = _Held(held.records, self._clock.monotonic_s())
-            return held.records
-
-    def __contains__(self, path: str) -> bool:
-        with self._lock:
-            return path in self._files
-
-    def put(self, path: str, records: tuple[_Record, ...]) -> None:
-        now_s = self._clock.monotonic_s()
-        with self._lock:
-            if (before := self._files.pop(path, None)) is not None:
-                self._held -= _weight(before.records)
-            self._files[path] = _Held(records, now_s)
-            self._held += _weight(records)
-            while self._files:
-                oldest = next(iter(self._files.values()))
-                if self._held <= self._limit and oldest.used_s >= now_s - _UNUSED_S:
-                    break
-                self._files.popitem(last=False)
-                self._held -= _weight(oldest.records)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._files.clear()
-            self._held = 0
-
-
 def _weight(records: tuple[object, ...]) -> int:
     """What a file counts for; one more than its records, so that empty files are bounded too."""
     return len(records) + 1
 
 
-_ENTRIES: _RecordCache[ManifestEntry] = _RecordCache(_CACHED_RECORDS)
-_METAS: _RecordCache[ManifestFileMeta] = _RecordCache(_CACHED_RECORDS)
-_INDEXES: _RecordCache[IndexManifestEntry] = _RecordCache(_CACHED_RECORDS)
+def _cache() -> LruCache[str, tuple[_Record, ...]]:
+    """A cache of decoded files by path."""
+    return LruCache(_CACHED_RECORDS, weigh=_weight, unused_s=_UNUSED_S)
+
+
+_ENTRIES: LruCache[str, tuple[ManifestEntry, ...]] = _cache()
+_METAS: LruCache[str, tuple[ManifestFileMeta, ...]] = _cache()
+_INDEXES: LruCache[str, tuple[IndexManifestEntry, ...]] = _cache()
 
 
 def clear_manifest_cache() -> None:
@@ -322,7 +276,7 @@ class ManifestStore:
 
     def _preload(
         self,
-        cache: _RecordCache[_Record],
+        cache: LruCache[str, tuple[_Record, ...]],
         files: Mapping[str, int | None],
         decode: Callable[[bytes, str], tuple[_Record, ...]],
     ) -> None:
@@ -336,7 +290,7 @@ class ManifestStore:
 
     def _each(
         self,
-        cache: _RecordCache[_Record],
+        cache: LruCache[str, tuple[_Record, ...]],
         files: Sequence[tuple[str, int | None]],
         decode: Callable[[bytes, str], tuple[_Record, ...]],
         *,

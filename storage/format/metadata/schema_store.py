@@ -14,12 +14,11 @@ from typing import Any
 from storage.errors import CorruptDataError, NotFoundError
 from storage.format.metadata.documents import read_document
 from storage.format.metadata.layout import TableLayout
+from storage.format.metadata.numbered_files import listed_files
 from storage.format.metadata.schema import TableSchema
 from storage.io.file_io import FileIO, FileStatus
 
 __all__ = ["SchemaStore"]
-
-_PREFIX = "schema-"
 
 _Mark = tuple[int, int]
 """Size and modification time of a file."""
@@ -99,10 +98,4 @@ class SchemaStore:
         self._kept.clear()
 
     def _listed(self) -> dict[int, FileStatus]:
-        found = {}
-        for status in self._file_io.list(self._layout.schema_dir):
-            text = status.name.removeprefix(_PREFIX)
-            number = text.isascii() and text.isdigit() and str(int(text)) == text
-            if number and status.name.startswith(_PREFIX):
-                found[int(text)] = status
-        return found
+        return listed_files(self._file_io, self._layout.schema_dir, "schema-")

@@ -7,109 +7,57 @@ be absent, stale or wrong: they only save a listing and are checked before use.
 A snapshot file is not changed by commits and expiry, but a rollback or a fast-forward lets an id
 name another document later. So `read` always asks the store. What was read is remembered for
 walks over many snapshots (`recall`), together with the newest of them: as long as that one is
-unchanged in the store no id below it can have changed either, because snapshots are taken back
+unchanged in the store no id below it can have changed either, because snapshots are rolled back
 from the newest down. `latest` compares it, and so does `read` whatever it reads; a difference
 makes the store forget everything.
 """
 
 import contextlib
 import itertools
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from storage.errors import CorruptDataError, NotFoundError
-from storage.format.metadata.documents import parse_document, read_document
 from storage.format.metadata.layout import TableLayout
-from storage.format.metadata.numbered_files import listed_ids, read_hint, write_hint
+from storage.format.metadata.numbered_files import SnapshotFiles
 from storage.format.metadata.snapshot import Snapshot
 from storage.io.file_io import FileIO, read_present
 
 __all__ = ["SnapshotStore"]
 
-_PREFIX = "snapshot-"
 _REMEMBERED = 1024
 """Parsed documents kept in memory: more than the snapshots one walk of an expiry goes over."""
 
 _TOGETHER = 16
 """Most documents that a walk reads at a time."""
 
-_PROBES = 8
-"""Steps a stale LATEST is followed before listing: one existence check each."""
 
+class SnapshotStore(SnapshotFiles):
+    """Snapshots of one table or branch; arguments as of `SnapshotFiles`.
 
-class SnapshotStore:
-    """Snapshots of one table or branch. Picklable; what it remembers does not travel.
-
-    Args:
-        file_io: the store of bytes.
-        layout: paths of the table or branch.
+    What it remembers does not travel with a pickled copy.
     """
 
+    kind = "snapshot"
+    missing_hint = "it may have expired; list the snapshots that are left"
+    probes = 8
+
     def __init__(self, file_io: FileIO, layout: TableLayout) -> None:
-        self._file_io = file_io
-        self._layout = layout
-        self._known: OrderedDict[int, Snapshot] = OrderedDict()
+        super().__init__(file_io, layout)
+        self._known: dict[int, Snapshot] = {}
         self._newest: Snapshot | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "_file_io": self._file_io,
-            "_layout": self._layout,
-            "_known": OrderedDict(),
-            "_newest": None,
-        }
-
-    def latest_id(self) -> int | None:
-        """Id of the newest snapshot, or None on a table without snapshots."""
-        hint = read_hint(self._file_io, self._layout.latest_hint)
-        if hint is not None and self.exists(hint):
-            for candidate in range(hint, hint + _PROBES):
-                if not self.exists(candidate + 1):
-                    return candidate
-        return max(self.ids(), default=None)
-
-    def earliest_id(self) -> int | None:
-        """Id of the oldest snapshot, or None on a table without snapshots."""
-        hint = read_hint(self._file_io, self._layout.earliest_hint)
-        if hint is not None and self.exists(hint):
-            return hint
-        return min(self.ids(), default=None)
-
-    def exists(self, snapshot_id: int) -> bool:
-        """Whether the snapshot's file is there."""
-        return self._file_io.is_file(self._layout.snapshot_file(snapshot_id))
-
-    def ids(self) -> list[int]:
-        """All snapshot ids, ascending, by listing; other files in the directory do not count."""
-        return listed_ids(self._file_io, self._layout.snapshot_dir, _PREFIX)
+    @property
+    def directory(self) -> str:
+        """See `SnapshotFiles`."""
+        return self._layout.snapshot_dir
 
     def read(self, snapshot_id: int) -> Snapshot:
-        """The snapshot of that id, as the store has it now.
-
-        Raises:
-            NotFoundError: it never was, has expired, or was taken back.
-            CorruptDataError: its file is damaged.
-        """
-        path = self._layout.snapshot_file(snapshot_id)
+        """See `SnapshotFiles`; forgets everything when the document has changed."""
         try:
-            snapshot = read_document(self._file_io, path, Snapshot.from_json)
-        except FileNotFoundError as error:
+            snapshot = super().read(snapshot_id)
+        except NotFoundError:
             self._known.pop(snapshot_id, None)
-            raise NotFoundError(
-                "no such snapshot",
-                detail=f"{snapshot_id} is out of available snapshotId range",
-                id=snapshot_id,
-                table=self._layout.root,
-                hint="it may have expired; list the snapshots that are left",
-            ) from error
-        if snapshot.id != snapshot_id:
-            raise CorruptDataError(
-                "a snapshot file holds another snapshot",
-                path=path,
-                expected=snapshot_id,
-                found=snapshot.id,
-            )
+            raise
         if self._known.get(snapshot_id, snapshot) != snapshot:
             self.forget()
         return self._remember(snapshot)
@@ -125,7 +73,7 @@ class SnapshotStore:
     def recall_many(self, snapshot_ids: Iterable[int]) -> Iterator[Snapshot]:
         """Several as from `recall`, in the order asked; those not remembered are read together.
 
-        More and more are read at a time, so that a walk that ends early has read little in vain.
+        More and more are read at a time, so that a walk that ends early has read little too much.
 
         Raises:
             NotFoundError: of the one whose turn it is, as from `recall`.
@@ -141,19 +89,16 @@ class SnapshotStore:
     def preload(self, snapshot_ids: Iterable[int]) -> None:
         """Remember snapshots that `recall` is asked for next, read together.
 
-        What is missing or wrong is left for `recall` to tell.
+        What is missing or damaged is left for `recall` to report.
         """
         absent = [one for one in snapshot_ids if one not in self._known][:_REMEMBERED]
         if len(absent) < 2:
             return
-        paths = [self._layout.snapshot_file(one) for one in absent]
-        found = read_present(self._file_io, paths)
-        for snapshot_id, path, data in zip(absent, paths, found, strict=True):
+        contents = read_present(self._file_io, [self.path(one) for one in absent])
+        for snapshot_id, data in zip(absent, contents, strict=True):
             with contextlib.suppress(CorruptDataError):
                 if data is not None:
-                    snapshot = parse_document(data, path, Snapshot.from_json)
-                    if snapshot.id == snapshot_id:
-                        self._remember(snapshot)
+                    self._remember(self.parse(snapshot_id, data))
 
     def latest(self) -> Snapshot | None:
         """The newest snapshot, or None on a table without snapshots."""
@@ -204,15 +149,14 @@ class SnapshotStore:
 
     def put(self, snapshot: Snapshot) -> bool:
         """The first half of `publish`: the file without the hints. Returns and raises the same."""
-        path = self._layout.snapshot_file(snapshot.id)
-        return self._file_io.put_if_absent(path, snapshot.to_json())
+        return self._file_io.put_if_absent(self.path(snapshot.id), snapshot.to_json())
 
     def announce(self, snapshot: Snapshot) -> None:
         """The second half of `publish`: point the hints at a snapshot that is there."""
         self._newest = self._remember(snapshot)
-        write_hint(self._file_io, self._layout.latest_hint, snapshot.id)
+        self.write_latest_hint(snapshot.id)
         if snapshot.id == 1:
-            write_hint(self._file_io, self._layout.earliest_hint, snapshot.id)
+            self.write_earliest_hint(snapshot.id)
 
     def read_again(self, snapshot_id: int) -> Snapshot | None:
         """As `read`, but None when there is none."""
@@ -226,28 +170,10 @@ class SnapshotStore:
         self._known.clear()
         self._newest = None
 
-    def write_earliest_hint(self, snapshot_id: int) -> None:
-        """Record the oldest snapshot left after expiry; best effort."""
-        write_hint(self._file_io, self._layout.earliest_hint, snapshot_id)
-
-    def move_latest_hint(self, snapshot_id: int | None) -> None:
-        """Point LATEST at an older snapshot before newer ones are taken back; None removes it.
-
-        Unlike other writing of hints this must not fail silently: other readers believe a LATEST
-        whose successor does not exist.
-
-        Raises:
-            StorageUnavailableError: the store did not answer.
-        """
-        if snapshot_id is None:
-            self._file_io.delete(self._layout.latest_hint)
-        else:
-            self._file_io.overwrite_bytes(self._layout.latest_hint, str(snapshot_id).encode())
-
     def delete(self, snapshot_id: int) -> bool:
-        """Remove a snapshot's file (expiry, rollback). False when it was not there."""
+        """See `SnapshotFiles`."""
         self._known.pop(snapshot_id, None)
-        return self._file_io.delete(self._layout.snapshot_file(snapshot_id))
+        return super().delete(snapshot_id)
 
     def _is_below(self, before: Snapshot, newest: Snapshot) -> bool:
         """Whether what was the newest is still part of the history."""

@@ -6,8 +6,6 @@ grouped from it is kept per process, found by its name. What one commit makes of
 `storage.format.metadata.index_manifest.combine`.
 """
 
-import collections
-import threading
 from collections.abc import Mapping
 
 import numpy as np
@@ -19,6 +17,7 @@ from storage.format.index import hash_index
 from storage.format.index.deletion_vector import encode_file
 from storage.format.metadata.file_meta import IndexFileMeta, IndexManifestEntry, IndexType
 from storage.format.metadata.snapshot import Snapshot
+from storage.lru import LruCache
 from storage.table.commit.live_files import BucketId
 from storage.table.core import TableCore
 
@@ -39,32 +38,8 @@ _HELD_MANIFESTS = 16
 """Groupings held by a process: those of the newest snapshots of the tables it works on."""
 
 
-class _GroupCache:
-    """The newest groupings by index manifest path and index type. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._groups: collections.OrderedDict[tuple[str, str], _Grouped] = collections.OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[str, str]) -> _Grouped | None:
-        with self._lock:
-            found = self._groups.get(key)
-            if found is not None:
-                self._groups.move_to_end(key)
-            return found
-
-    def put(self, key: tuple[str, str], grouped: _Grouped) -> None:
-        with self._lock:
-            self._groups[key] = grouped
-            while len(self._groups) > _HELD_MANIFESTS:
-                self._groups.popitem(last=False)
-
-    def clear(self) -> None:
-        with self._lock:
-            self._groups.clear()
-
-
-_GROUPS = _GroupCache()
+_GROUPS: LruCache[tuple[str, str], _Grouped] = LruCache(_HELD_MANIFESTS)
+"""The newest groupings by index manifest path and index type."""
 
 
 def clear_index_cache() -> None:

@@ -20,6 +20,7 @@ from ingest.state.stream_rollback import carry_out, plan_rollback, points_of
 from ingest.state.table_registry import TableBook
 from storage.errors import FencedError, LakewardError
 from storage.io.file_io import FileIO
+from storage.io.local import LocalFileIO
 from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
 
@@ -75,7 +76,7 @@ class Baton:
                 self.changed.notify_all()
 
 
-class SteppedFileIO(FileIO):
+class SteppedFileIO(LocalFileIO):
     """Passes every operation on, after a step of the baton."""
 
     distant = True  # the newcomer may not rely on the death of a process

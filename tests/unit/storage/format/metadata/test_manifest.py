@@ -5,17 +5,15 @@ import contextlib
 import io
 import json
 import pickle
-import threading
 import zlib
 
 import fastavro
 import msgspec
 import pytest
 
-from storage.clock import ManualClock, RandomIds, SeededIds
+from storage.clock import RandomIds, SeededIds
 from storage.errors import CorruptDataError, UnsupportedFeatureError
 from storage.format.avro.container import ContainerWriter, read_records
-from storage.format.metadata import manifest_store
 from storage.format.metadata.file_meta import (
     EMPTY_ROW,
     EMPTY_STATS,
@@ -414,53 +412,6 @@ class TestStore:
             java = described[path.name]
             same = msgspec.structs.replace(java, file_name=meta.file_name, file_size=meta.file_size)
             assert meta == same
-
-    def test_the_cache_is_bounded_by_records(self):
-        cache = manifest_store._RecordCache(10)
-        for i in range(20):
-            cache.put(f"/m/{i}", (i,) * 4)
-        assert cache.get("/m/0") is None
-        assert cache.get("/m/19") == (19,) * 4
-        assert cache.get("/m/18") == (18,) * 4
-        cache.put("/m/20", (20,))
-        assert cache.get("/m/19") is None
-        assert cache.get("/m/18") is not None
-        cache.put("/m/huge", tuple(range(100)))
-        assert cache.get("/m/huge") is None
-        assert cache.get("/m/20") is None
-
-    def test_the_cache_forgets_what_is_not_asked_for(self):
-        clock = ManualClock()
-        cache = manifest_store._RecordCache(1000, clock)
-        cache.put("/m/base", (0,))
-        for i in range(1, 21):
-            clock.advance(60_000)
-            cache.put(f"/m/delta-{i}", (i,))
-            assert cache.get("/m/base") == (0,)
-        assert len(cache._files) == 7
-        assert cache.get("/m/delta-14") is None
-        assert cache.get("/m/delta-15") == (15,)
-
-    def test_the_cache_is_safe_between_threads(self):
-        cache = manifest_store._RecordCache(50)
-        failures = []
-
-        def work(seed):
-            for i in range(2000):
-                name = f"/m/{(seed * 31 + i) % 40}"
-                found = cache.get(name)
-                if found is not None and found != (name,) * 3:
-                    failures.append(found)
-                cache.put(name, (name,) * 3)
-
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        held = list(cache._files.values())
-        assert sum(len(each.records) + 1 for each in held) == cache._held <= 50
 
     def test_a_missing_manifest_is_file_not_found(self, table):
         _, store = table
