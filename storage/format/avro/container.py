@@ -25,6 +25,7 @@ import fastavro.schema
 import pyarrow as pa
 
 from storage.errors import CorruptDataError, InvalidOptionError, UnsupportedFeatureError
+from storage.format.varint import read_zigzag, zigzag
 
 __all__ = [
     "BLOCK_BYTES",
@@ -33,7 +34,6 @@ __all__ = [
     "BlockWriter",
     "ContainerWriter",
     "codec_of",
-    "read_long",
     "read_records",
 ]
 
@@ -198,8 +198,8 @@ class BlockReader:
     def _long(self, position: int) -> tuple[int, int]:
         raw = self._bytes(position, min(_MAX_VARINT, self._size - position))
         try:
-            value, size = read_long(raw, 0)
-        except (IndexError, OverflowError) as error:
+            value, size = read_zigzag(raw, 0)
+        except (IndexError, ValueError) as error:
             raise self._corrupt(position, "a number is cut short or too long") from error
         return value, position + size
 
@@ -250,7 +250,7 @@ class BlockWriter:
         """Write one block of `count` records."""
         stored = _compressed(self._codec, data, self._level)
         self._begin(stored)
-        self._output.write(_long(count) + _long(len(stored)) + stored + self._sync)
+        self._output.write(zigzag(count) + zigzag(len(stored)) + stored + self._sync)
 
     def close(self) -> None:
         """Write the header if there was no block; nothing follows the last one."""
@@ -261,10 +261,10 @@ class BlockWriter:
             return
         schema = self._schema_text.encode()
         self._sync = hashlib.blake2b(schema + first, digest_size=_SYNC_BYTES).digest()
-        parts = [_MAGIC, _long(2)]
+        parts = [_MAGIC, zigzag(2)]
         for text in (b"avro.schema", schema, b"avro.codec", self._codec.encode()):
-            parts += [_long(len(text)), text]
-        self._output.write(b"".join([*parts, _long(0), self._sync]))
+            parts += [zigzag(len(text)), text]
+        self._output.write(b"".join([*parts, zigzag(0), self._sync]))
 
 
 class ContainerWriter:
@@ -329,7 +329,7 @@ def read_records(data: bytes, *, source: str = "") -> Iterator[dict[str, Any]]:
         content = block.data()
         try:
             # one array of records is read in one call: much faster than a call for each of them
-            count = _long(block.count) if block.count else b""
+            count = zigzag(block.count) if block.count else b""
             array = io.BytesIO(b"".join((count, content, b"\0")))
             schema = _parsed_array(reader.schema_text)
             records = cast(list[dict[str, Any]], fastavro.schemaless_reader(array, schema, None))
@@ -433,34 +433,3 @@ def _plain(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     return schema
-
-
-def read_long(data: bytes, position: int) -> tuple[int, int]:
-    """Decode a zig-zag number of variable length; gives it and where it ends.
-
-    Raises:
-        IndexError: the data ends before it.
-        OverflowError: it has more than 64 bits.
-    """
-    byte = data[position]
-    position += 1
-    result, shift = byte & 0x7F, 7
-    while byte > 0x7F:
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        shift += 7
-        if shift == _MAX_VARINT * 7 and byte > 1:
-            raise OverflowError("a number has more than 64 bits")
-    return (result >> 1) ^ -(result & 1), position
-
-
-def _long(value: int) -> bytes:
-    """Encode a zig-zag number of variable length."""
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from storage.errors import UnsupportedFeatureError
 from storage.format.avro.columns import Leaf, ListNode, MapNode, Node, RowNode, column_of
-from storage.format.avro.container import read_long
 from storage.format.avro.kinds import (
     INTEGERS,
     SIZED,
@@ -38,6 +37,7 @@ from storage.format.types.types import (
     MultisetType,
     RowType,
 )
+from storage.format.varint import read_zigzag
 
 __all__ = ["BlockError", "RecordDecoder"]
 
@@ -151,7 +151,7 @@ def _entry(
 
 
 def _after_sized(data: bytes, position: int) -> int:
-    size, position = read_long(data, position)
+    size, position = read_zigzag(data, position)
     if size < 0:
         raise ValueError("a negative size")
     return position + size
@@ -268,12 +268,12 @@ class BlockDecoder(LaneDecoder):
         def step(position: int) -> int:
             data = self._bytes
             while True:
-                count, position = read_long(data, position)
+                count, position = read_zigzag(data, position)
                 if count == 0:
                     return position
                 if count < 0:
                     count = -count
-                    _, position = read_long(data, position)
+                    _, position = read_zigzag(data, position)
                 for _ in range(count):
                     if note is not None:
                         note(position)

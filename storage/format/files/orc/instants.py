@@ -25,10 +25,9 @@ from storage.format.files.orc.tail import (
     number_of,
     parse,
     postscript_of,
-    read_varint,
     serialized,
-    varint,
 )
+from storage.format.varint import read_varint, varint
 
 __all__ = ["Instants", "has_early", "with_early_instants"]
 

@@ -18,6 +18,7 @@ import cramjam
 import pyarrow as pa
 
 from storage.errors import CorruptDataError, UnsupportedFeatureError
+from storage.format.varint import read_varint, varint
 
 __all__ = [
     "CHAR",
@@ -38,12 +39,10 @@ __all__ = [
     "read_secondary",
     "read_tail",
     "read_types",
-    "read_varint",
     "read_zone",
     "retyped",
     "rows_before",
     "serialized",
-    "varint",
 ]
 
 MAGIC = b"ORC"
@@ -500,27 +499,3 @@ def number_of(fields: Message, number: int) -> int:
         if found == number and wire == _VARINT:
             return int(value)
     return 0
-
-
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at a position, and where it ends."""
-    result = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, position
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of an ORC footer is too long")
-
-
-def varint(value: int) -> bytes:
-    """The encoded form of a number that is not negative."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from storage.errors import UnsupportedFeatureError
 from storage.format.files.file_columns import list_like, map_entries, struct_like
-from storage.format.files.orc.tail import TypeNode, read_varint
+from storage.format.files.orc.tail import TypeNode
+from storage.format.varint import read_varint
 
 __all__ = ["TIMESTAMP_KINDS", "decode_unsigned", "nanoseconds", "with_timestamps"]
 

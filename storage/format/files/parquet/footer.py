@@ -14,6 +14,8 @@ nothing in it is lost. Source: Parquet format, `parquet.thrift`; FORMAT.md §7.3
 import dataclasses
 from typing import Any
 
+from storage.format.varint import read_varint, read_zigzag, varint, zigzag
+
 __all__ = ["bytes_as_int96", "int96_as_bytes"]
 
 _INT96 = 3
@@ -109,7 +111,7 @@ def _read_struct(data: bytes, position: int) -> tuple[_Struct, int]:
         if delta:
             field_id += delta
         else:
-            field_id, position = _read_zigzag(data, position)
+            field_id, position = read_zigzag(data, position)
         if type_ in (_TRUE, _FALSE):
             fields[field_id] = (type_, None)
         else:
@@ -119,9 +121,9 @@ def _read_struct(data: bytes, position: int) -> tuple[_Struct, int]:
 
 def _read_value(data: bytes, position: int, type_: int) -> tuple[Any, int]:
     if type_ in (_I16, _I32, _I64):
-        return _read_zigzag(data, position)
+        return read_zigzag(data, position)
     if type_ == _BINARY:
-        size, position = _read_varint(data, position)
+        size, position = read_varint(data, position)
         return data[position : position + size], position + size
     if type_ == _STRUCT:
         return _read_struct(data, position)
@@ -139,28 +141,12 @@ def _read_list(data: bytes, position: int) -> tuple[tuple[int, list[Any]], int]:
     position += 1
     type_, size = header & 0x0F, header >> 4
     if size == 0x0F:
-        size, position = _read_varint(data, position)
+        size, position = read_varint(data, position)
     values = []
     for _ in range(size):
         value, position = _read_value(data, position, type_)
         values.append(value)
     return (type_, values), position
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    result = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, position
-        shift += 7
-
-
-def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
-    value, position = _read_varint(data, position)
-    return (value >> 1) ^ -(value & 1), position
 
 
 def _serialized(struct: _Struct) -> bytes:
@@ -178,7 +164,7 @@ def _write_struct(out: bytearray, struct: _Struct) -> None:
             out.append(delta << 4 | type_)
         else:
             out.append(type_)
-            _write_varint(out, _zigzag(field_id))
+            out += zigzag(field_id)
         if type_ not in (_TRUE, _FALSE):
             _write_value(out, type_, value)
         previous = field_id
@@ -187,9 +173,9 @@ def _write_struct(out: bytearray, struct: _Struct) -> None:
 
 def _write_value(out: bytearray, type_: int, value: Any) -> None:
     if type_ in (_I16, _I32, _I64):
-        _write_varint(out, _zigzag(value))
+        out += zigzag(value)
     elif type_ == _BINARY:
-        _write_varint(out, len(value))
+        out += varint(len(value))
         out += value
     elif type_ == _STRUCT:
         _write_struct(out, value)
@@ -197,21 +183,10 @@ def _write_value(out: bytearray, type_: int, value: Any) -> None:
         element_type, values = value
         out.append(min(len(values), 0x0F) << 4 | element_type)
         if len(values) >= 0x0F:
-            _write_varint(out, len(values))
+            out += varint(len(values))
         for item in values:
             _write_value(out, element_type, item)
     elif type_ == _DOUBLE:
         out += value
     else:
         out.append(value)
-
-
-def _zigzag(value: int) -> int:
-    return (value << 1) ^ (value >> 63)
-
-
-def _write_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
