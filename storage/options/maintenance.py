@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the option table about writing, commit and expiry. See `option_table`."""
 
-from storage.options.formats import FORMATS
-from storage.options.index import FILE_INDEX
+import functools
+
 from storage.options.values import (
     Access,
     Option,
     boolean,
     choice,
+    decimal_number,
     duration_ms,
     ignored,
     integer,
@@ -19,6 +20,90 @@ from storage.options.values import (
 )
 
 __all__ = ["COMMIT", "EXPIRY", "WRITING"]
+
+FILE_INDEX: tuple[Option, ...] = (
+    option(
+        "file-index.in-manifest-threshold",
+        memory_size,
+        "500 b",
+        "Largest file index kept in the metadata instead of in a file of its own.",
+        "bytes",
+        attribute="file_index_threshold",
+    ),
+    option(
+        "file-index.read.enabled",
+        boolean,
+        "true",
+        "Leave out files and rows by their file indexes.",
+        attribute="file_index_read_enabled",
+    ),
+    option(
+        "file-index.<type>.columns",
+        text,
+        None,
+        "Columns that get a file index of a type: bloom-filter, bitmap, bsi or range-bitmap; "
+        "`m[k]` is key k of the map column m.",
+        attribute="file_index_columns",
+    ),
+    option(
+        "file-index.<type>.<column>.<setting>",
+        text,
+        None,
+        "A setting of one file index: items and fpp of bloom-filter, version and "
+        "index-block-size of bitmap, chunk-size of range-bitmap.",
+        attribute="file_index_settings",
+    ),
+)
+
+_setting = functools.partial(option, by_key=True)
+
+FORMATS: tuple[Option, ...] = (
+    _setting(
+        "parquet.enable.dictionary",
+        boolean,
+        "true",
+        "Columns whose values repeat get a dictionary.",
+    ),
+    _setting("parquet.page.size", integer, None, "Size of a data page.", "bytes"),
+    _setting("parquet.dictionary.page.size", integer, None, "Largest dictionary.", "bytes"),
+    _setting(
+        "parquet.compression.codec.zstd.level",
+        integer,
+        None,
+        "Level of zstd; as `file.compression.zstd-level` unless set.",
+    ),
+    _setting(
+        "orc.stripe.size", integer, None, "Size of a stripe; `file.block-size` wins.", "bytes"
+    ),
+    _setting("orc.compress.size", integer, None, "Size of a chunk that is compressed.", "bytes"),
+    _setting("orc.row.index.stride", integer, None, "Rows between entries of the index.", "rows"),
+    _setting(
+        "orc.block.padding.tolerance", decimal_number, None, "Share of a stripe lost to padding."
+    ),
+    _setting(
+        "orc.dictionary.key.threshold",
+        decimal_number,
+        None,
+        "Share of distinct values above which a column gets no dictionary.",
+    ),
+    _setting("orc.bloom.filter.fpp", decimal_number, None, "Share of false positives."),
+    _setting(
+        "orc.timestamp-ltz.legacy.type",
+        boolean,
+        "true",
+        "How TIMESTAMP_LTZ was stored by Java machines that do not run in UTC.",
+    ),
+    _setting(
+        "avro.codec",
+        choice(
+            *("zstd", "zstandard", "snappy", "deflate", "gzip", "zlib", "bzip2", "xz"),
+            *("null", "none", "uncompressed"),
+        ),
+        None,
+        "Compression of Avro files, before `file.compression`.",
+    ),
+)
+"""Every row, in the order of table-options.md."""
 
 _FORMAT = choice("parquet", "orc", "avro")
 

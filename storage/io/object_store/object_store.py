@@ -22,14 +22,15 @@ import itertools
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import obstore
 import pyarrow as pa
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
-from obstore.store import MemoryStore, ObjectStore
+from obstore.store import MemoryStore, ObjectStore, S3Store, from_url
 
 from storage.errors import (
     InternalError,
@@ -38,13 +39,166 @@ from storage.errors import (
     UnsupportedFeatureError,
 )
 from storage.io.file_io import FileIO, FileStatus, note_undeleted
-from storage.io.object_store.client import connect
 from storage.io.object_store.errors import store_error, translated
-from storage.io.object_store.options import locate, redacted_options
-from storage.io.object_store.upload import PART_BYTES, ObjectUpload
+from storage.io.object_store.options import (
+    StoreLocation,
+    client_settings,
+    locate,
+    redacted_options,
+    require_leave,
+)
 from storage.io.range_reader import TAIL_BYTES, RangeReader
 
-__all__ = ["ObjectStoreFileIO"]
+__all__ = ["ObjectStoreFileIO", "connect"]
+
+PART_BYTES = 8 << 20
+"""Outputs up to this size are one put; longer ones are uploaded in such parts [bytes]."""
+
+_Result = TypeVar("_Result")
+
+
+class ObjectUpload:
+    """A writable binary file; `finish` or `abort` ends it.
+
+    Args:
+        file_io: the store.
+        path: the object.
+        open_parts: begins an upload in parts.
+    """
+
+    def __init__(self, file_io: FileIO, path: str, open_parts: Callable[[], Any]) -> None:
+        self._io = file_io
+        self._path = path
+        self._open = open_parts
+        self._buffer = bytearray()
+        self._written = 0
+        self._parts: Any = None
+        self.closed = False
+
+    def writable(self) -> bool:
+        """Whether it is open."""
+        return not self.closed
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._written
+
+    def flush(self) -> None:
+        """Nothing: only a finished object can be read."""
+
+    def close(self) -> None:
+        """The pyarrow file around this was closed; `finish` or `abort` follows."""
+        self.closed = True
+
+    def write(self, data: Any) -> int:
+        """Take bytes; full parts are sent in the background."""
+        view = memoryview(data).cast("B")
+        if self._parts is None and len(self._buffer) + len(view) > PART_BYTES:
+            self._begin_parts()
+        if self._parts is None:
+            self._buffer += view
+        else:
+            self._parts_do(lambda: self._parts.write(view))
+        self._written += len(view)
+        return len(view)
+
+    def finish(self) -> None:
+        """Make the object visible.
+
+        Raises:
+            FileExistsError: something is at the path.
+        """
+        if self._parts is None:
+            self._io.write_bytes(self._path, bytes(self._buffer))
+            return
+        try:
+            self._parts_do(self._parts.close)
+        except (FileNotFoundError, StorageUnavailableError):
+            # the upload is gone or no answer came: the name is ours alone, so its size decides
+            if not self._io.exists(self._path) or self._io.size(self._path) != self._written:
+                raise
+        self._parts = None
+
+    def abort(self) -> None:
+        """Leave nothing behind; never fails."""
+        parts, self._parts = self._parts, None
+        self._buffer.clear()
+        if parts is not None:
+            with contextlib.suppress(BaseError, OSError):
+                parts.__exit__(InternalError, InternalError("aborted"), None)
+
+    def _begin_parts(self) -> None:
+        if self._io.exists(self._path):
+            raise FileExistsError(f"the object exists: {self._path}")
+        self._parts = self._open()
+        self._parts_do(lambda: self._parts.write(bytes(self._buffer)))
+        self._buffer.clear()
+
+    def _parts_do(self, act: Callable[[], _Result]) -> _Result:
+        with translated("write", self._path):
+            return act()
+
+
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+def connect(
+    location: StoreLocation, options: Mapping[str, str], environ: Mapping[str, str] | None = None
+) -> tuple[ObjectStore, bool]:
+    """A client of a bucket; nothing is sent yet.
+
+    Args:
+        location: any location in the bucket.
+        options: see `object_store_options`.
+        environ: None: the process's.
+
+    Returns:
+        The client, and whether the store is one whose conditional put must be tried out first
+        (an S3 of somebody else's make).
+
+    Raises:
+        InvalidOptionError: an option is unknown or malformed.
+        UnsupportedFeatureError: a store that is not tested, without leave to use it.
+    """
+    environ = os.environ if environ is None else environ
+    own, client = client_settings(location.scheme, options)
+    retry: Any = {
+        "max_retries": client.pop("max_retries"),
+        "retry_timeout": client.pop("retry_timeout"),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=5),
+            "base": 2,
+        },
+    }
+    if location.scheme == "s3":
+        return _connect_s3(location, own, client, retry, environ)
+    require_leave(location, options)
+    return from_url(location.root, config=own, client_options=client, retry_config=retry), False
+
+
+def _connect_s3(
+    location: StoreLocation,
+    own: Any,
+    client: Any,
+    retry: Any,
+    environ: Mapping[str, str],
+) -> tuple[ObjectStore, bool]:
+    bucket = location.root.partition("://")[2]
+    given = own.get("endpoint") or next(
+        (environ[name] for name in _ENDPOINT_VARIABLES if environ.get(name)), None
+    )
+    path_style = own.pop("path_style", given is not None or "." in bucket)
+    own["virtual_hosted_style_request"] = not path_style
+    if given is not None:
+        if "://" not in given:
+            given = f"https://{given}"
+        client["allow_http"] = given.startswith("http://")
+        scheme, _, host = given.rstrip("/").partition("://")
+        own["endpoint"] = f"{scheme}://{host}" if path_style else f"{scheme}://{bucket}.{host}"
+    store = S3Store(bucket, config=own, client_options=client, retry_config=retry)
+    return store, given is not None and not given.rstrip("/").endswith(".amazonaws.com")
+
 
 _TOKEN = "lakewardput"
 _PUT_TRIES = 3
