@@ -118,11 +118,11 @@ class FileIO(abc.ABC):
         """Remove a file. False when it was not there."""
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """Remove files that nobody needs; one that cannot be removed stays as an orphan.
+        """Remove files that are not needed; one that cannot be removed stays as an orphan.
 
         Returns:
-            How many were there and are gone. A store that does not say whether an object was
-            there counts all that are gone.
+            How many existed and were removed. A store that does not report whether an object
+            existed counts all that are absent now.
         """
         deleted = 0
         for path in paths:

@@ -3,11 +3,11 @@
 
 Publishing follows FORMAT.md §11.5: `rename(2)` would replace a rival's file without a word, so
 `put_if_absent` makes a hidden temporary file durable and gives it its name with `link(2)`, which
-fails when the name is taken. Whoever reads the name sees all bytes or nothing.
+fails when the name is taken. A reader of the name sees all bytes or nothing.
 
 Durable means: the file's bytes are synced before its name matters, and the directory that holds
 the name is synced before the call returns. `durable=False` skips both; it is for tests and
-throw-away tables, and only a power loss can tell the difference.
+throw-away tables, and only a power loss shows the difference.
 """
 
 import contextlib
@@ -259,7 +259,7 @@ def _unlink_quietly(path: str) -> None:
 @contextlib.contextmanager
 def _translated(operation: str, path: str) -> Iterator[None]:
     """Turn an `OSError` without a meaning of its own into `StorageUnavailableError`."""
-    if "\0" in path:  # no file has such a name; told in other ways by every library
+    if "\0" in path:  # no file has such a name; libraries report it in different ways
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
         yield

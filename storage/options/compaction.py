@@ -117,7 +117,7 @@ COMPACTION: tuple[Option, ...] = (
         "compaction.file-num-limit",
         integer,
         "100000",
-        "Files of an append table that one compaction looks at.",
+        "Files of an append table that one compaction examines.",
         "files",
     ),
     option(

@@ -66,7 +66,7 @@ _COLUMNS = (
         "fields.<name>.nested-key",
         name_list,
         None,
-        "Members that tell the rows of a nested table apart.",
+        "Members that identify the rows of a nested table.",
     ),
     _of_column(
         "fields.<name>.nested-sequence-field",

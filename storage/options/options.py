@@ -5,7 +5,7 @@ The rows are in `option_table` (source: SEMANTICS.md §K). `python -m storage.op
 --write` writes table-options.md beside this module, `--check` fails when it is out of date.
 
 Rules: a known key with a value that is not carried out and would change results is refused by
-`require_writable` or `require_readable`, which name the key; a key nobody knows is kept and
+`require_writable` or `require_readable`, which name the key; an unknown key is kept and
 logged once per process.
 """
 
@@ -277,7 +277,7 @@ class TableOptions:
 
 
 def find_option(key: str) -> Option | None:
-    """The row of a key, also by alias and by pattern; None when nobody knows it."""
+    """The row of a key, also by alias and by pattern; None when it is unknown."""
     exact = _BY_KEY.get(key)
     if exact is not None:
         return exact

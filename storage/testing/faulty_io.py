@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A `FileIO` that numbers the operations of a history and fails the ones it is told to.
+"""A `FileIO` that numbers the operations of a history and fails the planned ones.
 
 Run a history once to count its operations, then once per operation with a `Fault` there: that
 enumerates every crash. Operations are numbered from 1 in the order in which they reach the store;

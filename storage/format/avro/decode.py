@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Avro records to columns: many blocks together, few or damaged ones record by record.
 
-Source: Avro specification, "Binary Encoding"; FORMAT.md §7.5; ADR 0007. `lanes` decodes enough
+Source: Avro specification, "Binary Encoding"; FORMAT.md §7.5; ADR 0015. `lanes` decodes enough
 sound blocks. A file of few blocks goes through `BlockDecoder`, and so do damaged blocks, of which
 it says what is wrong. Both note where values begin; the columns are made from the positions.
 """

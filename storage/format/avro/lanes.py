@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Avro records to columns with numpy, one record of each block at a time.
 
-Source: Avro specification, "Binary Encoding"; ADR 0007. Where a record begins is only known once
+Source: Avro specification, "Binary Encoding"; ADR 0015. Where a record begins is only known once
 the one before it was passed over, but blocks are independent of each other. So all blocks at hand
 are walked together: one step passes over a field of the n-th record of each block, in a few numpy
 calls, and notes where the field begins. Since values lie in the data in row order, the sorted
@@ -64,7 +64,7 @@ class LaneDecoder:
         count: number of indexes.
 
     Raises:
-        OddDataError: an item of a list may be empty, so that positions do not tell items apart.
+        OddDataError: an item of a list may be empty, so that positions do not distinguish items.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Avro schema Paimon derives from a row type, letter by letter. Source: FORMAT.md §4.1, §7.5.
 
-Readers find columns by name; of the schema of a file that somebody else wrote only the types
+Readers find columns by name; of the schema of a file of another writer only the types
 matter, not the names of records.
 """
 

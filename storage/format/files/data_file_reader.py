@@ -52,7 +52,7 @@ def read_key_values(
         meta: its metadata.
         file_schema: the schema it was written with (`meta.schema_id`).
         read_schema: the schema to give the rows in.
-        columns: value columns of `read_schema` to read, None for all. Whoever merges includes
+        columns: value columns of `read_schema` to read, None for all. A merge includes
             the key columns.
         batch_rows: largest batch [rows].
         keep_row_group: leaves out row groups by the ranges of the file's columns, which have the

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a data file to decode it: damage told apart from faults of the store, its length checked.
+"""Opening a data file to decode it: damage is no fault of the store, and its length is checked.
 
-The length that the file's metadata records (FORMAT.md §4.4) is compared with what opening told
+The length that the file's metadata records (FORMAT.md §4.4) is compared with what opening reported
 anyway, so a file that was cut short is refused before anything of it is believed.
 """
 

@@ -24,7 +24,7 @@ def exceeds_nanoseconds(error: pa.ArrowInvalid) -> bool:
 
 @contextlib.contextmanager
 def decoding(path: str, expected: str) -> Iterator[None]:
-    """Tell damaged bytes from a failing store while a file is decoded.
+    """Distinguish damaged bytes from a failing store while a file is decoded.
 
     Args:
         path: the file.

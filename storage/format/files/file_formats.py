@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The three formats of data files behind one sink and one reader.
 
-Which format a file has is told by its name, never by the table's options (FORMAT.md §7.2): a table
+The format of a file follows from its name, never by the table's options (FORMAT.md §7.2): a table
 may hold several at once. How each format encodes columns is in `parquet`, `orc` and `avro_rows`.
 """
 
@@ -71,7 +71,7 @@ class RowSink(Protocol):
 
 
 def format_of(file_name: str) -> str:
-    """The format a file's name tells: its last extension.
+    """The format of a file by its name: the last extension.
 
     Raises:
         UnsupportedFeatureError: none of ours.

@@ -2,7 +2,7 @@
 """64-bit hashes of whole columns, as the bloom filter index takes them.
 
 Source: FORMAT.md §10.3. Texts and bytes are hashed by XXH64 with seed 0, numbers by Thomas Wang's
-64-bit mix. Nothing here looks at one row at a time: XXH64 walks over the words of all rows
+64-bit mix. Nothing here is computed row by row: XXH64 walks over the words of all rows
 together, so its steps are as many as the longest row has words.
 """
 

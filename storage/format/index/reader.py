@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every stored file index can be asked, and opening one by the name of its type.
 
-An answer is a set of rows that holds every row in question, or None when the index cannot tell.
+An answer is a set of rows that holds every row in question, or None when the index cannot decide.
 It is exact but for timestamps finer than microseconds, which indexes round down
 (`is_rounded`).
 """
@@ -68,7 +68,7 @@ class _EmptyReader:
         return pyroaring.BitMap()
 
     def null_rows(self) -> None:
-        """It cannot tell."""
+        """It cannot decide."""
 
 
 _READERS: Mapping[str, type[BloomReader | BitmapReader | BsiReader | RangeBitmapReader]] = {

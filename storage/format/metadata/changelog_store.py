@@ -30,6 +30,15 @@ class ChangelogStore(SnapshotFiles):
         """See `SnapshotFiles`."""
         return self._layout.changelog_dir
 
+    @property
+    def hints(self) -> tuple[str, str]:
+        """See `SnapshotFiles`."""
+        return self._layout.changelog_latest_hint, self._layout.changelog_earliest_hint
+
+    def path(self, snapshot_id: int) -> str:
+        """See `SnapshotFiles`."""
+        return self._layout.changelog_file(snapshot_id)
+
     def read_many(self, snapshot_ids: Iterable[int]) -> Iterator[Snapshot]:
         """Several, read together; missing ones are left out.
 
@@ -54,4 +63,4 @@ class ChangelogStore(SnapshotFiles):
         """See `SnapshotFiles`; EARLIEST goes, too, when none is left."""
         super().move_latest_hint(snapshot_id)
         if snapshot_id is None:
-            self._file_io.delete(self._earliest_hint)
+            self._file_io.delete(self.hints[1])

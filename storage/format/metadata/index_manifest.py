@@ -120,7 +120,7 @@ def combine(
     Args:
         previous: of the snapshot before, ADD entries only.
         changes: DELETE and ADD entries of a commit; removals are applied first.
-        by_file_name: deletion vectors are told apart by file name, not by bucket: append tables
+        by_file_name: deletion vectors are identified by file name, not by bucket: append tables
             without fixed buckets, where one bucket has many files.
 
     Returns:

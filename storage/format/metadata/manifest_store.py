@@ -50,8 +50,8 @@ _CACHED_RECORDS = 200_000
 """Bound of each cache [records]. A decoded entry takes 1-2 kB, so about 300 MB when full."""
 
 _UNUSED_S = 300.0
-"""What was not asked for so long goes [s]: a stream that runs for weeks makes new manifests with
-every commit and has no use for the old ones."""
+"""Files without use for so long are dropped [s]: a stream that runs for weeks makes new manifests
+with every commit and has no use for the old ones."""
 
 _Record = TypeVar("_Record")
 
@@ -201,7 +201,7 @@ class ManifestStore:
         """The entries of a manifest, in file order; cached unless only some are wanted.
 
         Raises:
-            FileNotFoundError: it is gone, as after expiry.
+            FileNotFoundError: it was deleted, as after expiry.
             CorruptDataError: it cannot be decoded.
         """
         path = self._layout.manifest(name)
@@ -221,7 +221,7 @@ class ManifestStore:
         """The entries of several manifests, one after the other; as `read_manifest` otherwise.
 
         Raises:
-            FileNotFoundError: one is gone, as after expiry.
+            FileNotFoundError: one was deleted, as after expiry.
             CorruptDataError: one cannot be decoded, or is shorter than recorded.
         """
 
@@ -259,7 +259,7 @@ class ManifestStore:
     def preload_lists(self, lists: Iterable[tuple[str, int | None]]) -> None:
         """Bring manifest lists that will be asked for into the cache, read together.
 
-        What is missing or cut short is left for whoever asks for it to find.
+        A missing or truncated file is left for its reader to report.
         """
         self._preload(_METAS, dict(lists), _decode_list)
 
@@ -412,7 +412,7 @@ def _decode_manifest(data: bytes, path: str) -> tuple[ManifestEntry, ...]:
 
 
 def _without_stats(entry: ManifestEntry) -> ManifestEntry:
-    """A DELETE without value statistics, which nobody asks for; identity stays."""
+    """A DELETE without value statistics, which no reader uses; identity stays."""
     if entry.kind is FileKind.ADD:
         return entry
     file = msgspec.structs.replace(entry.file, value_stats=EMPTY_STATS, value_stats_cols=())

@@ -85,15 +85,20 @@ class SnapshotFiles(abc.ABC):
     @property
     @abc.abstractmethod
     def directory(self) -> str:
-        """Where the documents and hints are."""
+        """Where the documents are."""
 
+    @property
+    @abc.abstractmethod
+    def hints(self) -> tuple[str, str]:
+        """The files LATEST and EARLIEST."""
+
+    @abc.abstractmethod
     def path(self, snapshot_id: int) -> str:
         """The file of an id."""
-        return f"{self.directory}/{self.kind}-{snapshot_id}"
 
     def latest_id(self) -> int | None:
         """The newest id, or None when there is none."""
-        hint = read_hint(self._file_io, self._latest_hint)
+        hint = read_hint(self._file_io, self.hints[0])
         if hint is not None and self.exists(hint):
             for candidate in range(hint, hint + self.probes):
                 if not self.exists(candidate + 1):
@@ -102,7 +107,7 @@ class SnapshotFiles(abc.ABC):
 
     def earliest_id(self) -> int | None:
         """The oldest id, or None when there is none."""
-        hint = read_hint(self._file_io, self._earliest_hint)
+        hint = read_hint(self._file_io, self.hints[1])
         if hint is not None and self.exists(hint):
             return hint
         return min(self.ids(), default=None)
@@ -150,11 +155,11 @@ class SnapshotFiles(abc.ABC):
 
     def write_latest_hint(self, snapshot_id: int) -> None:
         """Record the newest id, after its file was written; best effort."""
-        write_hint(self._file_io, self._latest_hint, snapshot_id)
+        write_hint(self._file_io, self.hints[0], snapshot_id)
 
     def write_earliest_hint(self, snapshot_id: int) -> None:
         """Record the oldest id that is left after expiry; best effort."""
-        write_hint(self._file_io, self._earliest_hint, snapshot_id)
+        write_hint(self._file_io, self.hints[1], snapshot_id)
 
     def move_latest_hint(self, snapshot_id: int | None) -> None:
         """Point LATEST at an older id before newer files are removed; None: none is left.
@@ -166,17 +171,9 @@ class SnapshotFiles(abc.ABC):
             StorageUnavailableError: the store did not answer.
         """
         if snapshot_id is None:
-            self._file_io.delete(self._latest_hint)
+            self._file_io.delete(self.hints[0])
         else:
-            self._file_io.overwrite_bytes(self._latest_hint, str(snapshot_id).encode())
-
-    @property
-    def _latest_hint(self) -> str:
-        return f"{self.directory}/LATEST"
-
-    @property
-    def _earliest_hint(self) -> str:
-        return f"{self.directory}/EARLIEST"
+            self._file_io.overwrite_bytes(self.hints[0], str(snapshot_id).encode())
 
     def _checked(self, snapshot: Snapshot, snapshot_id: int) -> Snapshot:
         if snapshot.id != snapshot_id:

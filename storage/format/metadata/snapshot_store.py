@@ -51,6 +51,15 @@ class SnapshotStore(SnapshotFiles):
         """See `SnapshotFiles`."""
         return self._layout.snapshot_dir
 
+    @property
+    def hints(self) -> tuple[str, str]:
+        """See `SnapshotFiles`."""
+        return self._layout.latest_hint, self._layout.earliest_hint
+
+    def path(self, snapshot_id: int) -> str:
+        """See `SnapshotFiles`."""
+        return self._layout.snapshot_file(snapshot_id)
+
     def read(self, snapshot_id: int) -> Snapshot:
         """See `SnapshotFiles`; forgets everything when the document has changed."""
         try:

@@ -3,7 +3,7 @@
 
 Not part of the table format. Column by column over the words of `binary_row`, like the bucket
 hash: two multiply-rotate chains with different constants, seeded anew by every index so that
-nobody can prepare keys that collide. Among a billion keys two are equal with a probability of
+keys that collide cannot be prepared. Among a billion keys two are equal with a probability of
 about 10^-21.
 """
 

@@ -7,7 +7,7 @@ Paimon's: -0.0 before 0.0, NaN after everything, strings and bytes by unsigned b
 
 Java takes the bounds of Parquet and ORC files from their footers, so what a footer cannot say is
 not kept: bounds of TIMESTAMP(7..9) in Parquet, of bytes in ORC. Avro has no footer; there Java
-looks at the rows themselves. (Java's bounds of a CHAR in ORC are padded with blanks; ours are not,
+reads the rows themselves. (Java's bounds of a CHAR in ORC are padded with blanks; ours are not,
 because a padded lower bound lies above the values it stands for.)
 """
 

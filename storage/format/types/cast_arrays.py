@@ -29,7 +29,7 @@ def numbers_of(column: pa.Array, stored: pa.DataType | None = None) -> np.ndarra
 
     Args:
         column: numbers, or anything that has the bits of `stored`.
-        stored: the number type to look at the bits as; that of the column unless given.
+        stored: the number type as which the bits are read; that of the column unless given.
     """
     if stored is not None:
         column = column.view(stored)

@@ -99,7 +99,7 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def _float_text(column: pa.Array) -> pa.Array:
-    """The shortest digits that tell the number apart, in the form of Java's Double.toString."""
+    """The shortest digits that identify the number, in the form of Java's Double.toString."""
     shortest = column.cast(pa.string())
     size = pc.abs(column)
     finite = pc.is_finite(column)

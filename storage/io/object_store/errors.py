@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an object store's failures mean to a caller.
 
-The client tells kinds apart only in part: a listing that is refused arrives as a generic error.
+The client distinguishes kinds only in part: a listing that is refused arrives as a generic error.
 So the HTTP status and the store's own error code are taken from its message, which is also cut
 down to one line: the rest repeats the request and may name keys.
 """

@@ -3,17 +3,17 @@
 
 Source: FORMAT.md §11.5. There is no rename, and none is used: `put_if_absent` is one conditional
 put, and the store decides which of several writers it grants. Its answer may be lost, or the
-client may have repeated a request that had gone through and been told "taken" by its own first
-try. So every such put carries a fresh token as metadata of the object: whoever is refused reads
-the object's token and knows for certain whose it is. An answer that cannot be had at all is
-`StorageUnavailableError`.
+client may have repeated a request that had gone through and been refused as "taken" because of
+its own first attempt. So every such put carries a fresh token as metadata of the object: a refused
+writer reads the object's token and knows for certain whose it is. Without any answer it
+is a `StorageUnavailableError`.
 
 An object is visible when it is complete, so outputs need no temporary names. Directories do not
 exist: one is there while something is below it.
 
 The client (`docs/adr/storage/0005`) starts threads on its first use in a process. They do not
 survive
-a fork, so a process forked after that is told to begin with `spawn`; see `_Runtime`.
+a fork, so a process forked after that is advised to begin with `spawn`; see `_Runtime`.
 """
 
 import collections
@@ -114,7 +114,7 @@ class ObjectUpload:
         try:
             self._parts_do(self._parts.close)
         except (FileNotFoundError, StorageUnavailableError):
-            # the upload is gone or no answer came: the name is ours alone, so its size decides
+            # the upload is missing or no answer came: the name is ours alone, so its size decides
             if not self._io.exists(self._path) or self._io.size(self._path) != self._written:
                 raise
         self._parts = None
@@ -154,7 +154,7 @@ def connect(
 
     Returns:
         The client, and whether the store is one whose conditional put must be tried out first
-        (an S3 of somebody else's make).
+        (an S3 that is not Amazon's).
 
     Raises:
         InvalidOptionError: an option is unknown or malformed.
@@ -273,7 +273,7 @@ class ObjectStoreFileIO(FileIO):
         self._local_store: ObjectStore | None = None
         self._unproven = False
         self._lock = threading.Lock()
-        connect(self._location, self._options)  # tells what is wrong with the options, now
+        connect(self._location, self._options)  # reports wrong options now
 
     @classmethod
     def in_memory(cls) -> "ObjectStoreFileIO":
@@ -352,8 +352,8 @@ class ObjectStoreFileIO(FileIO):
 
         Raises:
             FileExistsError: something is at `path`; for a long file this is looked at when the
-                upload begins, and two writers of one name are not told apart. Names of data files
-                are unique.
+                upload begins, and two writers of one name are not distinguished. Names of data
+                files are unique.
         """
         key = self._key(path)
 
@@ -400,7 +400,7 @@ class ObjectStoreFileIO(FileIO):
         """See `FileIO`; one request for what is a file, two for anything else."""
         key = self._key(path)
         store = self._store
-        with translated("look at", path):
+        with translated("examine", path):
             if key:
                 with contextlib.suppress(FileNotFoundError):
                     obstore.head(store, key)
@@ -410,7 +410,7 @@ class ObjectStoreFileIO(FileIO):
     def is_file(self, path: str) -> bool:
         """See `FileIO`; one request."""
         key = self._key(path)
-        with contextlib.suppress(FileNotFoundError), translated("look at", path):
+        with contextlib.suppress(FileNotFoundError), translated("examine", path):
             obstore.head(self._store, key)
             return True
         return False
@@ -418,7 +418,7 @@ class ObjectStoreFileIO(FileIO):
     def size(self, path: str) -> int:
         """See `FileIO`."""
         key = self._key(path)
-        with translated("look at", path):
+        with translated("examine", path):
             return int(obstore.head(self._store, key)["size"])
 
     def list(self, path: str) -> list[FileStatus]:
@@ -457,7 +457,7 @@ class ObjectStoreFileIO(FileIO):
             return True
 
     def delete_many(self, paths: Iterable[str]) -> int:
-        """See `FileIO`; a request per 1000. Objects that were not there count as gone."""
+        """See `FileIO`; a request per 1000. Objects that did not exist count as deleted."""
         keys = [self._key(path) for path in paths]
         store = self._store
         deleted = 0
@@ -517,7 +517,7 @@ class ObjectStoreFileIO(FileIO):
             return None
 
     def _prove(self, path: str) -> None:
-        """Try out, once per process, whether a store of unknown make heeds the condition."""
+        """Try out, once per process, whether a store of unknown make honours the condition."""
         store = self._store
         if not self._unproven:
             return

@@ -334,7 +334,7 @@ def _instant_leaves(
 
 
 def _check_nulls(table: pa.Table) -> None:
-    """ORC has no required columns, so nobody else would notice."""
+    """ORC has no required columns, so nothing else would notice."""
     for field, column in zip(table.schema, table.columns, strict=True):
         if not field.nullable and column.null_count:
             raise InternalError("a column that may not be null holds nulls", column=field.name)

@@ -133,14 +133,14 @@ def read_tail(source: pa.NativeFile, path: str) -> Tail:
 
     Raises:
         CorruptDataError: not an ORC file, cut short, or with lengths that point outside of it.
-        UnsupportedFeatureError: compressed in a way nobody uses (LZO).
+        UnsupportedFeatureError: compressed with LZO.
     """
     with described(path):
         return _read_tail(source)
 
 
 def read_zone(source: pa.NativeFile, tail: Tail, stripe: Stripe, path: str) -> str:
-    """Name of the time zone of whoever wrote a stripe; "" when nothing is said of it.
+    """Name of the time zone of the writer of a stripe; "" when there is none.
 
     Args:
         source: the open file; its position is changed.

@@ -78,7 +78,7 @@ def zone_of(name: str) -> Zone | None:
     """The zone that a stripe names; None for UTC in all its names, where nothing is to be done.
 
     Raises:
-        UnsupportedFeatureError: nobody here knows the zone.
+        UnsupportedFeatureError: the zone is unknown.
     """
     custom = _CUSTOM.fullmatch(name)
     if custom is not None:

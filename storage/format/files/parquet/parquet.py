@@ -4,7 +4,7 @@
 Source: FORMAT.md §7.1, §7.3; every choice is compared with files written by Java in the tests.
 
 Encodings are PLAIN and dictionary only: an earlier column reader of Paimon (`AbstractColumnReader`)
-refuses any other, and from which release on that is gone is not known.
+refuses any other, and the release that lifts this is not known.
 Dictionaries cost time, so a column gets one only when a sample of it repeats itself.
 
 Timestamps with more than 6 digits are INT96 at any depth, as Java writes them. INT64 nanoseconds,
@@ -227,7 +227,7 @@ class ParquetSink:
             store_schema=False,
             store_decimal_as_integer=True,
             write_time_adjusted_to_utc=True,
-            write_page_checksum=True,  # as Java does; a few percent, and damage is told
+            write_page_checksum=True,  # as Java does; a few percent, and damage is detected
         )
 
     def _dictionary_columns(self, sample: Sequence[pa.Array]) -> list[str]:
