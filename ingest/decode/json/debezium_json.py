@@ -39,6 +39,7 @@ from ingest.decode.json.scanning import scanner
 from ingest.decode.json.schema_block import SchemaBlock, split_message
 from ingest.decode.json.single_event import (
     EventRefusedError,
+    Tokens,
     UncoveredError,
     blames_columns,
     control_kind,
@@ -378,7 +379,10 @@ class _Decoding:
             key, placeholder = self._raw.keys[at], self._decoder.placeholder
             rows = decode_event(plan, payload, key, placeholder, old_key)
         except (UncoveredError, EventRefusedError) as error:
-            tokens = row_tokens(payload) if blames_columns(error) else {}
+            tokens: Tokens = {}
+            if blames_columns(error):
+                with contextlib.suppress(EventRefusedError):  # of a delete the key alone is read
+                    tokens = row_tokens(payload)
             placeholder = self._decoder.placeholder
             if self._outcome.untaken(shape, at, error, tokens, placeholder):
                 self._single(shape, at, payload)

@@ -518,9 +518,10 @@ class _VariableDecimal(msgspec.Struct):
 def _variable_decimal(codec: Codec, token: bytes, _: Placeholder) -> Any:
     try:
         parts = msgspec.json.decode(token, type=_VariableDecimal)
-    except msgspec.DecodeError:
+        unscaled = _decoded_base64(bytes(parts.value))
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise refusal("scale and value") from None
-    return _exact(codec, _unscaled(_decoded_base64(bytes(parts.value)), parts.scale))
+    return _exact(codec, _unscaled(unscaled, parts.scale))
 
 
 # --- others

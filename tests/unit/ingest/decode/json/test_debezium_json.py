@@ -465,3 +465,19 @@ def test_bits_that_a_decimal_column_does_not_hold_are_bad():
     )
     assert [row["v"] for row in rows(result)] == [decimal.Decimal("1.00")]
     assert classes(result) == ["type"]
+
+
+def test_a_delete_whose_key_does_not_fit_and_whose_other_columns_are_no_text_is_bad():
+    table = schema(("id", "INT"), ("v", "STRING"))
+    value = message("d", {"id": 2**40, "v": "@"}, None).replace(b'"@":', b'"\xff":')
+    value = value.replace(b'"v"', b'"\x8e"')
+    assert classes(decoder(table, evolvable=False).decode(batch(value))) == ["type"]
+
+
+def test_a_decimal_of_any_scale_that_is_no_text_is_bad():
+    free = connect_field("v", "struct", "io.debezium.data.VariableScaleDecimal")
+    block = connect_block(connect_field("id", "int64"), free)
+    value = with_block(block, event("c", None, {"id": 1, "v": {"scale": 1, "value": "@@"}}))
+    table = schema(("id", "BIGINT"), ("v", "STRING"))
+    result = decoder(table, evolvable=False).decode(batch(value.replace(b"@@", b"Cw=\xd0")))
+    assert classes(result) == ["type"]
