@@ -22,7 +22,7 @@ import logging
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import confluent_kafka
 import numpy as np
@@ -160,7 +160,15 @@ class _Messages(Sequence[RecordExtras]):
     def __len__(self) -> int:
         return len(self.pointers)
 
-    def __getitem__(self, at: int) -> RecordExtras:  # type: ignore[override]
+    @overload
+    def __getitem__(self, at: int) -> RecordExtras: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[RecordExtras]: ...
+
+    def __getitem__(self, at: int | slice) -> RecordExtras | list[RecordExtras]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
         return _Record(self, self._queue.library, at)
 
 

@@ -189,7 +189,7 @@ class BlockDecoder(LaneDecoder):
         for positions in self._seen:
             positions[:] = [np.array(positions, np.int64)]
 
-    def _row_in_union(self, step: _Step, null_index: int) -> _Step:  # type: ignore[override]
+    def _row_in_union(self, step: _Step, null_index: int) -> _Step:
         def row(position: int) -> int:
             if self._bytes[position] != 2 * (1 - null_index):
                 raise ValueError("a row is null")
@@ -197,10 +197,10 @@ class BlockDecoder(LaneDecoder):
 
         return row
 
-    def _value_step(self, schema: Any, node: Node | None) -> _Step:  # type: ignore[override]
+    def _value_step(self, schema: Any, node: Node | None) -> _Step:
         return self._values_step([self._value(schema, node)])
 
-    def _record_step(self, schema: Any, nodes: dict[str, Node]) -> _Step:  # type: ignore[override]
+    def _record_step(self, schema: Any, nodes: dict[str, Node]) -> _Step:
         fields = schema["fields"]
         if not fields:
             raise OddDataError
@@ -262,7 +262,7 @@ class BlockDecoder(LaneDecoder):
 
         return step
 
-    def _items_step(self, item: _Step, items: int) -> _Step:  # type: ignore[override]
+    def _items_step(self, item: _Step, items: int) -> _Step:
         note: Any = self._seen[items].append if items >= 0 else None
 
         def step(position: int) -> int:

@@ -26,7 +26,7 @@ __all__ = ["LEAST_LANES", "LaneDecoder", "OddDataError"]
 
 _Longs: TypeAlias = npt.NDArray[np.int64]
 _Bytes: TypeAlias = npt.NDArray[np.uint8]
-_Step: TypeAlias = Callable[[_Longs], _Longs]
+_Step: TypeAlias = Callable[[Any], Any]
 """Takes where a value begins in each lane; gives where it ends."""
 
 LEAST_LANES = 24

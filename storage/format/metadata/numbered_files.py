@@ -76,11 +76,8 @@ class SnapshotFiles(abc.ABC):
         self._file_io = file_io
         self._layout = layout
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_file_io": self._file_io, "_layout": self._layout}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_file_io"], state["_layout"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._file_io, self._layout)
 
     @property
     @abc.abstractmethod

@@ -8,7 +8,7 @@ from ingest.decode.json import debezium_json
 from ingest.errors import AccessDeniedError, DiskFullError, blames_record
 from ingest.pipeline import map_side, reduce_side
 from ingest.source.records import RawBatch
-from ingest.state import table_registry as table_book
+from ingest.state import schema_applier
 from storage.errors import (
     BadRecordError,
     CorruptDataError,
@@ -187,7 +187,7 @@ def test_a_schema_change_that_nobody_foresees_holds_up_no_other_table(tmp_path, 
     stream.run(event(0, "first"), event(0, "first", "others"))
     raising_for(
         monkeypatch,
-        table_book,
+        schema_applier,
         "decided",
         KeyError("lost"),
         lambda arguments: any(f.name == "poison" for d in arguments[3] for f in d.fields),

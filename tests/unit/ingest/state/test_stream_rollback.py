@@ -57,7 +57,7 @@ def test_tables_are_as_they_were_after_the_batch_and_the_rest_is_read_again(stre
         capsys, "stream", "rollback", "-c", config(stream), "--to-batch", chosen
     )
     assert code == 0
-    assert f"batch {chosen} of" in out
+    assert f"last batch to keep: {chosen} of" in out
     for table, rows in after[chosen].items():
         assert stream.rows(table) == rows, table
     stream.open()

@@ -80,9 +80,9 @@ def test_who_asks_while_a_batch_makes_tables_is_answered(settings):
     class Page:
         @property
         def progress(self):
-            made.append(book._pages.setdefault(f"new.t{len(made)}", Page()))
+            made.append(book._entries.setdefault(f"new.t{len(made)}", Page()))
 
-    book._pages["shop.t"] = Page()
+    book._entries["shop.t"] = Page()
     assert book.progresses() == {}
     assert made
 

@@ -357,7 +357,7 @@ class FakeDaemon:
             for name in arguments["tables"]:
                 self.parking.park(name, reason=arguments["reason"], by="person", since={}, now_ms=1)
         else:
-            self.parking.resume_behind(arguments["tables"], {})
+            self.parking.resume(arguments["tables"], {})
         if self.fails_at == kind:
             raise KeyboardInterrupt
 
@@ -404,7 +404,7 @@ def test_a_table_that_is_resumed_meanwhile_is_not_written(pair, capsys, daemon, 
 
     def resumed(self, change, require_rest):
         daemon.parking.load()
-        daemon.parking.resume("shop.t")
+        daemon.parking.resume(["shop.t"], {})
         return write(self, change, require_rest)
 
     monkeypatch.setattr(repair.Repair, "_write", resumed)

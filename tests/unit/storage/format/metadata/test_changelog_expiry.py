@@ -279,7 +279,7 @@ def test_changelogs_are_found_without_hints_and_with_wrong_ones(tmp_path: pathli
         table.changelogs.read(77)
     path = table.layout.changelog_file(ids[0])
     table.file_io.overwrite_bytes(path, table.changelogs.read(ids[1]).to_json())
-    with pytest.raises(CorruptDataError, match="another snapshot"):
+    with pytest.raises(CorruptDataError, match="another changelog"):
         table.changelogs.read(ids[0])
 
 
