@@ -55,6 +55,7 @@ _log = logging.getLogger(__name__)
 
 _MODULE = "ingest.decode.json.scan"
 _SOURCES = (Path(__file__), Path(__file__).with_name("scan.py"))
+_MARKERS = f"scan-{sys.implementation.cache_tag}-"
 _WORTH_LOADING = 50_000
 """Events that a process decodes before it loads the functions by itself."""
 
@@ -112,7 +113,7 @@ def stamp() -> str:
 
 
 def _marker() -> Path:
-    return folder() / f"scan-{stamp()}.ready"
+    return folder() / f"{_MARKERS}{stamp()}.ready"
 
 
 def is_complete() -> bool:
@@ -187,9 +188,11 @@ def compile_cache() -> None:
         OSError: the cache cannot be written.
     """
     os.nice(10)
-    made = stamp()  # before numba is imported, which reads the CPU then
+    marker = _marker()  # before numba is imported, which reads the CPU then
     importlib.import_module(_MODULE)
-    (folder() / f"scan-{made}.ready").touch()
+    for stale in folder().glob(f"{_MARKERS}*"):  # of functions that were replaced
+        stale.unlink(missing_ok=True)
+    marker.touch()
 
 
 if __name__ == "__main__":
