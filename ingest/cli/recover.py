@@ -14,7 +14,7 @@ from ingest.state.lease import owned_stream
 from ingest.state.rolled_back import forget_rollback, rolled_back_topics
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import SystemClock
 
 __all__ = ["offsets_table", "recover_offsets"]
@@ -28,7 +28,7 @@ def recover_offsets(settings: Settings, *, dry_run: bool, take_over: bool = Fals
         RetryableError: the source did not answer.
     """
     if dry_run:
-        book = TableBook(settings, SystemClock())
+        book = TableRegistry(settings, SystemClock())
         book.load(create=False)
         state = StreamPosition(settings, book).recovered()
         print(offsets_table(state, sorted({*book.progresses(), *book.parking.parked()})))

@@ -18,7 +18,7 @@ from ingest.state.lease import owned_stream
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_rollback import Point, TablePlan, carry_out, plan_rollback, points_of
 from ingest.state.stream_state import stored_offsets
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import SystemClock
 from storage.errors import DataLossError
 
@@ -56,7 +56,7 @@ stream = group("stream", _ABOUT, examples=_EXAMPLES)
 def points(arguments: Arguments) -> int:
     """Print batches."""
     settings = resolved(arguments).settings
-    book = TableBook(settings, SystemClock())
+    book = TableRegistry(settings, SystemClock())
     book.load(create=False)
     found = points_of(book, settings.pipeline.name)
     shown = found[: arguments.limit] if arguments.limit else found
@@ -92,7 +92,7 @@ def rollback(arguments: Arguments) -> int:
     name = settings.pipeline.name
     wanted = {"identifier": arguments.to_batch, "time_ms": arguments.to_time}
     if arguments.dry_run:
-        book = TableBook(settings, SystemClock())
+        book = TableRegistry(settings, SystemClock())
         book.load(create=False)
         point, plans = plan_rollback(book, name, **wanted)
         _print_plan(arguments, point, plans, "nothing was changed")

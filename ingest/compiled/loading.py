@@ -59,6 +59,9 @@ _SOURCES = (
 )
 
 
+_MARKERS = f"compiled-{sys.implementation.cache_tag}-"
+
+
 class _State:
     modules: ClassVar[dict[str, Any]] = {}
     failed = False
@@ -87,7 +90,7 @@ def stamp() -> str:
 
 
 def _marker() -> Path:
-    return folder() / f"compiled-{stamp()}.ready"
+    return folder() / f"{_MARKERS}{stamp()}.ready"
 
 
 def is_complete() -> bool:
@@ -140,10 +143,12 @@ def compile_cache() -> None:
         OSError: the cache cannot be written.
     """
     os.nice(10)
-    made = stamp()  # before numba is imported, which reads the CPU then
+    marker = _marker()  # before numba is imported, which reads the CPU then
     for name in MODULES:
         importlib.import_module(name)
-    (folder() / f"compiled-{made}.ready").touch()
+    for stale in folder().glob(f"{_MARKERS}*"):  # of functions that were replaced
+        stale.unlink(missing_ok=True)
+    marker.touch()
 
 
 if __name__ == "__main__":

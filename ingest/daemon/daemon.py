@@ -59,7 +59,7 @@ from ingest.state.pausing import Pausing
 from ingest.state.request_files import RequestFiles
 from ingest.state.rolled_back import require_not_rolled_back
 from ingest.state.stream_position import StreamPosition, newest_number
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock, SystemClock
 from storage.errors import FencedError, InternalError, LakewardError
 
@@ -182,7 +182,7 @@ class Daemon:
         self._calendar = SetBackClock(self._clock)
         self._stop = threading.Event()
         self._checkpoint = Path(settings.pipeline.checkpoint)
-        self._book = TableBook(settings, self._clock)
+        self._book = TableRegistry(settings, self._clock)
         self._observer = Observer(settings, self._clock, shown)
         self._maintenance = Maintenance(self._book, self._clock, self._observer.metrics)
         self._take_over = take_over

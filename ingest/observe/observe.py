@@ -32,7 +32,7 @@ from ingest.source.ranges import OffsetMap
 from ingest.state.parking import ParkedTable
 from ingest.state.pausing import Pause
 from ingest.state.request_files import Answer, RequestFiles
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import LakewardError
 
@@ -275,7 +275,7 @@ class Observer:
                 extra={"event": "table_parked", "table": table, "reason": reason},
             )
 
-    def tables(self, book: TableBook) -> None:
+    def tables(self, book: TableRegistry) -> None:
         """Report which tables are running, parked, or catching up."""
         parked = book.parking.parked()
         states: dict[str, str] = dict.fromkeys(book.progresses(), "running")

@@ -12,7 +12,7 @@ from ingest.pipeline.plan import BatchPlan
 from ingest.schema.schema_history import HistoryEntry, history_rows, history_schema, noted
 from ingest.schema.schema_modes import Outcome, Verdict
 from ingest.state.stream_state import Span, commit_properties
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 
 __all__ = ["HistoryWriter"]
 
@@ -25,7 +25,7 @@ class HistoryWriter:
         stream: name of the stream.
     """
 
-    def __init__(self, book: TableBook, stream: str) -> None:
+    def __init__(self, book: TableRegistry, stream: str) -> None:
         self._book = book
         self._stream = stream
         self._recorded: set[tuple[str, str]] = set()

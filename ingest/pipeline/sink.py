@@ -13,7 +13,7 @@ Protocol of one batch:
    tables that the source truncated (`truncates`);
 6. tables whose part failed for reasons of their own are parked, and so are those with too many
    bad records (`bad_limits`; the part of the quarantine is written again without these) or those
-   that a command parked meanwhile (`TableBook.park`): their files are discarded, others continue;
+   that a command parked meanwhile (`TableRegistry.park`): their files are discarded;
 7. write the progress note (`ownership`), then commit the quarantine, then the other tables
    (APPEND, then COMPACT), in parallel; copies of bad records go to the dead-letter topic
    (`dead_letters`); Spark records the batch afterwards.
@@ -52,7 +52,7 @@ from ingest.source.ranges import floor_of
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import Span, commit_properties
 from ingest.state.table_faults import faults_to_park, reason_of
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import FencedError, InternalError
 from storage.table.commit.commit import CommitResult
@@ -112,7 +112,7 @@ class MicroBatchSink:
         *,
         stream: str,
         position: StreamPosition,
-        book: TableBook,
+        book: TableRegistry,
         slots: int,
         clock: Clock,
         on_start: Callable[[int], None],

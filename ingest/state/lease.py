@@ -38,7 +38,7 @@ from ingest.state.ownership import (
     first_format_note,
     require_epoch,
 )
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock, SystemClock
 from storage.errors import FencedError, InternalError, LakewardError
 from storage.io.file_io import FileIO
@@ -301,7 +301,7 @@ def _moment(time_ms: int) -> str:
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def lease_of(settings: Settings, book: TableBook, clock: Clock) -> Lease:
+def lease_of(settings: Settings, book: TableRegistry, clock: Clock) -> Lease:
     """The lease of a pipeline's stream; nothing is acquired yet."""
     return Lease(
         book.file_io,
@@ -315,7 +315,7 @@ def lease_of(settings: Settings, book: TableBook, clock: Clock) -> Lease:
 @contextlib.contextmanager
 def owned_stream(
     settings: Settings, *, take_over: bool = False, clock: Clock | None = None
-) -> Iterator[tuple[TableBook, Ownership]]:
+) -> Iterator[tuple[TableRegistry, Ownership]]:
     """The stream's tables, owned by a command for the time that it works on them.
 
     Args:
@@ -327,7 +327,7 @@ def owned_stream(
         StreamHeldError: a daemon runs.
     """
     clock = clock or SystemClock()
-    book = TableBook(settings, clock)
+    book = TableRegistry(settings, clock)
     with lease_of(settings, book, clock) as lease:
         lease.acquire(take_over=take_over)
         lease.keep(lambda error: None)  # the next record that the command writes raises it
@@ -336,7 +336,7 @@ def owned_stream(
         yield book, lease.ownership
 
 
-def resolve_in_flight(book: TableBook, ownership: Ownership) -> tuple[str, ...]:
+def resolve_in_flight(book: TableRegistry, ownership: Ownership) -> tuple[str, ...]:
     """Resolve in-flight commits of earlier owners; then only this owner changes the tables.
 
     Args:
@@ -365,7 +365,7 @@ def resolve_in_flight(book: TableBook, ownership: Ownership) -> tuple[str, ...]:
     return fenced
 
 
-def _fence(book: TableBook, ownership: Ownership, note: BatchNote) -> tuple[str, ...]:
+def _fence(book: TableRegistry, ownership: Ownership, note: BatchNote) -> tuple[str, ...]:
     missing = [name for name in note.missing(book.progresses()) if name in book.options()]
     for name in missing:
         table = book.table(name)

@@ -30,7 +30,7 @@ from ingest.state.rewind import (
 )
 from ingest.state.rolled_back import lowered, rolled_back_topics
 from ingest.state.stream_state import CheckpointState, next_generation, read_offset_log, spark_files
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.errors import InternalError, InvalidRequestError
 
 __all__ = ["StreamPosition", "newest_number"]
@@ -50,7 +50,7 @@ class StreamPosition:
     """
 
     def __init__(
-        self, settings: Settings, book: TableBook, ownership: Ownership | None = None
+        self, settings: Settings, book: TableRegistry, ownership: Ownership | None = None
     ) -> None:
         self._settings = settings
         self._book = book

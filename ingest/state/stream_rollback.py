@@ -21,7 +21,7 @@ from ingest.state.rolled_back import (
 )
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.errors import InvalidRequestError, NotFoundError
 from storage.format.metadata.snapshot import Snapshot
 from storage.table.retention.rollback import rollback_to
@@ -72,7 +72,7 @@ class TablePlan:
         return self.newest.id == self.target.id
 
 
-def points_of(book: TableBook, stream: str) -> list[Point]:
+def points_of(book: TableRegistry, stream: str) -> list[Point]:
     """The batches that are in the tables' snapshots, newest first."""
     times: dict[int, list[int]] = {}
     for name in book.progresses():
@@ -88,7 +88,7 @@ def points_of(book: TableBook, stream: str) -> list[Point]:
 
 
 def plan_rollback(
-    book: TableBook, stream: str, *, identifier: int | None = None, time_ms: int | None = None
+    book: TableRegistry, stream: str, *, identifier: int | None = None, time_ms: int | None = None
 ) -> tuple[Point, list[TablePlan]]:
     """Plan a rollback; nothing is changed.
 
@@ -121,7 +121,7 @@ def plan_rollback(
     return point, [_table_plan(book, name, stream, point) for name in sorted(book.progresses())]
 
 
-def _require_level(book: TableBook) -> None:
+def _require_level(book: TableRegistry) -> None:
     waiting = sorted({*book.parking.parked(), *book.parking.behind})
     if waiting:
         raise InvalidRequestError(
@@ -131,7 +131,7 @@ def _require_level(book: TableBook) -> None:
         )
 
 
-def _table_plan(book: TableBook, name: str, stream: str, point: Point) -> TablePlan:
+def _table_plan(book: TableRegistry, name: str, stream: str, point: Point) -> TablePlan:
     history = _history(book.table(name))
     newest = history[-1]
     others = [each for each in streams_of(newest) if each != stream]
@@ -173,7 +173,7 @@ def _history(table: FileStoreTable) -> list[Snapshot]:
 
 
 def carry_out(
-    book: TableBook, position: StreamPosition, stream: str, plans: Sequence[TablePlan]
+    book: TableRegistry, position: StreamPosition, stream: str, plans: Sequence[TablePlan]
 ) -> CheckpointState:
     """Roll back the tables, then the stream; the state that it starts with.
 

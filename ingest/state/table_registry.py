@@ -44,7 +44,7 @@ from storage.format.metadata.snapshot import Snapshot
 from storage.table.commit.commit import CommitResult
 from storage.table.table import FileStoreTable
 
-__all__ = ["TableBook"]
+__all__ = ["TableRegistry"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class _Entry:
     progress: TableProgress | None
 
 
-class TableBook:
+class TableRegistry:
     """See the module. Thread-safe for concurrent commits of different tables."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:

@@ -18,13 +18,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from ingest.config.source_settings import KafkaSourceSettings
 from ingest.observe.offset_mirror import OffsetMirror
-from ingest.source import kafka_consume
+from ingest.source import kafka_consume, native_messages
 from ingest.source.kafka import REGRESSION_GRACE_S, KafkaSource, TopicIdentities
 from ingest.source.kafka_consume import consume
 from ingest.source.open import LagProbe, initial_offsets, open_range
 from ingest.source.ranges import SourceRange, offsets_from_json, offsets_to_json
 from storage.clock import ManualClock
 from storage.errors import DataLossError, InvalidOptionError, RetryableError
+from tests.unit.ingest.walking import compiled_scan
 
 pytestmark = pytest.mark.kafka
 
@@ -77,7 +78,10 @@ class Cluster:
 def cluster(kafka_broker: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A broker, read by both ways of taking messages from the client library."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.param == "consume":
+        if request.param == "native":
+            compiled_scan()
+            assert native_messages._library() is not None
+        else:
             patch.setattr(kafka_consume, "open_queue", lambda *_: None)
         yield Cluster(kafka_broker)
     for pool in kafka_consume._IDLE.values():

@@ -21,7 +21,7 @@ from typing import Protocol
 from ingest.config.daily_window import DailyWindow
 from ingest.observe.metrics.layout_figures import TableLayout
 from ingest.pipeline.batch_report import BatchReport, LookupUse
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import LakewardError, UnsupportedFeatureError
 from storage.lsm.commit_cadence import full_compaction_interval, merges_everything, merges_level_0
@@ -116,7 +116,7 @@ class BackgroundCompaction:
 
     def __init__(
         self,
-        book: TableBook,
+        book: TableRegistry,
         clock: Clock,
         watcher: CompactionWatcher,
         committed: Callable[[Iterable[str]], None] = lambda _: None,

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from ingest.daemon.maintenance.background_compaction import BackgroundCompaction, CompactionWatcher
 from ingest.observe.metrics.layout_figures import TableLayout, layout_of
 from ingest.pipeline.batch_report import BatchReport
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import LakewardError
 from storage.lsm.lookup.store import process_store
@@ -60,7 +60,7 @@ class LayoutWatch:
     """
 
     def __init__(
-        self, book: TableBook, clock: Clock, record: Callable[[str, TableLayout], None]
+        self, book: TableRegistry, clock: Clock, record: Callable[[str, TableLayout], None]
     ) -> None:
         self._book = book
         self._clock = clock
@@ -216,7 +216,7 @@ class Maintenance:
         watcher: is called with compactions and removals.
     """
 
-    def __init__(self, book: TableBook, clock: Clock, watcher: CompactionWatcher) -> None:
+    def __init__(self, book: TableRegistry, clock: Clock, watcher: CompactionWatcher) -> None:
         self._book = book
         self._clock = clock
         self._watcher = watcher

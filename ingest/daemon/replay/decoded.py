@@ -22,7 +22,7 @@ from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.plan import BatchPlan, Unwritable
 from ingest.source.ranges import OffsetMap, floor_of, resume_token
 from ingest.source.records import RawBatch
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.errors import InternalError, InvalidRequestError
 
 __all__ = ["Bounds", "Decoded", "PartRows", "Reader", "decoded"]
@@ -47,7 +47,7 @@ class Bounds:
         reached: offsets below which all batches are done, in the source's own form.
     """
 
-    def __init__(self, reached: Mapping[str, Any], book: TableBook) -> None:
+    def __init__(self, reached: Mapping[str, Any], book: TableRegistry) -> None:
         self._reached = resume_token(reached)
         self._floors = book.floors()
         self._offsets: dict[str, OffsetMap] = {
@@ -102,7 +102,7 @@ class Decoded:
 
 def decoded(
     settings: Settings,
-    book: TableBook,
+    book: TableRegistry,
     bounds: Bounds,
     chosen: Sequence[Kept],
     *,
@@ -168,7 +168,7 @@ class _Run:
     """One decoding of all chosen records; the parameters are those of `decoded`."""
 
     decoding: Decoding
-    book: TableBook
+    book: TableRegistry
     bounds: Bounds
     alone: bool
     read: Reader

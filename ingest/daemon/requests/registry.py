@@ -43,7 +43,7 @@ from ingest.config.settings import Settings
 from ingest.source.ranges import OffsetJson
 from ingest.state.pausing import Pausing
 from ingest.state.stream_position import StreamPosition
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import InvalidRequestError
 
@@ -83,7 +83,7 @@ class Pipeline:
     """
 
     settings: Settings
-    book: TableBook
+    book: TableRegistry
     position: StreamPosition
     reached: OffsetJson
     spark: SparkSession

@@ -9,13 +9,13 @@ from ingest.pipeline.deletions.truncates import cuts_of
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.range_report import RangeReport
 from ingest.source.ranges import resume_token
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 
 __all__ = ["emptying_plan"]
 
 
 def emptying_plan(
-    book: TableBook, plan: BatchPlan, report: RangeReport, end: Mapping[str, Any]
+    book: TableRegistry, plan: BatchPlan, report: RangeReport, end: Mapping[str, Any]
 ) -> BatchPlan:
     """Plan the run that empties tables; requests parking of tables that cannot be emptied.
 

@@ -25,7 +25,7 @@ from ingest.config.source_settings import KafkaSourceSettings
 from ingest.pipeline.plan import BatchPlan
 from ingest.source.kafka_client import CLIENT_LOG, admin_config, broker_error
 from ingest.state.stream_state import Span
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import Clock
 from storage.errors import RetryableError
 from storage.table.scan.predicate import And, Compare, In, Op
@@ -245,7 +245,7 @@ class DeadLetters:
 
 def copied(
     letters: DeadLetters | None,
-    book: TableBook,
+    book: TableRegistry,
     plan: BatchPlan,
     span: Span,
     commits: Collection[str],

@@ -23,7 +23,7 @@ from ingest.schema.schema_history import history_schema
 from ingest.schema.schema_modes import Verdict
 from ingest.source.records import RawBatch
 from ingest.state.table_cache import Warehouse, catalog_of
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from ingest.tools.plan.sample import TopicSample
 from storage.clock import Clock, SystemClock
 from storage.errors import LakewardError
@@ -91,7 +91,7 @@ class _Stage:
         self._scratch = catalog_of(Warehouse.of(sink))
         self._clock = clock
         self._decoding = Decoding(self._settings)
-        self._book = TableBook(self._settings, clock)
+        self._book = TableRegistry(self._settings, clock)
         self._before: dict[str, TableSchema] = {}
         self._looked: set[str] = set()
         self._problems: dict[str, str] = {}

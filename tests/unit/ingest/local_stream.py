@@ -22,7 +22,7 @@ from ingest.pipeline.reduce_side import reduced
 from ingest.pipeline.sink import JobOutcome, MicroBatchSink
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import SystemClock
 from storage.table.table import FileStoreTable
 
@@ -93,7 +93,7 @@ class LocalStream:
 
     def start(self) -> None:
         """Begin anew, as after a crash: all that is known comes from the tables."""
-        self.book = TableBook(self.settings, SystemClock())
+        self.book = TableRegistry(self.settings, SystemClock())
         self.book.load()
         self.sink = LocalSink(
             stream=self.settings.pipeline.name,

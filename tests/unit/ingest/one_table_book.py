@@ -9,7 +9,7 @@ from tests.table_kit import NAME
 
 
 class OneTableBook:
-    """In place of a `TableBook`; the stream has written the table, as far as it knows.
+    """In place of a `TableRegistry`; the stream has written the table, as far as it knows.
 
     Attributes:
         opened: the table, as it is handed out.

@@ -27,7 +27,7 @@ from ingest.state.parking import Parking
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState
 from ingest.state.table_cache import Warehouse
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 from storage.format.metadata.schema import new_schema
@@ -185,7 +185,7 @@ class SimulatedStream:
             (CheckpointState, "save"),
         ):
             monkeypatch.setattr(owner, name, self._burning(getattr(owner, name)))
-        monkeypatch.setattr(TableBook, "commit", self._commit(TableBook.commit))
+        monkeypatch.setattr(TableRegistry, "commit", self._commit(TableRegistry.commit))
         self.open()
 
     def _burning(self, function):
@@ -215,7 +215,7 @@ class SimulatedStream:
         """Start the process; it may die at once."""
         while True:
             with contextlib.suppress(Died):
-                self.book = TableBook(self.settings, self.clock)
+                self.book = TableRegistry(self.settings, self.clock)
                 self.ownership = self._owned()
                 self.book.load()
                 resolve_in_flight(self.book, self.ownership)

@@ -14,7 +14,7 @@ from ingest.pipeline.reduce_side import reduce_chunks
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.state.table_cache import Warehouse
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 
 
@@ -29,7 +29,7 @@ class TablePipeline:
             f"pipeline: {{name: {name}}}\n{text}"
         )
         self.settings = load_settings(path)
-        self.book = TableBook(self.settings, ManualClock())
+        self.book = TableRegistry(self.settings, ManualClock())
         self.book.load()
         self.topic = topic
         self.offset = 0

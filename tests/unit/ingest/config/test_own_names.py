@@ -9,7 +9,7 @@ import pytest
 
 from ingest.config.rule_settings import Route
 from ingest.source.records import RawBatch
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from ingest.tools.plan.planner import planned
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError
@@ -108,7 +108,7 @@ def test_own_tables_follow_the_settings_and_so_does_what_is_refused(tmp_path):
 
 
 def test_the_tables_of_another_pipeline_are_not_written_either(tmp_path):
-    book = TableBook(Lake(tmp_path).stream.settings, ManualClock())
+    book = TableRegistry(Lake(tmp_path).stream.settings, ManualClock())
     book.load()
     other = Lake(
         tmp_path,

@@ -5,7 +5,7 @@ import pytest
 
 from ingest.observe.observe import Observer
 from ingest.pipeline.job_outcome import Unfinished
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.errors import StorageUnavailableError
 from tests.unit.ingest.observe.metrics.test_telemetry import sample
 from tests.unit.ingest.simulated_stream import SimulatedStream, _Never, event
@@ -62,7 +62,7 @@ def stream(tmp_path, monkeypatch):
 
 def away(monkeypatch, table, *, after):
     """The store is away when a table commits, once: before anything, or after it published."""
-    commit, left = TableBook.commit, [table]
+    commit, left = TableRegistry.commit, [table]
 
     def failing(book, name, *args, **more):
         if name not in left:
@@ -72,7 +72,7 @@ def away(monkeypatch, table, *, after):
             commit(book, name, *args, **more)
         raise StorageUnavailableError("away for the test")
 
-    monkeypatch.setattr(TableBook, "commit", failing)
+    monkeypatch.setattr(TableRegistry, "commit", failing)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["not published", "published"])

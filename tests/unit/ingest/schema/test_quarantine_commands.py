@@ -13,7 +13,7 @@ from ingest.pipeline.quarantine.bad_classes import BAD_CLASSES, bad_class
 from ingest.pipeline.quarantine.quarantine_choice import Choice, chosen
 from ingest.pipeline.quarantine.record_text import hex_dump, record_text
 from ingest.schema.quarantine_table import missing_columns, quarantine_schema
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError
 from storage.format.metadata.schema import new_schema
@@ -122,7 +122,7 @@ def test_a_table_of_an_earlier_version_gets_the_columns_at_start(stream, tmp_pat
     catalog.create_table(QUARANTINE, old)
     with pytest.raises(InvalidRequestError, match="earlier version"):
         chosen(catalog.table(QUARANTINE), Choice())
-    TableBook(stream.settings, ManualClock()).load()
+    TableRegistry(stream.settings, ManualClock()).load()
     assert catalog.table(QUARANTINE).schema.field_names == schema.field_names
     stream.open()
     stream.topics.add("a", 0, *event("orders", 7, [1, {}]))

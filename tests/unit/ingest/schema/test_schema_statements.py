@@ -17,7 +17,7 @@ from ingest.pipeline.plan import BatchPlan
 from ingest.schema.routing import Destination
 from ingest.schema.schema_answers import Answers, asks_types
 from ingest.schema.schema_modes import change_policy
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.format.metadata.schema_changes import AddColumn, RenameColumn
 from storage.format.types.type_text import parse_type
@@ -77,7 +77,7 @@ class World:
     def open(self):
         """As a new process does."""
         self.settings = load_settings(self.path)
-        self.book = TableBook(self.settings, ManualClock())
+        self.book = TableRegistry(self.settings, ManualClock())
         self.book.load()
         self.history = HistoryWriter(self.book, "shop")
         self.decoder = DebeziumJsonDecoder(DebeziumOptions(), self.resolve)

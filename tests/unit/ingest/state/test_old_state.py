@@ -13,7 +13,7 @@ from ingest.state.parking import Parking
 from ingest.state.pausing import Pausing
 from ingest.state.state_file import STATE_FORMAT, StateFormatError
 from ingest.state.stream_state import CheckpointState, progress_of
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.format.types.types import AtomicType, TypeRoot
 from storage.io.local import LocalFileIO
@@ -92,7 +92,7 @@ def test_later_state_is_refused_with_what_to_do(tmp_path, name, load):
 def test_an_open_sweep_of_an_earlier_release_is_ignored_with_a_warning(
     tmp_path, caplog, sweep, warned
 ):
-    book = TableBook(lake_settings(tmp_path), ManualClock())
+    book = TableRegistry(lake_settings(tmp_path), ManualClock())
     book.load()
     columns = (ObservedField("id", AtomicType(TypeRoot.BIGINT)),)
     source = SourceTable("shop", "inventory", "items")

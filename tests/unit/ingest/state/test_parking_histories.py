@@ -11,7 +11,7 @@ from collections import defaultdict
 
 import pytest
 
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.errors import DataLossError, InvalidRequestError
 from tests.unit.ingest.simulated_stream import (
     BATCH,
@@ -143,14 +143,14 @@ def test_a_table_that_somebody_parks_during_a_batch_misses_it_whole(stream, monk
     """As a schema decision does: the batch goes on for the others."""
     model = Model(stream, random.Random(13))
     model.traffic(30)
-    apply = TableBook.apply
+    apply = TableRegistry.apply
 
     def parks(book, deltas, **facts):
         book.park("shop.items", "its schema is odd")
         return apply(book, [d for d in deltas if d.target != "shop.items"], **facts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TableBook, "apply", parks)
+        patch.setattr(TableRegistry, "apply", parks)
         while stream.batch():
             pass
     assert stream.book.parking.parked()["shop.items"].reason == "its schema is odd"

@@ -11,7 +11,7 @@ from ingest.daemon.configuration import load_settings
 from ingest.schema import new_tables
 from ingest.schema.event_time import highest_ms
 from ingest.source.records import RawBatch
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.errors import InvalidOptionError
 from tests.unit.ingest.local_stream import LocalStream
@@ -62,7 +62,7 @@ def pipeline(directory, rule, **kwargs):
 
 
 def reopened(stream):
-    book = TableBook(stream.settings, ManualClock())
+    book = TableRegistry(stream.settings, ManualClock())
     book.load()
     return book
 

@@ -16,7 +16,7 @@ from ingest.state import table_registry as table_book
 from ingest.state.lease import lease_of, lost_or, owned_stream, resolve_in_flight
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_rollback import carry_out, plan_rollback, points_of
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.errors import FencedError, LakewardError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
@@ -107,7 +107,7 @@ class Daemon(SimulatedStream):
     def body(self, batches):
         def run():
             try:
-                self.book = TableBook(self.settings, self.clock)
+                self.book = TableRegistry(self.settings, self.clock)
                 lease = lease_of(self.settings, self.book, self.clock)
                 lease.acquire(take_over=True)
                 self.book.load()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ingest.observe.metrics.telemetry import Metrics
 from ingest.source.records import RawBatch
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import SystemClock
 from storage.format.metadata.schema_changes import SetOption
 from storage.table.compaction.compact_plan import CompactRequest
@@ -444,14 +444,14 @@ def test_a_batch_that_died_between_two_commits_goes_on_from_the_same_positions(
         mysql("r", 2, "read", at=0, file=0, snapshot="incremental"),
         start=2,
     )
-    commit = TableBook.commit
+    commit = TableRegistry.commit
 
     def dying(book, name, *arguments, **more):
         if name == NAME:
             raise KeyboardInterrupt
         return commit(book, name, *arguments, **more)
 
-    monkeypatch.setattr(TableBook, "commit", dying)
+    monkeypatch.setattr(TableRegistry, "commit", dying)
     with pytest.raises(KeyboardInterrupt):
         one.run(1, batch)
     monkeypatch.undo()
@@ -474,7 +474,7 @@ def test_a_death_after_an_epoch_was_noted_changes_nothing(tmp_path, monkeypatch)
     def dying(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(TableBook, "commit", dying)
+    monkeypatch.setattr(TableRegistry, "commit", dying)
     with pytest.raises(KeyboardInterrupt):
         one.run(1, batch)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ingest.decode.events import ObservedField, SchemaDelta, SourceTable
-from ingest.state.table_registry import TableBook
+from ingest.state.table_registry import TableRegistry
 from storage.clock import ManualClock
 from storage.format.types.types import AtomicType, TypeRoot
 from tests.unit.ingest.lake_settings import lake_settings
@@ -33,7 +33,7 @@ def delta(target, **columns):
 
 
 def opened(settings):
-    book = TableBook(settings, ManualClock())
+    book = TableRegistry(settings, ManualClock())
     book.load()
     return book
 
