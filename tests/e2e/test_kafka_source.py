@@ -584,8 +584,8 @@ def test_offsets_are_shown_as_those_of_a_group(cluster):
     group = f"lag-of-{topic}"
     source = KafkaSourceSettings(bootstrap_servers=cluster.bootstrap, topics=(topic,))
     mirror = OffsetMirror(source, group)
-    mirror.tell({topic: {"0": 3, "1": 8}})
-    mirror.tell({topic: {"0": 5}})
+    mirror.commit({topic: {"0": 3, "1": 8}})
+    mirror.commit({topic: {"0": 5}})
 
     def shown() -> dict[int, int]:
         asked = [ConsumerGroupTopicPartitions(group)]
