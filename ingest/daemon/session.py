@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Spark session, with the settings found in SPARK.md's experiments."""
 
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.errors import PySparkException
@@ -95,7 +97,8 @@ def _start_jvm(properties: Mapping[str, str]) -> None:
     conf = SparkConf().setAll(list(properties.items()))
     log = JvmLog()
     try:
-        gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
+        with _home_without_archives(properties.get("spark.local.dir")):
+            gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
     except BaseException:
         log.handed_over()
         log.join(_OUTPUT_TIMEOUT_S)
@@ -104,6 +107,33 @@ def _start_jvm(properties: Mapping[str, str]) -> None:
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _lost_connection
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextlib.contextmanager
+def _home_without_archives(scratch: str | None) -> Iterator[None]:
+    """Give the JVM a SPARK_HOME that has bin and jars, but no archives of Python modules.
+
+    Spark puts the archives before all else on the path of each Python process that it starts; what
+    is in an archive is compiled again by each of them (0.5 CPU s), though pyspark is installed.
+    Without them it also does not start two processes to look for data sources by their names.
+
+    Args:
+        scratch: directory for local files; None = the home stays as it is.
+    """
+    installed = Path(pyspark.__file__).parent
+    if scratch is None or "SPARK_HOME" in os.environ or not (installed / "jars").is_dir():
+        yield
+        return
+    home = Path(scratch.split(",", maxsplit=1)[0], "spark-home")
+    home.mkdir(exist_ok=True)
+    for name in ("bin", "jars"):
+        with contextlib.suppress(FileExistsError):
+            (home / name).symlink_to(installed / name)
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def _lost_connection(server: object, request: object, client_address: object) -> None:

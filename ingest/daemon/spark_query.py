@@ -4,6 +4,7 @@
 import atexit
 import contextlib
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,8 +47,16 @@ def open_session(
         conf=conf,
         parallelism=parallelism,
     )
+    if given is None:
+        threading.Thread(target=_warm_up, args=[spark], name="warm-up", daemon=True).start()
     spark.dataSource.register(LakewardCdcSource)
     return spark
+
+
+def _warm_up(spark: SparkSession) -> None:
+    """Have the process started that workers are forked from, while the query is being planned."""
+    with contextlib.suppress(Py4JError, PySparkException):
+        spark.range(1).mapInArrow(lambda batches: batches, "id long").collect()
 
 
 def _with_logs(conf: Mapping[str, str], settings: Settings) -> dict[str, str]:

@@ -40,7 +40,11 @@ def main() -> None:
     """Prepare, then be `pyspark.daemon`."""
     _drop_archives()
     logs.configure_child_logging()
-    for module in ("ingest.pipeline.spark_source", "ingest.pipeline.reduce_side"):
+    for module in (
+        "ingest.pipeline.spark_source",
+        "ingest.pipeline.map_side",
+        "ingest.pipeline.reduce_side",
+    ):
         importlib.import_module(module)
     loading.prepare()
     gc.collect()

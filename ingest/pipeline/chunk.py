@@ -11,11 +11,14 @@ import dataclasses
 import enum
 import pickle
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ingest.decode.events import OFFSET_COLUMN
-from ingest.pipeline.range_report import RangeReport
+
+if TYPE_CHECKING:  # else processes that only plan would import the tables
+    from ingest.pipeline.range_report import RangeReport
 
 __all__ = [
     "CHUNK_ARROW_SCHEMA",
@@ -129,7 +132,7 @@ def encode_chunk(chunk: Chunk) -> pa.RecordBatch:
     )
 
 
-def encode_report(report: RangeReport) -> pa.RecordBatch:
+def encode_report(report: "RangeReport") -> pa.RecordBatch:
     """Return the report of a source task as a one-row batch."""
     return encode_chunk(Chunk(kind=ChunkKind.REPORT, payload=pickle.dumps(report, 5)))
 

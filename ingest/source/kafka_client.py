@@ -88,8 +88,9 @@ _DEFAULTS: dict[str, str | int | bool] = {
     "max.partition.fetch.bytes": 4 << 20,
     "queued.max.messages.kbytes": 16 << 10,
     "fetch.queue.backoff.ms": 1,
-    # how long a broker holds back the answer at the end of the log, which ends most ranges
-    "fetch.wait.max.ms": 50,
+    # How long a broker delays its answer at the end of the log, which ends most ranges; the next
+    # range waits for that answer (4 partitions of 250 records: 158 ms with 50, 25 ms with 5).
+    "fetch.wait.max.ms": 5,
     "fetch.error.backoff.ms": 100,
     "reconnect.backoff.max.ms": 2000,
     "socket.keepalive.enable": True,
