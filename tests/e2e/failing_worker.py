@@ -9,7 +9,7 @@ import sys
 import warnings
 
 from ingest.daemon import worker_daemon
-from ingest.pipeline import spark_source as data_source
+from ingest.pipeline import map_side
 
 
 def _fail(*_):
@@ -21,5 +21,5 @@ def _fail(*_):
 
 
 if __name__ == "__main__":
-    data_source.map_task = _fail
+    map_side.map_task = _fail
     worker_daemon.main()
