@@ -32,7 +32,7 @@ class LruCache(Generic[_Key, _Value]):
     Args:
         limit: most that the values may weigh together.
         weigh: weight of a value; 1 each unless given.
-        unused_s: values that nobody asked for in this time are dropped at the next `put` [s].
+        unused_s: values that were not read for this time are dropped at the next `put` [s].
         clock: time.
     """
 

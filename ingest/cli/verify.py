@@ -40,7 +40,7 @@ unless --repair writes rows that differ to the lake as the source has them.
 
 Rows of both sides are brought to the lake's types and hashed; the hashes are added up by range of
 the key's hash, and joined where the sums differ. Keys that differ are read again before they are
-reported, so a source that goes on changing can be compared, too (see --wait-for)."""
+reported, so a source that keeps changing can be compared, too (see --wait-for)."""
 
 _EXAMPLES = """\
 Examples:

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def build_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        _start_jvm(settings)
+        _start_jvm(settings, is_local=master.startswith("local"))
         return builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
         raise SparkStartError(
@@ -86,7 +87,7 @@ def build_session(
         ) from error
 
 
-def _start_jvm(properties: Mapping[str, str]) -> None:
+def _start_jvm(properties: Mapping[str, str], *, is_local: bool) -> None:
     """Start the driver's JVM, its log being part of ours; one that runs already is taken as it is.
 
     Raises:
@@ -97,7 +98,9 @@ def _start_jvm(properties: Mapping[str, str]) -> None:
     conf = SparkConf().setAll(list(properties.items()))
     log = JvmLog()
     try:
-        with _home_without_archives(properties.get("spark.local.dir")):
+        # on a cluster the directory is not ours, and Spark may send its home to executors
+        scratch = properties.get("spark.local.dir") if is_local else None
+        with _home_without_archives(scratch):
             gateway = launch_gateway(conf, {"stdout": log.fileno, "stderr": log.fileno})
     except BaseException:
         log.handed_over()
@@ -118,17 +121,16 @@ def _home_without_archives(scratch: str | None) -> Iterator[None]:
     Without them it also does not start two processes to look for data sources by their names.
 
     Args:
-        scratch: directory for local files; None = the home stays as it is.
+        scratch: directories for local files, by commas; None = the home stays as it is.
     """
     installed = Path(pyspark.__file__).parent
-    if scratch is None or "SPARK_HOME" in os.environ or not (installed / "jars").is_dir():
+    place = Path((scratch or "/dev/null").partition(",")[0])
+    if "SPARK_HOME" in os.environ or not (place.is_dir() and (installed / "jars").is_dir()):
         yield
         return
-    home = Path(scratch.split(",", maxsplit=1)[0], "spark-home")
-    home.mkdir(exist_ok=True)
+    home = Path(tempfile.mkdtemp(prefix="spark-home-", dir=place))
     for name in ("bin", "jars"):
-        with contextlib.suppress(FileExistsError):
-            (home / name).symlink_to(installed / name)
+        (home / name).symlink_to(installed / name)
     os.environ["SPARK_HOME"] = str(home)
     try:
         yield
@@ -137,7 +139,7 @@ def _home_without_archives(scratch: str | None) -> Iterator[None]:
 
 
 def _lost_connection(server: object, request: object, client_address: object) -> None:
-    """In the place of a trace on standard error: that the JVM has ended the daemon says itself."""
+    """Log instead of a traceback on standard error; the daemon reports that the JVM ended."""
     _LOG.debug("the JVM's connection for accumulators broke", exc_info=True)
 
 

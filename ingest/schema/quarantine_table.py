@@ -19,7 +19,7 @@ from storage.format.types.types import MAX_LENGTH, VALUE_KIND, AtomicType, DataT
 __all__ = ["NEW", "REPLAYED", "missing_columns", "quarantine_rows", "quarantine_schema"]
 
 NEW = "new"
-"""State of a record that nobody has handled yet."""
+"""State of a record that was neither replayed nor dropped."""
 
 REPLAYED = "replayed"
 """State of a record that a replay brought in."""

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control files of the daemon for its source, which runs in a process of Spark's.
+"""What the daemon lets its source offer, by control files, since Spark runs it in another process.
 
 ``<checkpoint>/control.json`` holds ``{"drain": true}`` while the source must offer nothing new.
 No file says the same as ``{"drain": false}``.
 
 ``<checkpoint>/waits.json`` holds ``{topic: seconds}`` for topics whose records may wait. It is a
-file of its own because others write it: a change of waits must not revoke a drain.
+file of its own because others write it: a change of waits must not revoke a drain. `TopicGate`
+applies the waits.
 """
 
 import json

@@ -18,13 +18,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from ingest.compiled.cache import cached
+from ingest.source.records import PADDING
 
 __all__ = ["copy", "measure", "release"]
 
 _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _AT_OFFSET = 24, 32, 40, 48, 56
 _OFFSET, _VALUE_AT, _VALUE_SIZE, _KEY_AT, _KEY_SIZE, _ERROR = range(6)
 _NULL = -1
-_PADDING = 16
 
 
 @intrinsic
@@ -74,7 +74,7 @@ def measure(messages, table):
     Sizes of nulls are -1.
 
     Returns:
-        Size of the buffer: all values, 16 bytes, all keys.
+        Size of the buffer: all values, `PADDING` bytes, all keys, as many bytes again.
     """
     used = np.int64(0)
     for i in range(len(messages)):
@@ -86,7 +86,7 @@ def measure(messages, table):
         if _word(message + _PAYLOAD) != 0:
             table[_VALUE_SIZE, i] = _word(message + _LENGTH)
             used += table[_VALUE_SIZE, i]
-    used += _PADDING
+    used += PADDING
     for i in range(len(messages)):
         message = np.int64(messages[i])
         table[_KEY_AT, i] = used
@@ -94,7 +94,7 @@ def measure(messages, table):
         if _word(message + _KEY) != 0:
             table[_KEY_SIZE, i] = _word(message + _KEY_LENGTH)
             used += table[_KEY_SIZE, i]
-    return used + _PADDING
+    return used + PADDING
 
 
 @cached("void(uint64[::1], int64[:, ::1], uint8[::1])")

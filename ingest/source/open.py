@@ -42,7 +42,7 @@ __all__ = [
 
 _SEND_TIMEOUT_S = 30.0
 _POLL_INTERVAL_S = 0.5
-_Place = tuple[str, int]
+_Partition = tuple[str, int]
 
 
 class Source(Protocol):
@@ -205,7 +205,9 @@ class LagProbe:
     ) -> None:
         self.close()
 
-    def poll(self, committed: Mapping[_Place, int] | None = None) -> dict[_Place, tuple[int, int]]:
+    def poll(
+        self, committed: Mapping[_Partition, int] | None = None
+    ) -> dict[_Partition, tuple[int, int]]:
         """First and next-to-be-written offset of every (topic, partition).
 
         Args:
@@ -222,7 +224,7 @@ class LagProbe:
         ends = self._source.ends({topic: at for (topic, _), at in (committed or {}).items()})
         return {(topic, 0): (0, end) for topic, end in ends.items()}
 
-    def silent(self) -> frozenset[_Place]:
+    def silent(self) -> frozenset[_Partition]:
         """Partitions that no leader answered for at the last poll."""
         if isinstance(self._source, KafkaSource):
             return frozenset((topic, int(key)) for topic, key in self._source.silent)

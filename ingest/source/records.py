@@ -12,12 +12,13 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NO_TIMESTAMP", "Payloads", "RawBatch", "RecordExtras"]
+__all__ = ["NO_TIMESTAMP", "PADDING", "Payloads", "RawBatch", "RecordExtras"]
 
 NO_TIMESTAMP = -1
 """`timestamp_ms` of a record that carries none."""
 
-_PADDING = bytes(16)
+PADDING = 16
+"""Bytes after the last content of a buffer, so that a word may be read from any byte of it."""
 
 
 class RecordExtras(Protocol):
@@ -34,8 +35,7 @@ class Payloads(Sequence[bytes | None]):
     """Contents of records, one behind the other in a buffer; bytes are made when asked for.
 
     Attributes:
-        buffer: uint8, read-only; at least 16 bytes follow the last content, so that words may be
-            read at any of its bytes.
+        buffer: uint8, read-only; at least `PADDING` bytes follow the last content.
         starts: int64, where each content begins in `buffer`; that of a null is where it would.
         sizes: int64, its length [bytes]; -1 for null.
     """
@@ -61,7 +61,7 @@ class Payloads(Sequence[bytes | None]):
             (-1 if content is None else len(content) for content in contents), np.int64, count
         )
         lengths = np.maximum(sizes, 0)
-        buffer = b"".join([*(content for content in contents if content), _PADDING])
+        buffer = b"".join([*(content for content in contents if content), bytes(PADDING)])
         return cls(np.frombuffer(buffer, np.uint8), np.cumsum(lengths) - lengths, sizes)
 
     def __len__(self) -> int:
@@ -80,9 +80,12 @@ class Payloads(Sequence[bytes | None]):
         return None if content is None else bytes(content)
 
     def some(self, rows: Sequence[int]) -> "Payloads":
-        """Copy some of the contents, by ascending row index."""
-        starts, sizes = self.starts[rows].tolist(), self.sizes[rows].tolist()
-        return Payloads.of([self._view(*span) for span in zip(starts, sizes, strict=True)])
+        """Some of the contents, by ascending row index; copied unless only nulls are left out."""
+        starts, sizes = self.starts[rows], self.sizes[rows]
+        if np.array_equal(starts[1:], starts[:-1] + sizes[:-1]):
+            return Payloads(self.buffer, starts, sizes)
+        spans = zip(starts.tolist(), sizes.tolist(), strict=True)
+        return Payloads.of([self._view(*span) for span in spans])
 
     def to_list(self) -> list[bytes | None]:
         """All contents."""
@@ -182,12 +185,15 @@ class RawBatch:
             return self._payloads.nbytes
         return sum(map(len, filter(None, self._values or ())))
 
-    @property
-    def has_nulls(self) -> bool:
-        """Whether a value is null."""
-        if self._payloads is not None:
-            return bool((self._payloads.sizes < 0).any())
-        return None in (self._values or ())
+    def with_value(self, start: int, end: int) -> Sequence[int]:
+        """Indices of the rows from `start` to `end` whose value is not null, ascending."""
+        if self._payloads is None:
+            values = self.values[start:end]
+            if None not in values:
+                return range(start, end)
+            return [start + at for at, value in enumerate(values) if value is not None]
+        filled = self._payloads.sizes[start:end] >= 0
+        return range(start, end) if filled.all() else (np.flatnonzero(filled) + start).tolist()
 
     def __len__(self) -> int:
         return len(self.offsets)

@@ -38,10 +38,13 @@ class Cluster:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.producer = self.new_producer()
+
+    def new_producer(self) -> Producer:
         # without idempotence a retried first request lets later ones overtake it: a topic's
         # metadata is known shortly before its leader accepts records
-        self.producer = Producer(
-            {"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True}
+        return Producer(
+            {"bootstrap.servers": self.bootstrap, "linger.ms": 1, "enable.idempotence": True}
         )
 
     def topic(self, partitions: int = 1, *, name: str = "", **config) -> str:
@@ -56,11 +59,14 @@ class Cluster:
 
     def produce(self, topic: str, values, *, partition: int = 0, producer=None, **more) -> None:
         target = producer or self.producer
+        failed = []
+        more["on_delivery"] = lambda error, _: error and failed.append(error)
         for value in values:
             key = b"k%d" % value if isinstance(value, int) else b"k"
             data = b"v%d" % value if isinstance(value, int) else value
             target.produce(topic, data, key, partition=partition, **more)
         target.flush()
+        assert not failed, failed
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
         self.wait(self.admin.delete_records([TopicPartition(topic, partition, before)]))
@@ -329,7 +335,8 @@ def recreate(cluster, topic, values):
     cluster.wait(cluster.admin.delete_topics([topic]))
     time.sleep(0.5)
     cluster.topic(name=topic)
-    cluster.produce(topic, values)
+    # an idempotent producer would continue the sequence numbers of the deleted topic
+    cluster.produce(topic, values, producer=cluster.new_producer())
 
 
 def test_a_topic_created_anew_stops_the_stream_or_is_read_from_its_beginning(cluster):

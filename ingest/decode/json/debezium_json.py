@@ -203,9 +203,8 @@ class _Decoding:
         return self._outcome.finish()
 
     def _chunk(self, start: int, end: int) -> None:
-        positions: Sequence[int] = range(start, end)
-        if self._raw.has_nulls:
-            positions = [at for at in positions if self._raw.values[at] is not None]
+        positions = self._raw.with_value(start, end)
+        if len(positions) < end - start:
             self._outcome.count("tombstone", end - start - len(positions))
         if self._scan is not None:
             positions = self._walk(positions)

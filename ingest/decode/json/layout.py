@@ -33,14 +33,13 @@ from ingest.decode.json.scanning import (
     HAS_OLD_KEY,
     OP,
     OPS,
-    PADDING,
     Wire,
 )
 from ingest.decode.row_batches import convert_column
 from ingest.decode.types.conversions import CONVERSION_ERRORS, convert, scanned_as
 from ingest.decode.types.semantic_types import Codec
 from ingest.decode.types.token_values import NULL
-from ingest.source.records import Payloads
+from ingest.source.records import PADDING, Payloads
 
 __all__ = ["Layouts", "WalkedRows"]
 

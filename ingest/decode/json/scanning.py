@@ -14,16 +14,12 @@ __all__ = [
     "HAS_OLD_KEY",
     "OP",
     "OPS",
-    "PADDING",
     "Wire",
     "scanner",
 ]
 
 _WORTH_LOADING = 50_000
 """Events that a process decodes before it loads the functions by itself."""
-
-PADDING = 16
-"""Bytes after the last event, so that a word may be read from any of them."""
 
 
 class Wire(enum.IntEnum):

@@ -91,7 +91,7 @@ def follow(
         if timeout_s is not None and waited >= timeout_s and ended_s is None:
             raise RetryableError(
                 "the snapshot is not complete yet",
-                hint="the connector goes on with it; its notifications report the end",
+                hint="the connector continues it; its notifications report the end",
                 signal=signal.id,
                 waited_s=round(waited),
             )

@@ -8,7 +8,7 @@ any change. One commit, of the user `<stream>.repair-…`, brings up to `_KEYS_P
 Why no newer change is overwritten. A row is written as of a read of the source at some moment:
 
 1. Before that read the table is at rest (`at_rest`), so every change made after the read is applied
-   after the repair, when the stream goes on from the offsets at which the table stopped.
+   after the repair, when the stream continues from the offsets at which the table stopped.
 2. The commit is published only on the snapshot of the lake that was read, or one that only
    compactions changed since, while the table is still at rest. Otherwise both sides are read again.
 3. A read replica may lag behind what the lake has. It is refused as a source.

@@ -141,7 +141,7 @@ def _snapshots(store: SnapshotStore) -> Iterator[Snapshot]:
 
 
 def other_documents(table: TableCore) -> list[Documents]:
-    """Documents of every branch but the table's own, which nobody else may take files from.
+    """Documents of every branch but the table's own, whose files must be kept, too.
 
     Raises: as `documents`.
     """

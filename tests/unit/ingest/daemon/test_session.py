@@ -28,7 +28,7 @@ def test_a_session_that_cannot_be_had_is_one_kind_of_error(monkeypatch, error):
     def refuse(*_):
         raise error
 
-    monkeypatch.setattr("ingest.daemon.session._start_jvm", lambda properties: None)
+    monkeypatch.setattr("ingest.daemon.session._start_jvm", lambda properties, **_: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", refuse)
     with pytest.raises(SparkStartError, match="Spark did not start") as caught:
         build_session("x", master="local[1]", conf={}, parallelism=1)
