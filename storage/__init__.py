@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from storage.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from storage.catalog.filesystem import Catalog, FileSystemCatalog
+    from storage.catalog.system_tables import catalog_system_table
     from storage.errors import LakewardError
     from storage.format.metadata.schema import TableSchema, new_schema
     from storage.format.metadata.schema_changes import (
@@ -31,14 +33,12 @@ if TYPE_CHECKING:
     from storage.format.metadata.snapshot import BATCH_COMMIT_IDENTIFIER, CommitKind, Snapshot
     from storage.format.types.type_text import parse_type
     from storage.format.types.types import VALUE_KIND, RowKind
-    from storage.table.catalog import Catalog, FileSystemCatalog
     from storage.table.commit.commit import CommitResult, FileStoreCommit
     from storage.table.compaction.rescale import rescale
     from storage.table.compaction.rewrite_index import rewrite_file_index
     from storage.table.compaction.sort_codes import SortOrder
     from storage.table.compaction.sort_table import sort_table
     from storage.table.inspect.analyze import analyze
-    from storage.table.inspect.system.catalog_tables import catalog_system_table
     from storage.table.inspect.system.registry import system_table
     from storage.table.scan.predicate_text import parse_predicate
     from storage.table.scan.scan import Plan, Split
@@ -87,14 +87,14 @@ _MODULES = {
     "BATCH_COMMIT_IDENTIFIER": "storage.format.metadata.snapshot",
     "VALUE_KIND": "storage.format.types.types",
     "AddColumn": "storage.format.metadata.schema_changes",
-    "Catalog": "storage.table.catalog",
+    "Catalog": "storage.catalog.filesystem",
     "CommitKind": "storage.format.metadata.snapshot",
     "CommitResult": "storage.table.commit.commit",
     "DropColumn": "storage.format.metadata.schema_changes",
     "DropPrimaryKey": "storage.format.metadata.schema_changes",
     "FileStoreCommit": "storage.table.commit.commit",
     "FileStoreTable": "storage.table.table",
-    "FileSystemCatalog": "storage.table.catalog",
+    "FileSystemCatalog": "storage.catalog.filesystem",
     "LakewardError": "storage.errors",
     "Plan": "storage.table.scan.scan",
     "RemoveOption": "storage.format.metadata.schema_changes",
@@ -109,7 +109,7 @@ _MODULES = {
     "TableUpkeep": "storage.table.upkeep",
     "UpdateType": "storage.format.metadata.schema_changes",
     "analyze": "storage.table.inspect.analyze",
-    "catalog_system_table": "storage.table.inspect.system.catalog_tables",
+    "catalog_system_table": "storage.catalog.system_tables",
     "check_table": "storage.testing.invariants",
     "new_schema": "storage.format.metadata.schema",
     "parse_predicate": "storage.table.scan.predicate_text",

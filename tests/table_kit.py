@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.file_meta import EMPTY_ROW, CommitMessage
 from storage.format.metadata.layout import TableLayout
@@ -18,7 +19,6 @@ from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
 from storage.lsm.bucket import BucketContext
 from storage.options.options import TableOptions
-from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.commit import CommitResult
 from storage.table.commit.index_files import index_entries
 from storage.table.table import FileStoreTable

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from changelog.spark_source.row_view import RowView, is_view
 from changelog.spark_source.scans import BatchScan, MetadataSplit, check_columns, selected
+from storage.catalog.catalog import Catalog
+from storage.catalog.system_tables import catalog_system_table
 from storage.errors import NotFoundError
-from storage.table.catalog_api import Catalog
-from storage.table.inspect.system.catalog_tables import catalog_system_table
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.inspect.system.row_tables import read_optimized_scan
 from storage.table.scan.predicate import Predicate, both, mask

@@ -12,9 +12,9 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import InvalidOptionError
 from storage.options.options import TABLE_OPTIONS, find_option
-from storage.table.catalog import FileSystemCatalog
 from storage.table.scan.predicate import Predicate
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable

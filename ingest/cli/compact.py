@@ -32,8 +32,8 @@ from ingest.daemon.maintenance.compact_runs import (
     worker_pool,
 )
 from ingest.observe.text_table import aligned, human_size, json_line
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import NotFoundError
-from storage.table.catalog import FileSystemCatalog
 from storage.table.compaction.compact_plan import BucketWork, CompactRequest
 from storage.table.compaction.compact_table import CompactProgress
 from storage.table.compaction.sort_codes import SortOrder

@@ -25,14 +25,14 @@ from ingest.cli.parameters import (
 )
 from ingest.observe.metrics.layout_figures import levels_of
 from ingest.observe.text_table import aligned, csv_text, human_size, human_time, json_line, rows_of
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.system_tables import CATALOG_TABLES, catalog_system_table
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import DataFileMeta, ManifestEntry
 from storage.format.metadata.snapshot import Snapshot
 from storage.format.row.binary_row import decode_row
 from storage.format.types.type_text import type_to_json
-from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.live_files import live_entries
-from storage.table.inspect.system.catalog_tables import CATALOG_TABLES, catalog_system_table
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.scan.predicate import Predicate, mask
 from storage.table.scan.predicate_text import parse_predicate

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ingest.config.loading import Resolved
     from ingest.config.settings import Settings
     from ingest.daemon.maintenance.compact_runs import Selection
-    from storage.table.catalog import FileSystemCatalog
+    from storage.catalog.filesystem import FileSystemCatalog
     from storage.table.table import FileStoreTable
 
 __all__ = [
@@ -233,7 +233,7 @@ def settings_at(arguments: Arguments) -> "Settings | None":
 
 def catalog_at(arguments: Arguments, settings: "Settings | None") -> "FileSystemCatalog":
     """Open the catalog of `warehouse_or_config`."""
-    from storage.table.catalog import FileSystemCatalog
+    from storage.catalog.filesystem import FileSystemCatalog
 
     given = dict(arguments.store_option)
     if settings is None:
@@ -263,7 +263,7 @@ def chosen_tables(arguments: Arguments) -> "Selection":
 
 def catalog_of(arguments: Arguments) -> "FileSystemCatalog":
     """Open the catalog of `WAREHOUSE`."""
-    from storage.table.catalog import FileSystemCatalog
+    from storage.catalog.filesystem import FileSystemCatalog
 
     return FileSystemCatalog(arguments.warehouse, options=dict(arguments.store_option))
 

@@ -9,10 +9,10 @@ import dataclasses
 import functools
 
 from ingest.config.setting_values import SinkSettings
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import TableSchema
 from storage.io.counting import counted
 from storage.io.resolve import resolve_file_io
-from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 
 __all__ = ["Warehouse", "catalog_of", "schema_of", "table_of"]

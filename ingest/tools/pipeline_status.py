@@ -18,8 +18,8 @@ from ingest.state.parking import ParkedTable, Parking
 from ingest.state.pausing import Pausing
 from ingest.state.stream_state import TableProgress, progress_of
 from ingest.state.table_cache import Warehouse, catalog_of
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import LakewardError
-from storage.table.catalog import FileSystemCatalog
 
 __all__ = ["Problem", "pipeline_status", "problems_of", "status_at", "status_text"]
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: commit, scan, read, expiry, catalog."""
+"""Tables: commit, scan, read, expiry."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from storage.table.catalog import FileSystemCatalog
+from storage.catalog.filesystem import FileSystemCatalog
 from tests.bench.daemon_runs import TIMEOUT_S
 from tests.bench.measure import CORES, Figure, Usage, child, usage_of
 

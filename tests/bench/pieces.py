@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.files.data_file import key_value_schema
 from storage.format.metadata.file_meta import FileSource
 from storage.format.row.bucket import assign_buckets, hash_rows
@@ -18,7 +19,6 @@ from storage.format.types.type_text import parse_type
 from storage.format.types.types import SEQUENCE_NUMBER, VALUE_KIND
 from storage.lsm.merge import merge_rows
 from storage.lsm.merge_functions.pick_row import Deduplicate
-from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.live_files import live_entries
 from storage.table.write.dynamic_bucket import PartitionIndex
 from storage.table.write.key_index import KeyIndex

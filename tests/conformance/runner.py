@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import LakewardError
-from storage.table.catalog import FileSystemCatalog
 from tests.conformance.cases import UnknownKeyError, require_known_keys
 from tests.conformance.features import case_needs, check_needs, later
 from tests.conformance.id_sets import decoded_like

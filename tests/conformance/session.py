@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.files.data_file_options import INDEX_SUFFIX
 from storage.format.metadata.schema import new_schema
@@ -33,7 +34,6 @@ from storage.format.types.type_text import parse_type
 from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
 from storage.table.branches import create_branch
-from storage.table.catalog import FileSystemCatalog
 from storage.table.compaction.rewrite_index import rewrite_file_index
 from storage.table.retention.consumers import delete_consumer, write_consumer
 from storage.table.retention.expire import expire_snapshots

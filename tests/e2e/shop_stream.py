@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ingest.tools.demo.shop_events import DemoShop, Event, Mix, topic_of
-from storage.table.catalog import FileSystemCatalog
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from storage.testing.invariants import check_table
 

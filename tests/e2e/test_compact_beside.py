@@ -9,8 +9,8 @@ from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.daemon.maintenance.compact_runs import Selection, compact_tables, selected
 from ingest.state.stream_position import StreamPosition
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.snapshot import CommitKind
-from storage.table.catalog import FileSystemCatalog
 from storage.table.compaction.compact_plan import CompactRequest
 from storage.testing.invariants import check_table
 from tests.e2e.daemon_process import files_config

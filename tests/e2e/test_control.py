@@ -12,8 +12,8 @@ import urllib.request
 import pytest
 import yaml
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import NotFoundError
-from storage.table.catalog import FileSystemCatalog
 from tests.browser.chromium import Browser
 from tests.e2e.daemon_process import DaemonProcess, eventually, files_config
 from tests.e2e.shop_stream import assert_identifiers_never_repeat, assert_no_file_missing

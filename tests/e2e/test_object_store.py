@@ -19,10 +19,10 @@ from ingest.daemon.configuration import load_settings
 from ingest.errors import ExitCode
 from ingest.state.ownership import newest_record
 from ingest.tools.demo.shop_events import DemoShop, write_archive
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import NotFoundError, StorageUnavailableError
 from storage.io.object_store.object_store import ObjectStoreFileIO
-from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from storage.testing.faulty_io import Fault, FaultyFileIO, SimulatedCrash
 from storage.testing.invariants import check_table

@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ingest.cli import main as cli
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema_changes import UpdateType
 from storage.format.types.types import AtomicType, TypeRoot
-from storage.table.catalog import FileSystemCatalog
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
 from tests.e2e.shop_stream import assert_no_file_missing
 

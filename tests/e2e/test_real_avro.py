@@ -12,7 +12,7 @@ from ingest.daemon.checks import online
 from ingest.daemon.configuration import load_settings
 from ingest.daemon.daemon import Daemon
 from ingest.errors import ExitCode
-from storage.table.catalog import FileSystemCatalog
+from storage.catalog.filesystem import FileSystemCatalog
 from tests.e2e import mariadb_tables, postgres_tables
 from tests.e2e.connect_worker import mariadb_config, postgres_config
 from tests.e2e.daemon_process import drain, kafka_config

@@ -22,12 +22,12 @@ import pytest
 
 from ingest.cli import main as cli
 from ingest.errors import ExitCode
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import CommitConflictError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import VALUE_KIND
 from storage.io.local import LocalFileIO
-from storage.table.catalog import FileSystemCatalog
 from tests.e2e import mariadb_server as maria
 from tests.e2e import postgres_server as pg
 from tests.e2e.capture import capture_mariadb, capture_postgres

@@ -24,9 +24,9 @@ from ingest.decode.events import SOURCE_TABLE_OPTION
 from ingest.decode.registry.client import AVRO, RegisteredSchema, SchemaId, UnknownSchemaError
 from ingest.schema.quarantine_table import quarantine_schema
 from ingest.source.records import RawBatch
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import TableSchema
 from storage.format.types.types import VALUE_KIND
-from storage.table.catalog import FileSystemCatalog
 from tests.fuzz.event_mutation import Seed
 from tests.unit.ingest.avro_events import Writer, optional
 from tests.unit.ingest.avro_events import decimal as avro_decimal

@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import (
@@ -27,7 +28,6 @@ from storage.format.metadata.schema_changes import (
 from storage.format.row.binary_row import decode_row
 from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
-from storage.table.catalog import FileSystemCatalog
 from storage.table.table import FileStoreTable
 from tests.changelog_kit import read_snapshot_changelog
 from tests.conformance.values import (

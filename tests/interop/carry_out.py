@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.format.metadata.schema import TableSchema, new_schema
 from storage.format.types.types import DataField
 from storage.io.local import LocalFileIO
-from storage.table.catalog import FileSystemCatalog
 from storage.table.scan.predicate import In
 from storage.table.table import FileStoreTable
 from storage.table.write.row_delete import delete_where

@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.system_tables import catalog_system_table
 from storage.format.metadata.manifest_store import clear_manifest_cache
 from storage.table.branches import create_branch
-from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.compaction.rescale import rescale
 from storage.table.inspect.analyze import analyze, compute_statistics
 from storage.table.inspect.statistics import read_statistics
-from storage.table.inspect.system.catalog_tables import catalog_system_table
 from storage.table.inspect.system.registry import SYSTEM_TABLES, system_table
 from storage.table.retention.consumers import write_consumer
 from storage.table.table import FileStoreTable

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import InvalidRequestError
 from storage.format.metadata.file_meta import CommitMessage
@@ -25,7 +26,6 @@ from storage.io.local import LocalFileIO
 from storage.lsm.compactor import compact
 from storage.lsm.lookup.store import DIRECTORY_VARIABLE
 from storage.lsm.merge import merge_runs
-from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.live_files import clear_live_cache
 from storage.table.retention.expire import expire_snapshots
 from storage.table.scan.predicate import Compare, Op

@@ -20,9 +20,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from ingest.tools.demo.shop_events import Mix
 from ingest.tools.demo.shop_tables import TABLES
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
 from storage.format.types.arrow_types import type_from_arrow
-from storage.table.catalog import FileSystemCatalog
 from storage.testing.invariants import violations
 from tests.e2e.daemon_process import DaemonProcess, eventually, kafka_config
 from tests.e2e.kafka_broker import local_broker

@@ -16,13 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from ingest.errors import ExitCode, exit_code_of, kind_of
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import (
     InvalidRequestError,
     LakewardError,
     NotFoundError,
     UnsupportedFeatureError,
 )
-from storage.table.catalog import FileSystemCatalog
 from storage.table.compaction.compact_plan import CompactionPlan, CompactRequest, plan_compaction
 from storage.table.compaction.compact_table import CompactProgress, CompactReport, compact_table
 from storage.table.compaction.sort_codes import SortOrder

@@ -22,9 +22,9 @@ from ingest.observe.text_table import aligned, human_size, human_time, rows_of
 from ingest.pipeline.batch_report import BatchReport
 from ingest.tools.demo.shop_events import DATABASE, DemoShop, Event, Mix, write_archive
 from ingest.tools.demo.shop_tables import TABLES
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import Clock, SystemClock
 from storage.errors import InvalidRequestError
-from storage.table.catalog import FileSystemCatalog
 from storage.table.commit.live_files import live_entries
 from storage.table.scan.predicate_text import parse_predicate
 from storage.table.table import FileStoreTable

@@ -34,11 +34,11 @@ from ingest.tools.verify.repair import NOT_IN_SOURCE, Repair
 from ingest.tools.verify.source_types import Way, way_of
 from ingest.tools.verify.source_url import SourceUrl
 from ingest.tools.verify.waiting import KafkaLag, LagWait, Progress, StatusLag
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import Clock
 from storage.errors import InvalidRequestError, LakewardError, NotFoundError
 from storage.format.types.types import DataType
 from storage.io.resolve import resolve_file_io
-from storage.table.catalog import FileSystemCatalog
 from storage.table.scan.predicate import And, Compare, IsNull, Op, Or, Predicate
 from storage.table.scan.predicate_text import parse_predicate
 

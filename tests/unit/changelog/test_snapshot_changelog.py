@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn, UpdateType
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import VALUE_KIND, RowKind
 from storage.io.local import LocalFileIO
-from storage.table.catalog import FileSystemCatalog
 from storage.table.scan.scan import changelog_entries
 from storage.table.table import FileStoreTable
 from tests.changelog_kit import read_snapshot_changelog

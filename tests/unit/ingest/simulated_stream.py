@@ -28,11 +28,11 @@ from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_state import CheckpointState
 from ingest.state.table_cache import Warehouse
 from ingest.state.table_registry import TableRegistry
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import CorruptDataError, DataLossError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import AtomicType, TypeRoot
-from storage.table.catalog import FileSystemCatalog
 
 BIGINT = AtomicType(TypeRoot.BIGINT)
 TABLES = ("shop.orders", "shop.items", "shop.sums")

@@ -16,6 +16,7 @@ from ingest.cli.progress import ProgressLog, TerminalLine
 from ingest.daemon.maintenance import compact_runs
 from ingest.daemon.maintenance.compact_runs import Selection, TableRun, exit_code, selected
 from ingest.errors import ExitCode
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import (
     CorruptDataError,
@@ -26,7 +27,6 @@ from storage.errors import (
 )
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
-from storage.table.catalog import FileSystemCatalog
 from storage.table.compaction.compact_table import BucketFailure, CompactProgress, CompactReport
 from tests.table_kit import rows_of, write
 

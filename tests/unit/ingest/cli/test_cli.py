@@ -11,11 +11,11 @@ import pytest
 from ingest.cli import main as cli
 from ingest.daemon import checks, daemon
 from ingest.errors import AccessDeniedError, ExitCode
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import FencedError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.format.types.types import VALUE_KIND, RowKind
-from storage.table.catalog import FileSystemCatalog
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from ingest.observe.metrics.metric_table import METRICS
 from ingest.observe.observe import Observer
 from ingest.source.records import RawBatch
 from ingest.tools.plan.planner import planned
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
-from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.debezium_events import (
     batch,
     connect_block,

@@ -13,10 +13,10 @@ from ingest.pipeline.decoding import Decoding
 from ingest.pipeline.reduce_side import reduce_chunks
 from ingest.schema.quarantine_table import quarantine_schema
 from ingest.state.table_cache import Warehouse
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import InvalidRequestError, RetryableError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import AtomicType, TypeRoot
-from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.avro_events import TOPIC, Writer, batch, envelope, event, key_schema
 from tests.unit.ingest.pipeline.test_map_side import plan_of, run_map
 from tests.unit.ingest.stub_registry import stub_registry

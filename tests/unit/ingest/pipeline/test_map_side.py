@@ -17,11 +17,11 @@ from ingest.schema.quarantine_table import quarantine_schema
 from ingest.source.ranges import SourceRange
 from ingest.source.records import RawBatch
 from ingest.state.table_cache import Warehouse
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import InternalError
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import AddColumn
 from storage.format.types.types import AtomicType, TypeRoot
-from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.avro_events import Extra
 from tests.unit.ingest.lake_settings import lake_settings
 

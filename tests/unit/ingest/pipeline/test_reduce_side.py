@@ -8,11 +8,11 @@ from ingest.pipeline.chunk import OFFSET_COLUMN, Chunk, ChunkKind, ipc_bytes
 from ingest.pipeline.plan import BatchPlan
 from ingest.pipeline.reduce_side import reduce_chunks
 from ingest.state.table_cache import Warehouse
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.snapshot import CommitKind
 from storage.format.row.binary_row import encode_row
 from storage.format.types.type_text import parse_type
-from storage.table.catalog import FileSystemCatalog
 from tests.soak.replay import replayed, rows_by_key
 from tests.table_kit import rows_batch
 

@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from ingest.source.position.ordered_tables import POSITION_COLUMNS
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.format.metadata.schema import new_schema
 from storage.format.metadata.schema_changes import RenameColumn, SetOption
 from storage.format.types.type_text import parse_type
-from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.debezium_events import TOPIC, connect_block, connect_field, dumps, event
 from tests.unit.ingest.table_pipeline import TablePipeline
 from tests.unit.ingest.transformed_source import (

@@ -18,9 +18,9 @@ from ingest.state.request_files import RequestFiles
 from ingest.state.rolled_back import forget_rollback, require_not_rolled_back, rolled_back_topics
 from ingest.state.state_file import decoded, encoded
 from ingest.state.stream_state import CheckpointState, progress_of
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import InvalidRequestError
 from storage.io.local import LocalFileIO
-from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.daemon.requests.test_replay import Replays
 from tests.unit.ingest.released_state import LAST, MISSED, ROWS, TRAFFIC, unpack
 from tests.unit.ingest.state.test_old_state import STATES

@@ -17,10 +17,10 @@ from ingest.state.lease import lease_of, lost_or, owned_stream, resolve_in_fligh
 from ingest.state.stream_position import StreamPosition
 from ingest.state.stream_rollback import carry_out, plan_rollback, points_of
 from ingest.state.table_registry import TableRegistry
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.errors import FencedError, LakewardError
 from storage.io.file_io import FileIO
 from storage.io.local import LocalFileIO
-from storage.table.catalog import FileSystemCatalog
 from tests.unit.ingest.simulated_stream import SimulatedStream, event
 
 NAMES = ("orders", "sums", "items")

@@ -22,11 +22,11 @@ from ingest.tools.resnapshot.snapshot_signals import (
     notification,
     source_name,
 )
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock
 from storage.errors import InvalidRequestError, RetryableError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.types import AtomicType, TypeRoot
-from storage.table.catalog import FileSystemCatalog
 
 BIGINT = AtomicType(TypeRoot.BIGINT)
 SIGNAL = SnapshotSignal(id="ad-hoc-1", server="shop", collections=("public.orders",))

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from storage.catalog.filesystem import FileSystemCatalog
 from storage.clock import ManualClock, SeededIds
 from storage.errors import (
     InvalidRequestError,
@@ -22,7 +23,6 @@ from storage.table.branches import (
     fast_forward,
     rename_branch,
 )
-from storage.table.catalog import FileSystemCatalog
 from storage.table.retention.expire import expire_snapshots
 from storage.table.table import FileStoreTable
 from storage.table.tags import all_tags, create_tag

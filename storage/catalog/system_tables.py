@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
+from storage.catalog.catalog import Catalog
 from storage.errors import NotFoundError
 from storage.io.object_store.options import redacted_options
-from storage.table.catalog_api import Catalog
 from storage.table.inspect.system.columns import TEXT, columns
 
 __all__ = ["CATALOG_TABLES", "catalog_system_table"]

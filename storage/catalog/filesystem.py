@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from storage.catalog.catalog import Catalog
 from storage.clock import Clock, IdSource, RandomIds, SystemClock
 from storage.errors import InvalidRequestError, NotFoundError, StorageUnavailableError
 from storage.format.metadata.layout import TableLayout
@@ -21,7 +22,6 @@ from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.schema_store import SchemaStore
 from storage.io.file_io import FileIO
 from storage.io.resolve import resolve_file_io
-from storage.table.catalog_api import Catalog
 
 if TYPE_CHECKING:
     from storage.table.table import FileStoreTable

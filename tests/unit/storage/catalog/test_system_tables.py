@@ -3,12 +3,12 @@
 
 import pytest
 
+from storage.catalog.filesystem import FileSystemCatalog
+from storage.catalog.system_tables import catalog_system_table
 from storage.errors import NotFoundError
 from storage.format.metadata.schema import new_schema
 from storage.format.types.type_text import parse_type
 from storage.io.local import LocalFileIO
-from storage.table.catalog import FileSystemCatalog
-from storage.table.inspect.system.catalog_tables import catalog_system_table
 
 
 def catalog_of(path, **options):
