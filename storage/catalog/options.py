@@ -36,8 +36,8 @@ SYNC_ALL_PROPERTIES = "sync-all-properties"
 TABLE_DEFAULT = "table-default."
 """Prefix of options that new tables get unless they set them."""
 
-STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "store.")
-"""How options of object stores begin."""
+STORE_PREFIXES = ("s3.", "s3a.", "fs.s3a.", "gs.", "az.", "hdfs.", "hadoop-conf-dir", "store.")
+"""How options of object stores and HDFS begin."""
 
 _COMMON = frozenset({METASTORE, WAREHOUSE, LOCK_ENABLED, MAX_SLEEP, ACQUIRE_TIMEOUT})
 _WITHOUT_EFFECT = frozenset(
