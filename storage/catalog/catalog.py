@@ -55,6 +55,7 @@ DATABASE_SUFFIX = ".db"
 _KINDS = {
     "filesystem": "storage.catalog.filesystem:FileSystemCatalog",
     "jdbc": "storage.catalog.jdbc:JdbcCatalog",
+    "rest": "storage.catalog.rest:RestCatalog",
 }
 """Module and class by kind."""
 
@@ -139,6 +140,11 @@ class Catalog(abc.ABC):
     @abc.abstractmethod
     def of(cls, warehouse: str, options: Mapping[str, str]) -> "Catalog":
         """A catalog of this kind. Arguments and errors as of `open`."""
+
+    def through(self, wrap: Callable[[FileIO], FileIO]) -> "Catalog":
+        """This catalog with all calls of its stores going through a wrapper, as for counting."""
+        self.file_io = wrap(self.file_io)
+        return self
 
     # ---- databases
 

@@ -10,10 +10,11 @@ from tests.e2e.mariadb_server import USER as MARIADB_USER
 from tests.e2e.mariadb_server import mariadb
 from tests.e2e.postgres_server import USER as POSTGRES_USER
 from tests.e2e.postgres_server import postgres
+from tests.unit.storage.catalog.rest_server import TOKEN, rest_server
 
 __all__ = ["LOCAL", "SERVED", "catalog_options"]
 
-LOCAL = ("filesystem", "sqlite")
+LOCAL = ("filesystem", "sqlite", "rest")
 """Kinds that need no server."""
 
 SERVED = ("postgres", "mariadb")
@@ -33,6 +34,9 @@ def catalog_options(kind: str, scratch: pathlib.Path) -> Iterator[Mapping[str, s
             yield {}
         case "sqlite":
             yield {"metastore": "jdbc", "uri": f"jdbc:sqlite:{scratch}/catalog.db"}
+        case "rest":
+            with rest_server(str(scratch / "served")) as rest:
+                yield {"metastore": "rest", "uri": rest.uri, "token": TOKEN}
         case "postgres":
             with postgres() as server:
                 yield {
