@@ -54,6 +54,7 @@ DATABASE_SUFFIX = ".db"
 
 _KINDS = {
     "filesystem": "storage.catalog.filesystem:FileSystemCatalog",
+    "hive": "storage.catalog.hive:HiveCatalog",
     "jdbc": "storage.catalog.jdbc:JdbcCatalog",
     "rest": "storage.catalog.rest:RestCatalog",
 }
@@ -340,18 +341,18 @@ class Catalog(abc.ABC):
             if ignore_if_missing:
                 return
             raise NotFoundError("there is no such table", table=identifier)
-        path = self.table_path(identifier)
-        self._remove_all(path, but=TableLayout(path).schema_dir + "/")
-        self._remove_all(path)
+        path, file_io = self.table_path(identifier), self.file_io_of(identifier)
+        self._remove_all(path, file_io, but=TableLayout(path).schema_dir + "/")
+        self._remove_all(path, file_io)
         self._unregister(identifier)
 
     def _unregister(self, identifier: str) -> None:  # noqa: B027 - a hook
         """Remove the entry of a table whose files are removed."""
 
-    def _remove_all(self, path: str, but: str | None = None) -> None:
+    def _remove_all(self, path: str, file_io: FileIO, but: str | None = None) -> None:
         """Remove the files below a directory, in few requests; but not those below another."""
         for number in itertools.count(1):
-            found = (status.path for status in self.file_io.walk(path))
+            found = (status.path for status in file_io.walk(path))
             files = [each for each in found if but is None or not each.startswith(but)]
             if not files:
                 return
@@ -361,7 +362,7 @@ class Catalog(abc.ABC):
                     hint="drop the table again",
                     path=files[0],
                 )
-            self.file_io.delete_many(files)
+            file_io.delete_many(files)
 
     def rename_table(self, old: str, new: str, ignore_if_missing: bool = False) -> None:
         """Give a table another name, in the same or another database; its directory moves.
@@ -381,9 +382,8 @@ class Catalog(abc.ABC):
         if self.exists(new):
             raise taken
         try:
-            self._move(
-                old, new, lambda: self.file_io.rename_directory(self.table_path(old), new_path)
-            )
+            old_path, file_io = self.table_path(old), self.file_io_of(old)
+            self._move(old, new, lambda: file_io.rename_directory(old_path, new_path))
         except FileExistsError as error:
             raise taken from error
 
@@ -429,14 +429,14 @@ class Catalog(abc.ABC):
         Raises:
             NotFoundError: there is no such table, or no branch of the name in its options.
         """
-        main = TableLayout(self.table_path(identifier))
-        schema = SchemaStore(self.file_io, main).latest()
+        main, file_io = TableLayout(self.table_path(identifier)), self.file_io_of(identifier)
+        schema = SchemaStore(file_io, main).latest()
         if schema is None:
             raise NotFoundError("there is no such table", table=identifier)
         branch = dataclasses.replace(main, branch=schema.options.get("branch", main.branch))
-        if branch != main and SchemaStore(self.file_io, branch).latest() is None:
+        if branch != main and SchemaStore(file_io, branch).latest() is None:
             raise NotFoundError("there is no such branch", table=identifier, branch=branch.branch)
-        return SnapshotStore(self.file_io, branch).latest()
+        return SnapshotStore(file_io, branch).latest()
 
     def table(self, identifier: str) -> "FileStoreTable":
         """Open a table at its newest schema.

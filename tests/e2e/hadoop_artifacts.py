@@ -51,6 +51,8 @@ org.antlr:antlr-runtime:3.5.2
 commons-cli:commons-cli:1.2
 commons-collections:commons-collections:3.2.2
 commons-lang:commons-lang:2.6
+commons-pool:commons-pool:1.5.4
+commons-dbcp:commons-dbcp:1.4
 org.apache.commons:commons-lang3:3.2
 commons-logging:commons-logging:1.1.3
 com.fasterxml.jackson.core:jackson-annotations:2.12.0

@@ -72,6 +72,7 @@ def hive_metastore() -> Iterator[HiveMetastore]:
         "datanucleus.schema.autoCreateAll": "true",
         "hive.metastore.schema.verification": "false",
         "hive.in.test": "true",  # makes the tables of locks, too
+        "metastore.client.capability.check": "false",
         "hive.metastore.expression.proxy": (
             "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy"
         ),

@@ -14,19 +14,18 @@ import errno
 import functools
 import getpass
 import os
-import pathlib
 import re
 import time
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 from urllib.parse import quote
-from xml.etree import ElementTree
 
 import orjson
 import urllib3
 from urllib3.exceptions import HTTPError
 
 from storage.errors import InvalidOptionError, InvalidRequestError, StorageUnavailableError
+from storage.io.hadoop_conf import site_properties
 from storage.io.object_store.options import client_settings
 from storage.io.read_ahead import REQUESTS_AT_ONCE
 
@@ -154,11 +153,7 @@ def _address(text: str) -> str:
 
 def _configured_addresses(authority: str, conf_dir: str) -> tuple[str, ...]:
     """Addresses that the site files of a Hadoop client name for a service or a NameNode."""
-    conf: dict[str, str] = {}
-    for name in ("core-site.xml", "hdfs-site.xml"):
-        path = pathlib.Path(conf_dir, name)
-        if path.is_file():
-            conf |= _properties(path)
+    conf = site_properties(conf_dir, "core-site.xml", "hdfs-site.xml")
     authority = authority or conf.get("fs.defaultFS", "").partition("://")[2].strip("/")
     secure = conf.get("dfs.http.policy", "").upper() == "HTTPS_ONLY"
     key = "dfs.namenode.https-address" if secure else "dfs.namenode.http-address"
@@ -174,18 +169,6 @@ def _configured_addresses(authority: str, conf_dir: str) -> tuple[str, ...]:
         )
     scheme = "https" if secure else "http"
     return tuple(f"{scheme}://{address}" for address in (found[: len(keys)] if keys else found[:1]))
-
-
-def _properties(path: pathlib.Path) -> dict[str, str]:
-    """Properties of a Hadoop configuration file."""
-    try:
-        entries = ElementTree.parse(path).getroot().iter("property")
-    except ElementTree.ParseError as error:
-        raise InvalidOptionError(
-            "a file of the Hadoop configuration is not XML", detail=str(error), path=str(path)
-        ) from error
-    found = {each.findtext("name", ""): each.findtext("value", "") for each in entries}
-    return {name.strip(): value.strip() for name, value in found.items()}
 
 
 class _Connection:

@@ -5,6 +5,8 @@ import contextlib
 import pathlib
 from collections.abc import Iterator, Mapping
 
+from tests.e2e.availability import had
+from tests.e2e.hive_metastore import hive_metastore
 from tests.e2e.mariadb_server import PASSWORD as MARIADB_PASSWORD
 from tests.e2e.mariadb_server import USER as MARIADB_USER
 from tests.e2e.mariadb_server import mariadb
@@ -17,7 +19,7 @@ __all__ = ["LOCAL", "SERVED", "catalog_options"]
 LOCAL = ("filesystem", "sqlite", "rest")
 """Kinds that need no server."""
 
-SERVED = ("postgres", "mariadb")
+SERVED = ("postgres", "mariadb", "hive")
 """Kinds that do."""
 
 
@@ -52,5 +54,8 @@ def catalog_options(kind: str, scratch: pathlib.Path) -> Iterator[Mapping[str, s
                     "jdbc.user": MARIADB_USER,
                     "jdbc.password": MARIADB_PASSWORD,
                 }
+        case "hive":
+            with had(hive_metastore(), "Hive metastore") as metastore:
+                yield {"metastore": "hive", "uri": metastore.uri}
         case _:
             raise NotImplementedError(kind)
