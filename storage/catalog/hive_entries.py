@@ -184,6 +184,7 @@ def new_view(database: str, name: str, view: View, owner: str, now_s: int) -> An
         parameters[COMMENT] = view.comment
     parameters |= {_DIALECT + key: query for key, query in view.dialects.items()}
     sd = _descriptor(_VIEW_INPUT, _VIEW_OUTPUT, _VIEW_SERDE, {"serialization.format": "1"})
+    sd.numBuckets = -1
     sd.cols = [_column(field, _short(field.description)) for field in view.fields]
     return thrift().Table(
         tableName=name,

@@ -30,6 +30,21 @@ JVM = (
 )
 
 
+MAIN = """
+import org.apache.hadoop.hive.metastore.HiveMetaStore;
+import org.apache.hadoop.hive.metastore.conf.MetastoreConf;
+import org.apache.hadoop.hive.metastore.txn.TxnDbUtil;
+
+public class Main {
+    public static void main(String[] args) throws Throwable {
+        TxnDbUtil.prepDb(MetastoreConf.newMetastoreConf());
+        HiveMetaStore.main(args);
+    }
+}
+"""
+"""The tables of locks are made by a script for administrators, or by this call; then the server."""
+
+
 @dataclasses.dataclass(frozen=True)
 class HiveMetastore:
     """A running metastore.
@@ -71,8 +86,6 @@ def hive_metastore() -> Iterator[HiveMetastore]:
         "javax.jdo.option.ConnectionDriverName": "org.apache.derby.jdbc.EmbeddedDriver",
         "datanucleus.schema.autoCreateAll": "true",
         "hive.metastore.schema.verification": "false",
-        "hive.in.test": "true",  # makes the tables of locks, too
-        "metastore.client.capability.check": "false",
         "hive.metastore.expression.proxy": (
             "org.apache.hadoop.hive.metastore.DefaultPartitionExpressionProxy"
         ),
@@ -86,11 +99,12 @@ def hive_metastore() -> Iterator[HiveMetastore]:
     )
     for name in ("metastore-site.xml", "hive-site.xml"):
         (folder / name).write_text(f"<configuration>{rows}</configuration>")
+    (folder / "Main.java").write_text(MAIN)
     process = ServerProcess(
         [
             *("java", *JVM, f"-Dderby.stream.error.file={folder}/derby.log"),
             *("-cp", f"{folder}:{jars}/*"),
-            *("org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(metastore.port)),
+            *(str(folder / "Main.java"), "-p", str(metastore.port)),
         ],
         folder / "server.log",
     )
