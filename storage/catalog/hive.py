@@ -36,7 +36,7 @@ from storage.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from storage.format.metadata.layout import escape
+from storage.format.metadata.layout import TableLayout, escape
 from storage.format.metadata.schema import TableSchema
 from storage.format.metadata.snapshot import CommitKind, Snapshot
 from storage.io.file_io import FileIO
@@ -386,7 +386,7 @@ class HiveCatalog(Catalog):
             if not self.exists(identifier):
                 self._check_free(identifier)
         except InvalidRequestError:
-            self._remove_all(path, self.file_io_of(identifier))
+            self.file_io_of(identifier).delete(TableLayout(path).schema_file(schema.id))
             raise
 
     def _unregister(self, identifier: str) -> None:
